@@ -15,6 +15,7 @@ are announced once for all servers, and updates of resources go to the client on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, not_found
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 OnUpdate = Callable[["Client", str, Mapping[str, Any]], None]
 _UNASKED_LEVEL: Final = "info"
+_NOTHING: Final[Mapping[str, Any]] = {}
 _OURS: Final = frozenset(
     {
         "notifications/tools/list_changed",
@@ -114,16 +116,19 @@ class ClientHost:
         if not request.is_ours:
             params = scrubbed_server_request(self._room, self._door, request.server, request.method, params)
             params = attributed_request(request.server, request.method, params)
+        task = client.task_of(request.call)
         if client.modern:
             if request.call is None and client.may_be_several:
                 raise _nobody_knows(request)
             asked = {"method": request.method, "params": params}
+            if task is not None:
+                return without_ours(await task.ask(asked))
             return without_ours(await self.suspended.ask(client, request.server, asked, request.call))
         meta: Mapping[str, Any] = request.params.get("_meta") or {}
         progress = request.progress if "progressToken" in meta else None
-        with client.asking(request.call) as mark:
+        with nullcontext(_NOTHING) if task is None else task.asking() as mark:
             said = without_ours(await client.ask(request.method, _with_meta(params, mark), progress))
-        return _with_meta(said, {RELATED: meta[RELATED]} if RELATED in meta else {})
+        return _with_meta(said, {RELATED: meta[RELATED]} if RELATED in meta else _NOTHING)
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         client = self._client

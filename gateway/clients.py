@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_LAST_RESULTS: Final = 1.0  # seconds to write and tell them; there may be much to write
 _INITIALIZED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
 
@@ -87,7 +88,7 @@ class Conversations:
         self._runs: Runs | None = None  # of the code that clients of `meta` let run
         self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
         self._refuses = False
-        self._outliving: anyio.abc.TaskGroup | None = None  # what outlives clients, while `watch` runs
+        self._outliving: anyio.abc.TaskGroup | None = None  # what outlives clients, during `keep_tasks`
 
     def __len__(self) -> int:
         """The number of clients that are connected."""
@@ -154,13 +155,13 @@ class Conversations:
                 del self._clients[client]
                 outlives = client.tasks.running > 0 and self._outliving is not None
                 if not outlives:
-                    client.close()
+                    _close(client)
                 else:
                     client.leave()
                     self._spawn_beside(spawn, partial(_outlive, client, ends.pop_all()))
 
     def _spawn_beside(self, spawn: Spawn, work: Work) -> None:
-        """Start work that may outlive its client. Where nobody watches the lists, it cannot."""
+        """Start work that may outlive its client. Where nobody keeps tasks, it cannot."""
         if self._outliving is None:
             spawn(work)
         else:
@@ -185,24 +186,31 @@ class Conversations:
         for client in self._clients:
             client.refuse_new()
 
-    async def open_tasks(self) -> None:
-        """Open the folder in which tasks outlive the gateway. Idempotent."""
+    async def keep_tasks(
+        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Let tasks outlive their clients, and the gateway if the configuration says so. Runs until cancelled; must
+        outlive the room, so that its last calls end as they would."""
         try:
             await self.tasks.open()
         except OSError as error:
             self._note(f"tasks.keep: {in_words(error)}. Tasks end with this gateway.")
+        try:
+            async with anyio.create_task_group() as self._outliving:
+                task_status.started()
+                if self.tasks.keeps:
+                    await self.tasks.tidy()
+                await anyio.sleep_forever()
+        finally:
+            self._outliving = None
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Tell every client of each real change of the lists, once, as soon as it is in the index. Runs until
         cancelled."""
-        await self.open_tasks()
-        try:
-            async with (
-                self._room.events([Kind.CATALOGUE]) as events,
-                anyio.create_task_group() as self._outliving,
-            ):
-                if self.tasks.keeps:
-                    self._outliving.start_soon(self.tasks.tidy)
+        async with anyio.create_task_group() as group:
+            if self._outliving is None:
+                await group.start(self.keep_tasks)
+            async with self._room.events([Kind.CATALOGUE]) as events:
                 task_status.started()
                 async for event in events:
                     if isinstance(event, CatalogueChanged) and event.address and not event.address.is_shared:
@@ -215,8 +223,15 @@ class Conversations:
                             if view is not None:
                                 await view.prepare()
                             await shown.announce()
-        finally:
-            self._outliving = None
+            group.cancel_scope.cancel()
+
+    async def settled(self) -> None:
+        """The room has closed: wait until the last results of tasks are written, and told to whoever awaits them."""
+        with anyio.move_on_after(_LAST_RESULTS):
+            for client in tuple(self._clients):
+                if client.tasks is not None:
+                    await client.tasks.settled()
+            await self.tasks.kept()
 
     async def _announce_own(self) -> None:
         """A client's own servers have listed something else than before: tell it, and nobody else."""
@@ -312,8 +327,15 @@ async def _outlive(client: ClientSession, ends: AsyncExitStack) -> None:
         if client.tasks is not None:
             await client.tasks.ended()
     finally:
-        client.close()
+        _close(client)
         await ends.aclose()
+
+
+def _close(client: ClientSession) -> None:
+    """Nothing of this client goes on."""
+    if client.tasks is not None:
+        client.tasks.cancel()
+    client.close()
 
 
 def _introduced(room: RoomPort, spawn: Spawn, client: object) -> None:

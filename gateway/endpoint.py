@@ -16,7 +16,7 @@ the next line is read. An error in Greenroom itself is answered with -32603 and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -413,10 +413,9 @@ class ClientSession:
         """Report a bug of ours, and return the error with which the task fails."""
         return self._answers.bug(error)
 
-    def asking(self, call: object) -> AbstractContextManager[Mapping[str, Any]]:
-        """See `Client`: what it is asked for one of its tasks names the task (2025-11-25)."""
-        task = None if self.tasks is None or call is None else self.tasks.working_on(call)
-        return nullcontext({}) if task is None else task.asking()
+    def task_of(self, call: object) -> KeptTask | None:
+        """See `Client`."""
+        return None if self.tasks is None or call is None else self.tasks.working_on(call)
 
     async def answer_long(self, job: Job, result: Mapping[str, Any]) -> None:
         """Answer with a result of ours that holds megabytes. The line is made in a thread."""

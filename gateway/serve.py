@@ -159,6 +159,7 @@ async def _serve_room(
         conversations = Conversations(
             room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
         )
+        await outer.start(conversations.keep_tasks)
         # The session ends after the room has closed. An earlier end would cancel the calls that drain.
         async with conversations.open(
             door,
@@ -172,6 +173,7 @@ async def _serve_room(
                 await _until_asked(room, conversations, client, options, door, outer, leaving, log, lines)
             finally:
                 await room.aclose(leaving.patience)
+                await conversations.settled()
                 await lines.closed(leaving.last_words)
     await door.flush(leaving.last_words)
 
@@ -389,7 +391,7 @@ class _Serving:
             outer.start_soon(giving_way.run, door.sessions)
             server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
             lines = control.Lines(outer)
-            await conversations.open_tasks()
+            await outer.start(conversations.keep_tasks)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
                 log.line(f"serving {self._url()}")
@@ -406,6 +408,7 @@ class _Serving:
                         attending.cancel_scope.cancel()
                 finally:
                     await room.aclose(leaving.patience)
+                    await conversations.settled()
                     door.sessions.end_all()
                     feed.close()
                     server.close()
@@ -505,6 +508,7 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
                 set_room_aside()
                 listener, lines = Listener(where.place.socket), control.Lines(outer)
                 doorway = _doorway(room, options, listener, leaving, log)
+                await outer.start(doorway.conversations.keep_tasks)
                 try:
                     await _until_asked_in_background(
                         room, doorway, listener, options, outer, leaving, log, where, lines
@@ -512,6 +516,7 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
                 finally:
                     listener.shut()
                     await room.aclose(leaving.patience)
+                    await doorway.conversations.settled()
                 await doorway.closed()
                 await lines.closed(leaving.last_words)
             outer.cancel_scope.cancel()

@@ -8,7 +8,8 @@ whichever servers and incarnations there are. The task of a server that is lost 
 
 The work is a `Job` as any other. Only its answer goes to the `KeptTask`, which is its sink, and not to the client. So
 every exposure can run in one, and knows nothing of it. A job that is answered with "input required" leaves the task in
-need of input, and the client's answers begin another job, as they would without a task.
+need of input, and when the client has answered all of it, another job begins, as it would without a task. What is asked
+in the middle of a call is asked in the task, too, and the call goes on with the answer.
 
 All tasks of a gateway are in one `KeptTasks`. A task belongs to its owner, which is the principal behind a client and
 the profile that it sees: any connection of the same owner finds it, and to anybody else it is unknown. It outlives its
@@ -36,7 +37,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -107,8 +108,11 @@ class KeptTask:
         self._store = store
         self._session = session  # until it has ended
         self._created = self._changed = _now()
-        self._news = anyio.Event()
-        self._requests: Mapping[str, Any] = {}
+        self._news: anyio.Event | None = None  # set at the next change, if anybody waits for it
+        self._asked = dict[str, Any]()  # the requests to its client that have no answer yet, by their names
+        self._askers = dict[str, _Asker]()  # who waits for the answers to some of them
+        self._keys = dict[str, str]()  # the names of the others in the result that asked for them
+        self._given = dict[str, Any]()  # what was answered to these, by the keys there
         self._state: object = None
         self._asking = 0  # how much its client of 2025-11-25 is being asked
         self.hearers: dict[TaskStream, Mapping[str, Any]] = {}  # each with the `_meta` of its subscription
@@ -162,18 +166,46 @@ class KeptTask:
             job.cancel()
 
     def give(self, responses: Mapping[str, Any]) -> None:
-        """Go on with the client's answers to what was asked. Answers to anything else are passed over."""
-        given = {key: responses[name] for name, key in self._names() if name in responses}
-        call = self.call
-        if self.status is not Status.INPUT_REQUIRED or not given or call is None:
-            return
-        more = {"inputResponses": given} | ({} if self._state is None else {"requestState": self._state})
-        params = {**call.params, **{key: msgspec.Raw(rpc.encode(value)) for key, value in more.items()}}
-        session = self._session
+        """Go on with the client's answers to what was asked, some or all. Answers to anything else are passed over."""
+        for name in self._asked.keys() & responses.keys():
+            response = responses[name]
+            if name in self._keys:
+                self._given[self._keys.pop(name)] = response
+            elif isinstance(response, dict):
+                self._askers[name].answer(cast("dict[str, Any]", response))
+            else:
+                continue
+            del self._asked[name]
+        if not self._asked and self.status is Status.INPUT_REQUIRED and not self._asking:
+            self._set(Status.WORKING)
+        if self._given and not self._keys:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """All is answered that a result asked for: send the call again."""
+        call, session = self.call, self._session
+        assert call is not None
         assert session is not None
-        self._requests, self._state = {}, None
-        self._set(Status.WORKING)
+        more = {"inputResponses": self._given} | (
+            {} if self._state is None else {"requestState": self._state}
+        )
+        params = {**call.params, **{key: msgspec.Raw(rpc.encode(value)) for key, value in more.items()}}
+        self._given, self._state = {}, None
         self.carry(session.task_job(self, call, params), session.begin_task)
+
+    async def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask its client of 2026-07-28, whichever connection that comes back on. Returns the answer. There may be
+        several such questions at a time. Cancelling this withdraws the question."""
+        self._round += 1
+        name, asker = f"{self._round}-question", _Asker()
+        self._asked[name], self._askers[name] = request, asker
+        self._set(Status.INPUT_REQUIRED)
+        try:
+            return await asker.response()
+        finally:
+            del self._askers[name]
+            if self._asked.pop(name, None) is not None and not self._asked and not self.status.is_final:
+                self._set(Status.WORKING)
 
     @contextmanager
     def asking(self) -> Generator[Mapping[str, Any]]:
@@ -189,22 +221,22 @@ class KeptTask:
             if self.status is Status.INPUT_REQUIRED and not self._asking:
                 self._set(Status.WORKING)
 
-    def _names(self) -> Iterator[tuple[str, str]]:
-        """The names of what is asked: for the client each is used once in the life of a task."""
-        return ((f"{self._round}-{key}", key) for key in self._requests)
-
     async def wait(self, seconds: float) -> None:
         """Wait until it has ended or needs input, at most so long."""
         with anyio.move_on_after(seconds):
             while self.status is Status.WORKING:
-                await self._news.wait()
+                await self._change()
 
     async def ended(self) -> None:
         """Wait until it has ended. When its time to live is over, it is cancelled."""
         with anyio.CancelScope(deadline=self.expires):
             while not self.status.is_final:
-                await self._news.wait()
+                await self._change()
         self.cancel()
+
+    async def _change(self) -> None:
+        self._news = self._news or anyio.Event()
+        await self._news.wait()
 
     # ---- as the sink of its jobs ------------------------------------------------------------------------------------
 
@@ -232,9 +264,7 @@ class KeptTask:
         if len(line) <= LARGE_MESSAGE and b"input_required" in line:
             parts = rpc.read_parts(msgspec.Raw(line))
             if rpc.read_value(parts.get("resultType")) == "input_required":
-                self._round += 1
-                asked = rpc.read_value(parts.get("inputRequests"))
-                self._requests = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+                self._take_questions(rpc.read_value(parts.get("inputRequests")))
                 self._state = rpc.read_value(parts.get("requestState"))
                 self._set(Status.INPUT_REQUIRED)
                 return
@@ -248,6 +278,13 @@ class KeptTask:
             return
         self._store.keep(self, Status.COMPLETED, line)
         session.spawn_beside(partial(self._complete_once_kept, line))
+
+    def _take_questions(self, asked: object) -> None:
+        """What a result asks for. For the client each name is used once in the life of a task."""
+        self._round += 1
+        for key, request in cast("dict[str, Any]", asked).items() if isinstance(asked, dict) else ():
+            name = f"{self._round}-{key}"
+            self._keys[name], self._asked[name] = key, request
 
     async def _complete_once_kept(self, line: bytes) -> None:
         await self._store.kept()
@@ -282,7 +319,7 @@ class KeptTask:
 
     def _end(self, status: Status, message: str = "") -> None:
         self._job = self.call = None
-        self._requests = {}
+        self._asked, self._keys = {}, {}
         session = self._session
         self._set(status, message)
         self._session = None
@@ -293,8 +330,9 @@ class KeptTask:
 
     def _set(self, status: Status, message: str = "") -> None:
         self.status, self.message, self._changed = status, message or self.message, _now()
-        self._news.set()
-        self._news = anyio.Event()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
         self.announce()
 
     # ---- in a file --------------------------------------------------------------------------------------------------
@@ -363,9 +401,25 @@ class KeptTask:
             said["result"] = msgspec.Raw(self.result)
         if self.error is not None:
             said["error"] = _as_error(self.error)
-        if self._requests:
-            said["inputRequests"] = {name: self._requests[key] for name, key in self._names()}
+        if self._asked:
+            said["inputRequests"] = self._asked
         return said
+
+
+class _Asker:
+    """Waits for the answer to one question."""
+
+    def __init__(self) -> None:
+        self._answered = anyio.Event()
+        self._response: Mapping[str, Any] = {}
+
+    def answer(self, response: Mapping[str, Any]) -> None:
+        self._response = response
+        self._answered.set()
+
+    async def response(self) -> Mapping[str, Any]:
+        await self._answered.wait()
+        return self._response
 
 
 class KeptTasks:
@@ -509,10 +563,11 @@ class KeptTasks:
 
     def has_room_for(self, task: KeptTask, size: int) -> bool:
         """Whether a result of this size can be kept. Older ones of the same owner make room for it."""
-        for old in [old for old in self._of.get(task.owner, {}).values() if old.size]:
-            if self._bytes + size <= TASK_BYTES:
-                break
-            self.drop(old)
+        if self._bytes + size > TASK_BYTES:
+            for old in [old for old in self._of.get(task.owner, {}).values() if old.size]:
+                self.drop(old)
+                if self._bytes + size <= TASK_BYTES:
+                    break
         return self._bytes + size <= TASK_BYTES
 
     def ended(self, task: KeptTask) -> None:
@@ -604,6 +659,9 @@ class ClientTasks:
     timer: Callable[[float, Callable[[], None]], Timer]
     lists: bool = True
     _leaving: set[Job] = attrs.field(factory=set[Job])  # become tasks as soon as that is written
+    _fetching: dict[Job, anyio.Event] = attrs.field(
+        factory=dict[Job, anyio.Event]
+    )  # `tasks/result`, until answered
 
     @property
     def running(self) -> int:
@@ -624,6 +682,17 @@ class ClientTasks:
         """Wait until none of them runs any more."""
         for task in self.store.running(self.session, self.owner):
             await task.ended()
+
+    async def settled(self) -> None:
+        """The same, and until each `tasks/result` is answered."""
+        await self.ended()
+        for answered in tuple(self._fetching.values()):
+            await answered.wait()
+
+    def cancel(self) -> None:
+        """Cancel those that run."""
+        for task in self.store.running(self.session, self.owner):
+            task.cancel()
 
     def takes(self, job: Job) -> bool:
         """Whether the request is about a task, or asks for one; then it has been carried out. Raises `RpcFault`."""
@@ -795,6 +864,14 @@ class ClientTasks:
 
     async def _result(self, job: Job, task: KeptTask) -> None:
         """The result of a task of 2025-11-25, once it has ended."""
+        answered = self._fetching[job] = anyio.Event()
+        try:
+            await self._answer_with_result(job, task)
+        finally:
+            del self._fetching[job]
+            answered.set()
+
+    async def _answer_with_result(self, job: Job, task: KeptTask) -> None:
         if task.is_elsewhere:
             task = await self.waited_for(task)
         await task.ended()

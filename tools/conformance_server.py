@@ -7,6 +7,10 @@ The suite is the one of `tools/conformance.py`, in the same pinned versions. Wha
 under `.build/conformance/`). The SDK serves that with uvicorn, and `--baseline` plays the same against it alone. It is
 behind us over HTTP, too, because the suite waits 0.6 seconds for some answers, and a process may take longer to start.
 
+The scenarios of the extension for tasks ask for tools of their own. For these there is a small server
+(`tests/conformance/task_server.py`): once it has no tasks, and the gateway makes them, and once it makes them itself.
+The SDK has no tasks, so at the base line these fail.
+
 The legs are played at a gateway whose clients share the server, and at one with a child for each session; all of them
 one after the other at the same gateway. So old clients come first, and newer ones must find the same as if they had
 come alone.
@@ -31,6 +35,7 @@ import tomllib
 from collections.abc import Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 from conformance import HOME, LEGS, ROOT, Leg, install, player
@@ -41,6 +46,9 @@ EXPECTED = ROOT / "tests" / "conformance" / "expected_server_failures.toml"
 BOUND = 300  # seconds that a leg may take
 PATIENCE = 60  # seconds until a server listens
 ISOLATIONS = ("persistent", "per_session")
+TASK_SERVER = ROOT / "tests" / "conformance" / "task_server.py"
+TASK_MAKERS = ("gateway", "server")  # who makes a task of a call that takes long
+TASK_AFTER = 400  # milliseconds
 
 HTTP = (
     "from mcp_everything_server.server import event_store, mcp; import sys; "
@@ -59,22 +67,30 @@ class Judged:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the official conformance suite against our HTTP door.")
-    legs = [leg for leg in LEGS if not leg.extensions]
-    parser.add_argument("--leg", choices=[leg.name for leg in legs])
+    parser.add_argument("--leg", choices=[leg.name for leg in LEGS])
     parser.add_argument("--baseline", action="store_true", help="play against the SDK's server itself")
     wish = parser.parse_args()
     expected = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
-    _fetch_everything()
     surprises = 0
-    chosen = [leg for leg in legs if wish.leg in (None, leg.name)]
-    for leg in chosen:
+    legs = [leg for leg in LEGS if wish.leg in (None, leg.name)]
+    for leg in legs:
         install(leg.suite)
+    chosen = [leg for leg in legs if not leg.extensions]
+    if chosen or wish.baseline:
+        _fetch_everything()
+    for leg in (leg for leg in legs if leg.extensions):
+        for where in ("alone",) if wish.baseline else TASK_MAKERS:
+            began, mine = time.monotonic(), expected.get(leg.name, {})
+            judged, said = _play_tasks(leg, where)
+            surprises += _report(leg, where, judged, said, mine, time.monotonic() - began)
+    if not chosen:
+        return 1 if surprises else 0
     for where in ("alone",) if wish.baseline else ISOLATIONS:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             door = stack.enter_context(_everything(folder))
             if not wish.baseline:
-                door = stack.enter_context(_greenroom(folder, door, where))
+                door = stack.enter_context(_greenroom(folder, {"url": door, "isolation": where}))
             for leg in chosen:
                 began, mine = time.monotonic(), expected.get(leg.name, {})
                 judged, said = _play(leg, door, folder, mine)
@@ -102,10 +118,10 @@ def _fetch_everything() -> None:
 
 
 @contextmanager
-def _greenroom(folder: Path, url: str, isolation: str) -> Generator[str]:
-    servers = {"everything": {"url": url, "isolation": isolation}}
+def _greenroom(folder: Path, entry: Mapping[str, Any], **more: Any) -> Generator[str]:
     # The suite opens a session for each scenario, and closes none of them.
-    settings = {"toolPrefix": "none", "maxConnections": 400}
+    settings = {"toolPrefix": "none", "maxConnections": 400, **more}
+    servers = {"everything": entry}
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
     command = (sys.executable, "-m", "greenroom", "serve", "--http", "127.0.0.1:0", "--expose", "direct")
@@ -171,6 +187,34 @@ def _play(leg: Leg, url: str, folder: Path, expected: Collection[str]) -> tuple[
                 judged[number] = attrs.evolve(each, failed=0)
             said += alone
     return judged, said
+
+
+def _play_tasks(leg: Leg, where: str) -> tuple[list[Judged], str]:
+    """Play the scenarios of the extension for tasks, each alone."""
+    judged, whole = list[Judged](), ""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if where == "alone":
+            door = stack.enter_context(_everything(folder))
+        else:
+            args = [os.fspath(TASK_SERVER), *(("--makes-tasks",) if where == "server" else ())]
+            entry = {"command": sys.executable, "args": args, "isolation": "persistent"}
+            settings = {} if where == "server" else {"taskAfterMs": TASK_AFTER}
+            door = stack.enter_context(_greenroom(folder, entry, **settings))
+        for scenario in _task_scenarios(leg):
+            code, said = _run(leg, door, folder, "--scenario", scenario, "--force")
+            counts = re.search(r"Passed: (\d+)/\d+, (\d+) failed", said)
+            passed, failed = map(int, counts.groups()) if counts is not None else (0, 1)
+            judged.append(Judged(scenario, passed, max(failed, int(code != 0))))
+            whole += said if code else ""
+    return judged, whole
+
+
+def _task_scenarios(leg: Leg) -> list[str]:
+    listed = subprocess.run(
+        (*player(leg.suite), "list", "--server"), capture_output=True, text=True, check=True
+    )
+    return re.findall(r"^\s*- (tasks-\S+) \[extension\]$", listed.stdout, re.MULTILINE)
 
 
 def _run(leg: Leg, url: str, folder: Path, *which: str) -> tuple[int, str]:

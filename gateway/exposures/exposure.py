@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 Progress = Mapping[str, Any]
 
 
+class AskingTask(Protocol):
+    """A task, as whoever asks its client something for it sees it."""
+
+    def asking(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """For a client of 2025-11-25: while the context is open, it is asked. The value: what to add to the `_meta` of
+        the request."""
+        ...
+
+    async def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """For one of 2026-07-28: its answer to this request. Cancelling this withdraws the request."""
+        ...
+
+
 class Client(Protocol):
     """One client, as an exposure sees it."""
 
@@ -47,9 +60,8 @@ class Client(Protocol):
         """The client capabilities that it declared: which server requests it can answer."""
         ...
 
-    def asking(self, call: object) -> AbstractContextManager[Mapping[str, Any]]:
-        """While the context is open, it is asked about this call. The value: what to add to the `_meta` of all that it
-        is asked."""
+    def task_of(self, call: object) -> AskingTask | None:
+        """The task of this client for which the call works, if it does."""
         ...
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -38,6 +39,12 @@ async def keeping(folder: Path, server: FakeServer | None = None, **settings: An
             await gate.clients.tasks.kept()
         finally:
             gate.clients.tasks.close()
+
+
+def test_whoever_is_at_standard_input_has_one_owner_for_all_gateways() -> None:
+    """The files of tests/hostile are theirs."""
+    assert kept.owner_of(None, None) == hashlib.sha256(b"[null,null,true]").hexdigest()
+    assert kept.owner_of(None, None, is_known=False) != kept.owner_of(None, None)
 
 
 async def begin(who: Person, **arguments: Any) -> str:

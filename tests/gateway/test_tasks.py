@@ -558,3 +558,84 @@ async def test_nothing_is_left_of_a_call_that_did_not_become_a_task() -> None:
             for call in calls:
                 await ann.answer(call)
             assert len(timers) == before
+
+
+TWO = {
+    "one": {"method": "elicitation/create", "params": FORM},
+    "two": {"method": "elicitation/create", "params": FORM},
+}
+YES = {"action": "accept"}
+
+
+async def needs_input(who: Person, task: str, count: int) -> list[str]:
+    """The names of what is asked, once there are so many."""
+    with anyio.fail_after(1_000):
+        while True:
+            seen = await who.ask("tasks/get", {"taskId": task})
+            if len(asked := seen.get("inputRequests", {})) == count and seen["status"] == "input_required":
+                return list(asked)
+            await anyio.sleep(0.1)
+
+
+@pytest.mark.parametrize("makes_tasks", [True, False], ids=["of the server", "ours"])
+@in_virtual_time
+async def test_a_task_that_asks_several_things_goes_on_when_all_are_answered(makes_tasks: bool) -> None:
+    server = TaskServer(modern=True)
+    given = list[Any]()
+
+    async def plain(call: FakeCall) -> Any:
+        await anyio.sleep(5)
+        given.append(json.loads(bytes(server.fake.calls[-1].get("inputResponses") or b"null")))
+        more = {"resultType": "input_required", "inputRequests": TWO, "requestState": "s"}
+        return "done" if given[-1] else more
+
+    if not makes_tasks:
+        server.fake.handler = plain
+    async with gateway(server.fake, taskAfterMs=1_000) as gate, gate.person(modern=True) as ann:
+        await ann.ask("tools/call", {"name": "a_quick"})
+        task = (await ann.ask("tools/call", {"name": "a_slow"}))["taskId"]
+        if makes_tasks:
+            server.ask(TWO)
+        one, two = await needs_input(ann, task, 2)
+        for odd in ({one: 7} if makes_tasks else {}, {"other": YES}):
+            await ann.ask("tasks/update", {"taskId": task, "inputResponses": odd})
+        await ann.ask("tasks/update", {"taskId": task, "inputResponses": {one: YES}})
+        assert await needs_input(ann, task, 1) == [two]
+        await ann.ask("tasks/update", {"taskId": task, "inputResponses": {one: YES}})
+        assert (await ann.ask("tasks/get", {"taskId": task}))["status"] == "input_required"
+        await ann.ask("tasks/update", {"taskId": task, "inputResponses": {two: YES}})
+        await anyio.sleep(6)
+        if makes_tasks:
+            update = {"taskId": "t1", "inputResponses": {"one": YES, "two": YES}}
+            assert server.asked("tasks/update") == [update]
+            server.finish({"content": [{"type": "text", "text": "done"}]})
+            await anyio.sleep(2)
+        else:
+            assert given[-1] == {"one": YES, "two": YES}
+        assert text((await ann.ask("tasks/get", {"taskId": task}))["result"]) == "done"
+
+
+@in_virtual_time
+async def test_a_question_of_a_task_is_withdrawn_with_its_call() -> None:
+    server = FakeServer(handler=asks_twice)
+    async with gateway(server, taskAfterMs=1_000) as gate, gate.person(modern=True) as ann:
+        task = (await ann.ask("tools/call", CALL))["taskId"]
+        (name,) = await needs_input(ann, task, 1)
+        server.crash()
+        await anyio.sleep(1)
+        seen = await ann.ask("tasks/get", {"taskId": task})
+        assert (seen["status"], "inputRequests" in seen) == ("completed", False)
+        assert seen["result"]["_meta"]["greenroom/error"]["reach"] == "sent"
+        assert (await ann.ask("tasks/update", {"taskId": task, "inputResponses": {name: YES}})).keys() == {
+            "resultType",
+            "_meta",
+        }
+        other = (await ann.ask("tools/call", CALL))["taskId"]
+        await needs_input(ann, other, 1)
+        await ann.ask("tasks/cancel", {"taskId": other})
+        assert "inputRequests" not in await ann.ask("tasks/get", {"taskId": other})
+
+
+async def asks_twice(call: FakeCall) -> str:
+    await anyio.sleep(5)
+    return (await call.elicit("Sure?"))["action"]

@@ -21,12 +21,13 @@ import attrs
 from tests.support.gateway import HELLO
 
 from ._process import Attacked, AttackedOverHttp
-from ._words import FIFO, FOLDER, MIB, Row
+from ._words import FIFO, FOLDER, LINK, MIB, Row
 from .server import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).with_name("server.py")
 ECHO = ROOT / "testing" / "servers" / "echo.py"
+_NOT_YET = 1 << 33
 PATIENCE = 40.0  # seconds that an answer may take on a busy machine; only against a hang, not a measure
 SETTINGS = {"bootstrap": False, "requestTimeoutMs": 2500, "connectTimeoutMs": 4000, "queueTimeoutMs": 6000}
 
@@ -171,14 +172,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _lay_out(row: Row, folder: Path, stack: ExitStack) -> None:
     for place, inside in row.files.items():
         path = folder / place
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in path.relative_to(folder).parents[:-1]:
+            (folder / parent).chmod(0o700)
         if inside == FOLDER:
             path.mkdir()
         elif inside == FIFO:
             os.mkfifo(path, 0o600)
+        elif inside == LINK:
+            path.symlink_to("/dev/zero")
         else:
             with path.open("wb") as file:
                 for block in blocks(list(inside), None):
                     file.write(block)
+            if path.suffix == ".task":  # its time is when it is over
+                os.utime(path, (_NOT_YET, _NOT_YET))
     with suppress(FileNotFoundError):
         (folder / "cache").chmod(0o700)

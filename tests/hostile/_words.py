@@ -80,7 +80,8 @@ class Row:
     `on`: what the attacking server sends (see `server.py`); it is called `calls` times at once, and each call must be
     answered. `client`: what the attacking client writes; it must get `answers` answers. `control`: the same for the
     control socket, over this number of `connections`. `files`: what is in the gateway's folders before it starts (a
-    path and its content, or `FIFO`, or `FOLDER`). `servers`: the number of further servers of which nothing is known.
+    path and its content, or `FIFO`, `FOLDER` or `LINK`). `servers`: the number of further servers of which nothing is
+    known.
     """
 
     name: str
@@ -122,3 +123,4 @@ class Row:
 
 FIFO = "fifo"
 FOLDER = "folder"
+LINK = "link"  # to what never ends

@@ -46,6 +46,22 @@ _AUDIT: Final = (
     b"\n"
 )
 
+_TASK: Final = (
+    (
+        b'{"id":"' + b"a" * 32 + b'","owner":"' + b"0" * 64 + b'","modern":true,"status":"completed","message":"half",'
+        b'"created":"2026-11-27T00:00:00.000Z","changed":"2026-11-27T00:00:01.000Z","ttl":60000,"until":8589934592.0,'
+        b'"size":14,"is_error":false,"error":null}\n{"content":[]}'
+    ),
+    (
+        b'{"id":"' + b"a" * 32 + b'","owner":"' + b"0" * 64 + b'","modern":false,"status":"failed","message":"",'
+        b'"created":"","changed":"","ttl":1,"until":8e9,"error":{"code":-32603,"message":"no","data":{"reach":"sent"}}}\n'
+    ),
+    (
+        b'{"id":"' + b"a" * 32 + b'","owner":"' + b"0" * 64 + b'","modern":false,"status":"working","message":"",'
+        b'"created":"x","changed":"x","ttl":0,"until":8e9,"error":1e999}\n'
+    ),
+)  # fmt: skip
+
 SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     "envelope": (*_MESSAGES, *_JSON),
     "large": (*_MESSAGES, *_JSON, b'{"id":1, "result":{"a":"' + b"x" * 40 + b'","b":[' + b" " * 60 + b'1]}} '),
@@ -97,6 +113,7 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     "jsonc": (*_CONFIG, *_JSON, b"// x\n{'a': 0x1f, b: +Infinity,}"),
     "config": (*_CONFIG, *_JSON),
     "redaction": (b"\5Authorization: Bearer ", b"\0https://user:pass@host/?token="),
+    "kept_task": (*_TASK, *_JSON),
     "catalogue": (b'{"version":1,"entries":{"h s":{"fetched_at":1e9,"revision":1,"body":{"tools":[]}}}}', *_JSON),
     "yaml_text": (
         b"mcpServers:\n  a: &x\n    command: x\n    args: [-k, '1', no, 0777, 12:30]\n  b: {<<: *x, env: {T: ~}}\n",

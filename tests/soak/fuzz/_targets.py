@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Generator, Mapping
@@ -60,6 +61,8 @@ from greenroom.gateway.doors.issuer_keys import IssuerKeys
 from greenroom.gateway.exposures.direct_lists import skill_entry
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.tool_definition import parse_request as parse_mcp
+from greenroom.gateway.task_folder import TaskFolder
+from greenroom.gateway.tasks import KeptTasks
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
 from greenroom.protocol import safe_text
@@ -604,6 +607,38 @@ def pins(data: bytes) -> None:
         assert warning is None
         assert "t" in after["s"].tools
         assert found.keys() <= after.keys()
+
+
+OWNER: Final = "0" * 64
+TASK: Final = "a" * 32
+
+
+@_target
+def kept_task(data: bytes) -> None:
+    """The file of a task that another gateway has left: found and listed, or passed over."""
+
+    async def look(folder: Path) -> None:
+        tasks = KeptTasks(TaskFolder(folder, print))
+        await tasks.open()
+        try:
+            listed = [task.id for task in await tasks.all_of(OWNER)]
+            with suppress(RpcFault):
+                task = await tasks.find(TASK, OWNER)
+                assert task.id in listed
+                assert task.result is None or task.result.startswith(b"{")
+                with suppress(*wire.UNWRITABLE):
+                    rpc.encode(task.in_full())
+                    rpc.encode(task.said(modern=False))
+        finally:
+            tasks.close()
+
+    with TemporaryDirectory() as name:
+        left = Path(name) / f"gateway-{'b' * 22}"
+        left.mkdir(mode=0o700)
+        file = left / f"{OWNER}-{TASK}.task"
+        file.write_bytes(data)
+        os.utime(file, (2**33, 2**33))
+        asyncio.run(look(Path(name)))
 
 
 @_target
