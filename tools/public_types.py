@@ -19,6 +19,7 @@ from typing import Any
 ADAPTERS = "greenroom.adapters."
 # The module of each framework that not every environment for checks has.
 FRAMEWORKS = {
+    "claude_agent_sdk": "claude_agent_sdk",
     "langchain": "langchain_core",
     "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",

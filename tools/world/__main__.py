@@ -44,7 +44,7 @@ def main() -> int:
         servers, clients = _wanted(SERVERS, wish), _wanted(CLIENTS, wish)
         gathered = asyncio.run(play_servers(servers, folder))
         met = asyncio.run(play_clients(clients, folder))
-        adapted = play_adapters(_wanted(ADAPTERS, wish), folder)
+        adapted = play_adapters(_wanted(ADAPTERS, wish))
         read = play_readers(_wanted(READERS, wish), folder)
     is_whole = not wish.core and not wish.only
     suites = [play_suite()] if is_whole or SUITE in wish.only else []

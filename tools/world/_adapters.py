@@ -17,13 +17,13 @@ from typing import Any
 
 import attrs
 
-from ._install import ROOT, InstallFailed, install, interpreter
+from ._install import HOME, ROOT, InstallFailed, install, interpreter
 from ._table import Adapter
 
 SCRIPTS = Path(__file__).parent / "adapters"
 PAGE = ROOT / "docs" / "frameworks.md"
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
-PATIENCE = 300.0  # seconds for one adapter's scene, or for reading it
+PATIENCE = 900.0  # seconds for one adapter's scene, or for reading it
 Told = Mapping[str, Sequence[str]]  # of each fault: the words, and how they are shown
 
 
@@ -35,12 +35,12 @@ class AdapterRow:
     told: Told = attrs.field(factory=dict[str, Sequence[str]])
 
 
-def play_adapters(adapters: Sequence[Adapter], folder: Path) -> list[AdapterRow]:
+def play_adapters(adapters: Sequence[Adapter]) -> list[AdapterRow]:
     """One after the other."""
-    return [_play(adapter, folder) for adapter in adapters]
+    return [_play(adapter) for adapter in adapters]
 
 
-def _play(adapter: Adapter, folder: Path) -> AdapterRow:
+def _play(adapter: Adapter) -> AdapterRow:
     row = AdapterRow(adapter.name, " ".join(adapter.pins))
     try:
         home = install("adapters", adapter.name, "pypi", ("-e", f"{ROOT}[{adapter.extra}]", *adapter.pins))
@@ -50,7 +50,7 @@ def _play(adapter: Adapter, folder: Path) -> AdapterRow:
     [python] = interpreter(home, "pypi")
     said = _said(python, SCRIPTS / f"play_{adapter.module}.py")
     row.told = said.get("told", {})
-    row.problems += [*said["problems"], *_types(python, adapter.module, folder)]
+    row.problems += [*said["problems"], *_types(python, adapter.module)]
     return row
 
 
@@ -68,22 +68,28 @@ def _said(python: str, script: Path) -> Mapping[str, Any]:
         return {"problems": [f"its script failed: {done.stderr.strip()[-300:]}"]}
 
 
-def _types(python: str, module: str, folder: Path) -> list[str]:
+def _types(python: str, module: str) -> list[str]:
     """What pyright says of the adapter and of its example."""
     adapter, example = f"src/greenroom/adapters/{module}.py", f"examples/with_{module}.py"
+    config = (
+        HOME / "adapters" / f"{module}.json"
+    )  # it reads only what is beneath a configuration, or relative to it
+    up = os.path.relpath(ROOT, config.parent)
     settings = {
-        "include": [str(ROOT / adapter), str(ROOT / example)],
+        "include": [f"{up}/{adapter}", f"{up}/{example}"],
+        "extraPaths": [f"{up}/src"],
         "typeCheckingMode": "strict",
-        "extraPaths": [str(ROOT / "src")],
     }
-    config = folder / f"{module}.json"
     config.write_text(json.dumps(settings), encoding="utf-8")
     pyright = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(config), "--pythonpath", python]
     done = subprocess.run(pyright, capture_output=True, text=True, check=False, timeout=PATIENCE)
     try:
-        found = json.loads(done.stdout)["generalDiagnostics"]
-    except (ValueError, KeyError):
+        said = json.loads(done.stdout)
+    except ValueError:
         return [f"pyright failed: {done.stderr.strip()[-300:]}"]
+    found = said["generalDiagnostics"]
+    if said["summary"]["filesAnalyzed"] != len(settings["include"]):
+        return [f"pyright read {said['summary']['filesAnalyzed']} files"]
     # An example has what the framework's own types leave open.
     names = [(Path(one["file"]).name, one) for one in found]
     return [
