@@ -38,7 +38,7 @@ READERS = [
     ),
     *("greenroom.gateway.doors.http_auth", "greenroom.gateway.doors.issuer_keys"),
     *("greenroom.gateway.exposures.output_files", "greenroom.gateway.exposures.tool_definition"),
-    *("greenroom.actors.transports.lines", "greenroom.actors.transports.stdio"),
+    *("greenroom.actors.transports.lines", "greenroom.actors.transports.stdio", "greenroom.openapi"),
 ]
 
 

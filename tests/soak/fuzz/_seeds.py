@@ -121,6 +121,32 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
         b"a: &a [*a]\n",
         *_CONFIG,
     ),
+    "api_document": (
+        (
+            b'{"openapi":"3.1.0","info":{"title":"t"},"paths":{"/a/{b}":{"parameters":[{"name":"b","in":"path","style":"matrix"},'
+            b'{"name":"q","in":"query","style":"deepObject","schema":{"$ref":"#/components/schemas/A"}},{"name":"h","in":"header",'
+            b'"content":{"application/json":{}}},{"name":"c","in":"cookie"}],"post":{"operationId":"o","requestBody":{"content":'
+            b'{"multipart/form-data":{"schema":{"type":"object","properties":{"f":{"type":"string","format":"binary"}}},'
+            b'"encoding":{"f":{"contentType":"image/png"}}}}},"responses":{"200":{"content":{"application/json":{"schema":'
+            b'{"type":"array","items":{"$ref":"#/components/schemas/A"}}}}}}}}},"components":{"schemas":{"A":{"nullable":true,'
+            b'"allOf":[{"$ref":"#/components/schemas/A"}],"properties":{"a":{"readOnly":true}}}}}}'
+        ),
+        (
+            b'{"swagger":"2.0","host":"h","basePath":"/v1","consumes":["application/x-www-form-urlencoded"],"paths":{"/a":{"get":'
+            b'{"parameters":[{"name":"a","in":"query","type":"array","collectionFormat":"pipes"},{"name":"f","in":"formData",'
+            b'"type":"file"}],"responses":{"200":{"schema":{"type":"string"}}}},"post":{"parameters":[{"in":"body","name":"b",'
+            b'"schema":{"type":"object","properties":{"c":{}}}}]}}}}'
+        ),
+        b"openapi: 3.1\npaths:\n  /a:\n    get: &x {parameters: [{name: a, in: query}]}\n    put: {<<: *x, x: y}\n",
+        b'{"openapi":"3.1.0","paths":{"/a?b={c}#d":{"$ref":"#/paths/~1e"},"/e":{"query":{},"additionalOperations":{"X":{}}}}}',
+        *_JSON,
+    ),
+    "api_answer": (
+        b'application/json; charset=utf-16\n200\n\xff\xfe{\0}\0',
+        b"image/png\n404\n\x89PNG",
+        b'text/plain\n302\n{"a":1}',
+        *_JSON,
+    ),
     "env_file": (b"\xef\xbb\xbfexport A=1 # x\n\nB='two\nlines'\nC=\"\\x41${A}\"\r\nD\n'E'=\n", b"A=\0\n", b"=x\n"),
     "skills": (
         (

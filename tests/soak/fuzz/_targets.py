@@ -63,6 +63,9 @@ from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.tool_definition import parse_request as parse_mcp
 from greenroom.gateway.task_folder import TaskFolder
 from greenroom.gateway.tasks import KeptTasks
+from greenroom.openapi.answer import to_result
+from greenroom.openapi.document import DocumentError, read_document
+from greenroom.openapi.request import ArgumentError, build_request
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
 from greenroom.protocol import safe_text
@@ -76,6 +79,7 @@ from greenroom.safety.pins_file import PinsFile, ServerPins
 
 Target = Callable[[bytes], None]
 TARGETS: Final[dict[str, Target]] = {}
+_OPERATION: Final = read_document(b'{"openapi":"3.1.0","paths":{"/x":{"get":{}}}}', "x").operations["get_x"]
 LIMIT: Final = 64  # bytes of a line or an event
 NOW: Final = 1_000_000_000.0
 
@@ -568,6 +572,39 @@ def yaml_text(data: bytes) -> None:
     str([*repeated]).encode()
     with suppress(ConfigError):
         json.dumps(redacted(parse_config(value, environ={})), ensure_ascii=False).encode()
+
+
+@_target
+def api_document(data: bytes) -> None:
+    """A document of an API: refused, or tools whose schemas can be listed and whose calls go to their own path."""
+    try:
+        found = read_document(data, "x")
+    except DocumentError as refused:
+        str(refused).encode(errors="strict")
+        return
+    for operation in [*found.operations.values()][:20]:
+        tool = operation.tool(with_output=True)
+        encoding.encode(tool)
+        names = tool["inputSchema"]["properties"]
+        assert [*names] == operation.inputs.arguments
+        for value in ("..", {"a": ["b", {"c": None}]}, [1.0, "\r\n"], {"base64": "AA=="}, True):
+            with suppress(ArgumentError):
+                request = build_request(operation, dict.fromkeys(names, value), "http://h/base")
+                assert request.url.startswith("http://h/base/"), request.url
+                assert request.url.isprintable()
+                assert request.url.isascii()
+                assert all("\n" not in text and "\r" not in text for pair in request.headers for text in pair)
+        encoding.encode(to_result(operation, 200, {"content-type": "application/json"}, data[:100]))
+
+
+@_target
+def api_answer(data: bytes) -> None:
+    """An HTTP answer: its first line is the content type, its second the status."""
+    media, status, body = (*data.split(b"\n", 2), b"", b"")[:3]
+    code = int(status) if status.isdigit() and len(status) == 3 else 200
+    found = to_result(_OPERATION, code, {"content-type": media.decode("latin-1"), "location": "x"}, body)
+    encoding.encode(found)
+    assert found["content"]
 
 
 @_target
