@@ -23,7 +23,7 @@ from typing import Any, Final
 import anyio
 import attrs
 
-from ..catalogue.entries import Raw
+from ..catalogue.entries import Raw, definitions_of
 from ..catalogue.fingerprints import PINNED, pin_name, print_of
 from ..catalogue.list_pages import Items
 from ..catalogue.skills import EXTENSION, fault_of, has_skills, weight_of
@@ -90,7 +90,7 @@ async def list_all(
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
     listed = {kind.pinned: items or () for kind, items in found.items()}
-    many = sum(map(len, listed.values())) + weight_of(found.get(_SKILLS))
+    many = sum(map(len, listed.values())) + weight_of(found.get(_SKILLS)) + definitions_of(found.get(_TOOLS))
     prints = await aside_if_many(many, partial(prints_of, listed, settings.pinning))
     return Listing(
         found.get(_TOOLS),

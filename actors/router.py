@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from ..catalogue.entries import ServerEntry
+from ..catalogue.entries import ServerEntry, definitions_of
 from ..catalogue.index import Index
 from ..catalogue.search_forms import SearchForms
 from ..catalogue.skills import weight_of
@@ -231,4 +231,4 @@ def _items_of(entry: ServerEntry | None) -> int:
     if entry is None:
         return 0
     lists = (entry.tools, entry.resources, entry.templates, entry.prompts)
-    return sum(len(each or ()) for each in lists) + weight_of(entry.skills)
+    return sum(len(each or ()) for each in lists) + definitions_of(entry.tools) + weight_of(entry.skills)

@@ -28,7 +28,8 @@ from .references import BrokenReference, Raw, followed_object, is_object, member
 
 DOCUMENT_BYTES: Final = 64 * MIB
 YAML_BYTES: Final = 16 * MIB
-OPERATIONS: Final = 50_000
+OPERATIONS: Final = 20_000  # Microsoft Graph has 16,000
+TEXT: Final = 64 * KIB  # characters of a text that a tool shows, or that its name is made of
 NAME: Final = 64  # characters of a tool's name
 _PIECE: Final = 64 * KIB  # bytes of JSON that are decoded in one go
 _as_value: Final = msgspec.json.Decoder()
@@ -222,9 +223,11 @@ def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str
 def _operation(
     source: Source, method: str, path: str, item: Raw, raw: Raw, taken: Mapping[str, Operation]
 ) -> Operation:
-    operation_id = text(raw, "operationId")
-    title = text(raw, "summary").strip() or text(item, "summary").strip()
-    description = text(raw, "description").strip() or text(item, "description").strip()
+    operation_id = text(raw, "operationId")[:TEXT]
+    title, description = (
+        (text(raw, name)[:TEXT].strip() or text(item, name)[:TEXT].strip())
+        for name in ("summary", "description")
+    )
     words = ["Deprecated."] if raw.get("deprecated") is True else []
     words += [title] if title and title not in description else []
     words += [description] if description else []

@@ -18,6 +18,7 @@ from tests.support.stdio import until
 from greenroom.actors.login.login_record import Login
 from greenroom.actors.login.logins import keep
 from greenroom.protocol.errors import (
+    ApprovalNeeded,
     CallTimeout,
     ConnectFailed,
     NeedsAuth,
@@ -418,6 +419,28 @@ async def test_no_cookie_of_one_call_goes_with_another(tmp_path: Path) -> None:
         async with api_room(api, tmp_path) as room:
             for _ in range(2):
                 assert (await room.call("sets_cookie")).structured == {"cookie": None}
+
+
+@in_real_time
+async def test_the_method_says_what_has_to_be_allowed(tmp_path: Path) -> None:
+    asked = {
+        "off": set[str](),
+        "destructive": {"delete_item", "put_item", "send_file"},  # of a POST nobody knows
+        "writes": {"delete_item", "put_item", "send_file"},
+        "all": {"get_item", "delete_item", "put_item", "send_file"},
+    }
+    with api_server() as api:
+        for approve, tools in asked.items():
+            async with api_room(api, tmp_path, approve=approve) as room:
+                mine = ("get_item", "put_item", "delete_item", "send_file")
+                assert {tool for tool in mine if room.needs_approval(tool)} == tools
+                if "delete_item" in tools:
+                    with pytest.raises(ApprovalNeeded):
+                        await room.call("delete_item", {"id": "1"})
+                    assert not api.requests
+                if "get_item" not in tools:
+                    assert (await room.call("get_item", {"id": "1"})).structured["path"] == "/v1/items/1"
+                    api.requests.clear()
 
 
 # ---- an API that is gone --------------------------------------------------------------------------------------------

@@ -105,8 +105,8 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
         servers |= {f"calm{number}": calm for number in range(neighbours)}
         for row in rows:
             servers |= {f"far{number}": {"command": "true"} for number in range(row.servers)}
-        if any(row.over == "http" for row in rows):
-            servers["plain"] = _entry(Row("plain", over="http"), folder, stack)
+        for over in {row.over for row in rows} - {"stdio"}:
+            servers[f"plain_{over}"] = _entry(Row(f"plain_{over}", over=over), folder, stack)
         config = folder / "mcp.json"
         settings = dict(SETTINGS)
         for row in rows:
@@ -159,7 +159,12 @@ def _entry(row: Row, folder: Path, stack: ExitStack) -> dict[str, Any]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     stack.callback(_end, process)
     assert process.stdout is not None
-    return {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp", **row.entry}
+    site = f"http://127.0.0.1:{int(process.stdout.readline())}"
+    if row.over == "http":
+        return {"url": f"{site}/mcp", **row.entry}
+    tools = {name: {"method": "GET", "path": f"/{name}"} for name in ("echo", "attack")}
+    document = {"openapi": f"{site}/openapi.json"} if "document" in row.on else {}
+    return {"baseUrl": site, "http": tools, **document, **row.entry}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -123,7 +123,7 @@ def play(row: Row, door: Door) -> Seen:
 def _warm(row: Row, door: Door, neighbour: Callable[[], None]) -> None:
     """Do first what happens only once and is no attack: imports, and the start of an attacker that begins honestly."""
     honest = [f"{row.name}_echo"] if "attack" in row.on else []
-    for tool in [*honest, "plain_echo"] if row.over == "http" else honest:
+    for tool in honest if row.over == "stdio" else [*honest, f"plain_{row.over}_echo"]:
         assert door.attacked.answer(door.ask(tool), PATIENCE), f"{tool}: an honest call was never answered"
     for _ in range(3 + door.neighbours):
         neighbour()

@@ -305,12 +305,41 @@ PROCESSES: Final = (
     Row("left_its_user", {"start": [["leave", "user", "session"]]}),
 )
 
+# ---- HTTP APIs, and their documents ---------------------------------------------------------------------------------
+
+OPENAPI = '{"openapi":"3.1.0","info":{"title":"x","version":"1"},'
+OK = '"responses":{"200":{"description":"x"}}'
+
+APIS: Final = (
+    Row("api_endless", {"attack": http(forever("x"))}, over="api", memory=192 * MIB),
+    Row("api_deep", {"attack": http('{"a":', *nested(5000), "}")}, over="api", calls=4),
+    Row("api_many_values", {"attack": http('{"x":[1', times(8 * MIB, ",1"), "]}")}, over="api", memory=256 * MIB, quick=True),
+    Row("api_many_objects", {"attack": http('{"x":[{}', times(100_000, ',{"a":"b"}'), "]}")}, over="api", memory=128 * MIB),
+    Row("api_escapes", {"attack": http('"', times(8 * MIB, "\\u0001"), '"')}, over="api", memory=512 * MIB),
+    Row("api_bytes", {"attack": http(times(8 * MIB, "\udcff"), kind="image/png")}, over="api", memory=256 * MIB),
+    Row("api_packed", {"attack": http(packed(times(1 << 30, "x")), Content_Encoding="gzip")}, over="api", memory=256 * MIB),
+    Row("api_charset", {"attack": http("{}", kind="application/json; charset=zlib")}, over="api"),
+    Row("api_odd_type", {"attack": http("x", kind="\udcff/\udcfe; charset=\udcff")}, over="api"),
+    Row("api_wants_time", {"attack": http("", status="429 No", Retry_After="9" * 400)}, over="api"),
+    Row("api_wants_none", {"attack": http("", status="503 No", Retry_After="-1")}, over="api"),
+    Row("api_refusal", {"attack": http(forever("no "), status="400 No")}, over="api"),
+    Row("api_elsewhere", {"attack": http("", status="302 Go", Location="file:///etc/passwd")}, over="api", calls=4),
+    Row("document_endless", {"document": http(forever("x"))}, over="api", memory=192 * MIB),
+    Row("document_deep", {"document": http(OPENAPI, '"paths":{"/a":{"get":', *nested(5000), "}}}")}, over="api"),
+    Row("document_of_references", {"document": http(OPENAPI, '"paths":{"/a":{"get":{', OK, ',"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/0"}}}}}}},"components":{"schemas":{', numbered(30_000, '"', '":{"type":"object","properties":{"a":{"$ref":"#/components/schemas/0"},"b":{"$ref":"file:///etc/passwd"}}},'), '"x":{}}}}')}, over="api", memory=256 * MIB),
+    Row("document_in_a_circle", {"document": http(OPENAPI, '"paths":{"/a":{"$ref":"#/paths/~1b"},"/b":{"$ref":"#/paths/~1a"}}}')}, over="api"),
+    Row("document_of_operations", {"document": http(OPENAPI, '"paths":{', numbered(60_000, '"/', '":{"get":{' + OK + "}},"), '"/x":{}}}')}, over="api", memory=256 * MIB, quick=True),
+    Row("document_of_names", {"document": http(OPENAPI, '"paths":{"/a":{"get":{"operationId":"', times(MIB, "\\u0000\\u001b[2J"), '",', OK, "}}}}")}, over="api", memory=128 * MIB),
+    Row("document_of_bombs", {"document": http("a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f]\nopenapi: 3.1.0\npaths: *g\n", kind="text/yaml")}, over="api", memory=192 * MIB),
+)  # fmt: skip
+
 KINDS: Final = {
     "answers": ANSWERS,
     "floods": FLOODS,
     "lists": LEARNED,
     "processes": PROCESSES,
     "HTTP answers": HTTP,
+    "HTTP APIs": APIS,
     "clients": CLIENTS,
     "configurations": CONFIGURED,
     "commands": COMMANDS,

@@ -1,10 +1,12 @@
 """The one hostile server: `python -S server.py SCRIPT NAME`, where SCRIPT is JSON.
 
 It is honest (the handshake era, with two tools, `echo` and `attack`) unless its script says otherwise. `{"over":
-"stdio"}`, or `"http"`: then it prints the port on which it listens. `{"on": {WHEN: SAY}}`: at WHEN it writes SAY in
-place of an answer. WHEN is a method, `attack` (a call of that tool), `start`, `stderr` (written there at the start) or
-`GET`. Over HTTP it refuses requests of 2026-07-28, unless the script says what it answers to `server/discover`. A
-thread writes what belongs to `start`, `stderr` or a notification, beside the answers.
+"stdio"}`, or `"http"`: then it prints the port on which it listens. With `"api"` it does that too, and is an HTTP API
+with the paths `/echo` and `/attack`; WHEN is `attack`, or `document` for its own description, which it lacks otherwise.
+`{"on": {WHEN: SAY}}`: at WHEN it writes SAY in place of an answer. WHEN is a method, `attack` (a call of that tool),
+`start`, `stderr` (written there at the start) or `GET`. Over HTTP it refuses requests of 2026-07-28, unless the script
+says what it answers to `server/discover`. A thread writes what belongs to `start`, `stderr` or a notification, beside
+the answers.
 
 SAY is a list of pieces. Over HTTP it is the whole answer, from its status line on, and the connection is closed after
 it. A piece is text (a lone U+DC80 to U+DCFF is that byte), or one of `["id"]`, `["times", n, piece…]`, `["numbered", n,
@@ -185,12 +187,12 @@ def serve_stdio(script: Script) -> None:
 # ---- over HTTP -----------------------------------------------------------------------------------------------------
 
 
-def serve_http(script: Script) -> None:
+def serve_http(script: Script, serve: Any) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     print(listener.getsockname()[1], flush=True)
     while True:
         connection, _ = listener.accept()
-        threading.Thread(target=serve_connection, args=(script, connection), daemon=True).start()
+        threading.Thread(target=serve, args=(script, connection), daemon=True).start()
 
 
 def serve_connection(script: Script, connection: socket.socket) -> None:
@@ -199,6 +201,24 @@ def serve_connection(script: Script, connection: socket.socket) -> None:
             while answer(script, connection, *request(lines)):
                 pass
     except (OSError, ValueError):
+        pass  # the other side has hung up
+
+
+def serve_path(script: Script, connection: socket.socket) -> None:
+    try:
+        with connection, connection.makefile("rb") as lines:
+            while path := lines.readline().split(b" ")[1:2]:
+                while lines.readline().strip():
+                    pass
+                when = {b"/attack": "attack", b"/openapi.json": "document"}.get(path[0], "")
+                if when in script.on:
+                    for block in blocks(script.on[when], 1):
+                        connection.sendall(block)
+                    return
+                status = "404 None" if when == "document" else "200 OK"
+                head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+                connection.sendall(head.encode())
+    except OSError:
         pass  # the other side has hung up
 
 
@@ -238,8 +258,11 @@ def answer(script: Script, connection: socket.socket, verb: str, message: dict[s
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    serve = serve_http if given.get("over") == "http" else serve_stdio
-    serve(Script(given))
+    script, over = Script(given), given.get("over")
+    if over in ("http", "api"):
+        serve_http(script, serve_path if over == "api" else serve_connection)
+    else:
+        serve_stdio(script)
 
 
 if __name__ == "__main__":
