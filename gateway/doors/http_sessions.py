@@ -28,12 +28,15 @@ import anyio
 import anyio.abc
 import msgspec
 
+from ...actors.workers import aside
 from ...protocol import jsonrpc as rpc
+from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.errors import UNKNOWN_PROFILE, UsageError
 from ...protocol.events import Event, Kind, Lagged, Place, StartMoved
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.lifecycle import State
 from ...protocol.status import ServerStatus, about
+from ...protocol.tasks import RELATED
 from ..requests import SUBSCRIPTION_KEY
 from ..state_handles import WithStateHandles
 from .http_messages import (
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
 _EVENT_ID: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 _PRIMED_FROM: Final = rpc.HANDSHAKE_VERSIONS[-1]  # older clients cannot read an event without a message
 _PROGRESS: Final = rpc.PROGRESS.encode()
+_OF_TASK: Final = RELATED.encode()  # its request has been answered, and it is still for somebody
 _BYTES: Final = 24  # of randomness in a session's id
 
 
@@ -215,8 +219,10 @@ class HttpSession:
         kind, key, method = kind_of(line)
         if kind is MessageKind.ANSWER:
             return self._send_answer(key, line)
-        if method == _PROGRESS:
-            return self._send_progress(line)
+        if method == _PROGRESS and self._send_progress(line):
+            return True
+        if method == _PROGRESS and _OF_TASK not in line:
+            return False
         stream = self._streams.get(0)
         if kind is MessageKind.NOTIFICATION and (stream is not None and stream.has_reader):
             return self._notify(stream, line)
@@ -360,36 +366,51 @@ class StatelessClient:
         return self._send_notification(method, line)
 
     def _send_notification(self, method: bytes, line: bytes) -> bool:
+        if len(line) > LARGE_MESSAGE:
+            self._spawn(partial(self._send_long, method, line))
+            return True
         params = params_of(line)
-        if method == rpc.PROGRESS.encode():
-            return self._tell(rpc.read_value(params.get("progressToken")), method, params)
-        meta: Any = rpc.read_value(params.get("_meta"))
-        if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
-            return self._tell(meta[SUBSCRIPTION_KEY], method, params, cast("dict[str, Any]", meta))
-        for reply in self._replies.values():
-            if reply.wants_logs:
-                _add(reply, line, self._rules)
-        return True
-
-    def _tell(
-        self,
-        number: Any,
-        method: bytes,
-        params: Mapping[str, msgspec.Raw],
-        meta: Mapping[str, Any] | None = None,
-    ) -> bool:
-        """Send a notification for one request, under the id or token that its client gave. Returns whether the request
-        is open."""
-        reply = self._replies.get(number) if isinstance(number, int) else None
+        addressed = self._addressed(method, params)
+        if addressed is None:
+            for reply in self._replies.values():
+                if reply.wants_logs:
+                    _add(reply, line, self._rules)
+            return True
+        reply, more = addressed
         if reply is None:
             return False
-        more = (
-            {"progressToken": reply.token}
-            if meta is None
-            else {"_meta": {**meta, SUBSCRIPTION_KEY: _id(reply.key)}}
-        )
-        _add(reply, rpc.encode_notification(method.decode(), {**params, **more}, rpc.encode), self._rules)
+        _add(reply, _renamed(method, params, more), self._rules)
         return True
+
+    async def _send_long(self, method: bytes, line: bytes) -> None:
+        """Send a notification of megabytes, which holds the result of a task."""
+        params = await aside(partial(params_of, line))
+        reply, more = self._addressed(method, params) or (None, _NOTHING)
+        if reply is not None:
+            line = await aside(partial(_renamed, method, params, more))
+            _add(reply, line, self._rules)
+
+    def _addressed(
+        self, method: bytes, params: Mapping[str, msgspec.Raw]
+    ) -> tuple[Reply | None, Mapping[str, Any]] | None:
+        """The request for which a notification is, if that is open, and what the notification says instead: the id or
+        token that the client gave. None: it is for no request."""
+        if method == _PROGRESS:
+            reply = self._reply_to(rpc.read_value(params.get("progressToken")))
+            return reply, {} if reply is None else {"progressToken": reply.token}
+        meta: Any = rpc.read_value(params.get("_meta"))
+        if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
+            said = cast("dict[str, Any]", meta)
+            reply = self._reply_to(said[SUBSCRIPTION_KEY])
+            return reply, {} if reply is None else {"_meta": {**said, SUBSCRIPTION_KEY: _id(reply.key)}}
+        return None
+
+    def _reply_to(self, number: Any) -> Reply | None:
+        return self._replies.get(number) if isinstance(number, int) else None
+
+
+def _renamed(method: bytes, params: Mapping[str, msgspec.Raw], more: Mapping[str, Any]) -> bytes:
+    return rpc.encode_notification(method.decode(), {**params, **more}, rpc.encode)
 
 
 def _add(reply: Reply, line: bytes, rules: Rules) -> None:

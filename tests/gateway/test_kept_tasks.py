@@ -342,3 +342,26 @@ def test_a_gateway_process_leaves_its_tasks_to_the_next(tmp_path: Path, how: int
         said = lost["error"]["data"] if "error" in lost else lost["result"]["_meta"]["greenroom/error"]
         assert said["reach"] == "sent"
         assert ("error" in lost) is (how == signal.SIGKILL), lost
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_gateway_that_is_ended_answers_who_awaits_a_task(tmp_path: Path, keeps: bool) -> None:
+    settings: dict[str, Any] = {"tasks": {"keep": str(tmp_path / "t")}} if keeps else {}
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--expose", "direct", **settings) as gate:
+        gate.initialize()
+        gate.answer(gate.send("tools/call", {"name": "a_echo", "arguments": {}}))  # its server runs
+        params = {"name": "a_sleep", "arguments": {"seconds": 1}, "task": {}}
+        task = gate.answer(gate.send("tools/call", params))["result"]["task"]["taskId"]
+        awaited = gate.send("tasks/result", {"taskId": task})
+        gate.answer(gate.send("ping"))
+        gate.process.send_signal(signal.SIGTERM)
+        result = gate.answer(awaited)["result"]
+        assert not result.get("isError"), result
+        told = [
+            each["params"] for each in gate.notifications if each["method"] == "notifications/tasks/status"
+        ]
+        assert any("The gateway ends in " in each.get("statusMessage", "") for each in told)
+        assert any(each["pollInterval"] == (10_000 if keeps else 250) for each in told), told
+        assert gate.end() == 0
+    kept_files = files(tmp_path / "t")
+    assert [each["status"] for each in kept_files.values()] == (["completed"] if keeps else [])
