@@ -20,6 +20,7 @@ ADAPTERS = "greenroom.adapters."
 # The module of each framework that not every environment for checks has.
 FRAMEWORKS = {
     "claude_agent_sdk": "claude_agent_sdk",
+    "google_adk": "google.adk",
     "langchain": "langchain_core",
     "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",
@@ -57,7 +58,14 @@ def _is_missing(symbol: dict[str, Any]) -> bool:
     name: str = symbol["name"]
     module = name.removeprefix(ADAPTERS).split(".", 1)[0] if name.startswith(ADAPTERS) else ""
     framework = FRAMEWORKS.get(module)
-    return framework is None or find_spec(framework) is not None
+    return framework is None or _is_installed(framework)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package above it
+        return False
 
 
 if __name__ == "__main__":

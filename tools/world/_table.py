@@ -250,6 +250,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("Pydantic AI", "pydantic_ai", ("pydantic-ai-slim==2.68.0",), core=True),
     Adapter("LangChain", "langchain", ("langchain-core==1.8.3", "langgraph==1.2.24", "langchain==1.5.2")),
     Adapter("Claude Agent SDK", "claude_agent_sdk", ("claude-agent-sdk==0.2.189",)),
+    Adapter("Google ADK", "google_adk", ("google-adk==2.13.0",)),
 )
 
 # Perfetto's own package on PyPI fetches this program when it is first used. This one brings it.
