@@ -14,6 +14,7 @@ import hashlib
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -81,14 +82,13 @@ Fault = Callable[[str, str], Exception]  # the error for an argument, from its n
 
 def write_body(root: Raw, body: Body, given: Mapping[str, Any], fault: Fault) -> Written | Unread | None:
     """The body of these arguments (those of the body alone); None when there is none to send."""
+    if not given and (body.properties is None or not body.required):
+        return None
     if body.properties is None:
-        if body.argument not in given:
-            return None
         value = given[body.argument]
     else:
-        if not given and not body.required:
-            return None
-        value = dict(given)
+        value = {body.properties[argument].name: each for argument, each in given.items()}
+        fault = partial(_fault_of, {each.name: argument for argument, each in body.properties.items()}, fault)
     if is_json(body.media):
         return _json(body, value, fault)
     if is_form(body.media):
@@ -98,7 +98,13 @@ def write_body(root: Raw, body: Body, given: Mapping[str, Any], fault: Fault) ->
             return Written(FORM, "&".join(form_fields(body.encoding, value, fault)).encode())
         return _ready(Unread(body.media, tuple(_parts(root, body, value, fault))))
     media = body.media if _MEDIA.fullmatch(body.media) and "*" not in body.media else OCTETS
+    if isinstance(value, str) and media.startswith("text/") and ";" not in media:
+        media += "; charset=utf-8"
     return _ready(Unread(media, (_file(body.argument, "", value, media, fault),)))
+
+
+def _fault_of(arguments: Mapping[str, str], fault: Fault, name: str, problem: str) -> Exception:
+    return fault(arguments.get(name, name), problem)
 
 
 def form_fields(encoding: Raw, value: Mapping[str, Any], fault: Fault) -> Iterator[str]:
@@ -137,7 +143,9 @@ def _json(body: Body, value: Any, fault: Fault) -> Written:
 
 
 def _parts(root: Raw, body: Body, value: Mapping[str, Any], fault: Fault) -> Iterator[Part]:
-    properties = body.properties or member(body.schema, "properties")
+    properties = member(body.schema, "properties")
+    if body.properties is not None:
+        properties = {each.name: each.schema for each in body.properties.values()}
     for name, each in value.items():
         if each is None:
             continue

@@ -23,6 +23,7 @@ from .inputs import (
     Body,
     Inputs,
     Parameter,
+    Property,
     explodes,
     fault_of,
     fault_of_header,
@@ -146,22 +147,21 @@ def _from_schema(said: Raw, method: str, path: str) -> Inputs:
     schema = member(said, "inputSchema")
     required = cast("list[Any]", schema.get("required")) if isinstance(schema.get("required"), list) else []
     in_path, properties = set(template_names(path)), member(schema, "properties")
-    of_body: dict[str, Any] = {}
+    of_body = dict[str, Property]()
     parameters = list[Parameter]()
     has_body = method not in READS and method != "DELETE"
     for name, each in {**{key: {"type": "string"} for key in in_path}, **properties}.items():
         if has_body and name not in in_path:
-            of_body[name] = each
+            of_body[name] = Property(name, each, name in required)
         else:
             place = "path" if name in in_path else "query"
             parameters.append(_parameter(name, {"schema": each, "required": name in required}, place, path))
-    body = _body(said, of_body, frozenset(required) & of_body.keys())
-    return Inputs(tuple(parameters), body)
+    return Inputs(tuple(parameters), _body(said, of_body))
 
 
 def _from_params(said: Raw, path: str) -> Inputs:
     """The inputs of a tool whose arguments are declared one by one."""
-    parameters, of_body, needed = list[Parameter](), dict[str, Any](), set[str]()
+    parameters, of_body = list[Parameter](), dict[str, Property]()
     for argument, each in member(said, "params").items():
         place = f"params.{argument}"
         if not is_object(each):
@@ -169,18 +169,16 @@ def _from_params(said: Raw, path: str) -> Inputs:
         for where, what in _unknown("", each, _PARAM_KEYS):
             raise _Faulty(f"{place}{where}", what)
         if text(each, "in") == BODY:
-            name = text(each, "name") or argument
-            if name != argument:
-                raise _Faulty(f"{place}.name", "is not used in a body, where an argument keeps its name")
-            of_body[argument] = _schema_of(each)
-            needed |= {argument} if each.get("required") is True else set()
+            of_body[argument] = Property(
+                text(each, "name") or argument, _schema_of(each), each.get("required") is True
+            )
         else:
             parameters.append(_parameter(argument, each, text(each, "in"), path))
     declared = {each.name for each in parameters if each.place == "path"}
     parameters += [
         _parameter(name, {}, "path", path) for name in template_names(path) if name not in declared
     ]
-    return Inputs(tuple(parameters), _body(said, of_body, frozenset(needed)))
+    return Inputs(tuple(parameters), _body(said, of_body))
 
 
 def _parameter(argument: str, said: Raw, place: str, path: str) -> Parameter:
@@ -215,7 +213,7 @@ def _schema_of(said: Raw) -> Any:
     return schema
 
 
-def _body(said: Raw, properties: dict[str, Any], needed: frozenset[str]) -> Body | None:
+def _body(said: Raw, properties: dict[str, Property]) -> Body | None:
     """The body: of the arguments that go there, or of `body`, whose schema is the argument `body`."""
     declared = member(said, "body")
     for where, what in _unknown("", declared, _BODY_KEYS):
@@ -227,9 +225,8 @@ def _body(said: Raw, properties: dict[str, Any], needed: frozenset[str]) -> Body
     return Body(
         media=text(declared, "mediaType") or _JSON,
         schema=declared.get("schema", {}),
-        required=declared.get("required", bool(needed)) is True,
+        required=declared.get("required", any(each.required for each in properties.values())) is True,
         description=text(declared, "description"),
         encoding=member(declared, "encoding"),
         properties=properties or None,
-        needed=needed,
     )

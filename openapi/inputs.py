@@ -2,23 +2,26 @@
 
 A caller gives one object of arguments. Each parameter is an argument under its own name. A body that is an object with
 known properties gives each of them as an argument; any other body is the argument `body`. Where names clash, the
-property of the body keeps its name, and a parameter is called after its place as well (`id__path`).
+property of the body keeps its name, and a parameter is called after its place as well (`id__path`). An argument's name
+has letters, digits, `_`, `.` and `-` only, at most 64, because APIs of models refuse a list of tools for any other: so
+`filter[name]` is given as `filter_name`, and sent under its own name.
 
 Of a body in several media types one is taken: JSON if there is one, because it can say everything.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import attrs
 
 from . import swagger2
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
-from .schemas import is_hidden, members
+from .schemas import Members, is_hidden, members
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")
 STYLES_AT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,6 +38,9 @@ _FRAMING: Final = frozenset({
 })  # fmt: skip
 _NOT_SET: Final = _FRAMING | {"accept", "authorization", "content-type", "cookie", "proxy-authorization"}
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*")
+_LONGEST: Final = 64  # characters of an argument's name
+_ARGUMENT: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{_LONGEST}}}")
+_UNSUITED: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
 BODY: Final = "body"
 FORM: Final = "application/x-www-form-urlencoded"
@@ -57,19 +63,40 @@ class Parameter:
     fixed: Any = None  # what is sent when the argument is not given; None: nothing
 
 
+class Property(NamedTuple):
+    """A property of a body that is an argument of its own."""
+
+    name: str  # in the body
+    schema: Any
+    required: bool
+
+
 @attrs.frozen(eq=False)
 class Body:
-    """The body in one media type. `properties`: argument → property, for an object whose properties are arguments;
-    None when the whole body is the argument `argument`."""
+    """The body in one media type. `properties`: by argument, for an object whose properties are arguments; None when
+    the whole body is the argument `argument`."""
 
     media: str
     schema: Any = attrs.field(repr=False)
     required: bool
     description: str
     encoding: Raw
-    properties: Mapping[str, Any] | None = attrs.field(repr=False)  # each property's schema
-    needed: frozenset[str]  # the properties that are required
+    properties: Mapping[str, Property] | None = attrs.field(repr=False)
     argument: str = BODY
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names of its arguments."""
+        return [self.argument] if self.properties is None else [*self.properties]
+
+    @property
+    def needed(self) -> list[str]:
+        """The arguments without which it is none."""
+        if not self.required:
+            return []
+        if self.properties is None:
+            return [self.argument]
+        return [argument for argument, each in self.properties.items() if each.required]
 
 
 @attrs.frozen(eq=False)
@@ -83,8 +110,10 @@ class Inputs:
     @property
     def arguments(self) -> list[str]:
         """The names of all arguments."""
-        of_body = [] if self.body is None else self.body.properties or [self.body.argument]
-        return [*(each.argument for each in self.parameters), *of_body]
+        return [
+            *(each.argument for each in self.parameters),
+            *([] if self.body is None else self.body.arguments),
+        ]
 
 
 def template_names(path: str) -> list[str]:
@@ -225,11 +254,7 @@ def _body(
     form = _followed_or_empty(root, content[media], notes)
     schema = form.get("schema")
     found = members(root, schema) if is_json(media) or is_form(media) else None
-    properties = (
-        None
-        if found is None
-        else {name: each for name, each in found.properties.items() if not is_hidden(root, each, "readOnly")}
-    )
+    properties = None if found is None else _properties(root, found)
     return Body(
         media=media,
         schema=schema,
@@ -237,8 +262,18 @@ def _body(
         description=text(said, "description"),
         encoding=member(form, "encoding"),
         properties=properties or None,
-        needed=frozenset(properties or ()).intersection(() if found is None else found.required),
     )
+
+
+def _properties(root: Raw, found: Members) -> dict[str, Property]:
+    """The properties that a caller may give, by argument."""
+    properties = dict[str, Property]()
+    names = [name for name, each in found.properties.items() if not is_hidden(root, each, "readOnly")]
+    for name in sorted(names, key=lambda name: _ARGUMENT.fullmatch(name) is None):  # those keep their names
+        properties[_argument(name, properties)] = Property(
+            name, found.properties[name], name in found.required
+        )
+    return properties
 
 
 def _followed_or_empty(root: Raw, value: object, notes: list[str]) -> Raw:
@@ -273,13 +308,25 @@ def is_form(media: str) -> bool:
 def _apart(parameters: list[Parameter], body: Body | None) -> list[Parameter]:
     """The parameters under arguments that differ from each other and from those of the body."""
     names = [each.name for each in parameters]
-    taken = set[str]() if body is None else set(body.properties or [body.argument])
-    found = list[Parameter]()
-    for each in parameters:
+    taken = set[str]() if body is None else set(body.arguments)
+    arguments = dict[int, str]()
+    for position, each in sorted(
+        enumerate(parameters), key=lambda one: _ARGUMENT.fullmatch(one[1].name) is None
+    ):
         clashes = each.name in taken or names.count(each.name) > 1
-        argument = f"{each.name}__{each.place}" if clashes else each.name
-        while argument in taken:
-            argument += "_"
-        taken.add(argument)
-        found.append(attrs.evolve(each, argument=argument))
+        arguments[position] = _argument(f"{each.name}__{each.place}" if clashes else each.name, taken)
+        taken.add(arguments[position])
+    return [attrs.evolve(each, argument=arguments[position]) for position, each in enumerate(parameters)]
+
+
+def _argument(name: str, taken: Container[str]) -> str:
+    """The name of an argument for what is called so: one that APIs of models take, and that is not taken."""
+    plain = name if _ARGUMENT.fullmatch(name) else _UNSUITED.sub("_", name).strip("_")
+    if len(plain) > _LONGEST:
+        plain = f"{plain[: _LONGEST - 9]}_{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
+    plain = plain or "argument"
+    found, number = plain, 1
+    while found in taken:
+        number += 1
+        found = f"{plain[: _LONGEST - len(str(number)) - 1]}_{number}"
     return found

@@ -170,7 +170,7 @@ class Operation:
                 required.append(each.argument)
         if body is not None:
             properties |= _of_body(writer, body)
-            required += _needed(body)
+            required += body.needed
         definitions = writer.definitions()
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         if required:
@@ -183,7 +183,7 @@ class Operation:
 
 def _of_body(writer: SchemaWriter, body: Body) -> dict[str, Any]:
     if body.properties is not None:
-        return {name: writer.written(each) for name, each in body.properties.items()}
+        return {argument: writer.written(each.schema) for argument, each in body.properties.items()}
     kind = essence(body.media)
     if is_json(kind) or is_form(kind):
         said = writer.written(body.schema)
@@ -196,16 +196,6 @@ def _of_body(writer: SchemaWriter, body: Body) -> dict[str, Any]:
         words = f"{body.description} (as {kind})" if body.description else f"The body as {kind}"
         return {body.argument: {"type": "string", "description": words}}
     return {body.argument: file_schema(body.description)}
-
-
-def _needed(body: Body) -> list[str]:
-    if not body.required:
-        return []
-    return (
-        [body.argument]
-        if body.properties is None
-        else [name for name in body.properties if name in body.needed]
-    )
 
 
 def _described(said: Any, parameter: Parameter) -> Any:

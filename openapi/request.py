@@ -80,7 +80,12 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
     root = operation.source.root
     query = [*_query(inputs, by_place.get("query", [])), *_query_string(by_place.get("querystring", []))]
     url = _url(operation, base_url, by_place.get("path", []), query)
-    headers = [*operation.own_headers.items(), *_headers(by_place.get("header", []))]
+    headers = [*_headers(by_place.get("header", []))]
+    given = {name.lower() for name, _ in headers}
+    headers = [
+        *((name, each) for name, each in operation.own_headers.items() if name.lower() not in given),
+        *headers,
+    ]
     if cookie := _cookie(by_place.get("cookie", [])):
         headers.append(("Cookie", cookie))
     if not any(name.lower() == "accept" for name, _ in headers):
@@ -102,10 +107,8 @@ def _check_names(operation: Operation, inputs: Inputs, arguments: Mapping[str, A
                 name, f"{operation.name} has no argument {_quoted(name)}.{meant(name, known)}{there}"
             )
     needed = [each.argument for each in inputs.parameters if each.required and each.fixed is None]
-    if inputs.body is not None and inputs.body.required:
-        body = inputs.body
-        needed += [body.argument] if body.properties is None else sorted(body.needed)
-    of_body = set[str]() if inputs.body is None else set(inputs.body.properties or [inputs.body.argument])
+    of_body = list[str]() if inputs.body is None else inputs.body.arguments
+    needed += [] if inputs.body is None else inputs.body.needed
     for name in needed:
         if name not in arguments or (arguments[name] is None and name not in of_body):
             raise ArgumentError(name, f"{operation.name} needs the argument {_quoted(name)}.")

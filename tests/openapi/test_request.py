@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -222,6 +223,21 @@ DOCUMENT: dict[str, Any] = {
         },
         "/fixed?action=list#Part": {"get": operation(parameter("n", "query"), operationId="fixed")},
         "/undeclared/{x}": {"get": {"operationId": "undeclared"}},
+        "/names": {
+            "put": operation(
+                parameter("filter[name]", "query"),
+                parameter("$filter", "query"),
+                parameter("ids[]", "query", LIST),
+                parameter("filter_name", "query"),
+                parameter("x" * 80, "query"),
+                parameter("é", "query"),
+                send=body(
+                    JSON,
+                    {"type": "object", "properties": {"@type": TEXT, "type": TEXT}, "required": ["@type"]},
+                ),
+                operationId="names",
+            )
+        },
         "/nullable": {
             "post": operation(
                 send=body(
@@ -322,7 +338,8 @@ def test_headers_and_cookies() -> None:
         ("formed", {"deep": {"a": {"b": [True]}}}, FORM, "deep%5Ba%5D%5Bb%5D%5B%5D=true"),
         ("raw", {"body": "hello"}, "application/octet-stream", "hello"),
         ("raw", {"body": {"base64": "aGVsbG8="}}, "application/octet-stream", "hello"),
-        ("text", {"body": "hello é"}, "text/plain", "hello é"),
+        ("text", {"body": "hello é"}, "text/plain; charset=utf-8", "hello é"),
+        ("text", {"body": {"base64": "aGVsbG8="}}, "text/plain", "hello"),
         ("xml", {"body": "<a/>"}, "application/xml", "<a/>"),
     ],
 )  # fmt: skip
@@ -344,6 +361,21 @@ def test_names_that_clash_are_told_apart() -> None:
     assert request.url == f"{BASE}/clash/p?id=q"
     assert request.body == b'{"id":3}'
     assert [*TOOLS["clash"].input_schema()["properties"]] == ["id__path", "id__query", "id"]
+
+
+def test_names_that_models_cannot_take_are_given_otherwise_and_sent_as_they_are() -> None:
+    names = TOOLS["names"].inputs.arguments
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) for name in names)
+    assert names[:4] == ["filter_name_2", "filter", "ids", "filter_name"]
+    assert names[5:] == ["argument", "type", "type_2"]
+    request = sent("names", **{name: name[:6] for name in names})
+    assert parse_qsl(urlsplit(request.url).query) == [
+        ("filter[name]", "filter"), ("$filter", "filter"), ("ids[]", "ids"), ("filter_name", "filter"),
+        ("x" * 80, "xxxxxx"), ("é", "argume"),
+    ]  # fmt: skip
+    assert request.body == b'{"type":"type","@type":"type_2"}'
+    with pytest.raises(ArgumentError, match='names needs the argument "type_2"'):
+        sent("names", type="x")
 
 
 @pytest.mark.parametrize(
