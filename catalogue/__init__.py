@@ -13,6 +13,7 @@ Other rooms may import:
 * `namespace`: `Target`; names and resource URIs of many servers in one table, and resolving one
 * `overrides`: tools renamed, hidden and filled in as the configuration says
 * `quarantine`: what must not be used because it has changed, looked up for each request
+* `schema_repair`: an item in a form that clients can read
 * `search`: the tools that answer a query, a page at a time
 * `search_file`: what search has made of tools, on disk
 * `search_forms`: what search has made of tools, kept from one run to the next

@@ -4,6 +4,10 @@ A skill is known by the URI of its `SKILL.md`, and its entry has the front matte
 files, each with size and digest. What is read is compared with that list, so a file that is not in it, or is not what
 it says, is not shown to anybody. A skill that is made anew for each reader has no such list (`dynamic`).
 
+The front matter of a `SKILL.md` is compared with the entry's as well, value by value: an owner who looks at the entry
+must have seen what a model is given. Readers of YAML differ about words such as `yes` and about dates, and some make
+texts of numbers. Such differences mean nothing, so they do not count.
+
 An entry must be whole: a client refuses the whole list for one that is not, and half of a skill is none. So here is
 what is wrong with an entry, and what a good one says.
 """
@@ -15,11 +19,13 @@ import binascii
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import attrs
 
+from ..config.file_formats import NotYamlError, load_yaml
 from ..protocol.bounds import SKILL_BYTES, SKILL_FILES
 from ..protocol.safe_text import unhidden
 from .entries import Raw
@@ -32,7 +38,13 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _ENDS_PATH: Final = frozenset("?#")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1_024
-_FRONT_MATTER: Final = re.compile(r"\A\ufeff?---\r?\n.*?\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONT_MATTER: Final = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_WORDS: Final = {
+    **dict.fromkeys(("y", "yes", "on", "true"), True),
+    **dict.fromkeys(("n", "no", "off", "false"), False),
+}
+_TIME: Final = re.compile(r"(?<=\d)[Tt](?=\d)")
+_NUMBER: Final = re.compile(r"[-+]?\.?[0-9][0-9_.]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
 def has_skills(capabilities: Raw) -> bool:
@@ -41,6 +53,13 @@ def has_skills(capabilities: Raw) -> bool:
     if not isinstance(extensions, Mapping):
         return False
     return cast("Mapping[str, Any]", extensions).get(EXTENSION) is not None
+
+
+def reads_directories(capabilities: Raw) -> bool:
+    """Whether a server with skills answers `resources/directory/read`."""
+    if not has_skills(capabilities):
+        return False
+    return capabilities["extensions"][EXTENSION].get("directoryRead") is True
 
 
 @attrs.frozen
@@ -95,6 +114,20 @@ def files_of(record: Raw) -> tuple[SkillFile, ...] | None:
         return None
     start = len(root_of(record["uri"])) + 1
     return tuple(SkillFile(one["uri"][start:], one["uri"], one["size"], one["digest"]) for one in resources)
+
+
+def children_of(records: Iterable[Raw], folder: str) -> dict[str, bool] | None:
+    """What is in a folder of these skills, by URI: whether it is a folder itself. None: this is no folder of a skill
+    whose files are known."""
+    found: dict[str, bool] = {}
+    for record in records:
+        root = root_of(record["uri"])
+        if folder == root or folder.startswith(root + "/"):
+            for file in files_of(record) or ():
+                if file.uri.startswith(folder + "/"):
+                    child, slash, _ = file.uri[len(folder) + 1 :].partition("/")
+                    found[f"{folder}/{child}"] = bool(slash)
+    return found or None
 
 
 def may_be_in(path: str) -> bool:
@@ -179,6 +212,48 @@ def content_of(result: Raw) -> bytes | None:
                 return None
         case _:
             return None
+
+
+def is_introduced_as(front_matter: Raw, content: bytes) -> bool:
+    """Whether a `SKILL.md` begins with the front matter of its entry (SEP-2640, frontmatter verification)."""
+    found = _FRONT_MATTER.match(content.decode("utf-8", "replace"))
+    if found is None:
+        return False
+    repeated: dict[str, None] = {}
+    try:
+        said = load_yaml(found[1], repeated)
+    except NotYamlError:
+        return False
+    return not repeated and _means_the_same(said, front_matter)
+
+
+def _means_the_same(read: Any, said: Any) -> bool:
+    """Whether a value of YAML, as we read it, and one of an entry can come from the same text."""
+    if isinstance(read, Mapping) and isinstance(said, Mapping):
+        ours, theirs = cast("Mapping[str, Any]", read), cast("Mapping[str, Any]", said)
+        keys = ours.keys() | theirs.keys()
+        return all(_means_the_same(ours.get(key), theirs.get(key)) for key in keys)
+    if isinstance(read, list) and isinstance(said, list):
+        mine, others = cast("list[Any]", read), cast("list[Any]", said)
+        return len(mine) == len(others) and all(map(_means_the_same, mine, others))
+    if isinstance(read, Mapping | list) or isinstance(said, Mapping | list):
+        return False
+    return _as_word(read) == _as_word(said)
+
+
+def _as_word(value: Any) -> Any:
+    """A scalar in the form that all readers of YAML would agree on."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip()
+    if word.lower() in _WORDS:
+        return _WORDS[word.lower()]
+    try:
+        return Decimal(word) if _NUMBER.fullmatch(word) else _TIME.sub(" ", word)
+    except ArithmeticError:
+        return word
 
 
 def without_front_matter(text: str) -> str:

@@ -198,5 +198,5 @@ def extensions_of_all(capabilities: Iterable[Mapping[str, Any] | None]) -> dict[
     known = list(capabilities)
     said = dict(joined(Declaration(extensions_of(each)) for each in known if each is not None).capabilities)
     if has_skills(said) or None in known:
-        said["extensions"] = {**said.get("extensions", {}), SKILLS: {}}
+        said["extensions"] = {**said.get("extensions", {}), SKILLS: {"directoryRead": True}}
     return said

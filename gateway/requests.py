@@ -537,6 +537,7 @@ METHODS: Final[Mapping[str, Era]] = {
     **dict.fromkeys((RESULT, LIST), Era.HANDSHAKE),
     UPDATE: Era.STATELESS,
     "skills/get": _BOTH,
+    "resources/directory/read": _BOTH,
     "resources/subscribe": Era.HANDSHAKE,
     "resources/unsubscribe": Era.HANDSHAKE,
     "logging/setLevel": Era.HANDSHAKE,

@@ -48,13 +48,13 @@ from .discovery import DISCOVERY_IDLE
 from .records import addresses, status_row, still_there
 from .runtime import restart_outdated, tell_roots_changed
 from .server_messages import LOG_LEVELS
-from .skills import SkillRead, current_skill, read_skill
+from .skills import SkillRead, current_skill, read_directory, read_skill
 
 if TYPE_CHECKING:
     from ..actors.host import Host
     from ..actors.peer import Connector
     from ..actors.timers import Timer
-    from ..catalogue.entries import ServerEntry
+    from ..catalogue.entries import Raw, ServerEntry
     from ..catalogue.fingerprints import PinKey
     from ..catalogue.index import Index
     from ..catalogue.namespace import Place, Target
@@ -232,6 +232,10 @@ class RoomPort(Caller):
     ) -> SkillRead:
         """See `skills.read_skill`."""
         return await read_skill(self, name, path, server, door=door)
+
+    async def read_directory(self, server: str, uri: str, cursor: str | None) -> tuple[list[Raw], str | None]:
+        """See `skills.read_directory`."""
+        return await read_directory(self, server, uri, cursor)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 

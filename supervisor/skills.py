@@ -1,9 +1,9 @@
 """Asks servers for skills: the entry of one as it is now, and its files, compared with what the entry says.
 
 A skill is read only when somebody wants it. What is read must be in its entry's list of files, with the size and digest
-that stand there. Where it is not, the skill has changed since its server listed it, for not every server tells of that.
-So the server lists what it has again, once, and what it says then counts. A skill that has changed is quarantined then,
-like a tool.
+that stand there, and a `SKILL.md` must begin with the entry's front matter. Where it is not so, the skill has changed
+since its server listed it, for not every server tells of that. So the server lists what it has again, once, and what it
+says then counts. A skill that has changed is quarantined then, like a tool.
 
 A file is compared as it came. What is a credential in it is cut out only then, as the configuration says.
 """
@@ -11,7 +11,8 @@ A file is compared as it came. What is a credential in it is cut out only then, 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
 import attrs
 
@@ -21,17 +22,33 @@ from ..actors.router import Sync
 from ..actors.workers import LONG_WORK, aside
 from ..catalogue.entries import Raw
 from ..catalogue.namespace import Ambiguous, Missing, Target
-from ..catalogue.skills import FILE, SkillFile, content_of, fault_of, files_of, may_be_in, root_of
+from ..catalogue.skills import (
+    FILE,
+    SkillFile,
+    children_of,
+    content_of,
+    fault_of,
+    files_of,
+    is_introduced_as,
+    is_within,
+    may_be_in,
+    reads_directories,
+    root_of,
+)
 from ..config.arguments import name_of
 from ..config.model import Scrub
 from ..protocol.bounds import ITEM_BYTES, LARGE_MESSAGE, SKILL_BYTES
-from ..protocol.errors import AmbiguousTool, ProtocolFault, Reach, UnknownResource, UnknownSkill
+from ..protocol.errors import AmbiguousTool, ProtocolFault, Reach, UnknownResource, UnknownSkill, UsageError
 from ..protocol.jsonrpc.incoming import decode_result
 from ..protocol.jsonrpc.terms import WireFault
+from ..protocol.safe_text import unhidden
 
 if TYPE_CHECKING:
     from ..config.secrets import Secrets
     from .caller import Caller
+
+
+_LONG_YAML: Final = 4_096  # bytes of a `SKILL.md` from which on its front matter is read in a thread
 
 
 @attrs.frozen(eq=False)
@@ -88,10 +105,60 @@ async def read_skill(
     if result is None:
         text = (
             f'"{path}" of skill "{target.name}" was read and is not shown: it is not what server "{target.server}" '
-            "lists, by its size or its digest."
+            "lists, by its size, its digest or its front matter."
         )
         raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED)
     return SkillRead(target, path, result)
+
+
+async def read_directory(
+    caller: Caller, server: str, uri: str, cursor: str | None
+) -> tuple[list[Raw], str | None]:
+    """What is in a folder, as its server calls it: the resources, and where the next page begins. A server that does
+    not read folders is not asked: what its skills have is known from their entries. Raises `CallError`s; `UsageError`
+    for what is no folder."""
+    entry = caller.listed(server)
+    if entry is None or not entry.known:
+        await caller.connect(server)
+        await caller.live.router.ref.ask(Sync)
+        entry = caller.listed(server)
+    if entry is None or not reads_directories(entry.capabilities):
+        return _known_directory(caller, server, uri), None
+    params = {"uri": uri} if cursor is None else {"uri": uri, "cursor": cursor}
+    call = Call("resources/directory/read", params, replayable=True)
+    said = await caller.ask(server, call, most=caller.live.config.settings.max_list_bytes)
+    listed: object = said.get("resources")
+    if not isinstance(listed, list):
+        text = f'Server "{server}" answered resources/directory/read without a list of resources.'
+        raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
+    found: list[Raw] = []
+    for each in cast("list[Any]", listed)[: caller.live.config.settings.max_list_items]:
+        if isinstance(each, dict) and isinstance(cast("Raw", each).get("uri"), str):
+            found.append(cast("Raw", each))
+    after: object = said.get("nextCursor")
+    return found, after if isinstance(after, str) else None
+
+
+def _known_directory(caller: Caller, server: str, uri: str) -> list[Raw]:
+    skills = caller.index.skills(server)
+    for skill in skills:
+        if skill.changed is not None and is_within(f"{uri}/", (root_of(skill.original),)):
+            raise caller.refused(skill.refusal())
+    children = children_of((skill.record for skill in skills), uri)
+    if children is None:
+        raise UsageError(f'"{unhidden(uri)}" is no folder of a skill of server "{server}".', server=server)
+    return [
+        {
+            "uri": child,
+            "name": unquote(child.rpartition("/")[2]),
+            **({"mimeType": "inode/directory"} if is_folder else _media_type(child)),
+        }
+        for child, is_folder in children.items()
+    ]
+
+
+def _media_type(uri: str) -> Raw:
+    return {"mimeType": "text/markdown"} if uri.endswith(".md") else {}
 
 
 async def find_skill(caller: Caller, name: str, server: str | None = None) -> Target:
@@ -128,16 +195,22 @@ async def _read(caller: Caller, target: Target, path: str, door: Scrub) -> Raw |
     call = Call("resources/read", {"uri": uri}, replayable=True)
     caller.submit(target.server, call)
     answer = await call.wait()
-    check = partial(_checked, answer, file, caller.scrubber(target.server, door))
-    return await aside(check) if len(answer) >= LONG_WORK else check()
+    introduced_as = target.record["frontmatter"] if path == FILE else None
+    check = partial(_checked, answer, file, introduced_as, caller.scrubber(target.server, door))
+    most = LONG_WORK if introduced_as is None else _LONG_YAML
+    return await aside(check) if len(answer) >= most else check()
 
 
-def _checked(answer: bytes, file: SkillFile | None, scrubber: Secrets | None) -> Raw | None:
+def _checked(
+    answer: bytes, file: SkillFile | None, introduced_as: Raw | None, scrubber: Secrets | None
+) -> Raw | None:
     if len(answer) >= LARGE_MESSAGE and takes_long_to_decode(answer):
         return None
     try:
         content = content_of(decode_result(answer))
         if content is None or not (len(content) <= SKILL_BYTES if file is None else file.accepts(content)):
+            return None
+        if introduced_as is not None and not is_introduced_as(introduced_as, content):
             return None
         return decode_result(answer if scrubber is None else scrubber.scrub(answer))
     except WireFault:

@@ -32,10 +32,6 @@ BACKENDS = ("trio", "asyncio")
 AT_ONCE = 2
 TIMEOUT = 60  # seconds a scenario may take
 
-# Not run: skills, an extension that neither the SDK nor we have. (Three of its four pass for a client that does
-# nothing.)
-NOT_PLAYED = "sep-2640-"
-
 # In these the server is at fault: a client that refuses it and ends with an error is right.
 REFUSING_IS_RIGHT = frozenset({"auth/scope-retry-limit", "auth/resource-mismatch"})
 
@@ -152,7 +148,7 @@ def _scenarios(node: Path, leg: Leg) -> list[str]:
     found: list[str] = []
     for name, marks in re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE):
         wanted = "extension" if leg.extensions else leg.protocol
-        if not name.startswith(NOT_PLAYED) and (wanted is None or wanted in marks.split(",")):
+        if wanted is None or wanted in marks.split(","):
             found.append(name)
     return found
 

@@ -15,6 +15,9 @@ The legs are played at a gateway whose clients share the server, and at one with
 one after the other at the same gateway. So old clients come first, and newer ones must find the same as if they had
 come alone.
 
+The scenarios for skills, which the everything-server does not have, are played at a gateway before a server of the
+tests that has one; they are an extension, so each has to be asked for by its name.
+
 `tests/conformance/expected_server_failures.toml` lists what may fail, with the reason: only what fails at the base line
 as well. The run fails when a scenario fails that is not listed, and when a listed one passes.
 """
@@ -38,7 +41,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from conformance import HOME, LEGS, ROOT, Leg, install, player
+from tests.support.lister import lister, skill, tool
 
 SDK = "2.3.0"
 EVERYTHING = HOME / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
@@ -49,6 +56,7 @@ ISOLATIONS = ("persistent", "per_session")
 TASK_SERVER = ROOT / "tests" / "conformance" / "task_server.py"
 TASK_MAKERS = ("gateway", "server")  # who makes a task of a call that takes long
 TASK_AFTER = 400  # milliseconds
+SKILLS = tuple(f"sep-2640-skills-{name}" for name in ("directory", "enumeration", "manifest"))
 
 HTTP = (
     "from mcp_everything_server.server import event_store, mcp; import sys; "
@@ -83,6 +91,8 @@ def main() -> int:
             began, mine = time.monotonic(), expected.get(leg.name, {})
             judged, said = _play_tasks(leg, where)
             surprises += _report(leg, where, judged, said, mine, time.monotonic() - began)
+        if not wish.baseline:
+            surprises += _play_skills(leg)
     if not chosen:
         return 1 if surprises else 0
     for where in ("alone",) if wish.baseline else ISOLATIONS:
@@ -96,6 +106,23 @@ def main() -> int:
                 judged, said = _play(leg, door, folder, mine)
                 surprises += _report(leg, where, judged, said, mine, time.monotonic() - began)
     return 1 if surprises else 0
+
+
+def _play_skills(leg: Leg) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        folder, began = Path(name), time.monotonic()
+        said = skill("team/branches", {"references/forms.md": "Forms."})
+        about = {"name": "branches", "description": "How to", "mimeType": "text/markdown"}
+        listed = [{"uri": uri, **about} for uri in said["contents"] if uri.endswith("SKILL.md")]
+        server = lister(folder, "skilled", tools=[tool("look")], resources=listed, **said)
+        with _greenroom(folder, server) as door:
+            played = [_run(leg, door, folder, "--force", "--scenario", each) for each in SKILLS]
+    judged = [
+        Judged(scenario, said.count("SUCCESS"), code)
+        for scenario, (code, said) in zip(SKILLS, played, strict=True)
+    ]
+    what = "\n".join(said for _, said in played)
+    return _report(leg, "skills", judged, what, (), time.monotonic() - began)
 
 
 def _fetch_everything() -> None:

@@ -18,7 +18,7 @@ import msgspec
 from ...actors.host import lacking
 from ...actors.message_buffer import takes_long_to_decode
 from ...actors.workers import LONG_WORK, aside
-from ...catalogue.namespace import Ambiguous, Missing, Target
+from ...catalogue.namespace import Ambiguous, Missing, Place, Target
 from ...catalogue.skills import has_skills
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
@@ -44,7 +44,7 @@ from ..next_steps import PLAIN, Commands
 from ..requests import Job, asked_in
 from . import direct_results as answers
 from .direct_client import LINK, DirectClient, DirectClients, uris_in
-from .direct_lists import Shown, skill_entry
+from .direct_lists import Shown, directory_entries, skill_entry
 from .direct_results import CONTENT, LIST, readable, readable_tool
 from .exposure import Client, left_out
 
@@ -101,6 +101,7 @@ class Direct:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "skills/get": self._get_skill,
+            "resources/directory/read": self._read_directory,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
             rpc.LISTEN: self._listen,
@@ -271,6 +272,22 @@ class Direct:
             answers.refuse(job, error)
         else:
             job.answer({"skill": skill_entry(skill)})
+
+    def _read_directory(self, job: Job) -> None:
+        place = self._direct_client(job).locate(answers.text_of(job, "uri"))
+        cursor = rpc.read_value(job.params.get("cursor"))
+        if cursor is not None and not isinstance(cursor, str):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: cursor must be a string.")
+        job.run(partial(self._look_into, place, cursor, job))
+
+    async def _look_into(self, place: Place, cursor: str | None, job: Job) -> None:
+        try:
+            found, after = await self._room.read_directory(place.server, place.original, cursor)
+        except GreenroomError as error:
+            answers.refuse(job, error)
+        else:
+            shown = directory_entries(self._room.index, place.server, found, self._common.commands)
+            job.answer({"resources": shown, **({} if after is None else {"nextCursor": after})})
 
     def _complete(self, job: Job) -> None:
         ref = rpc.read_value(job.params.get("ref"))

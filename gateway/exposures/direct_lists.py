@@ -17,17 +17,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
+from ...catalogue.hidden_characters import unhidden_record
 from ...catalogue.index import Index
 from ...catalogue.namespace import Place, Target, qualified
+from ...catalogue.schema_repair import fit
 from ...catalogue.skills import DYNAMIC, files_of
 from ...protocol import jsonrpc as rpc
+from ...protocol.safe_text import unhidden
 from ..attribution import without_ours
 from ..next_steps import PLAIN, Commands
 
@@ -248,6 +251,24 @@ def skill_entry(skill: Target) -> Mapping[str, Any]:
     if isinstance(said.get("_meta"), Mapping):
         shown["_meta"] = said["_meta"]
     return without_ours(shown)
+
+
+def directory_entries(
+    index: Index, server: str, records: Iterable[Mapping[str, Any]], commands: Commands
+) -> list[Mapping[str, Any]]:
+    """What is in a folder, as it is listed: under URIs that name the server, like the skill that it belongs to. A
+    resource that has changed is shown as in the list of resources."""
+    changed = {place.original: place.record for place in index.resources(server) if place.changed is not None}
+    found: list[Mapping[str, Any]] = []
+    for own in records:
+        record = unhidden_record(changed.get(own["uri"], own))[0]
+        if own["uri"] in changed:
+            record = {**record, "description": commands.filled(record["description"])}
+        fitted = fit("resource", record)
+        record = record if fitted is None else fitted.record
+        if record is not None:
+            found.append(_under(record, "uri", qualified(server, unhidden(own["uri"]))))
+    return found
 
 
 def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:

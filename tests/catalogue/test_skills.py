@@ -25,6 +25,7 @@ from greenroom.catalogue.skills import (
     fault_of,
     files_of,
     has_skills,
+    is_introduced_as,
     is_within,
     weight_of,
     without_front_matter,
@@ -186,3 +187,52 @@ def test_no_tool_is_remembered_in_the_place_of_a_skill() -> None:
     assert [kind_of(pin) for pin in pins] == ["tool", "skill", "tool", "tool"]
     listed = ServerEntry("s", "h", tools=(tool,), skills=(entry(),))
     assert prints_of(listed, pins[:2]) == {pins[0]: fingerprint(tool), pins[1]: skill_print(entry())}
+
+
+ABOUT: dict[str, Any] = {
+    "name": "tags",
+    "description": "How to: tag",
+    "license": None,
+    "metadata": {"version": "1.0", "since": "2026-11-27", "draft": "no", "of": [1, "2"]},
+}
+WRITTEN = """name: tags
+description: "How to: tag"
+license:
+metadata: {version: 1.0, since: 2026-11-27, draft: no, of: [1, 2]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "is_so"),
+    [
+        (WRITTEN, True),
+        (WRITTEN.replace("1.0", "1.1"), False),
+        (WRITTEN.replace("no,", "yes,"), False),
+        (WRITTEN.replace("[1, 2]", "[2, 1]"), False),
+        (WRITTEN.replace("[1, 2]", "[1, 2, 3]"), False),
+        (WRITTEN.replace("[1, 2]", "{1: 2}"), False),
+        (WRITTEN.replace("license:", "license: MIT"), False),
+        (WRITTEN + "allowed-tools: Bash\n", False),
+        (WRITTEN + "name: other\n", False),
+        (WRITTEN + "name: tags\n", False),
+        ("*nothing\n", False),
+        ("[" * 60_000 + "\n", False),
+        ("# " + "x" * 70_000 + "\n" + WRITTEN, False),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n" + WRITTEN, False),
+    ],
+)
+def test_a_skill_begins_with_the_front_matter_of_its_entry(written: str, is_so: bool) -> None:
+    for begin, end in (("---\n", "---\nBody.\n"), ("\ufeff--- \r\n", "---")):
+        assert is_introduced_as(ABOUT, f"{begin}{written}{end}".encode()) is is_so
+    assert not is_introduced_as(ABOUT, written.encode())
+    typed = {
+        **ABOUT,
+        "license": "",
+        "metadata": {"version": 1, "since": "2026-11-27", "draft": False, "of": [1, 2]},
+    }
+    assert is_introduced_as(typed, f"---\n{written}---\n".encode()) is is_so
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"---\n---\n", b"---\nname: tags\n", b"--- \nx\n---"])
+def test_what_has_no_front_matter_is_not_introduced(content: bytes) -> None:
+    assert not is_introduced_as(ABOUT, content)

@@ -23,6 +23,7 @@ import httpx2
 
 from greenroom import Greenroom
 from greenroom.actors.host import ServerRequest
+from greenroom.catalogue.skills import files_of
 from greenroom.protocol.errors import GreenroomError
 
 CALLBACK = "http://localhost:3000/callback"
@@ -83,6 +84,17 @@ async def call_the_first(room: Greenroom) -> None:
         print(f"refused: {error}", file=sys.stderr)
 
 
+async def load_the_skill(room: Greenroom) -> None:
+    """As a host does: its instructions, then its files, as long as nothing is refused. What counts is on the wire."""
+    (skill,) = room.skills()
+    try:
+        await room.read_skill(skill.name)
+        for file in files_of(skill.record) or ():
+            await room.read_skill(skill.name, file.path)
+    except GreenroomError as error:
+        print(f"refused: {error}", file=sys.stderr)
+
+
 PLAYS: dict[str, Play] = {
     "initialize": connect,
     "request-metadata": connect,
@@ -95,6 +107,10 @@ PLAYS: dict[str, Play] = {
     "http-invalid-tool-headers": call_all,
     "http-custom-headers": call_as_told,
     "json-schema-2020-12-preservation": echo_schema,
+    "sep-2640-client-no-prefetch": connect,
+    "sep-2640-client-verify-digest": load_the_skill,
+    "sep-2640-client-verify-size": load_the_skill,
+    "sep-2640-client-verify-frontmatter": load_the_skill,
 }
 
 

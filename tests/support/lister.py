@@ -3,11 +3,11 @@
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
 `echoes`: a call is answered with its arguments. `instructions`. `capabilities`: further ones. `contents`: URI -> what
 is read there, and `resources` and `templates`: the records. `skills`: the entries that are listed, and
-`unlisted_skills` those that are not. `prompts`: the records, each of which says its name. `grown`: URI -> how many
-characters are read there in place of what is said.
-The tool `client` answers with what the server was told of its client. `pages`: how many pages the list of tools has,
-each with the same tools; `"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors.
-`many`: the number of further small tools. `nested`: the depth of the schema of one more tool.
+`unlisted_skills` those that are not. `folders`: URI -> what is read of it. `prompts`: the records, each of which says
+its name. `grown`: URI -> how many characters are read there in place of what is said. The tool `client` answers with
+what the server was told of its client. `pages`: how many pages the list of tools has, each with the same tools;
+`"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors. `many`: the number of further
+small tools. `nested`: the depth of the schema of one more tool.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
         said = what["contents"][params["uri"]]
         grown = what.get("grown", {}).get(params["uri"])
         return {"contents": [{**said, "text": "x" * grown} if grown else said]}
+    if method == "resources/directory/read":
+        return what.get("folders", {}).get(params["uri"])
     if method == "tools/call" and params["name"] == "client":
         return {"content": [{"type": "text", "text": json.dumps(what["client"])}]}
     if method == "tools/list":
@@ -125,7 +127,8 @@ def main() -> None:
         if "id" not in message:
             continue
         result = _answer(what, message["method"], message.get("params") or {})
-        end = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
+        code = -32602 if message["method"] in ("skills/get", "resources/directory/read") else -32601
+        end = {"error": {"code": code, "message": "no"}} if result is None else {"result": result}
         said = json.dumps({"jsonrpc": "2.0", "id": message["id"], **end})
         if message["method"] == "tools/list":
             said = said.replace('"tools": [', f'"tools": [{_more(what)}', 1).replace(", ]", "]", 1)
