@@ -95,8 +95,8 @@ class KeptTask:
         self.owner = owner
         self.modern = modern  # in which version its client spoke
         self.token: Any = None  # with which its client of 2025-11-25 hears of progress
-        self.is_elsewhere = False  # another gateway works on it
-        self.is_error = False  # its result says that the tool failed
+        self.is_elsewhere: bool = False  # another gateway works on it
+        self.is_error: bool = False  # its result says that the tool failed
         self.status: Status = Status.WORKING
         self.message: str = ""
         self.result: bytes | None = None

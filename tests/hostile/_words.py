@@ -80,8 +80,8 @@ class Row:
     `on`: what the attacking server sends, `over` "stdio", "http" or as an HTTP "api" (see `server.py`); it is called
     `calls` times at once, and each call must be answered. `client`: what the attacking client writes; it must get
     `answers` answers. `control`: the same for the control socket, over this number of `connections`. `files`: what is
-    in the gateway's folders before it starts (a path and its content, or `FIFO`, `FOLDER` or `LINK`). `servers`: the number of
-    further servers of which nothing is known.
+    in the gateway's folders before it starts (a path and its content, or `FIFO`, `FOLDER` or `LINK`). `servers`: the
+    number of further servers of which nothing is known.
     """
 
     name: str
