@@ -21,7 +21,7 @@ import attrs
 
 from . import swagger2
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
-from .schemas import Members, is_hidden, members
+from .schemas import Members, is_hidden, members, says_nothing
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")
 STYLES_AT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -253,6 +253,8 @@ def _body(
     media = chosen_media(content)
     form = _followed_or_empty(root, content[media], notes)
     schema = form.get("schema")
+    if says_nothing(root, schema) and said.get("required") is not True:
+        return None
     found = members(root, schema) if is_json(media) or is_form(media) else None
     properties = None if found is None else _properties(root, found)
     return Body(

@@ -247,8 +247,8 @@ _BINDING: Final = frozenset({
 
 
 def members(root: Raw, schema: object) -> Members | None:
-    """The properties of an object, if its names are known and nothing but `allOf` joins them; else None. What this
-    returns says all that the schema says, apart from the object itself."""
+    """The properties of an object, if its names are known and nothing but `allOf` joins them; else None. Whether the
+    object may be null is not told: whoever means that gives none of them."""
     found, waiting, seen = Members(), [schema], set[int]()
     while waiting:
         try:
@@ -272,14 +272,19 @@ def members(root: Raw, schema: object) -> Members | None:
 
 def _is_plain_object(said: Raw) -> bool:
     kind, properties, parts = said.get("type"), said.get("properties"), said.get("allOf")
-    if (
-        kind not in ("object", None)
-        or said.get("additionalProperties") not in _CLOSED
-        or said.get("nullable") is True
-    ):
+    if kind not in ("object", None, ["object", "null"]) or said.get("additionalProperties") not in _CLOSED:
         return False
     if properties is not None and not is_object(properties):
         return False
     if kind is None and not properties and not isinstance(parts, list) and "required" not in said:
         return False
     return _BINDING.isdisjoint(said)
+
+
+def says_nothing(root: Raw, schema: object) -> bool:
+    """Whether a schema is that of an object which has no property, and says so."""
+    try:
+        said = followed(root, schema)
+    except BrokenReference:
+        return False
+    return is_object(said) and said.get("properties") == {} and _is_plain_object({**said, "type": "object"})

@@ -13,6 +13,7 @@ from tests.support.junk import VALUES
 
 from greenroom.openapi.document import read_document
 from greenroom.openapi.operation import Operation
+from greenroom.openapi.request import build_request
 
 JSON = "application/json"
 
@@ -169,6 +170,8 @@ def test_what_is_too_large_or_too_deep_is_not_described_further() -> None:
             "ab",
         ),
         ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, "a", ""),
+        ({"type": "object", "properties": {"a": {}}, "nullable": True}, "a", ""),
+        ({"type": ["object", "null"], "properties": {"a": {}}}, "a", ""),
     ],
 )
 def test_an_object_whose_names_are_known_is_arguments(schema: Any, arguments: str, required: str) -> None:
@@ -190,7 +193,6 @@ def test_an_object_whose_names_are_known_is_arguments(schema: Any, arguments: st
         {"oneOf": [{"properties": {"a": {}}}]},
         {"properties": {"a": {}}, "additionalProperties": True},
         {"properties": {"a": {}}, "additionalProperties": {"type": "string"}},
-        {"properties": {"a": {}}, "nullable": True},
         {"allOf": [{"properties": {"a": {}}}, {"anyOf": [{}]}]},
         {"allOf": [{"$ref": "#/components/schemas/Gone"}]},
         {"allOf": [{"$ref": "#/components/schemas/Self"}]},
@@ -205,6 +207,17 @@ def test_any_other_body_is_one_argument(schema: Any) -> None:
     assert [*found["properties"]] == ["body"]
     assert found["required"] == ["body"]
     Draft202012Validator.check_schema(found)
+
+
+def test_a_body_that_has_nothing_is_no_argument() -> None:
+    """Stripe declares one for each GET."""
+    empty = {
+        "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", "properties": {}}}}
+    }
+    document = {"openapi": "3.0.0", "paths": {"/x": {"get": {"requestBody": empty}}}}
+    found = read_document(json.dumps(document).encode(), "t.json").operations["get_x"]
+    assert found.input_schema() == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert build_request(found, {}, "http://h").body is None
 
 
 def test_an_answer_that_is_no_object_is_described_as_a_member() -> None:
