@@ -3,7 +3,9 @@
 Over HTTP, requests that look alike come from one client and find the same processes (`doors/http_sessions.py`). Many
 agents with one token and one program would share a browser in this way. So a model, or its program, calls the tool
 `greenroom_new_state`. It answers with a handle, and each call that is given this handle finds the processes that
-belong to it: in the argument `greenroom_state` beside the tool's own, or in `_meta` (`greenroom/state`).
+belong to it: in the argument `greenroom_state` beside the tool's own, or in `_meta` (`greenroom/state`). A handle is
+an argument like any other (SEP-2567), so a model that calls a tool through the `mcp` tool may write it among that
+tool's arguments. It means the same there. No server is told it.
 
 A handle is a random name in the door's table of sessions. It is worth something to the caller that asked for it alone
 (the same token and profile), and as long as its session lives (`http.sessionIdle`, `http.sessionLife`). A handle that
@@ -36,7 +38,8 @@ GONE: Final = (
     f"There is no such state. It has ended, or it is not yours: what it stood for is gone. Call {NEW_STATE} to begin "
     "with a new one."
 )
-_MARK: Final = b'"' + STATE.encode() + b'"'
+_MARK: Final = STATE.encode()
+_ARGS: Final = "args"
 _NAMED: Final = 10  # servers in the description
 _ARGUMENT: Final[Mapping[str, Any]] = {
     "type": "string",
@@ -44,21 +47,48 @@ _ARGUMENT: Final[Mapping[str, Any]] = {
 }
 
 
-def state_in(arguments: msgspec.Raw | None, meta: Mapping[str, Any]) -> tuple[object, msgspec.Raw | None]:
+def state_in(
+    arguments: msgspec.Raw | None, meta: Mapping[str, Any], *, nests: bool = False
+) -> tuple[object, msgspec.Raw | None]:
     """The handle that a call is given, and the arguments without it. None: it is given none, or its arguments stay as
-    they are. Of large arguments, ask in a thread. Raises `RpcFault` for more than can be looked into."""
+    they are. `nests`: the call is of a tool that is given another tool's arguments, in `args`. A handle in there is
+    found and taken out as well, because a model that means the other tool writes it there; one beside it comes first.
+    Of large arguments, ask in a thread. Raises `RpcFault` for more than can be looked into."""
     if arguments is not None and _MARK in bytes(arguments):
         if has_more_values(bytes(arguments), DECODED_VALUES):
             text = f"Invalid params: to so many values a handle can be given only in _meta, as {META_KEY}."
             raise RpcFault(rpc.INVALID_PARAMS, text)
-        try:
-            given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-        except msgspec.MsgspecError:
-            given = {}  # whoever carries out the call refuses it
-        handle = given.pop(STATE, None)
-        if handle is not None:
-            return _value(handle), msgspec.Raw(msgspec.json.encode(given))
+        given = _members(arguments)
+        handle, inner = given.pop(STATE, None), None
+        if nests and _ARGS in given:
+            inner, args = _taken_out(given[_ARGS])
+            given[_ARGS] = args
+        if handle is not None or inner is not None:
+            found = (None if handle is None else _value(handle)) or (None if inner is None else _value(inner))
+            return found, msgspec.Raw(msgspec.json.encode(given))
     return meta.get(META_KEY), None
+
+
+def _taken_out(args: msgspec.Raw) -> tuple[msgspec.Raw | None, msgspec.Raw]:
+    """The handle in the arguments of another tool, which may be written as a text, and these without it."""
+    try:
+        text = msgspec.json.decode(args, type=str)
+    except msgspec.MsgspecError:
+        text = None
+    members = _members(args if text is None else msgspec.Raw(text.encode("utf-8", "replace")))
+    handle = members.pop(STATE, None)
+    if handle is None:
+        return None, args
+    left = msgspec.json.encode(members)
+    return handle, msgspec.Raw(left if text is None else msgspec.json.encode(left.decode()))
+
+
+def _members(arguments: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The arguments one by one. None, if they are no object: whoever carries out the call refuses them."""
+    try:
+        return msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return {}
 
 
 def _value(handle: msgspec.Raw) -> object:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _HEAD: Final = re.compile(
     rb'\{"jsonrpc":"2\.0",(?:"id":("(?:[^"\\]|\\.)*"|[^,"]*),)?"(result|error|method)":(?:"([^"\\]*)")?'
 )
+_MCP_TOOL: Final = "mcp"
 _ERROR_CODE: Final = re.compile(  # of a line of ours
     rb'\{"jsonrpc":"2\.0","id":(?:"(?:[^"\\]|\\.)*"|[^,"]*),"error":\{"code":(-?\d+)[,}]'
 )
@@ -199,7 +200,8 @@ async def without_handle(said: Stateless) -> tuple[Stateless, object]:
 
 def _without_handle(said: Stateless) -> tuple[Stateless, object]:
     message = said.message
-    handle, arguments = state_in(said.params.get("arguments"), said.meta)
+    nests = name_in(said) == _MCP_TOOL
+    handle, arguments = state_in(said.params.get("arguments"), said.meta, nests=nests)
     if arguments is None:
         return said, handle
     params = {**said.params, "arguments": arguments}

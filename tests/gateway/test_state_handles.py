@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -74,7 +75,7 @@ async def notes_of(opened: Opened, *, server: str = "notes", token: str = ANN, *
 
 
 def is_gone(result: dict[str, Any]) -> bool:
-    return result["isError"] and NEW_STATE in result["content"][0]["text"]
+    return bool(result.get("isError")) and NEW_STATE in result["content"][0]["text"]
 
 
 @on_asyncio
@@ -144,6 +145,32 @@ async def test_the_mcp_tool_takes_a_handle_beside_its_own_arguments() -> None:
         answer = await opened.stateless("tools/list", authorization=f"Bearer {ANN}")
         tools = {tool["name"]: tool for tool in answer.json()["result"]["tools"]}
         assert STATE in tools["mcp"]["inputSchema"]["properties"]
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@on_asyncio
+@in_real_time
+async def test_a_handle_among_the_arguments_of_the_called_tool_means_the_same_and_no_server_is_told(
+    tmp_path: Path, as_text: bool
+) -> None:
+    def args(**of: Any) -> Any:
+        return json.dumps(of) if as_text else of
+
+    echo = lister(tmp_path, "echo", tools=[tool("say")], echoes=True)
+    servers = {**CONFIG["mcpServers"], "echo": {**echo, "isolation": "per_session"}}
+    async with door(expose="proxy", config={**CONFIG, "mcpServers": servers}) as opened:
+        one, other = await new_state(opened), await new_state(opened)
+        await call(opened, "mcp", tool="notes_add", args=args(text="mine", **{STATE: one}))
+        mine = await call(opened, "mcp", tool="notes_find", args=args(**{STATE: one}))
+        others = await call(opened, "mcp", tool="notes_find", args=args(**{STATE: one}), **{STATE: other})
+        assert ("mine" in str(mine), "mine" in str(others)) == (True, False), "the one beside comes first"
+        said = await call(opened, "mcp", tool="echo_say", args=args(a=1, **{STATE: one}))
+        assert '"a"' in str(said)
+        assert one not in str(said)
+        for token, given in ((BEN, one), (ANN, "guessed")):
+            refused = await call(opened, "mcp", token, tool="notes_find", args=args(**{STATE: given}))
+            assert is_gone(refused)
+        assert not is_gone(await call(opened, "mcp", tool="echo_say", args=args(text=STATE)))
 
 
 @on_asyncio
