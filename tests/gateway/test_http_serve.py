@@ -87,6 +87,25 @@ def call(name: str, **arguments: Any) -> Any:
     return request("tools/call", 1, {"name": name, "arguments": arguments})
 
 
+def test_the_task_of_a_client_that_has_left_is_drained_and_the_next_gateway_has_its_result(
+    tmp_path: Path,
+) -> None:
+    servers, settings = {"one": faulty(tmp_path, "one")}, {"tasks": {"keep": str(tmp_path / "t")}}
+    with served(tmp_path, servers, isolation="persistent", **settings) as one:
+        client = one.session()
+        one.post(call("one_echo"), **client)
+        sleeps = {"name": "one_sleep", "arguments": {"seconds": 1}, "task": {}}
+        made = one.post(request("tools/call", 2, sleeps), **client).json()["result"]["task"]
+        one.http.delete(one.url, headers=client)
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(PATIENCE) == 0
+    with served(tmp_path, servers, isolation="persistent", **settings) as other:
+        client = other.session()
+        fetch = request("tasks/result", 3, {"taskId": made["taskId"]})
+        result = other.post(fetch, **client).json()["result"]
+        assert not result.get("isError"), result
+
+
 def test_it_answers_and_a_signal_drains_every_accepted_call(tmp_path: Path) -> None:
     servers = {"one": faulty(tmp_path, "one"), "two": faulty(tmp_path, "two")}
     with served(tmp_path, servers, http={"metrics": True}) as one:

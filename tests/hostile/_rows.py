@@ -272,7 +272,7 @@ LEFT_TASKS: Final = {
     task_file(8): [task_head(8, status="working"), "\n"],
     task_file(9): [task_head(9, message="x" * (900 << 10), size=2), "\n{}"],
     **{
-        f"tasks/gateway-{number:022}/{OWNER}-{number:032}.task": [task_head(number), "\n"]
+        f"tasks/gateway-{number:022}/{number:064}-{number:032}.task": [task_head(number), "\n"]
         for number in range(100, 400)
     },
     **{f"tasks/gateway-{number:022}/lock": FIFO for number in range(400, 500)},
