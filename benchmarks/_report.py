@@ -36,6 +36,7 @@ TITLES: Mapping[str, str] = {
     "B17": "Sessions over HTTP",
     "B18": "Calm servers beside attacks",
     "B19": "Finding a tool",
+    "B20": "Traces",
 }
 
 

@@ -34,6 +34,7 @@ ROWS: Mapping[str, str] = {
     "B17": "b17_sessions",
     "B18": "b18_hostile",
     "B19": "b19_finding",
+    "B20": "b20_traces",
 }
 
 
