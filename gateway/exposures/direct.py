@@ -18,7 +18,7 @@ import msgspec
 from ...actors.host import lacking
 from ...actors.message_buffer import takes_long_to_decode
 from ...actors.workers import LONG_WORK, aside
-from ...catalogue.namespace import Ambiguous, Missing, Place, Target
+from ...catalogue.namespace import Ambiguous, Missing, Place, Target, unqualified
 from ...catalogue.skills import has_skills
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
@@ -151,7 +151,23 @@ class Direct:
         return "\n\n".join(part for part in parts if part) or None
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
-        return self._shown.listing(method, modern=modern)
+        result = self._shown.listing(method, modern=modern)
+        if method != "skills/list" or result is None:
+            return result
+        listed: list[Mapping[str, Any]] = result["skills"]
+        shown = [self._without_credentials(skill) for skill in listed]
+        is_same = all(one is other for one, other in zip(listed, shown, strict=True))
+        return result if is_same else {**result, "skills": shown}
+
+    def _without_credentials(self, skill: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The entry of a skill as this door may show it: what a model reads of it is no more than the file is."""
+        named = unqualified(skill["uri"])
+        scrubber = None if named is None else self._room.scrubber(named[0], _ALL)
+        if scrubber is None:
+            return skill
+        raw = rpc.encode(skill)
+        found = scrubber.scrub(raw)
+        return skill if found is raw else rpc.decode_result(found)
 
     @property
     def settling_time(self) -> float:
@@ -271,7 +287,7 @@ class Direct:
         except GreenroomError as error:
             answers.refuse(job, error)
         else:
-            job.answer({"skill": skill_entry(skill)})
+            job.answer({"skill": self._without_credentials(skill_entry(skill))})
 
     def _read_directory(self, job: Job) -> None:
         place = self._direct_client(job).locate(answers.text_of(job, "uri"))
