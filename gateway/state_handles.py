@@ -55,10 +55,7 @@ def state_in(
     found and taken out as well, because a model that means the other tool writes it there; one beside it comes first.
     Of large arguments, ask in a thread. Raises `RpcFault` for more than can be looked into."""
     if arguments is not None and _MARK in bytes(arguments):
-        if has_more_values(bytes(arguments), DECODED_VALUES):
-            text = f"Invalid params: to so many values a handle can be given only in _meta, as {META_KEY}."
-            raise RpcFault(rpc.INVALID_PARAMS, text)
-        given = _members(arguments)
+        given = _members(bytes(arguments))
         handle, inner = given.pop(STATE, None), None
         if nests and _ARGS in given:
             inner, args = _taken_out(given[_ARGS])
@@ -75,7 +72,7 @@ def _taken_out(args: msgspec.Raw) -> tuple[msgspec.Raw | None, msgspec.Raw]:
         text = msgspec.json.decode(args, type=str)
     except msgspec.MsgspecError:
         text = None
-    members = _members(args if text is None else msgspec.Raw(text.encode("utf-8", "replace")))
+    members = _members(bytes(args) if text is None else text.encode("utf-8", "replace"))
     handle = members.pop(STATE, None)
     if handle is None:
         return None, args
@@ -83,8 +80,12 @@ def _taken_out(args: msgspec.Raw) -> tuple[msgspec.Raw | None, msgspec.Raw]:
     return handle, msgspec.Raw(left if text is None else msgspec.json.encode(left.decode()))
 
 
-def _members(arguments: msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The arguments one by one. None, if they are no object: whoever carries out the call refuses them."""
+def _members(arguments: bytes) -> dict[str, msgspec.Raw]:
+    """The arguments one by one; none if they are no object, for whoever carries out the call refuses them. Raises
+    `RpcFault`."""
+    if has_more_values(arguments, DECODED_VALUES):
+        text = f"Invalid params: to so many values a handle can be given only in _meta, as {META_KEY}."
+        raise RpcFault(rpc.INVALID_PARAMS, text)
     try:
         return msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError:

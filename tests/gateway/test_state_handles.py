@@ -234,6 +234,10 @@ async def test_a_handle_among_too_many_values_is_refused_and_not_passed_over() -
         answer = await opened.stateless("tools/call", params, authorization=f"Bearer {ANN}")
         assert answer.status_code == 400
         assert META_KEY in answer.json()["error"]["message"]
+        inside = json.dumps({"rows": [1] * 200_000, STATE: one})
+        params = {"name": "mcp", "arguments": {"tool": "notes_add", "args": inside}}
+        answer = await opened.stateless("tools/call", params, authorization=f"Bearer {ANN}")
+        assert (answer.status_code, META_KEY in answer.text) == (400, True)
         assert await notes_of(opened) == []
 
 

@@ -198,6 +198,8 @@ CLIENTS: Final = (
     Row("client_long_notification", client=['{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[0', times(4 * MIB, ",0"), "]}}\n", PING], answers=1, memory=128 * MIB),
     Row("client_long_meta", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","_meta":{"x":[0', times(400_000, ",0"), ', ""', times(MIB // 2, " "), "]}}}\n", PING], answers=2, memory=128 * MIB),
     Row("client_forged_trace", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo"},"_meta":{"traceparent":"00-', times(40_000, "0f"), '-01","tracestate":"', times(30_000, "a=1,"), '","baggage":"', times(20_000, "a=1;"), '"}}}\n', PING], answers=2, quick=True),
+    Row("client_guessed_states", client=[times(2_000, *asked("tools/call", name="mcp", arguments={"greenroom_state": "guessed", "tool": "calm0_echo"}, _meta={"greenroom/state": "guessed"})), PING], answers=2_001, settings={"http": {"stateHandles": True}}, needs_lines=True, quick=True),
+    Row("client_state_in_args", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo","args":"{\\"greenroom_state\\":{},\\"x\\":[[]', times(5 * MIB, ",[]"), ']}"}}}\n', PING], answers=2, settings={"http": {"stateHandles": True}}, memory=256 * MIB),
     Row("client_long_introduction", client=['{"jsonrpc":"2.0","id":"h","method":"initialize","params":{"x":"', times(8 * MIB, "x"), '"}}\n', PING], answers=2, memory=128 * MIB),
     Row("client_pings", client=[times(50_000, PING)], answers=50_000, memory=128 * MIB, needs_lines=True),
     Row("client_methods", client=[times(50_000, *asked("no/such/method"))], answers=50_000, memory=128 * MIB, needs_lines=True),
