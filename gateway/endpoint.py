@@ -414,8 +414,9 @@ class ClientSession:
         return self._answers.bug(error)
 
     def task_of(self, call: object) -> KeptTask | None:
-        """See `Client`."""
-        return None if self.tasks is None or call is None else self.tasks.working_on(call)
+        """See `Client`. A task that a model has begun is none of a client of 2026-07-28: it could not answer."""
+        task = None if self.tasks is None or call is None else self.tasks.working_on(call)
+        return task if task is not None and task.modern is self.modern else None
 
     async def answer_long(self, job: Job, result: Mapping[str, Any]) -> None:
         """Answer with a result of ours that holds megabytes. The line is made in a thread."""

@@ -222,9 +222,9 @@ class KeptTask:
                 self._set(Status.WORKING)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it has ended or needs input, at most so long."""
+        """Wait until it has ended or needs input for which nobody is being asked, at most so long."""
         with anyio.move_on_after(seconds):
-            while self.status is Status.WORKING:
+            while self.status is Status.WORKING or (self._asking and not self.status.is_final):
                 await self._change()
 
     async def ended(self) -> None:

@@ -639,3 +639,20 @@ async def test_a_question_of_a_task_is_withdrawn_with_its_call() -> None:
 async def asks_twice(call: FakeCall) -> str:
     await anyio.sleep(5)
     return (await call.elicit("Sure?"))["action"]
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@in_virtual_time
+async def test_a_question_in_the_background_reaches_only_a_client_that_can_be_asked(modern: bool) -> None:
+    async with gateway(FakeServer(handler=asks_twice), "proxy") as gate, gate.person(modern=modern) as ann:
+        call = {"tool": "a_echo", "args": {}, "background": True}
+        begun = await ann.ask("tools/call", {"name": "mcp", "arguments": call})
+        task = begun["_meta"]["greenroom/details"]["task"]
+        if not modern:
+            asked = await ann.hears("elicitation/create")
+            assert asked["params"]["_meta"][RELATED] == {"taskId": task}
+            ann.reply(asked, YES)
+        began = anyio.current_time()
+        done = await ann.ask("tools/call", {"name": "mcp", "arguments": {"task": task}})
+        assert anyio.current_time() - began < 10
+        assert ("cannot be asked" in text(done)) if modern else (text(done) == "accept")
