@@ -49,10 +49,12 @@ class RoomSession:
         """Nothing: a room is open already."""
 
     async def list_tools(self, *_cursor: Any, **_params: Any) -> ListToolsResult:
-        """All tools, on one page. Starts nothing."""
+        """All tools that can be called, on one page. Waits until every server of which nothing is known was asked
+        once."""
         from mcp.types import ListToolsResult
 
-        tools = (target for target in self._room.tools() if target.kind == "tool")
+        await self._room.catalogued()
+        tools = (target for target in self._room.tools() if target.kind == "tool" and target.may_be_called)
         return ListToolsResult(tools=[self._listed(target) for target in tools])
 
     async def call_tool(

@@ -15,7 +15,7 @@ from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle
 
 from greenroom.adapters.mcp_sdk import RoomSession, without_references
-from greenroom.errors import UnknownResource
+from greenroom.errors import RemoteError
 from greenroom.testing import HANG, FakeServer, tool
 
 TREE = {
@@ -51,7 +51,7 @@ async def test_it_lists_and_calls_with_the_sdks_own_types() -> None:
         assert not result.is_error
         [resource] = (await session.list_resources()).resources
         assert (await session.read_resource(resource.uri)).contents[0].text == "ink"  # type: ignore[union-attr]
-        with pytest.raises(UnknownResource):
+        with pytest.raises(RemoteError, match="not found"):
             await session.read_resource("memo://none")
         [prompt] = (await session.list_prompts()).prompts
         assert (await session.get_prompt(prompt.name)).messages

@@ -43,14 +43,14 @@ def play_adapters(adapters: Sequence[Adapter]) -> list[AdapterRow]:
 def _play(adapter: Adapter) -> AdapterRow:
     row = AdapterRow(adapter.name, " ".join(adapter.pins))
     try:
-        home = install("adapters", adapter.name, "pypi", ("-e", f"{ROOT}[{adapter.extra}]", *adapter.pins))
+        home = install("adapters", adapter.name, "pypi", ("-e", f"{ROOT}{adapter.extra}", *adapter.pins))
     except InstallFailed as error:
         row.problems.append(f"not installed: {error}")
         return row
     [python] = interpreter(home, "pypi")
-    said = _said(python, SCRIPTS / f"play_{adapter.module}.py")
+    said = _said(python, SCRIPTS / f"play_{adapter.play}.py")
     row.told = said.get("told", {})
-    row.problems += [*said["problems"], *_types(python, adapter.module)]
+    row.problems += [*said["problems"], *_types(python, adapter)]
     return row
 
 
@@ -68,15 +68,15 @@ def _said(python: str, script: Path) -> Mapping[str, Any]:
         return {"problems": [f"its script failed: {done.stderr.strip()[-300:]}"]}
 
 
-def _types(python: str, module: str) -> list[str]:
+def _types(python: str, adapter: Adapter) -> list[str]:
     """What pyright says of the adapter and of its example."""
-    adapter, example = f"src/greenroom/adapters/{module}.py", f"examples/with_{module}.py"
+    module, example = f"src/greenroom/adapters/{adapter.module}.py", f"examples/with_{adapter.play}.py"
     config = (
-        HOME / "adapters" / f"{module}.json"
+        HOME / "adapters" / f"{adapter.play}.json"
     )  # it reads only what is beneath a configuration, or relative to it
     up = os.path.relpath(ROOT, config.parent)
     settings = {
-        "include": [f"{up}/{adapter}", f"{up}/{example}"],
+        "include": [f"{up}/{module}", f"{up}/{example}"],
         "extraPaths": [f"{up}/src"],
         "typeCheckingMode": "strict",
     }

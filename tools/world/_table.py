@@ -48,16 +48,23 @@ class Client:
 @attrs.frozen
 class Adapter:
     """An adapter: its module, and the package of its framework in the version that is tried. Its extra must bring that
-    package; more pins choose the versions of what only the test needs."""
+    package; more pins choose the versions of what only the test needs. `used_by`: the framework that is played,
+    where an adapter serves several: its script and example have this name, and the pins bring it."""
 
     name: str
     module: str
     pins: tuple[str, ...]
     core: bool = False
+    used_by: str = ""
 
     @property
     def extra(self) -> str:
-        return self.module.replace("_", "-")
+        """Nothing has to be installed for a session of the SDK."""
+        return "" if self.module == "mcp_sdk" else f"[{self.module.replace('_', '-')}]"
+
+    @property
+    def play(self) -> str:
+        return self.used_by or self.module
 
 
 @attrs.frozen
@@ -246,6 +253,19 @@ CLIENTS: tuple[Client, ...] = (
 )
 
 ADAPTERS: tuple[Adapter, ...] = (
+    Adapter("FastMCP", "fastmcp", ("fastmcp==4.2.3",), core=True),
+    Adapter("LangChain by FastMCP", "fastmcp", ("langchain[mcp]==1.5.2",), used_by="langchain_mcp"),
+    Adapter(
+        "Pydantic AI by FastMCP", "fastmcp", ("pydantic-ai-slim[mcp]==2.68.0",), used_by="pydantic_ai_mcp"
+    ),
+    Adapter("Agno", "fastmcp", ("agno[mcp]==3.1.10",), used_by="agno"),
+    Adapter("DSPy", "mcp_sdk", ("dspy==3.4.1",), used_by="dspy"),
+    Adapter(
+        "LlamaIndex",
+        "mcp_sdk",
+        ("llama-index-core==0.14.25", "llama-index-tools-mcp==0.6.0"),
+        used_by="llama_index",
+    ),
     Adapter("OpenAI Agents", "openai_agents", ("openai-agents==0.24.0",), core=True),
     Adapter("Pydantic AI", "pydantic_ai", ("pydantic-ai-slim==2.68.0",), core=True),
     Adapter("LangChain", "langchain", ("langchain-core==1.8.3", "langgraph==1.2.24", "langchain==1.5.2")),

@@ -3,50 +3,12 @@
 import uuid
 
 from langchain.agents import create_agent
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from stage import DIES, EXAMPLE_CALL, Framework, Run, Shown, play
+from scripted_langchain import Scripted
+from stage import DIES, EXAMPLE_CALL, Framework, Run, play
 
 from greenroom.adapters.langchain import room_tools
-
-
-class Scripted(BaseChatModel):
-    """Makes these calls, whatever it is told, and notes what it is offered and told."""
-
-    calls: list
-    record: Run
-
-    def __init__(self, calls, record):
-        super().__init__(calls=list(calls), record=record)
-        self.record = record  # the same object
-
-    @property
-    def _llm_type(self):
-        return "scripted"
-
-    def bind_tools(self, tools, **_options):
-        self.record.offered.append({tool.name for tool in tools})
-        return self
-
-    def _generate(self, messages, stop=None, run_manager=None, **_options):
-        told = [message for message in messages if isinstance(message, ToolMessage)]
-        self.record.shown = [shown(message) for message in told]
-        self.record.structured = [(message.artifact or {}).get("structuredContent") for message in told]
-        if self.calls:
-            name, arguments = self.calls.pop(0)
-            calls = [{"name": name, "args": arguments, "id": uuid.uuid4().hex}]
-            said = AIMessage("", tool_calls=calls)
-        else:
-            said = AIMessage("done")
-        return ChatResult(generations=[ChatGeneration(message=said)])
-
-
-def shown(message):
-    images = sum(block["type"] == "image" for block in message.content_blocks)
-    return Shown(f'`status="{message.status}"`', message.text, images)
 
 
 async def run(room, calls, *, answer=None, meta=None, on_progress=None):
