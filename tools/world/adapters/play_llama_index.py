@@ -77,7 +77,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
 async def play_all(room, calls, record):
     tools = await McpToolSpec(RoomSession(room, cycles=False)).to_tool_list_async()
     agent = FunctionAgent(tools=tools, llm=Scripted(calls=list(calls), record=record), streaming=True)
-    handler = agent.run("play", max_iterations=50)
+    handler = agent.run(user_msg="play", max_iterations=50)
     outcomes = []
     try:
         async for event in handler.stream_events():
