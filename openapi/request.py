@@ -141,7 +141,7 @@ def _segment(template: str, values: Mapping[str, str], arguments: Mapping[str, s
     for _ in range(_DECODINGS):
         decoded = unquote(decoded)
     if not filled or any(part in (".", "..") for part in _SLASHES.split(decoded)):
-        argument = next(arguments[name] for name in template_names(template) if name in arguments)
+        argument = next((arguments[name] for name in template_names(template) if name in arguments), template)
         raise ArgumentError(
             argument,
             f"The argument {_quoted(argument)} would lead to another path: give a name that is none.",
@@ -208,14 +208,14 @@ def _cookie(parameters: list[tuple[Parameter, Any]]) -> str:
     pairs = (
         _written(each, value, _in_cookie if each.style == "cookie" else encoded) for each, value in parameters
     )
-    return "; ".join(pair.replace("&", "; ") for pair in pairs if pair is not None)
+    return "; ".join(pair for pair in pairs if pair is not None)
 
 
 def _written(parameter: Parameter, value: Any, encode: Encode) -> str | None:
     """The parameter in its style; None when it is no value."""
     name = encoded(parameter.name)
     if not parameter.media:
-        style = STYLES[parameter.style]
+        style = STYLES["cookie" if parameter.place == "cookie" else parameter.style]
         return _told(parameter, lambda: expanded(style, name, value, encode, explode=parameter.explode))
     said = _told(
         parameter, lambda: encode(encode_json(value).decode() if is_json(parameter.media) else plain(value))

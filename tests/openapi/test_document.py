@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.junk import VALUES, dumped
 
 from greenroom.openapi.document import NAME, Document, DocumentError, SecurityScheme, read_document, tool_name
-from greenroom.openapi.request import build_request
+from greenroom.openapi.request import ArgumentError, build_request
 
 
 def read(paths: Any, **members: Any) -> Document:
@@ -223,8 +223,11 @@ def test_what_is_new_in_3_2() -> None:
     found = read(paths, openapi="3.2.0")
     assert [*found.operations] == ["search", "copy_x"]
     assert found.notes == ("B AD /x is left out: it is no operation.",)
-    request = build_request(found.operations["search"], {"s": "a=b"}, "http://h")
-    assert (request.method, dict(request.headers)["Cookie"]) == ("QUERY", "s=a=b")
+    request = build_request(found.operations["search"], {"s": ["a=b&c", "d"]}, "http://h")
+    assert (request.method, dict(request.headers)["Cookie"]) == ("QUERY", "s=a=b&c; s=d")
+    for value in ("a;b", "a b", "é", '"'):
+        with pytest.raises(ArgumentError, match="a cookie cannot hold it"):
+            build_request(found.operations["search"], {"s": value}, "http://h")
     assert found.operations["search"].annotations()["readOnlyHint"] is True
     request = build_request(found.operations["copy_x"], {"all": {"a": ["1", "2"], "b": "c d"}}, "http://h")
     assert (request.method, request.url) == ("COPY", "http://h/x?a=1&a=2&b=c%20d")
