@@ -104,6 +104,7 @@ class RoomTool(BaseTool):
 
 def _response(told: ModelResult) -> dict[str, Any]:
     result = told.text if told.structured is None else told.structured
-    images = [(image_of(block), block["mimeType"]) for block in told.images]
-    parts = [types.Part.from_bytes(data=data, mime_type=kind) for data, kind in images if data is not None]
-    return {"result": result} if not parts else {"result": result, "images": parts}
+    images = [
+        types.Part.from_bytes(data=image_of(block), mime_type=block["mimeType"]) for block in told.images
+    ]
+    return {"result": result, "images": images} if images else {"result": result}

@@ -154,8 +154,7 @@ def _definition(target: Target) -> ToolDefinition:
 
 def _value(told: ModelResult) -> Any:
     """The structured content, or else the text; and the images."""
-    images = [(image_of(block), block["mimeType"]) for block in told.images]
-    pictures = [BinaryContent(data, media_type=kind) for data, kind in images if data is not None]
+    pictures = [BinaryContent(image_of(block), media_type=block["mimeType"]) for block in told.images]
     said = told.text if told.structured is None else told.structured
     parts: list[Any] = [*([] if said == "" else [said]), *pictures]
     return parts[0] if len(parts) == 1 else parts

@@ -10,6 +10,8 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+import attrs
+
 from .. import Greenroom, ModelResult, Reach, Session, Target, UsageError
 from ..errors import (
     ApprovalDenied,
@@ -53,20 +55,22 @@ class Tools(Generic[T]):
         meta: Mapping[str, Any] | None = None,
         allowed: bool = False,
     ) -> ModelResult:
-        """See `Greenroom.call_for_model`."""
+        """See `Greenroom.call_for_model`. Every image can be read: of one that cannot, only that is told, because a
+        provider would refuse the whole conversation for it."""
         on_progress = self._on_progress
 
         def report(params: Mapping[str, Any]) -> None:
             if on_progress is not None:
                 on_progress(tool, params)
 
-        return await self.room.call_for_model(
+        told = await self.room.call_for_model(
             tool,
             arguments,
             meta=meta,
             on_progress=None if on_progress is None else report,
             allowed=allowed,
         )
+        return attrs.evolve(told, blocks=[_readable(block) for block in told.blocks]) if told.images else told
 
     def need_approval(self, tool: str) -> bool:
         """Whether the framework has to ask its person about each call of this tool. An unknown one needs no question:
@@ -95,12 +99,19 @@ def may_be_tried_again(told: ModelResult) -> bool:
     return error is not None and error.reach is Reach.NOT_SENT and not isinstance(error, _FOR_A_PERSON)
 
 
-def image_of(block: Mapping[str, Any]) -> bytes | None:
-    """The bytes of an image block; None when its server has not encoded them as it should."""
+def image_of(block: Mapping[str, Any]) -> bytes:
+    """The bytes of an image block. Raises `ValueError` when its server has not encoded them as it should."""
+    return b64decode(block["data"], validate=True)
+
+
+def _readable(block: dict[str, Any]) -> dict[str, Any]:
+    if block["type"] != "image":
+        return block
     try:
-        return b64decode(block["data"], validate=True)
+        image_of(block)
     except ValueError:
-        return None
+        return {"type": "text", "text": f"[An image that cannot be read: {block['mimeType']}]"}
+    return block
 
 
 def said_besides(told: ModelResult) -> dict[str, Any]:

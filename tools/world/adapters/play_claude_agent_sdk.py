@@ -6,7 +6,7 @@ import os
 from contextlib import asynccontextmanager
 
 from claude_agent_sdk import ClaudeSDKClient, PermissionResultAllow, PermissionResultDeny, ResultMessage
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.claude_agent_sdk import RoomServer
 
@@ -156,6 +156,6 @@ if __name__ == "__main__":
             unknown="`is_error`",
             list_follows=False,
             session_per_run=run,
-            more=(nobody,),
+            more=(smudge, nobody),
         )
     )

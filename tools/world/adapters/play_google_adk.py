@@ -7,7 +7,7 @@ from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.google_adk import RoomToolset
 
@@ -105,6 +105,6 @@ play(
         denied=ERROR,
         unknown=ERROR,
         list_follows=False,
-        more=(chosen,),
+        more=(smudge, chosen),
     )
 )

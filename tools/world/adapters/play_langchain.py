@@ -6,7 +6,7 @@ from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from scripted_langchain import Scripted
-from stage import DIES, EXAMPLE_CALL, Framework, Run, play
+from stage import DIES, EXAMPLE_CALL, Framework, Run, play, smudge
 
 from greenroom.adapters.langchain import room_tools
 
@@ -81,6 +81,6 @@ play(
         denied='`status="error"`',
         unknown='`status="error"`',
         list_follows=False,
-        more=(alone, beside),
+        more=(smudge, alone, beside),
     )
 )

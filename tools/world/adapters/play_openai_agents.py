@@ -4,7 +4,7 @@ import json
 
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.openai_agents import RoomServer
 
@@ -78,5 +78,6 @@ play(
         refused="output",
         denied="output",
         unknown="the run ends with `ModelBehaviorError`",
+        more=(smudge,),
     )
 )

@@ -3,7 +3,7 @@
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.pydantic_ai import RoomToolset
 
@@ -90,6 +90,6 @@ play(
         denied="denied",
         unknown="retried",
         session_per_run=run,
-        more=(instructions, deferred, retries),
+        more=(smudge, instructions, deferred, retries),
     )
 )

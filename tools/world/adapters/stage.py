@@ -23,6 +23,7 @@ from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
+from mcp.types import ImageContent
 
 from greenroom import Greenroom
 from greenroom.testing import assert_no_orphans
@@ -105,6 +106,11 @@ def desk(log):
     def picture():
         """A picture."""
         return Image(data=PNG, format="png")
+
+    @server.tool()
+    def smudge() -> ImageContent:
+        """What should be a picture."""
+        return ImageContent(type="image", data="no base64!", mime_type="image/png")
 
     @server.tool()
     def wipe(path: str) -> str:
@@ -290,6 +296,9 @@ class Stage:
             self.expect(first == second and first.isdigit(), f"one run, two processes: {first}, {second}")
             pids.append(first)
         self.expect(pids[0] != pids[1], "two runs have one process")
+        if (run := self.framework.session_per_run) is not None:
+            both = await asyncio.gather(run(room, calls), run(room, calls))
+            self.expect(len({each.shown[0].text for each in both}) == 2, "two runs at once have one process")
         own = [row for row in room.status() if row.server == "own" and row.scope != "shared"]
         self.expect(not own, f"left of the sessions: {own}")
 
@@ -303,6 +312,13 @@ class Stage:
         spec.loader.exec_module(module)
         told = await self.framework.example(module)
         self.expect("+01:00" in told, f"the example: {told}")
+
+
+async def smudge(stage, room):
+    """An image that cannot be read, for adapters that tell of it: a scene for `more`."""
+    [told] = (await stage.framework.run(room, [("desk_smudge", {})])).shown
+    said = "An image that cannot be read" in told.text
+    stage.expect((told.how, told.images, said) == (stage.framework.ok, 0, True), f"smudge: {told}")
 
 
 def play(framework):
