@@ -125,11 +125,11 @@ def isolation_of(definition: ServerDefinition, settings: Settings) -> Isolation:
     """Which calls of this server share what reaches it: what its entry says, or the settings. An HTTP API into whose
     requests nothing of a session goes keeps nothing between two of them, so all share one unless its entry says
     otherwise."""
-    if definition.isolation is not None:
-        return definition.isolation
+    if definition.isolation is not None or settings.isolation is None:
+        return definition.isolation or Isolation.PERSISTENT
     if definition.is_api and not session_variables(definition):
         return Isolation.PERSISTENT
-    return settings.isolation or Isolation.PERSISTENT
+    return settings.isolation
 
 
 def with_session(environ: Mapping[str, str], variables: Mapping[str, str]) -> Mapping[str, str]:

@@ -169,7 +169,9 @@ class Root:
     def actor_for(self, server: str, session: str | None) -> ServerActor:
         """The actor for a call to `server` in this session (None: in no session). Raises as `address` does."""
         record = self.records.get(server) or self.record(server)
-        shared = isolation_of(record.definition, self.context.settings) is _PERSISTENT  # nearly always
+        definition, settings = record.definition, self.context.settings
+        said = definition.isolation or settings.isolation  # None nearly always, and this is asked for every call
+        shared = said is None or isolation_of(definition, settings) is _PERSISTENT
         address = record.address if shared else self.address(server, session)
         return record.actors.get(address.scope) or self.actor_at(address)
 

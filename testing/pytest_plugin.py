@@ -1,6 +1,8 @@
 """The plugin for pytest: rooms of fake servers as fixtures, and a look for orphans after each test.
 
-pytest loads it where Greenroom is installed, so it imports nothing heavy until a test wants it.
+A line in `conftest.py` loads it: `pytest_plugins = ["greenroom.testing.pytest_plugin"]`. It has no entry point, because
+pytest would then rewrite the assertions of all of Greenroom in whatever tests run beside it. It imports nothing heavy
+until a test wants it.
 
 The fixture `room` gives a function and not an open room. A room lives in the task that opens it, and the plugins that
 run async tests differ in which task sets up a fixture. `async with room() as …` in the test works under all of them,

@@ -144,7 +144,9 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             )
         case {"type": "object"}:
             names = st.text(string.ascii_uppercase, min_size=1, max_size=6)
-            others = schema.get("additionalProperties", {"type": "string"})  # nothing is said of what is in it
+            others = schema.get(
+                "additionalProperties", {"type": "string"}
+            )  # nothing is said of what is in it
             return st.dictionaries(names, _of_schema(others), max_size=3)
         case {"multipleOf": 1, "minimum": least, "maximum": most}:
             return st.integers(least, min(most, least + 1_000_000))

@@ -25,11 +25,6 @@ pytest_plugins = (
 LOOPS = ("trio", "asyncio")
 
 
-@pytest.fixture(autouse=True)
-def greenroom_orphans() -> None:
-    """In place of our own plugin's: `tests.support.leaks` looks at more, and also at rooms that are open."""
-
-
 # Their tests start processes or speak HTTP, and what they show does not depend on the loop: each runs on one of the
 # two, by the name of the test. What does depend on it is shown on both by tests in virtual time, and with real
 # processes and real HTTP by `test_stdio_connection`, `test_stdio_parts`, `test_guard` and `test_http_session`.

@@ -57,7 +57,7 @@ def test_gateways_elsewhere_are_named_and_can_be_asked(home: Path) -> None:
         logged = greenroom(home, one, "logs", "far", "--pid", str(pid), *here)
         assert (logged.returncode, "incarnation 1" in logged.stdout) == (0, True), logged
         accepted = greenroom(home, one, "accept", "far", "--pid", str(pid), *here)
-        assert (accepted.returncode, "no tool of far has changed" in accepted.stdout) == (0, True), accepted
+        assert (accepted.returncode, "nothing of far has changed" in accepted.stdout) == (0, True), accepted
         unknown = greenroom(home, one, "explain", "near", "--pid", str(pid), *here)
         assert (unknown.returncode, "There are: far" in unknown.stderr) == (2, True), unknown
         assert gateway.end() == 0

@@ -250,7 +250,17 @@ def test_the_testing_examples_run_as_written(tmp_path: Path) -> None:
     they run is what is tried here, and not how much they find."""
     (tmp_path / "brief.py").write_text(BRIEF)
     files = sorted((ROOT / "examples").glob("testing_*.py"))
-    options = ("-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "brief")
+    options = (
+        "-q",
+        "-c",
+        os.devnull,
+        "-p",
+        "greenroom.testing.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "brief",
+    )
     command = [sys.executable, "-m", "pytest", *options, *files]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
