@@ -160,6 +160,10 @@ class Secrets:
         """The JSON text of a result without these secrets, and without what looks like a credential."""
         return scrubbed(raw, self.in_json())
 
+    def known_in(self, raw: bytes) -> bool:
+        """Whether one of these secrets is in a JSON text. What only looks like a credential does not count."""
+        return any(spelling in raw for spelling in self.in_json())
+
     def stand_in(self, text: str) -> bool:
         """Whether `text` may have to be changed: a quick test, even for long texts."""
         return "://" in text or self._may_stand_in(text) or scrubbed_text(text) is not text
