@@ -157,8 +157,8 @@ class McpTool:
         self._answers.reply(_with(self._shown(answer), more), job)
 
     def _shown(self, answer: Answer) -> Answer:
-        """What servers say of themselves, without the credentials that they were given. What only looks like one stays,
-        because a definition may have to say how a token looks."""
+        """What servers say of themselves, without the credentials that they were given. Where there are none, what only
+        looks like one stays: a definition may have to say how a token looks."""
         raw = found = encode({"content": answer.content, "details": answer.details})
         for server in _servers_in(answer.details):
             scrubber = self._room.scrubber(server, Scrub.MCP)

@@ -81,7 +81,6 @@ def test_a_model_is_shown_none_in_what_it_reads_of_a_skill(tmp_path: Path, rule:
 def test_what_a_server_says_of_itself_is_shown_to_a_model_without_what_it_was_given(
     tmp_path: Path, rule: str
 ) -> None:
-    """What only looks like a credential stays there: a definition may have to say how one looks."""
     given = server(tmp_path, scrub=rule)
     with serve(tmp_path, given) as gateway:
         gateway.initialize()
@@ -91,9 +90,7 @@ def test_what_a_server_says_of_itself_is_shown_to_a_model_without_what_it_was_gi
             "listed": gateway.mcp(server="s"),
             "described": gateway.mcp(describe="s_tags"),
         }
-        shown = {
-            name: (OWN in json.dumps(each), TOKENS[0] in json.dumps(each)) for name, each in said.items()
-        }
-        assert shown == dict.fromkeys(said, (rule == "off", True))
+        shown = {name: OWN in json.dumps(each) for name, each in said.items()}
+        assert shown == dict.fromkeys(said, rule == "off")
         assert all("tags" in json.dumps(each) for each in said.values())
         assert gateway.end() == 0
