@@ -158,12 +158,14 @@ async def test_an_unknown_name_shows_what_its_server_was_connected_for() -> None
     ):
         said = {"name": "mcp", "arguments": {"tool": "a_echo"}, "_meta": {"traceparent": PARENT}}
         await ann.ask("tools/call", said)
-    request, connect, call = (told for told in of_trace(telemetry) if told.name != "queue")
+    # On a busy machine it waits a moment for the queue and for its slot as well, and each is told.
+    told_of = of_trace(telemetry)
+    request, connect, call = (told for told in told_of if told.name not in ("queue", "slot"))
     assert [told.name for told in (request, connect, call)] == [
         "tools/call mcp",
         "connect",
         "tools/call echo",
     ]
-    assert connect.parent == call.parent == request.id
+    assert {told.parent for told in told_of if told is not request} == {request.id}
     assert connect.seconds >= 0.2
     assert call.start >= connect.end
