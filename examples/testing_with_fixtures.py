@@ -4,9 +4,10 @@ import trio
 from trio.testing import MockClock
 
 from greenroom.testing import tool
+from greenroom.testing.pytest_plugin import FakeServers, Rooms
 
 
-def test_the_shop_is_asked_once(fake_server, room):
+def test_the_shop_is_asked_once(fake_server: FakeServers, room: Rooms) -> None:
     shop = fake_server("shop", tools=[tool("order", "Orders one")], call_latency=20.0)
 
     async def main():
