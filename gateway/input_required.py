@@ -339,9 +339,9 @@ class Round:
         self.suspendable = suspendable
         self.client = client
         self.until = until
-        self.answered = anyio.Event()
+        self.answered: anyio.Event = anyio.Event()
         self.answer: Mapping[str, Any] | None = None
-        self.is_of_task = any(job.in_task for job in suspendable.jobs)
+        self.is_of_task: bool = any(job.in_task for job in suspendable.jobs)
 
     def waits_at(self, now: float) -> bool:
         """Whether its call is suspended at this time, until it is answered."""

@@ -236,8 +236,8 @@ class Members:
     """The properties of an object, also where `allOf` puts it together, by name; and which are required."""
 
     def __init__(self) -> None:
-        self.properties = dict[str, Any]()
-        self.required = dict[str, None]()
+        self.properties: dict[str, Any] = {}
+        self.required: dict[str, None] = {}
 
 
 _CLOSED: Final = (None, False)  # what `additionalProperties` says of an object that has no others
