@@ -454,14 +454,14 @@ def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
 def _check_api(entry: Givens) -> Iterable[Problem]:
     """Check that nothing is said of a document that is not there, nor of MCP where an HTTP API is."""
     said = {key for key in entry if entry[key].value is not None}
-    without, what = _OF_DOCUMENT, 'has no effect without "openapi", the document that it is about'
+    without, what = OF_DOCUMENT, 'has no effect without "openapi", the document that it is about'
     if "openapi" in said:
         without, what = frozenset[str](), ""
     elif "http" not in said:
         without, what = OF_API, 'has no effect without "openapi" or "http", which say what an HTTP API has'
     for key in sorted(without & said):
         yield entry[key].problem(what)
-    for key in ("era", "httpTransport") if said & {*APIS} else ():
+    for key in OF_MCP if said & {*APIS} else ():
         if key in said:
             yield entry[key].problem("has no effect on an HTTP API, which does not speak MCP")
 
@@ -804,8 +804,9 @@ def _read_one(
 # in a stronger file removes a field. A field that has the same value again changes nothing and drops nothing.
 
 APIS: Final = ("openapi", "http")  # with one of them, an HTTP API is at `url`
-_OF_DOCUMENT: Final = frozenset({"specHash", "includeOperations", "excludeOperations"})
-OF_API: Final = frozenset({*APIS, *_OF_DOCUMENT, "outputSchemas", "uploads"})
+OF_DOCUMENT: Final = frozenset({"specHash", "includeOperations", "excludeOperations"})
+OF_API: Final = frozenset({*APIS, *OF_DOCUMENT, "outputSchemas", "uploads"})
+OF_MCP: Final = ("era", "httpTransport")  # without effect on an HTTP API
 WITH_COMMAND: Final = frozenset(
     {"args", "env", "cwd", "inheritEnv", "pluginDataDir", "literalEnv", "envFile"}
 )

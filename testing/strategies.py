@@ -1,7 +1,8 @@
 """Configurations, drawn from the tables by which the parser reads them.
 
-Each key is drawn from its schema. Keys that contradict each other are corrected, not filtered out: an eager or
-keep-alive server becomes a shared one, and there are enough slots for all keep-alive servers.
+Each key is drawn from its schema, and for the servers that it has an effect on. Keys that contradict each other are
+corrected, not filtered out: an eager or keep-alive server becomes a shared one, and there are enough slots for all
+keep-alive servers.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import attrs
 from hypothesis import strategies as st
 
 from ..config.keys import Key, grouped
-from ..config.model import SERVER_KEYS, SETTING_KEYS, SHORTEST_NAME
-from ..config.parse import WHERE, WITH_COMMAND, WITH_URL
+from ..config.model import SERVER_KEY, SERVER_KEYS, SETTING_KEYS, SHORTEST_NAME
+from ..config.parse import OF_API, OF_DOCUMENT, OF_MCP, WHERE, WITH_COMMAND, WITH_URL
 from ..protocol.lifecycle import TABLE, Cause, Effect, Ending, Life, State, Trigger, settle, step
 from .fault_plan import DEEDS, SIGNALS, STEPS
 from .fault_scripts import Fault, FaultScript
 
 _LEAST: Final = 0.001  # below it a number of a file's units may round to nothing
+_URLS: Final = st.sampled_from(["http://127.0.0.1:9/mcp", "https://example.org/mcp"])
 _NOT_DRAWN: Final = frozenset({*WHERE, "isolation", "lifecycle"})  # drawn by rules of their own
 
 
@@ -39,12 +41,14 @@ def server_names() -> st.SearchStrategy[str]:
 
 
 def server_entries() -> st.SearchStrategy[dict[str, Any]]:
-    """Entries of `mcpServers` that are read without a warning: a command, a URL or a socket, with any keys that it may
-    have. No such server exists, so connect them with `fake_connectors`."""
+    """Entries of `mcpServers` that are read without a warning: a command, a URL or a socket, or an HTTP API at a URL,
+    with any keys that it may have. No such server exists, so connect them with `fake_connectors`."""
     return st.one_of(
         _entries({"command": WORDS}, without=WITH_URL),
+        _entries({"url": _URLS}, WITH_COMMAND | OF_API),
+        _entries({"url": _URLS, "openapi": WORDS}, WITH_COMMAND.union(OF_MCP)),
         _entries(
-            {"url": st.sampled_from(["http://127.0.0.1:9/mcp", "https://example.org/mcp"])}, WITH_COMMAND
+            {"url": _URLS, "http": _of_key("http")}, WITH_COMMAND.union(OF_MCP, OF_DOCUMENT, ["openapi"])
         ),
         _entries({"socket": WORDS}, WITH_COMMAND | WITH_URL),
     )
@@ -63,11 +67,15 @@ def configs(*, servers: int = 4) -> st.SearchStrategy[dict[str, Any]]:
 def _entries(
     where: Mapping[str, st.SearchStrategy[Any]], without: Iterable[str]
 ) -> st.SearchStrategy[dict[str, Any]]:
-    left_out = _NOT_DRAWN | set(without)
-    others = {key.name: _of_schema(key.kind.schema) for key in SERVER_KEYS if key.name not in left_out}
+    left_out = _NOT_DRAWN.union(without, where)
+    others = {key.name: _of_key(key.name) for key in SERVER_KEYS if key.name not in left_out}
     others |= {name: values for name, values in _own_rules().items() if name in others}
     drawn = st.fixed_dictionaries(dict(where), optional=others)
     return together(drawn, _keeping()).map(_without_useless_idle_time)
+
+
+def _of_key(name: str) -> st.SearchStrategy[Any]:
+    return _of_schema(SERVER_KEY[name].kind.schema)
 
 
 def _without_useless_idle_time(entry: dict[str, Any]) -> dict[str, Any]:
@@ -144,9 +152,8 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             )
         case {"type": "object"}:
             names = st.text(string.ascii_uppercase, min_size=1, max_size=6)
-            others = schema.get(
-                "additionalProperties", {"type": "string"}
-            )  # nothing is said of what is in it
+            # Where nothing is said of what is in it, any text will do.
+            others = schema.get("additionalProperties", {"type": "string"})
             return st.dictionaries(names, _of_schema(others), max_size=3)
         case {"multipleOf": 1, "minimum": least, "maximum": most}:
             return st.integers(least, min(most, least + 1_000_000))

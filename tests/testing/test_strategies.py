@@ -129,6 +129,11 @@ INTERESTING: dict[str, tuple[st.SearchStrategy[Any], Callable[[dict[str, Any]], 
         FEW,
         lambda servers: {"url", "command"} <= {key for each in servers.values() for key in each},
     ),
+    "an HTTP API of a document": (FEW, lambda servers: any("openapi" in each for each in servers.values())),
+    "an HTTP API by hand": (
+        FEW,
+        lambda servers: any("openapi" not in each and each.get("http") for each in servers.values()),
+    ),
 }
 
 
