@@ -170,7 +170,8 @@ class Root:
         """The actor for a call to `server` in this session (None: in no session). Raises as `address` does."""
         record = self.records.get(server) or self.record(server)
         definition, settings = record.definition, self.context.settings
-        said = definition.isolation or settings.isolation  # None nearly always, and this is asked for every call
+        # None nearly always, and this is asked for every call.
+        said = definition.isolation or settings.isolation
         shared = said is None or isolation_of(definition, settings) is _PERSISTENT
         address = record.address if shared else self.address(server, session)
         return record.actors.get(address.scope) or self.actor_at(address)
