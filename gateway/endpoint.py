@@ -149,7 +149,7 @@ class ClientSession:
         if not self._varies:
             return self._declared
         open_calls = (job for job in self._open.values() if job.modern and job.method in AUDITED)
-        said = [_declared(job.meta.get(rpc.CAPABILITIES_KEY)) for job in open_calls if job.meta is not None]
+        said = [job.declared for job in open_calls if job.meta is not None]
         return reduce(in_common, said) if said else self._declared
 
     def tell_errors_as_results(self) -> None:

@@ -26,8 +26,10 @@ refuse such a client, because it would call a second time.
 (issue 28). It would run twice, and wait for an approval that nobody gives any more. So a request that is the same as
 that of a suspended call, of the same client and without a state, is no second call: it gets the first question of the
 suspended one again, under the same name. When the client answers as it did before, it gets the next question, until it
-is where the call is. This holds only while the call is suspended: at any other time a client may want two equal calls.
-And it holds for a call whose requests are answered in its own place, not for one that has become a task.
+is where the call is. A request that does not declare what a question needs is not asked it: so one that begins anew
+is a call of its own, and one that comes back is told what it lacks. This holds only while the call is suspended: at
+any other time a client may want two equal calls. And it holds for a call whose requests are answered in its own
+place, not for one that has become a task.
 
 So an answer may come twice. The first counts. A second one that says the same waits for the same call, and one that
 says something else is refused. Several requests may wait for a call then; it is cancelled when the last of them is.
@@ -46,9 +48,10 @@ from typing import Any, Final, cast
 import anyio
 import msgspec
 
+from ..actors.host import lacking
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
-from ..protocol.jsonrpc.terms import RpcFault
+from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
 from .requests import Job
 
 _KEY: Final = "question"
@@ -235,6 +238,10 @@ class SuspendedCalls:
         request is about, if known; then only that call's request carries it. Raises `RpcRefusal` when the client cannot
         be asked or does not answer in time."""
         suspendable = await self._carrier(client, server, call)
+        for job in suspendable.jobs:  # it may be another than when the server asked
+            if missing := undeclared(request, job.declared):
+                text = f"Method not found: {request['method']} (the request that is open did not declare {missing})"
+                raise RpcRefusal(rpc.METHOD_NOT_FOUND, text)
         self._drop_overdue()
         asked = Round(suspendable, client, request, anyio.current_time() + self._patience)
         if len(suspendable.rounds) >= _ROUNDS:
@@ -270,7 +277,7 @@ class SuspendedCalls:
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
         """The client has sent its request again, with an answer: let `job` wait for the call of this name, or ask what
         comes next. None: there is no such name. Raises `RpcFault` when the request has no answer, or another than the
-        one that counts, or its call is over."""
+        one that counts, or does not declare what comes next, or its call is over."""
         asked = self._rounds.get(name)
         if asked is None:
             if name in self._over:
@@ -288,6 +295,7 @@ class SuspendedCalls:
             raise RpcFault(rpc.INVALID_PARAMS, _SAID_OTHERWISE)
         later = suspendable.rounds[suspendable.rounds.index(asked) + 1 :]
         if later and not later[0].is_of_task:
+            later[0].need_declared(job)
             job.answer(later[0].told)
         else:
             suspendable.carry(job)
@@ -301,8 +309,10 @@ class SuspendedCalls:
         now = anyio.current_time()
         for asked in self._rounds.values():
             if asked.waits_at(now) and asked.suspendable.can_be_asked_again and asked.is_of(job):
-                job.answer(asked.suspendable.rounds[0].told)
-                return True
+                first = asked.suspendable.rounds[0]
+                if undeclared(first.request, job.declared) is None:
+                    job.answer(first.told)
+                    return True
         return False
 
     def left(self, client: Any) -> None:
@@ -336,6 +346,7 @@ class Round:
             "inputRequests": {_KEY: request},
             "requestState": self.name,
         }
+        self.request = request
         self.suspendable = suspendable
         self.client = client
         self.until = until
@@ -347,6 +358,16 @@ class Round:
         """Whether its call is suspended at this time, until it is answered."""
         return self.answer is None and self.until > now and self.suspendable.runs
 
+    def need_declared(self, job: Job) -> None:
+        """Raises `RpcFault` when this request does not declare what the question needs."""
+        missing = undeclared(self.request, job.declared)
+        if missing is not None:
+            needed: dict[str, Any] = {}
+            for name in reversed(missing.split(".")):
+                needed = {name: needed}
+            text = f"Missing required client capability: {missing}"
+            raise RpcFault(MISSING_CAPABILITY, text, {"requiredCapabilities": needed})
+
     def is_of(self, job: Job) -> bool:
         """Whether this request is the one that its call began with."""
         first = self.suspendable.first
@@ -356,6 +377,14 @@ class Round:
             and first.method == job.method
             and _asks_the_same(first.params, job.params)
         )
+
+
+def undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
+    """The capability that a client lacks, so that it cannot be sent this request; None: it can."""
+    asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+    params = asked.get("params")
+    said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+    return lacking(capabilities, str(asked.get("method")), said)
 
 
 def _carries(suspendable: SuspendableCall, client: Any, server: str) -> bool:

@@ -137,6 +137,12 @@ class Job:
     # ---- for the exposure --------------------------------------------------------------------------------------
 
     @property
+    def declared(self) -> Mapping[str, Any]:
+        """The client capabilities that this request declares, as requests do from 2026-07-28 on."""
+        said = None if self.meta is None else self.meta.get(rpc.CAPABILITIES_KEY)
+        return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+
+    @property
     def wants_progress(self) -> bool:
         return self.token is not None
 

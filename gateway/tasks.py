@@ -51,7 +51,7 @@ from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach
-from ..protocol.jsonrpc.terms import RpcFault
+from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
 from ..protocol.result import says_error
 from ..protocol.tasks import ABOUT_TASKS, CANCEL, EXTENSION, GET, LIST, RELATED, RESULT, Status
 from .attribution import without_ours
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 
 _TTL: Final = (60_000, 3_600_000, 86_400_000)  # milliseconds from the creation: at least, usually, at most
 _INTERVAL: Final = 1_000  # milliseconds between two looks, as we suggest
-_MISSING: Final = -32021  # a capability that the client did not declare
 _UNKNOWN: Final = (
     "Invalid params: there is no such task. It may have been dropped when its time to live was over."
 )
@@ -934,7 +933,7 @@ def _need_extension(job: Job) -> None:
     """Raises `RpcFault` when the client did not declare that it knows tasks."""
     if not _declares(job):
         data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-        raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
+        raise RpcFault(MISSING_CAPABILITY, f"Missing required client capability: {EXTENSION}", data)
 
 
 def owner_of(subject: str | None, profile: str | None, *, is_known: bool = True) -> str:

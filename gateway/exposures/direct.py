@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from ...actors.host import lacking
 from ...actors.message_buffer import takes_long_to_decode
 from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Ambiguous, Missing, Place, Target, unqualified
@@ -39,7 +38,7 @@ from ...safety.audit import AUDITED
 from ...safety.scrubber import scrubbed_progress, scrubbed_server_request
 from ..attribution import attributed_request, without_ours
 from ..client_host import ClientHost, extensions_of_all
-from ..input_required import StateSigner, SuspendableCall, SuspendedCalls
+from ..input_required import StateSigner, SuspendableCall, SuspendedCalls, undeclared
 from ..next_steps import PLAIN, Commands
 from ..requests import Job, asked_in
 from . import direct_results as answers
@@ -539,7 +538,7 @@ class DirectCalls:
         is asked only what it declared, whatever the server makes of what it was told."""
         requests = rpc.read_value(parts.get(_REQUESTS))
         asked = cast("dict[str, Any]", requests) if isinstance(requests, dict) else {}
-        missing = [name for each in asked.values() if (name := _undeclared(each, job.client.capabilities))]
+        missing = [name for each in asked.values() if (name := undeclared(each, job.client.capabilities))]
         if missing:
             text = f'Server "{what[0]}" asks for {missing[0]}, which this client did not declare; it was not asked.'
             answers.fail(job, InputRefused(text, server=what[0], reach=Reach.ANSWERED))
@@ -560,14 +559,6 @@ def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
         said = {name: rpc.read_value(value) for name, value in answers.arguments_of(given).items()}
         return override.own(said, target.server)
     return override.own(answers.arguments_of(given), target.server)
-
-
-def _undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
-    """The capability that a client lacks, so that it cannot be sent this request; None: it can."""
-    asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
-    params = asked.get("params")
-    said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
-    return lacking(capabilities, str(asked.get("method")), said)
 
 
 def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[str, Any]:

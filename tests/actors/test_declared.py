@@ -70,7 +70,8 @@ async def test_while_a_call_is_open_that_cannot_be_asked_no_request_reaches_its_
         tasks.start_soon(partial(call, door, ANN, "s_slow", {"seconds": 1}))
         while sum(row.in_flight for row in room.status()) < 2:  # with the one that waits for an answer
             await anyio.sleep(0.01)
-        refused = await call(door, ANN, "s_ask_sampling", sampling={})
+        assert await call(door, ANN, "s_ask_sampling", sampling={}) == asked, "the suspended call, begun anew"
+        refused = await call(door, ANN, "s_ask_sampling", {"n": 2}, sampling={})
         assert "inputRequests" not in refused
         assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "2", "the same child"
 

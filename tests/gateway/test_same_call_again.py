@@ -24,6 +24,7 @@ ABLE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
 }
+UNABLE = {**ABLE, "io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}
 YES = {"action": "accept", "content": {"allow": "once"}}
 ANN = {"action": "accept", "content": {"name": "Ann"}}
 EXPOSED = pytest.mark.parametrize("expose", ["direct", "proxy", "meta"])
@@ -98,6 +99,30 @@ async def test_the_same_call_gets_the_same_question_and_the_server_runs_it_once(
             # Nothing is suspended any more: now it is a call of its own.
             later = await result(ann, request(expose, n=1))
             assert later["requestState"] != first["requestState"]
+            assert asks.begun == 2
+
+
+@EXPOSED
+@in_virtual_time
+async def test_a_request_that_does_not_declare_it_gets_no_question_of_the_same_call(expose: str) -> None:
+    asks = Counting(rounds=2)
+    async with (
+        asking_room({"s": AskingServer({"ask": asks.ask})}, {"s": {"isolation": "per_call"}}) as room,
+        talking(room, expose) as talk,
+    ):
+        await teach(room, "s", [tool("ask")])
+        async with talk("ann") as ann:
+            first = await result(ann, request(expose))
+            own = await result(ann, request(expose) | {"_meta": UNABLE})
+            assert own["resultType"] == "complete"
+            assert own["isError"]
+            assert asks.begun == 2, "a call of its own"
+            assert await result(ann, request(expose)) == first
+            second = await result(ann, request(expose) | again_with(first, ANN))
+            lacks = await use(ann, request(expose) | again_with(first, ANN) | {"_meta": UNABLE})
+            assert lacks["error"]["code"] == -32021
+            assert lacks["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
+            assert text(await result(ann, request(expose) | again_with(second, ANN))) == "Ann Ann"
             assert asks.begun == 2
 
 
