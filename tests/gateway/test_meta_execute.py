@@ -369,6 +369,43 @@ async def test_a_newer_client_is_asked_about_each_of_several_calls() -> None:
 
 
 @in_real_time
+async def test_a_request_that_comes_back_is_asked_about_the_next_call_only_what_it_declares() -> None:
+    """All three calls ask at once. When the second asked, the request that was open could be asked."""
+    begun, answers = list[Any](), list[Any]()
+
+    async def ask(asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        begun.append(arguments)
+        answers.append(await asking.ask("elicitation/create", {"message": "Who?", "requestedSchema": {}}))
+        return "done"
+
+    capabilities = "io.modelcontextprotocol/clientCapabilities"
+    able, unable = ({**META, capabilities: said} for said in ({"elicitation": {}}, {"sampling": {}}))
+    code = (
+        "import asyncio\n"
+        "async def one(n):\n"
+        "    try:\n"
+        "        return await call('calc', 'ask', {'first': n})\n"
+        "    except Exception as error:\n"
+        "        return str(error)\n"
+        "said = await asyncio.gather(*[one(n) for n in range(3)])\n"
+        "str(said)"
+    )
+    async with (
+        asking_room({"calc": AskingServer({"ask": ask})}, {"calc": {"isolation": "per_call"}}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        request: dict[str, Any] = {"name": "mcp_execute", "arguments": {"code": code}, "_meta": able}
+        first = (await ann.ask("tools/call", request))["result"]
+        assert "inputRequests" in first, first
+        (key,) = first["inputRequests"]
+        again = {"requestState": first["requestState"], "inputResponses": {key: ALLOWED}, "_meta": unable}
+        back = (await ann.ask("tools/call", request | again))["result"]
+        assert back["resultType"] == "complete", back
+        assert (len(begun), len(answers)) == (3, 1)
+
+
+@in_real_time
 async def test_the_same_code_again_gets_the_questions_of_its_suspended_run_and_makes_each_call_once() -> None:
     server = FakeServer([SUM])
     able = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
