@@ -27,10 +27,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Final
 
 import attrs
+import msgspec
 
 from ..config.model import PrefixMode, normal
 
@@ -91,9 +92,11 @@ def tagged(name: str, identity: str, digits: int, limit: int = MAX_LENGTH) -> st
     return f"{name[: limit - 1 - digits]}_{digest[:digits]}"
 
 
-@attrs.frozen(eq=False)
-class Claim:
-    """An item that needs a name: `original` of `server`. It wants the name `local` (for a resource: `get_<slug>`)."""
+class Claim(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """An item that needs a name: `original` of `server`. It wants the name `local` (for a resource: `get_<slug>`).
+
+    The garbage collector, which nothing can run beside, need not look at it, for it has texts only.
+    """
 
     server: str
     kind: str
@@ -133,22 +136,25 @@ class Claim:
 
 
 # ---- settling --------------------------------------------------------------------------------------------
-@attrs.frozen(eq=False)
-class Proposal:
+class Proposal(msgspec.Struct, eq=False, gc=False):
     """The name that a claim proposes on one level."""
 
     claim: Claim
     name: str
     level: int = 0
+    _higher: Proposal | None = None
 
     @classmethod
     def first(cls, claim: Claim) -> Proposal:
         return cls(claim, claim.spelling(0))
 
-    @cached_property
+    @property
     def higher(self) -> Proposal:
         """The proposal of the same claim, one level up."""
-        return Proposal(self.claim, self.claim.spelling(self.level + 1), self.level + 1)
+        if self._higher is None:
+            level = self.level + 1
+            self._higher = Proposal(self.claim, self.claim.spelling(level), level)
+        return self._higher
 
 
 @attrs.frozen

@@ -41,7 +41,7 @@ from itertools import accumulate, compress, pairwise, repeat
 from math import log
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 from ..config.model import PrefixMode
 from .names import prefix_of
@@ -84,9 +84,9 @@ _TOP: Final = (1 << _TOP_BIT) - 1
 EXACT: Final = _TOP  # the score of what the query names
 
 
-@attrs.frozen(eq=False)
-class Document:
-    """One tool, prepared: the spellings of its name, its stems, and a byte of points for each.
+class Document(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One tool, prepared: the spellings of its name, its stems, and a byte of points for each. The garbage collector
+    need not look at it, for it has texts only.
 
     Documents that were kept share one list of `words`, and `numbers` has the place of each stem in it, in four bytes.
     """

@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import attrs
 import msgspec
@@ -36,6 +36,8 @@ _as_value: Final = msgspec.json.Decoder()
 _as_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOTES: Final = 100
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
+_PLACES: Final = {method: (method,) for method in _METHODS}
+_OTHERS: Final = "additionalOperations"
 _VALID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME}}}")
 _UNSUITED: Final = re.compile(r"[^A-Za-z0-9-]+")
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,30}")
@@ -74,6 +76,15 @@ class Document:
     notes: tuple[str, ...] = ()  # what was left out, in sentences
 
 
+class _Said(NamedTuple):
+    """An operation in its path item, both decoded, and the keys that lead there."""
+
+    method: str
+    item: Raw
+    raw: Raw
+    place: tuple[str, ...]
+
+
 def read_document(data: bytes, where: str) -> Document:
     """The document in these bytes. `where`: a file or URL, for messages. Raises `DocumentError`."""
     if len(data) > DOCUMENT_BYTES:
@@ -92,11 +103,11 @@ def read_root(root: Raw, dialect: str, hash: str, where: str) -> Document:
     if not is_object(paths) and not any(key in root for key in ("webhooks", "components")):
         raise DocumentError(f"{where}: has no paths, so it describes no requests")
     source = Source(root, is_swagger)
-    for method, path, item, raw in _listed(root, member(root, "paths"), notes):
+    for path, kept, said in _listed(root, member(root, "paths"), notes):
         if len(operations) == OPERATIONS:
             notes.setdefault(f"There are more than {OPERATIONS:,} operations; the rest is left out.")
             break
-        operation = _operation(source, method, path, item, raw, operations)
+        operation = _operation(source, path, kept, said, operations)
         operations[operation.name] = operation
     schemes = (
         swagger2.security_schemes(root)
@@ -174,6 +185,18 @@ class _Unopened(dict[str, Any]):
     def get(self, name: str, default: Any = None, /) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 (that is this)
 
+    def unopened(self) -> Iterator[tuple[str, Any, Any]]:
+        """Each name with its value, decoded only for the caller, and what to keep of that: JSON where it is short."""
+        for name, value in super().items():
+            if isinstance(value, msgspec.Raw) and len(memoryview(value)) < _PIECE:
+                try:
+                    yield name, decode(_as_value, value), value
+                except UNREADABLE:
+                    yield name, None, None
+            else:
+                value = self[name]
+                yield name, value, value
+
     def items(self) -> Any:
         return ItemsView(self)
 
@@ -197,9 +220,15 @@ def _dialect(root: Raw, where: str) -> str:
     raise DocumentError(f"{where}: is OpenAPI {said[:20]!r}; what is read is 3.x and Swagger 2.0")
 
 
-def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str, str, Raw, Raw]]:
-    """Method, path, path item and operation, each as the document has it."""
-    for path, said in paths.items():
+def _members(paths: Raw) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(paths, _Unopened):
+        return paths.unopened()
+    return ((path, said, said) for path, said in paths.items())
+
+
+def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str, Raw | msgspec.Raw, _Said]]:
+    """Of each operation its path, the path item as it is kept, and what the document says."""
+    for path, said, kept in _members(paths):
         if path.startswith("x-"):
             continue
         if fault := fault_of_path(path):
@@ -211,18 +240,23 @@ def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str
             notes.setdefault(f"{path[:100]} is left out: {problem}.")
             continue
         if item is not said and is_object(said):
-            item = {**item, **said}
-        found = [(method.upper(), item[method]) for method in _METHODS if method in item]
-        for method, raw in [*found, *member(item, "additionalOperations").items()]:
-            if is_object(raw) and _METHOD.fullmatch(method):
-                yield method, path, item, raw
+            item = kept = {**item, **said}
+        found = [_Said(key.upper(), item, item[key], place) for key, place in _PLACES.items() if key in item]
+        others = [
+            _Said(method, item, raw, (_OTHERS, method)) for method, raw in member(item, _OTHERS).items()
+        ]
+        for one in [*found, *others]:
+            method = one.method
+            if is_object(one.raw) and _METHOD.fullmatch(method):
+                yield path, kept, one
             else:
                 notes.setdefault(f"{method[:40]} {path[:100]} is left out: it is no operation.")
 
 
 def _operation(
-    source: Source, method: str, path: str, item: Raw, raw: Raw, taken: Mapping[str, Operation]
+    source: Source, path: str, kept: Raw | msgspec.Raw, said: _Said, taken: Mapping[str, Operation]
 ) -> Operation:
+    method, item, raw = said.method, said.item, said.raw
     operation_id = text(raw, "operationId")[:TEXT]
     title, description = (
         (text(raw, name)[:TEXT].strip() or text(item, name)[:TEXT].strip())
@@ -244,8 +278,8 @@ def _operation(
         operation_id=operation_id,
         deprecated=raw.get("deprecated") is True,
         source=source,
-        item=item,
-        raw=raw,
+        kept=kept,
+        place=said.place,
     )
 
 

@@ -134,11 +134,11 @@ def _operation(name: str, said: Raw) -> Operation:
         operation_id="",
         deprecated=False,
         source=Source(member(said, "inputSchema")),
-        item={},
-        raw={"responses": outputs},
+        kept={method: {"responses": outputs}},
+        place=(method,),
         own_url=f"{parts.scheme}://{parts.netloc}" if parts.netloc else "",
         own_headers=cast("Mapping[str, str]", member(said, "headers")),
-        own_inputs=_from_schema(said, method, path) if "inputSchema" in said else _from_params(said, path),
+        known_inputs=_from_schema(said, method, path) if "inputSchema" in said else _from_params(said, path),
     )
 
 

@@ -1,7 +1,9 @@
 """One operation of an HTTP API as a tool.
 
 Its name, title, description and tags are there at once; its inputs and schemas are made when somebody asks. The inputs
-are kept, because each call needs them; schemas are not, because whoever lists tools keeps them anyway.
+of what is called are kept, because each call needs them. Schemas are not, because whoever lists tools keeps them.
+What the document says of an operation stays JSON where it can: as objects, ten thousand operations are a hundred
+thousand things that the garbage collector goes over in one go, while no other thread runs.
 
 What the method says of an operation is what its annotations say (RFC 9110 §9.2): GET, HEAD and OPTIONS read, PUT and
 DELETE may be repeated, DELETE, PUT and PATCH change or remove what was there. Of a POST nothing is known, so nothing is
@@ -11,11 +13,12 @@ said.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Final, cast
 
 import attrs
+import msgspec
 
+from ..protocol.jsonrpc.encoding import decode
 from . import swagger2
 from .inputs import Body, Inputs, Parameter, essence, is_form, is_json, read_inputs
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects
@@ -24,6 +27,7 @@ from .schemas import SchemaWriter, file_schema
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY", "TRACE"})
 _REPEATABLE: Final = READS | {"DELETE", "PUT"}
 _DESTROYS: Final = frozenset({"DELETE", "PATCH", "PUT"})
+_as_object: Final = msgspec.json.Decoder(dict[str, Any])
 RESULT: Final = "result"  # under which an answer that is no object stands in a result
 
 
@@ -35,44 +39,69 @@ class Source:
     is_swagger: bool = False
 
 
-@attrs.frozen(eq=False)
-class Operation:
-    """A tool that is one request of an HTTP API."""
+class Operation(msgspec.Struct, eq=False, gc=False):
+    """A tool that is one request of an HTTP API. Nothing that it refers to refers back, so the garbage collector need
+    not look at it."""
 
     name: str  # as a tool, unique in its document
     method: str  # in capital letters
     path: str
-    title: str = attrs.field(repr=False)  # may be empty
-    description: str = attrs.field(repr=False)  # never empty
-    tags: tuple[str, ...] = attrs.field(repr=False)
-    operation_id: str = attrs.field(repr=False)
-    deprecated: bool = attrs.field(repr=False)
-    source: Source = attrs.field(repr=False)
-    item: Raw = attrs.field(repr=False)  # the path item
-    raw: Raw = attrs.field(repr=False)  # the operation as the document has it
+    title: str  # may be empty
+    description: str  # never empty
+    tags: tuple[str, ...]
+    operation_id: str
+    deprecated: bool
+    source: Source
+    kept: Raw | msgspec.Raw  # the path item, decoded or as JSON that can be
+    place: tuple[str, ...]  # the keys that lead from the path item to the operation
     own_url: str = ""  # the whole URL, for a tool written by hand that has one; then no base URL is needed
-    own_headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)  # sent with each request
-    own_inputs: Inputs | None = attrs.field(default=None, repr=False)  # of a tool written by hand
+    own_headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])  # sent with each request
+    known_inputs: Inputs | None = None  # of a tool written by hand; else what was read for the first call
 
-    @cached_property
+    def __repr__(self) -> str:
+        return f"Operation({self.name!r}, {self.method!r}, {self.path!r})"
+
+    @property
+    def item(self) -> Raw:
+        """The path item as the document has it."""
+        return decode(_as_object, self.kept) if isinstance(self.kept, msgspec.Raw) else self.kept
+
+    @property
+    def raw(self) -> Raw:
+        """The operation as the document has it."""
+        return self._raw_in(self.item)
+
+    def _raw_in(self, item: Raw) -> Raw:
+        for key in self.place:
+            item = item[key]
+        return item
+
+    @property
     def inputs(self) -> Inputs:
         """Its parameters and its body."""
-        if self.own_inputs is not None:
-            return self.own_inputs
+        self.known_inputs = inputs = self._inputs()
+        return inputs
+
+    def _inputs(self) -> Inputs:
+        if self.known_inputs is not None:
+            return self.known_inputs
+        item = self.item
         return read_inputs(
-            self.source.root, self.item, self.raw, self.path, is_swagger=self.source.is_swagger
+            self.source.root, item, self._raw_in(item), self.path, is_swagger=self.source.is_swagger
         )
 
     @property
     def notes(self) -> list[str]:
         """What of it cannot be used or is not described, in sentences."""
-        return [*self.inputs.notes, *self._input()[1]]
+        inputs = self._inputs()
+        return [*inputs.notes, *self._input(inputs)[1]]
 
     @property
     def servers(self) -> tuple[str, ...]:
         """The URLs of servers that the document declares for this operation or its path, as they are written; empty
         when it declares none of their own. Nothing is sent there unless the configuration trusts them."""
-        for said in (self.raw, self.item):
+        item = self.item
+        for said in (self._raw_in(item), item):
             if urls := tuple(
                 each["url"] for each in objects(said.get("servers")) if isinstance(each.get("url"), str)
             ):
@@ -96,7 +125,7 @@ class Operation:
 
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments, with what it refers to in `$defs`. Made anew each time."""
-        return self._input()[0]
+        return self._input(self._inputs())[0]
 
     def output_schema(self) -> dict[str, Any] | None:
         """The JSON Schema of `structuredContent` after success; None when no JSON is declared. An answer that is no
@@ -128,8 +157,8 @@ class Operation:
 
     def responses(self) -> Raw:
         """The declared responses by status, as OpenAPI 3 writes them."""
-        root = self.source.root
-        return swagger2.responses(root, self.raw) if self.source.is_swagger else member(self.raw, "responses")
+        root, raw = self.source.root, self.raw
+        return swagger2.responses(root, raw) if self.source.is_swagger else member(raw, "responses")
 
     def success_media(self) -> Mapping[str, Any]:
         """The media types of a successful answer, with what is declared of each; of the first success that has any."""
@@ -155,9 +184,8 @@ class Operation:
                     return None
         return None
 
-    def _input(self) -> tuple[dict[str, Any], list[str]]:
+    def _input(self, inputs: Inputs) -> tuple[dict[str, Any], list[str]]:
         """The schema, and what it could not describe."""
-        inputs = self.inputs
         body = inputs.body
         writer = SchemaWriter(
             self.source.root, "readOnly", files=body is not None and not is_json(body.media)

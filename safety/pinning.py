@@ -72,7 +72,8 @@ class Pins:
     def _adopt(self, stored: Mapping[str, ServerPins]) -> None:
         for server, pins in stored.items():
             known = self._pins.get(server)
-            if known is not None:
+            # Mostly they are the same, and then there is nothing to learn: this is done in the loop.
+            if known is not None and (known.tools, known.changed) != (pins.tools, pins.changed):
                 pins.learn({**known.tools, **known.changed}, known.seen)
             if server in self.keys:
                 self._pins[server] = pins

@@ -6,7 +6,7 @@ import re
 import time
 from random import Random
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,12 +143,12 @@ def test_t18_a_claim_that_is_added_takes_no_name_from_others(claims: list[Claim]
 
 @pytest.mark.parametrize("level", range(TOP + 1))
 def test_t17_a_hash_tail_fits_the_limit_that_is_set(level: int) -> None:
-    assert len(attrs.evolve(claim("a" * 50, "b" * 50), limit=45).spelling(level)) == 45
+    assert len(msgspec.structs.replace(claim("a" * 50, "b" * 50), limit=45).spelling(level)) == 45
 
 
 @given(CLAIMS, st.integers(40, 64))
 def test_t17_no_name_is_over_the_limit_that_is_set(claims: list[Claim], limit: int) -> None:
-    found = names([attrs.evolve(each, limit=limit) for each in claims])
+    found = names([msgspec.structs.replace(each, limit=limit) for each in claims])
 
     assert all(len(name) <= limit for name in found)
     assert len(set(found)) == len(claims)
@@ -231,7 +231,7 @@ def test_each_way_to_write_a_tool_of_one_server_selects_it(server: str, written:
 def test_a_name_that_just_fits_stays_as_it_is(limit: int) -> None:
     for over in (-1, 0, 1):
         local = "b" * (limit - len("a_") + over)
-        one = attrs.evolve(claim("a", local), limit=limit)
+        one = msgspec.structs.replace(claim("a", local), limit=limit)
         assert (one.spelling(0) == f"a_{local}") is (over <= 0)
         assert len(one.spelling(0)) == min(limit, limit + over)
 
@@ -253,8 +253,8 @@ def test_a_name_that_begins_with_a_servers_prefix_is_like_one_of_its_tools(
 
 
 def test_a_tool_and_a_resource_of_one_name_have_hashes_of_their_own() -> None:
-    tool, resource = claim("s", "x" * 80), attrs.evolve(claim("s", "x" * 80), kind="resource")
-    twin = attrs.evolve(tool, server="t")
+    tool, resource = claim("s", "x" * 80), msgspec.structs.replace(claim("s", "x" * 80), kind="resource")
+    twin = msgspec.structs.replace(tool, server="t")
     hashes = {each.spelling(level)[-8:] for each in (tool, resource, twin) for level in (0, 2)}
     assert len({each.identity for each in (tool, resource, twin)}) == 3
     assert len(hashes) == 3, "a cut name ends as the first hashed one does, and each claim's is another"

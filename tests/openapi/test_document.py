@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
@@ -261,6 +262,45 @@ def test_a_large_document_that_is_decoded_in_pieces_is_the_same() -> None:
     assert len(found.operations) == 3000
     assert found.operations["o2999"].raw == paths["/p2999"]["get"]
     assert len(found.servers) == 10_000
+
+
+def test_what_stays_json_is_found_again() -> None:
+    said: dict[str, Any] = {
+        "get": {
+            "operationId": "one",
+            "parameters": [{"name": "q", "in": "query"}],
+            "security": [{"key": []}],
+        },
+        "additionalOperations": {"COPY": {"operationId": "two", "servers": [{"url": "http://c"}]}},
+    }
+    paths = {f"/p{number}": {"get": {"description": "x" * 500}} for number in range(300)}
+    operations = read({"/a": said, "/b": {"$ref": "#/paths/~1a", "x": 1}, **paths}).operations
+    assert operations["one"].item == said
+    assert operations["one"].raw == said["get"] == operations["one_2"].raw
+    assert operations["two"].raw == said["additionalOperations"]["COPY"]
+    assert operations["two"].servers == ("http://c",)
+    assert operations["one"].security == (frozenset({"key"}),)
+    assert operations["one"].inputs is operations["one"].inputs, "each call needs them"
+    assert operations["one_2"].inputs.arguments == operations["one"].inputs.arguments == ["q"]
+    assert operations["one_2"].item == {**said, "$ref": "#/paths/~1a", "x": 1}
+
+
+def test_many_operations_are_little_work_for_the_garbage_collector() -> None:
+    """It goes over all that it knows in one go, and no other thread runs meanwhile."""
+    one = {
+        "get": {
+            "parameters": [{"name": "q", "in": "query", "schema": {"enum": ["a"]}}],
+            "responses": {"200": {}},
+        }
+    }
+    gc.collect()
+    before = len(gc.get_objects())
+    found = read({f"/p{number}": one for number in range(3000)})
+    for each in found.operations.values():
+        assert each.tool()["inputSchema"]["properties"]
+    gc.collect()
+    assert len(gc.get_objects()) - before < 1000
+    assert len(found.operations) == 3000
 
 
 def test_it_is_read_in_any_thread() -> None:
