@@ -233,17 +233,19 @@ def _described(said: Any, parameter: Parameter) -> Any:
 
 
 def _is_of_object(said: Any, definitions: Raw) -> bool:
-    """Whether a written schema allows objects only."""
-    for _ in range(len(definitions) + 1):
+    """Whether a written schema allows objects only. Its references may go in circles."""
+    waiting, followed = [said], set[str]()
+    while waiting:
+        said = waiting.pop()
         if not is_object(said):
-            return False
-        if "$ref" not in said:
-            break
-        said = definitions.get(str(said["$ref"]).removeprefix("#/$defs/"))
-    if not is_object(said):
-        return False
-    if "type" in said:
-        return said["type"] == "object"
-    return "properties" in said or (
-        any(_is_of_object(each, definitions) for each in cast("list[Any]", said.get("allOf", ())))
-    )
+            continue
+        if "$ref" in said:
+            name = str(said["$ref"]).removeprefix("#/$defs/")
+            if name not in followed:
+                followed.add(name)
+                waiting.append(definitions.get(name))
+        elif said.get("type") == "object" or ("type" not in said and "properties" in said):
+            return True
+        elif "type" not in said:
+            waiting += cast("list[Any]", said.get("allOf", ()))
+    return False

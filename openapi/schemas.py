@@ -38,7 +38,7 @@ _NUMBERS: Final = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum",
 _COUNTS: Final = (
     "maxContains", "maxItems", "maxLength", "maxProperties", "minContains", "minItems", "minLength", "minProperties",
 )  # fmt: skip
-_TEXTS: Final = ("contentEncoding", "contentMediaType", "description", "format", "pattern", "title")
+_TEXTS: Final = ("contentEncoding", "contentMediaType", "description", "format", "title")
 
 
 def _is_number(value: Any) -> bool:
@@ -47,6 +47,14 @@ def _is_number(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_pattern(value: Any) -> bool:
+    """Whether clients in Python can read it. (They refuse a schema with one that they cannot.)"""
+    try:
+        return isinstance(value, str) and bool(re.compile(value))
+    except (re.error, OverflowError, RecursionError):
+        return False
 
 
 def _is_names(value: Any) -> bool:
@@ -61,6 +69,7 @@ _PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
     "default": lambda _: True,
     "deprecated": lambda value: isinstance(value, bool),
     "enum": lambda value: isinstance(value, list) and bool(cast("list[Any]", value)),
+    "pattern": _is_pattern,
     "required": _is_names,
     "uniqueItems": lambda value: isinstance(value, bool),
 }  # keywords whose values are no schemas, and which values they may have
@@ -166,7 +175,9 @@ class SchemaWriter:
         elif keyword in _NAMED and is_object(value):
             left_out = hidden if keyword == "properties" else ()
             said[keyword] = {
-                str(name): self.written(each, depth) for name, each in value.items() if name not in left_out
+                str(name): self.written(each, depth)
+                for name, each in value.items()
+                if name not in left_out and (keyword != "patternProperties" or _is_pattern(name))
             }
         elif (keyword in _MANY or keyword == "items") and isinstance(value, list) and value:
             name = "prefixItems" if keyword == "items" else keyword

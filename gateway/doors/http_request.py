@@ -16,7 +16,7 @@ from ...actors.message_buffer import LONG, MessageBuffer
 from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import HTTP_HEAD_BYTES
-from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
+from ...protocol.jsonrpc.terms import MISSING_CAPABILITY, TRACE_KEYS, RpcFault
 from ...protocol.trace_context import TraceContext, trace_in
 from ..arrivals import Arriving
 
@@ -59,7 +59,7 @@ STATUS_OF_ERROR: Final = {
     rpc.INVALID_REQUEST: 400,
     rpc.INVALID_PARAMS: 400,
     HEADER_MISMATCH: 400,
-    -32021: 400,
+    MISSING_CAPABILITY: 400,
     rpc.UNSUPPORTED_VERSION: 400,
     rpc.METHOD_NOT_FOUND: 404,
 }

@@ -437,6 +437,7 @@ class Ended:
         self.modern, self.method, self.client = modern, method, client
         self.said: list[Any] = []
         self.key, self.params = b"1", {}
+        self.declared: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 
     def answer(self, result: Any) -> None:
         self.said.append(result)

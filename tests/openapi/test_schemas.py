@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.junk import VALUES
@@ -254,6 +254,8 @@ SCHEMAS = st.recursive(
 
 
 @given(SCHEMAS, SCHEMAS)
+@example({"allOf": [{"$ref": "#/components/schemas/A"}]}, {"patternProperties": {"?": {}}})
+@example({"pattern": "("}, {})
 def test_whatever_a_document_says_the_schemas_are_valid(one: Any, other: Any) -> None:
     parameters = [{"name": "q", "in": "query", "schema": other}]
     tool = operation(
