@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,26 @@ def test_a_model_is_shown_no_credential_in_a_result_a_page_or_a_file(tmp_path: P
         cut = gateway.mcp(tool="s_long")
         kept = cut["_meta"]["greenroom/details"]["outputGuard"]
         assert not _leaks([cut, Path(kept["fullOutputPath"]).read_text(), gateway.mcp(output=kept["output"])])
+        assert gateway.end() == 0
+
+
+@pytest.mark.parametrize("rule", ["mcp", "off"])
+def test_a_model_is_shown_no_credential_in_the_result_of_a_task_nor_is_one_kept(
+    tmp_path: Path, rule: str
+) -> None:
+    kept = tmp_path / "kept"
+    given = _server(tmp_path, scrub=rule)
+    with serve(tmp_path, given, tasks={"keep": os.fspath(kept)}) as gateway:
+        gateway.initialize()
+        begun = gateway.mcp(tool="s_say", background=True)
+        task = begun["_meta"]["greenroom/details"]["task"]
+        said = gateway.mcp(task=task)
+        while "still runs" in said["content"][0]["text"]:
+            said = gateway.mcp(task=task)
+        files = [each.read_text(errors="replace") for each in kept.rglob("*") if each.is_file()]
+        assert any(task in each for each in files) or any(task in each.name for each in kept.rglob("*"))
+        for shown in ([begun, said], files):
+            assert bool(_leaks(shown)) is (rule == "off")
         assert gateway.end() == 0
 
 
