@@ -1,4 +1,4 @@
-"""YAML, in which mcp-gateway's adapter keeps its configuration (the extra `yaml`).
+"""YAML, in which mcp-gateway's adapter keeps its configuration, and many documents of APIs.
 
 PyYAML reads it, but what a plain word means is YAML 1.2, as in the adapter: only `true` and `false` are booleans, and
 `no`, `0777`, `12:30` and a date are texts. A tag such as `!vault` would stand for something that is not in the file, so
@@ -130,10 +130,8 @@ def load_yaml(text: str, repeated: dict[str, None]) -> Any:
     message shows nothing of a value."""
     if len(text) > LARGEST:
         raise NotYamlError(f"has more than {LARGEST:,} characters, too many for YAML: write it as JSON")
-    try:
-        import yaml
-    except ImportError:
-        raise NotYamlError('is YAML: run pip install "greenroom[yaml]", or write it as JSON') from None
+    import yaml
+
     loader: Any = None
     try:
         loader = _loader()(text)
@@ -158,10 +156,8 @@ def load_yaml(text: str, repeated: dict[str, None]) -> Any:
 def load_large_yaml(text: str) -> Any:
     """The value of a text of megabytes. Every key is a text, as in JSON; of one that a mapping has twice the last value
     counts. An alias is the same object each time. Raises `NotYamlError`."""
-    try:
-        import yaml
-    except ImportError:
-        raise NotYamlError('is YAML: run pip install "greenroom[yaml]", or write it as JSON') from None
+    import yaml
+
     library: Any = yaml
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     values = _Values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,6 @@ def place(tmp_path: Path) -> Place:
     for name in ("project", "home"):
         (tmp_path / name).mkdir()
     return Place(tmp_path)
-
-
-def test_without_the_extra_the_message_says_how_to_get_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    place.write("project/a.yaml", "{}")
-    with pytest.raises(ConfigError, match=r'pip install "greenroom\[yaml\]", or write it as JSON'):
-        place.load("a.yaml")
 
 
 @pytest.mark.parametrize(
@@ -162,12 +152,6 @@ def test_words_of_a_large_text_mean_what_they_mean_in_a_small_one_and_keys_are_t
     }
     merged = "a: &x {c: 1, d: 2}\nb: {<<: *x, c: 3}\ne: {<<: [{c: 4}, *x]}"
     assert file_formats.load_large_yaml(merged) == file_formats.load_yaml(merged, {})
-
-
-def test_a_large_text_needs_the_extra_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(file_formats.NotYamlError, match=r'pip install "greenroom\[yaml\]"'):
-        file_formats.load_large_yaml("a: 1")
 
 
 @given(st.lists(st.tuples(WORD, WORD), max_size=4))
