@@ -104,9 +104,10 @@ def typed(*names: str) -> str:
 # These functions are called only after a decoder or an encoder has refused a text, so plain text costs nothing.
 
 # Every half that is not beside its other half. Replace escaped backslashes first.
+# (Both alternatives stand behind their common beginning: `re` looks for such a beginning ten times as fast.)
 _HALF: Final = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 _BACKSLASH, _OUT_OF_THE_WAY = rb"\\", b"\xff\xfe"  # the second never occurs in UTF-8
 
