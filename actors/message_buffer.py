@@ -16,6 +16,8 @@ go, if that is needed at all.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE, MESSAGE_VALUES
 from ..protocol.safe_text import JsonRepair
 
@@ -100,13 +102,21 @@ class ValueCount:
         return len(block)
 
 
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
+
+
+def on_one_line(text: bytes | bytearray) -> bytes | bytearray:
+    """JSON, or a piece of it, on one line; the same object if it is."""
+    return text.translate(_ONE_LINE) if text.find(b"\n") >= 0 or text.find(b"\r") >= 0 else text
+
+
 def takes_long_to_decode(text: bytes) -> bool:
     """Whether a whole JSON text has so many values or escapes that decoding it in one go would hold others up. Of a
     large text, ask in a thread."""
     return has_more_values(text, DECODED_VALUES) or text.count(b"\\") > DECODED_ESCAPES
 
 
-def has_more_values(text: bytes, most: int) -> bool:
+def has_more_values(text: bytes | bytearray, most: int) -> bool:
     """Whether a whole JSON text has more values than `most`. Of a large text, ask in a thread."""
     values = ValueCount(most)
     return values.add(text, text)

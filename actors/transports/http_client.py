@@ -61,7 +61,7 @@ from ...protocol.bounds import (
 from ...protocol.errors import ConnectFailed
 from ...protocol.jsonrpc.incoming import excerpt
 from ...protocol.version import VERSION
-from ..message_buffer import MessageBuffer
+from ..message_buffer import MessageBuffer, on_one_line
 
 _KEPT_OPEN = 32  # idle connections of one server, for the next burst of calls
 _REFUSAL_WITHIN = 5.0  # seconds
@@ -177,12 +177,12 @@ def request_to(
 
 
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes | bytearray:
-    """The whole body. Raises `BadAnswer` when it is over `limit` bytes, or has more values than a message may
-    have."""
+    """The whole body, which is JSON, on one line. Raises `BadAnswer` when it is over `limit` bytes, or has more values
+    than a message may have."""
     body = MessageBuffer()
     async with contextlib.aclosing(response.aiter_bytes()) as pieces:
         async for piece in pieces:
-            over = body.add(piece)
+            over = body.add(on_one_line(piece))
             if len(body.data) > limit:
                 over = f"{limit:,} bytes"
             if over:

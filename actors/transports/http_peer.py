@@ -46,12 +46,12 @@ from ...protocol.lifecycle import Reason
 from ...protocol.safe_text import repair_utf8
 from ..backend import Backend
 from ..exchanges import ExchangeTable, Notes, answer_in, mark_sent
+from ..message_buffer import on_one_line
 from ..peer import Exchange, LostReason, PeerHooks
 from ..room_context import Spawner
 from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
-_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
 
 
 class HttpPeer(ExchangeTable):
@@ -133,7 +133,7 @@ class HttpPeer(ExchangeTable):
         if len(data) < LARGE_MESSAGE:
             self.take_line(data)
             return
-        data = _on_one_line(data)
+        data = on_one_line(data)
         await anyio.lowlevel.checkpoint()
         take_decoded = self.decode_large(data)
         await anyio.lowlevel.checkpoint()
@@ -149,7 +149,7 @@ class HttpPeer(ExchangeTable):
             if len(data) < LARGE_MESSAGE:
                 messages = decode_line(repair_utf8(data), self.protocol_version)
             else:
-                data = _on_one_line(data)
+                data = on_one_line(data)
                 await anyio.lowlevel.checkpoint()
                 messages = decode_line(data, self.protocol_version)
                 await anyio.lowlevel.checkpoint()
@@ -429,12 +429,7 @@ class Carrier(Protocol):
         ...
 
 
-def _on_one_line(data: bytes | bytearray) -> bytes | bytearray:
-    """A message on one line; the same object if it is."""
-    return data.translate(_ONE_LINE) if b"\n" in data or b"\r" in data else data
-
-
 def _lay_on_one_line(message: ServerMessage) -> None:
     """Put a result on one line. A large message is laid on one before it is decoded."""
     if memoryview(message.result).nbytes < LARGE_MESSAGE:
-        message.result = Raw(_on_one_line(bytes(message.result)))
+        message.result = Raw(on_one_line(bytes(message.result)))

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import attrs
 
-from ...actors.message_buffer import LONG, MessageBuffer
+from ...actors.message_buffer import LONG, MessageBuffer, on_one_line
 from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import HTTP_HEAD_BYTES
@@ -216,7 +216,7 @@ class Request:
                     is_all = not event.get("more_body")
                     is_small = is_all and len(piece) <= LONG
                     body = (
-                        _on_one_line(piece) if is_small else await self._whole(piece, is_all, most, arriving)
+                        on_one_line(piece) if is_small else await self._whole(piece, is_all, most, arriving)
                     )
                 finally:
                     time.end(limit)
@@ -234,7 +234,7 @@ class Request:
         through at once."""
         held = MessageBuffer()
         while True:
-            over = held.add(_on_one_line(piece))
+            over = held.add(on_one_line(piece))
             if arriving is not None:
                 arriving.add(len(piece))
             if over:
@@ -315,12 +315,6 @@ class Request:
         """Cut the connection: its peer does not read."""
         if self._connection is not None:
             self._connection.abort()
-
-
-def _on_one_line(piece: bytes) -> bytes:
-    if b"\n" in piece or b"\r" in piece:
-        return piece.replace(b"\n", b" ").replace(b"\r", b" ")
-    return piece
 
 
 def body_time(rules: Rules) -> Deadlines[asyncio.Timeout]:

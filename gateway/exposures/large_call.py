@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import attrs
 import msgspec
 
-from ...actors.message_buffer import LONG, has_more_values
+from ...actors.message_buffer import LONG, has_more_values, on_one_line
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import DECODED_ESCAPES, MESSAGE_VALUES
 from ...protocol.jsonrpc.encoding import UNREADABLE
@@ -21,7 +21,6 @@ from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.safe_text import JsonRepair
 
-_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
 _NULL: Final = b"null"
 
 
@@ -80,7 +79,7 @@ def _args(part: msgspec.Raw) -> Any:
 
 def _in_text(text: str) -> msgspec.Raw:
     """The JSON in a text, on one line."""
-    raw = text.encode(errors="replace").translate(_ONE_LINE)
+    raw = on_one_line(text.encode(errors="replace"))
     if has_more_values(raw, MESSAGE_VALUES):
         _refuse(f"args has more than {MESSAGE_VALUES:,} values.")
     repair = JsonRepair()
