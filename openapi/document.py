@@ -19,7 +19,7 @@ import attrs
 import msgspec
 
 from ..config.file_formats import NotYamlError, load_large_yaml
-from ..protocol.bounds import KIB, MIB
+from ..protocol.bounds import ITEM_BYTES, KIB, MIB
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from . import swagger2
 from .inputs import fault_of_path
@@ -157,13 +157,15 @@ def _decoded(data: bytes, where: str) -> Raw:
 def _in_pieces(data: bytes | msgspec.Raw) -> Any:
     """The value of JSON. Of a large object each member is decoded by itself, when somebody asks for it. Decoding lets
     no other thread run, so a thread that reads a document never keeps another one waiting for all of it; and most of a
-    large document is never asked for, such as its examples."""
-    if len(memoryview(data)) < _PIECE:
+    large document is never asked for, such as its examples. A text or an array cannot be taken apart: one that is
+    larger than a tool may be is null."""
+    size = len(memoryview(data))
+    if size < _PIECE:
         return decode(_as_value, data)
     try:
         return _Unopened(decode(_as_members, data))
-    except msgspec.ValidationError:
-        return decode(_as_value, data)  # it is no object
+    except msgspec.ValidationError:  # it is no object
+        return decode(_as_value, data) if size <= ITEM_BYTES else None
 
 
 class _Unopened(dict[str, Any]):
