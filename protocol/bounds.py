@@ -20,7 +20,9 @@ DEPTH: Final = 100
 ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one initialize result
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
 LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelope: what is inside stays bytes
-MESSAGE_VALUES: Final = 4_000_000  # in one message: passing over them takes thirty milliseconds
+MESSAGE_VALUES: Final = (
+    2_000_000  # in one message: on a busy machine, passing over them takes thirty milliseconds
+)
 DECODED_VALUES: Final = 100_000  # of a large text that is decoded: in one go, so it must not take longer
 DECODED_ESCAPES: Final = 2_000_000  # of the same
 LONG_ID_BYTES: Final = 64 * KIB  # of the id of a large message, and of its method

@@ -36,6 +36,7 @@ from greenroom.gateway.exposures.tool_definition import (
 from greenroom.gateway.exposures.tool_texts import unknown_details, waits
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
 from greenroom.gateway.requests import Job
+from greenroom.protocol.bounds import MESSAGE_VALUES
 from greenroom.protocol.errors import (
     AmbiguousTool,
     ApprovalDenied,
@@ -581,7 +582,10 @@ def test_a_large_call_asks_for_the_same(args: Any) -> None:
         (b'{"name":"mcp","arguments":{"args":{"a":}}}', ""),
         (b'{"name":"mcp","arguments":{"args":"[%b]"}}' % (b"1," * 100_000), ""),
         (b'{"name":"mcp","arguments":{"args":"{%b}"}}' % (b"1," * 100_000), ""),
-        (b'{"name":"mcp","arguments":{"args":"[%b"}}' % (b"[]," * 4_000_001), "more than 4,000,000 values"),
+        (
+            b'{"name":"mcp","arguments":{"args":"[%b"}}' % (b"[]," * MESSAGE_VALUES),
+            f"more than {MESSAGE_VALUES:,} values",
+        ),
     ],
     ids=lambda said: repr(said)[:60],
 )
