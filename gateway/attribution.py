@@ -41,14 +41,14 @@ def result_without_ours(result: bytes) -> bytes:
     """The same for the bytes of a server's result. Only a result that contains `NAMED` or `ESCAPE` needs
     this. A `_meta` over its bound is left out. Raises as a decoder does for a result that cannot be changed."""
     try:
-        meta = rpc.read_members(result).meta
+        members = rpc.read_members(result)
     except rpc.NO_MESSAGE:
         return result  # not an object, so it has no keys
-    said = rpc.parts_of_meta(meta)
+    said = rpc.parts_of_meta(members.meta)
     kept = {key: value for key, value in said.items() if not key.startswith(OURS)}
-    if len(kept) == len(said) and rpc.nbytes(meta) <= LONG_META_BYTES:
+    if len(kept) == len(said) and rpc.nbytes(members.meta) <= LONG_META_BYTES:
         return result
-    parts = rpc.result_parts(result)
+    parts = rpc.result_parts(result, members)
     if parts is None:
         raise msgspec.ValidationError("its other members are too long")
     return rpc.encode({**parts, "_meta": kept})

@@ -318,11 +318,12 @@ def read_members(result: bytes) -> ResultMembers:
     return encoding.decode(_members, result)
 
 
-def result_parts(result: bytes) -> dict[str, msgspec.Raw] | None:
+def result_parts(result: bytes, members: ResultMembers | None = None) -> dict[str, msgspec.Raw] | None:
     """A result by its members, of which those that we do not know could be millions in a large one: None when they are
-    over their bound. So it can only be passed on as it is. Raises as a decoder does."""
+    over their bound. So it can only be passed on as it is. `members`: those of it that we know, if they have been read.
+    Raises as a decoder does."""
     if len(result) >= LARGE_MESSAGE:
-        known = sum(map(nbytes, msgspec.structs.astuple(read_members(result))))
+        known = sum(map(nbytes, msgspec.structs.astuple(members or read_members(result))))
         if len(result) - known > LONG_META_BYTES:
             return None
     return encoding.decode_parts(result)
@@ -544,6 +545,6 @@ def read_value(raw: msgspec.Raw | None) -> Any:
 
 def _read(decoder: msgspec.json.Decoder[Any], params: msgspec.Raw) -> Any:
     try:
-        return encoding.decode(decoder, bytes(params) or b"{}")
+        return encoding.decode(decoder, params if nbytes(params) else b"{}")
     except UNREADABLE as error:
         raise RpcFault(INVALID_PARAMS, f"Invalid params: {why(error)}") from None
