@@ -1,7 +1,8 @@
 """The embedded room as a process: `python -m tests.hostile.room CONFIG BACKEND`.
 
-It reads MCP calls as JSON lines, calls the room in its own program, and writes how each call ended: the length of the
-result, or the error's code. It ends with its input. (It reads in its loop, because a thread would wait for the
+It reads MCP calls as JSON lines, calls the room in its own program, and writes how each call ended: whether the tool
+failed, or the error's code. (It decodes no content: to decode megabytes in one go is the cost of the program that asks
+for it, whichever room it uses.) It ends with its input. (It reads in its loop, because a thread would wait for the
 interpreter's lock as long as the loop has work, and the room could not change that.)
 """
 
@@ -45,7 +46,7 @@ async def _call(room: Greenroom, message: dict[str, Any]) -> None:
     params = message["params"]
     try:
         result = await room.call(params["name"], params["arguments"])
-        said: dict[str, Any] = {"result": {"length": len(result.text)}}
+        said: dict[str, Any] = {"result": {"isError": result.is_error}}
     except (CallError, GreenroomError) as error:
         said = {"error": {"code": error.code, "message": error.message[:2000]}}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
