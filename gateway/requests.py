@@ -65,6 +65,10 @@ class Sink(Protocol):
         raises. For a result of megabytes it is called in a thread."""
         ...
 
+    def line_for(self, job: Job, result: Mapping[str, Any], *, is_large: bool = False) -> bytes:
+        """The same with a result of ours. `is_large`: it holds megabytes, and this is called in a thread."""
+        ...
+
     def job_line(self, job: Job, line: bytes) -> None:
         """End with an answer that is a line already."""
         ...
@@ -165,9 +169,18 @@ class Job:
 
     async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
         """End with a result of megabytes, as a server sent it. The line is made in a thread."""
-        line = await aside(partial(self._sink.line_of, self, result, modern=modern))
+        await self._answer_from_thread(lambda sink: sink.line_of(self, result, modern=modern))
+
+    async def answer_large_own(self, result: Mapping[str, Any]) -> None:
+        """End with a result of ours that holds megabytes. The line is made in a thread."""
+        await self._answer_from_thread(lambda sink: sink.line_for(self, result, is_large=True))
+
+    async def _answer_from_thread(self, make: Callable[[Sink], bytes]) -> None:
+        sink, line = self._sink, await aside(partial(make, self._sink))
+        while sink is not self._sink:  # it has become a task meanwhile
+            sink, line = self._sink, await aside(partial(make, self._sink))
         if self._end():
-            self._sink.job_line(self, line)
+            sink.job_line(self, line)
 
     def answer_line(self, line: bytes) -> None:
         """End with a result that is a line already."""
@@ -350,12 +363,10 @@ class Answers:
             line = self._unsayable(job, problem)
         self.job_line(job, line)
 
-    def line_for(self, job: Job, result: Mapping[str, Any]) -> bytes:
-        """The line of an answer with a result of ours. Never raises. For one that holds megabytes, call it in a
-        thread."""
+    def line_for(self, job: Job, result: Mapping[str, Any], *, is_large: bool = False) -> bytes:
         try:
             stamped = self.stamped(result, cacheable=job.method in _CACHEABLE) if job.modern else result
-            return rpc.result_line(job.key, stamped)
+            return (rpc.large_result_line if is_large else rpc.result_line)(job.key, stamped)
         except Exception as problem:
             return self._unsayable(job, problem)
 

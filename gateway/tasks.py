@@ -249,6 +249,13 @@ class KeptTask:
         except Exception as problem:
             self.job_broke(job, problem)
 
+    def line_for(self, job: Job, result: Mapping[str, Any], *, is_large: bool = False) -> bytes:
+        try:
+            return b"" if self._session is None else self._session.task_result(job, result)
+        except Exception as problem:
+            self.job_broke(job, problem)
+            return b""
+
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
             return b"" if self._session is None else self._session.task_bytes(job, result, modern=modern)

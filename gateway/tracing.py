@@ -136,6 +136,11 @@ class TracedJob(Job):
         await super().answer_large(result, modern=modern)
         self._end_span("result")  # unless it was cancelled meanwhile
 
+    async def answer_large_own(self, result: Mapping[str, Any]) -> None:
+        await super().answer_large_own(result)
+        is_error = result.get("isError") is True
+        self._end_span(TOOL_ERROR, TOOL_ERROR) if is_error else self._end_span("result")
+
     def fail(self, code: int, message: str, data: Any = None) -> None:
         self._over("error", str(code), is_code=True)
         super().fail(code, message, data)

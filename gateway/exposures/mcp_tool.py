@@ -527,6 +527,9 @@ class _Once:
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         return result
 
+    def line_for(self, job: Job, result: Mapping[str, Any], *, is_large: bool = False) -> bytes:
+        return encode(result)
+
     def job_line(self, job: Job, line: bytes) -> None:
         self.job_done(job, decode_result(line), None)
 

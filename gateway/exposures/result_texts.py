@@ -36,9 +36,10 @@ from ...config.model import Scrub
 from ...protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE
 from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, shown
 from ...protocol.errors import ProtocolFault, Reach
-from ...protocol.jsonrpc.encoding import UNWRITABLE, decode_parts, encode
+from ...protocol.jsonrpc.encoding import UNWRITABLE, decode, decode_parts
 from ...protocol.jsonrpc.incoming import NO_MESSAGE, nbytes, read_value
 from ...protocol.jsonrpc.incoming import decode_result as decoded
+from ...protocol.jsonrpc.outgoing import large_array
 from ...protocol.jsonrpc.terms import RpcFault, WireFault
 from ..requests import Job
 from ..result_meta import DETAILS
@@ -110,6 +111,8 @@ class Answers:
         result = await aside(partial(_finished, make, self._keeping))
         if result is None:
             self._no_result(server, target, job)
+        elif isinstance(content := result["content"], msgspec.Raw) and nbytes(content) >= LARGE_MESSAGE:
+            await job.answer_large_own(result)
         else:
             job.answer(result)
 
@@ -212,7 +215,7 @@ def _finished(make: Callable[[], Outcome | None], keeping: Keeping) -> dict[str,
         return None
     result = outcome.saved(keeping.spill, keeping.hints).as_result()
     with suppress(*UNWRITABLE):  # whoever answers says why
-        result["content"] = msgspec.Raw(encode(result["content"]))
+        result["content"] = large_array(result["content"])
     return result
 
 
@@ -356,14 +359,25 @@ def decode_result(raw: bytes) -> Mapping[str, Any] | None:
 
 
 def _decode_large(raw: bytes) -> Mapping[str, Any] | None:
-    """The same for a large result. A large `structuredContent` stays the JSON that it is shown as."""
+    """The same for a large result. A large `structuredContent` stays the JSON that it is shown as. Of a large content
+    each block is decoded by itself, so that other threads can run in between."""
     try:
-        return {
-            name: part if name == "structuredContent" and nbytes(part) >= LARGE_MESSAGE else read_value(part)
-            for name, part in decode_parts(raw).items()
-        }
+        return {name: _decode_part(name, part) for name, part in decode_parts(raw).items()}
     except (RpcFault, *NO_MESSAGE):
         return None
+
+
+_blocks_of_json = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _decode_part(name: str, part: msgspec.Raw) -> Any:
+    if nbytes(part) >= LARGE_MESSAGE:
+        if name == "structuredContent":
+            return part
+        if name in _KEYS:
+            with suppress(msgspec.ValidationError):  # it is no array
+                return [read_value(block) for block in decode(_blocks_of_json, part)]
+    return read_value(part)
 
 
 def _report(stats: Stats) -> dict[str, Any]:

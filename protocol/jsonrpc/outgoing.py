@@ -6,12 +6,16 @@ Rejected: the SDK's models (80-100 µs a call, and unknown fields vanish) and de
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from io import BytesIO
+from itertools import chain, repeat
 from typing import Any, Final, cast
 
 import attrs
+import msgspec
 
+from ..bounds import LARGE_MESSAGE
 from .encoding import REFUSED, UNWRITABLE, encode, encode_json, plainly
 from .incoming import ABSENT, parts_of_meta, result_parts
 from .terms import (
@@ -35,6 +39,7 @@ from .terms import (
 
 _NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
 _LONG: Final = 1 << 16  # bytes
+_STEP: Final = 1 << 20  # bytes that are copied in one go
 
 
 # ---- requests to servers -------------------------------------------------------------------------------------------
@@ -179,12 +184,41 @@ def encode_reply(rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError 
 
 def raw_line(key: bytes, result: bytes) -> bytes:
     """An answer with a result that is already JSON; `key` is the id as it was written."""
-    return b"".join((_ID, key, b',"result":', result, b"}\n"))
+    parts = _ID, key, b',"result":', result, b"}\n"
+    return b"".join(parts) if len(result) < LARGE_MESSAGE else joined_in_steps(parts)
 
 
 def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
     """An answer with this result; `key` is the id as it was written. Raises as `encode` does."""
     return _RESULT % (key, encode(result))
+
+
+def large_result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
+    """The same for a result that holds megabytes (`joined_in_steps`)."""
+    parts: list[bytes | msgspec.Raw] = [_ID, key, b',"result":']
+    before = b"{"
+    for name, value in result.items():
+        parts += before, encode(name), b":", value if isinstance(value, msgspec.Raw) else encode(value)
+        before = b","
+    return joined_in_steps([*parts, b"}}\n"])
+
+
+def large_array(values: Iterable[Any]) -> msgspec.Raw:
+    """An array of values that hold megabytes, each encoded by itself. Raises as `encode` does."""
+    encoded = [encode(value) for value in values]
+    commas = [b"[", *repeat(b",", len(encoded) - 1)]
+    return msgspec.Raw(joined_in_steps([*chain.from_iterable(zip(commas, encoded, strict=True)), b"]"]))
+
+
+def joined_in_steps(parts: Iterable[bytes | msgspec.Raw]) -> bytes:
+    """`b"".join(parts)`, for megabytes and in a thread. What copies them in one go lets no other thread run meanwhile,
+    so they are copied in steps. (`BytesIO` gives away what it holds without another copy.)"""
+    held = BytesIO()
+    for part in parts:
+        view = memoryview(part)
+        for at in range(0, len(view), _STEP):
+            held.write(view[at : at + _STEP])
+    return held.getvalue()
 
 
 def error_line(key: bytes, fault: RpcFault) -> bytes:

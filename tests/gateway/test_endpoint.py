@@ -43,7 +43,7 @@ from greenroom.gateway.requests import Job
 from greenroom.gateway.result_meta import OURS
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
-from greenroom.protocol.bounds import ERROR_BYTES, LARGE_MESSAGE, LONG_META_BYTES
+from greenroom.protocol.bounds import ERROR_BYTES, LARGE_MESSAGE, LONG_META_BYTES, MESSAGE_VALUES
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.jsonrpc.terms import RpcFault
 from greenroom.supervisor.room import port_of
@@ -745,9 +745,12 @@ def _but_words(line: bytes) -> Any:
         (
             {
                 **CALL,
-                "params": {"name": "mcp", "arguments": {"tool": "x", "args": '{"x":[' + "[]," * 2_000_001}},
+                "params": {
+                    "name": "mcp",
+                    "arguments": {"tool": "x", "args": '{"x":[' + "[]," * MESSAGE_VALUES},
+                },
             },
-            "more than 4,000,000 values",
+            f"more than {MESSAGE_VALUES:,} values",
         ),
         (
             {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "[" + LONG_TEXT}}},
@@ -1203,6 +1206,9 @@ class Ends:
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         return b"modern " + result if modern else result
 
+    def line_for(self, job: Job, result: Any, *, is_large: bool = False) -> bytes:
+        return json.dumps(result).encode()
+
     def job_line(self, job: Job, line: bytes) -> None:
         self.told.append(line)
 
@@ -1230,6 +1236,30 @@ async def test_a_job_that_ends_while_its_large_answer_is_made_is_answered_once()
         job.fail(-1, "no")
         made.set()
     assert ends.told == [(-1, "no", None)]
+
+
+@in_real_time
+async def test_a_large_answer_of_a_job_that_becomes_a_task_while_it_is_made_is_made_for_the_task() -> None:
+    begun, made = threading.Event(), threading.Event()
+
+    class Slow(Ends):
+        def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+            begun.set()
+            made.wait(60)
+            return b"for the client"
+
+    class TaskEnds(Ends):
+        def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+            return b"for the task"
+
+    client, task = Slow(), TaskEnds()
+    job = Job(client, lambda _work: None, b"1")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(job.answer_large, b"{}")
+        await anyio.to_thread.run_sync(begun.wait)
+        job.goes_to(task)
+        made.set()
+    assert (client.told, task.told) == ([], [b"for the task"])
 
 
 class Followed:

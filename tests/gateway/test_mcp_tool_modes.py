@@ -89,6 +89,9 @@ class Sink:
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         raise AssertionError("the mcp tool answers in words of its own")
 
+    def line_for(self, job: Job, result: Any, *, is_large: bool = False) -> bytes:
+        raise AssertionError("no answer here holds megabytes")
+
     def job_line(self, job: Job, line: bytes) -> None:
         raise AssertionError("the mcp tool answers in words of its own")
 
