@@ -112,11 +112,19 @@ def lacking(capabilities: Mapping[str, Any], method: str, params: Mapping[str, A
     declared: object = capabilities.get(needed)
     if not isinstance(declared, Mapping):
         return needed
-    if method == "elicitation/create" and params.get("mode") == "url" and "url" not in declared:
-        return "elicitation.url"
+    if method == "elicitation/create":
+        return _lacking_mode(
+            cast("Mapping[str, Any]", declared), "url" if params.get("mode") == "url" else "form"
+        )
     if method == "sampling/createMessage" and params.get("tools") and "tools" not in declared:
         return "sampling.tools"
     return None
+
+
+def _lacking_mode(declared: Mapping[str, Any], mode: str) -> str | None:
+    """The mode of elicitation that a client has not declared. One that declares no mode takes forms."""
+    takes = mode in declared or (mode == "form" and "url" not in declared)
+    return None if takes else f"elicitation.{mode}"
 
 
 _DEPTH: Final = 4  # to which capabilities are looked into; deeper ones are the same, or not in common

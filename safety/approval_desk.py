@@ -659,18 +659,13 @@ class Approvers:
         with suppress(KeyError):
             host = self._sessions.host(self._sessions.answers_for(session))
             declared = host.declaration(address).capabilities
-            if lacking(declared, _ASK, {}) is None and _takes_forms(declared["elicitation"]):
+            if lacking(declared, _ASK, {}) is None:
                 return host
         return None
 
 
 def nobody(request: ApprovalRequest) -> ApprovalNeeded:
     return ApprovalNeeded(request.tool, request.server, "nobody", _HOW, request.text)
-
-
-def _takes_forms(elicitation: Mapping[str, Any]) -> bool:
-    """Whether a client that declares this can show a form. One that names neither forms nor pages can."""
-    return "form" in elicitation or "url" not in elicitation
 
 
 # ---- One call that waits for somebody's yes, and whose call it is ---------------------------------------------------

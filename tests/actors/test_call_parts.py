@@ -58,6 +58,8 @@ ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/l
         (ELICIT, {"mode": "form"}, {"elicitation": {}}, None),
         (ELICIT, {"mode": "url"}, {"elicitation": {}}, "elicitation.url"),
         (ELICIT, {"mode": "url"}, {"elicitation": {"url": {}}}, None),
+        (ELICIT, {}, {"elicitation": {"url": {}}}, "elicitation.form"),
+        (ELICIT, {"mode": "form"}, {"elicitation": {"url": {}, "form": {}}}, None),
         (ELICIT, {"tools": [{}]}, {"elicitation": {}}, None),
         ("vendor/asks", {}, {}, None),
     ],
