@@ -13,6 +13,7 @@ own, a stream that must be opened first).
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
@@ -257,6 +258,9 @@ class ExchangeTable:
             return
         if method == PROGRESS:
             told = decoded or {}
+            if not all(_is_in_range(told.get(key)) for key in ("progress", "total")):
+                self.notes.add("a malformed notification", f"{method}: its number is out of range")
+                return
             if self._requests.progress(as_id(told.get("progressToken")), told):
                 return
         self._hooks.on_notification(method, decoded)
@@ -389,6 +393,12 @@ class RequestTable(dict[int, Exchange]):
             return False
         exchange.owner.exchange_progressed(exchange, params)
         return True
+
+
+def _is_in_range(value: object) -> bool:
+    """Whether clients can take it as a float. A client of the SDK that cannot loses its whole connection, and with it
+    all servers."""
+    return not isinstance(value, int) or abs(value) <= sys.float_info.max
 
 
 def mark_sent(exchange: Exchange) -> None:

@@ -66,6 +66,15 @@ SAID: list[tuple[bytes, tuple[int, int], str | None]] = [
     (b'{"jsonrpc":"2.0"}', (1, 0), "a message that is neither"),
     (b'{"jsonrpc":"2.0","method":"notifications/x"}', (0, 1), None),
     (b'{"jsonrpc":"2.0","method":"notifications/x","params":7}', (0, 1), "a malformed notification: "),
+    *(
+        (
+            b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":%b}}'
+            % number,
+            (0, 1),
+            "a malformed notification: notifications/progress: its number is out of range",
+        )
+        for number in (b"1" + 400 * b"0", b"-1" + 400 * b"0", b'1,"total":1' + 400 * b"0")
+    ),
     (b'{"jsonrpc":"2.0","id":"a","method":"roots/list"}', (0, 1), None),
     (b'{"jsonrpc":"2.0","id":"a","method":"ping"}', (0, 1), None),
     (b"hello", (1, 0), 'junk on its stream: "hello"'),
