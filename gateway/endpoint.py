@@ -135,6 +135,7 @@ class ClientSession:
         self.may_be_several = False
         self.modern = False
         self.initialized = False
+        self._gone = False
 
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
@@ -246,7 +247,8 @@ class ClientSession:
         self._open.closing = True
 
     def close(self) -> None:
-        """The client is gone: cancel its requests, and answer nothing more."""
+        """The client is gone: cancel its requests, and answer and tell nothing more."""
+        self._gone = True
         self._open.cancel_all()
         self._client_requests.close()
         self._exposure.left(self)
@@ -488,15 +490,16 @@ class ClientSession:
     # ---- outgoing -------------------------------------------------------------------------------------------------
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification, unless the client is behind with its reading."""
-        if not self._outlet.busy:
+        """Send a notification, unless the client is behind with its reading, or gone: the SDK's client of 1.x raises
+        when something comes after it has left."""
+        if not self._gone and not self._outlet.busy:
             self._outlet.send(rpc.encode_notification(method, params, rpc.encode))
 
     async def tell_long(self, method: str, params: Mapping[str, Any]) -> None:
         """The same with params that hold megabytes. What cannot be written is not sent."""
         with suppress(*rpc.UNWRITABLE):
             line = await aside(partial(rpc.encode_notification, method, params, rpc.encode))
-            if not self._outlet.busy:
+            if not self._gone and not self._outlet.busy:
                 self._outlet.send(line)
 
 

@@ -1,6 +1,6 @@
 """`greenroom serve`: a room, the doors to it, and how it all ends.
 
-There are two ways to end. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains,
+There are two ways to end. *Politely* (the first SIGTERM, SIGINT or SIGHUP): no new calls are taken, the room drains,
 the answers of its last calls are written, and the client has a second to read them. *At once* (the client
 closed its end, or a second signal): the client is gone or the user has lost patience, so calls are cancelled
 and the room closes without waiting. Clients kill a server that still runs two seconds after they closed its
@@ -248,12 +248,20 @@ async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) ->
 async def heed_signals(
     leaving: Exit, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with anyio.open_signal_receiver(*_ending_signals()) as signals:
         task_status.started()
         async for _ in signals:
             if leaving.asked.is_set():
                 leaving.at_once()
             leaving.politely()
+
+
+def _ending_signals() -> list[signal.Signals]:
+    """Those that ask for an end. SIGHUP says that the terminal was closed. `nohup` has it ignored, so that we stay."""
+    ending = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ending.append(signal.SIGHUP)
+    return ending
 
 
 def _follow(place: control.Place, room: Greenroom, part: Part) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield config
 
 
-def gateway(places: Path, *flags: str) -> Any:
-    command = (sys.executable, "-m", "tests.support.fake_gateway", str(places), *flags)
+def gateway(places: Path, *flags: str, before: Sequence[str] = ()) -> Any:
+    command = (*before, sys.executable, "-m", "tests.support.fake_gateway", str(places), *flags)
     return started(*command, cwd=ROOT, may_be_late="--slow-exit" in flags)
 
 
@@ -74,7 +74,7 @@ def test_a_room_that_hangs_does_not_keep_it_after_its_input_closes(places: Path)
         assert one.process.returncode == -signal.SIGALRM
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_drains_with_the_input_still_open(places: Path, number: signal.Signals) -> None:
     with gateway(places) as one:
         ready(one)
@@ -86,6 +86,14 @@ def test_a_signal_drains_with_the_input_still_open(places: Path, number: signal.
         assert "room: drained" in said
         assert "Traceback" not in said
         assert one.process.returncode == 0
+
+
+def test_with_nohup_it_outlives_its_terminal(places: Path) -> None:
+    with gateway(places, before=["nohup"]) as one:
+        ready(one)
+        one.process.send_signal(signal.SIGHUP)
+        assert one.mcp(tool="clock_now")["content"][0]["text"] == "noon"
+        assert one.end() == 0
 
 
 def test_a_second_signal_hurries_a_drain_that_takes_too_long(places: Path) -> None:

@@ -365,3 +365,13 @@ def test_a_gateway_that_is_ended_answers_who_awaits_a_task(tmp_path: Path, keeps
         assert gate.end() == 0
     kept_files = files(tmp_path / "t")
     assert [each["status"] for each in kept_files.values()] == (["completed"] if keeps else [])
+
+
+def test_a_client_that_has_left_is_told_nothing_of_its_tasks(tmp_path: Path) -> None:
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gate:
+        gate.initialize()
+        gate.mcp(tool="a_echo", args={"text": "hi"})  # its server runs
+        assert not gate.mcp(tool="a_sleep", args={"seconds": 100}, background=True).get("isError")
+        assert gate.end() == 0
+        assert gate.process.stdout is not None
+        assert gate.process.stdout.read() == b""
