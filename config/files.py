@@ -180,11 +180,14 @@ def _of_project(around: Surroundings, places: Callable[[Surroundings], list[Path
 def project_files(config: Config, *, cwd: Path, home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The found files that belong to the project in `cwd`, trusted or not. Anybody who can write to them could start
     programs, if they are trusted."""
-    own = {str(path) for path in _candidates(cwd, home, environ)[:2]}
+    places = [str(path) for path in _candidates(cwd, home, environ)]
+    near, users = places[:2], places[2:]
     is_home = home.is_relative_to(cwd)
-    return tuple(
-        file for file in config.files if file in own or (not is_home and Path(file).is_relative_to(cwd))
-    )
+
+    def of_project(file: str) -> bool:
+        return file in near or (not is_home and file not in users and Path(file).is_relative_to(cwd))
+
+    return tuple(filter(of_project, config.files))
 
 
 def working_directory(path: str | Path | None) -> Path:

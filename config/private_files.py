@@ -109,9 +109,7 @@ def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -
 def replacing(path: Path) -> Generator[IO[bytes]]:
     """A new file (0600) beside `path`, to be written in the block, and then put in the place of `path` in one step. If
     the block raises, `path` stays as it was."""
-    from tempfile import NamedTemporaryFile  # whoever only reads starts without it
-
-    with NamedTemporaryFile(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent, delete=False) as file:
+    with _made_beside(path) as file:
         try:
             yield file
             file.close()
@@ -120,6 +118,15 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
             with suppress(OSError):
                 os.unlink(file.name)
             raise
+
+
+def _made_beside(path: Path) -> IO[bytes]:
+    from tempfile import NamedTemporaryFile  # whoever only reads starts without it
+
+    try:
+        return NamedTemporaryFile(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent, delete=False)
+    except OSError as error:  # it names a file that nobody knows; what cannot be used is the folder
+        raise OSError(error.errno, error.strerror, os.fspath(path.parent)) from None
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
@@ -180,7 +187,8 @@ def other_folder(path: str | os.PathLike[str]) -> str:
     name = next((name for name, folder in folders.items() if Path(path).is_relative_to(folder)), None)
     if name is None:
         return "Make it a file or a folder of your own that you can write to."
-    return f"Make {folders[name]} a folder that you can write to, or name another one in {name}."
+    folder = path if os.path.isdir(path) else folders[name]
+    return f"Make {os.fspath(folder)} a folder that you can write to, or name another one in {name}."
 
 
 # ---- sockets ---------------------------------------------------------------------------------------------------------

@@ -513,6 +513,7 @@ def test_which_files_are_the_projects(place: Place) -> None:
     assert projects(place.root, place.home) == (), "with the home inside nobody else could write there"
     assert projects(place.home, place.home) == ()
     assert projects(place.cwd, place.cwd / "home") == (str(own),)
+    assert projects(users.parent, place.home) == (), "the user's own file, seen from its own folder"
 
 
 def test_a_file_that_cannot_be_looked_at_is_said_to_be_there(
