@@ -23,6 +23,7 @@ from ..protocol.bounds import ITEM_BYTES, KIB, MIB
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from . import swagger2
 from .inputs import fault_of_path
+from .names import Names
 from .operation import Operation, Source
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 
@@ -38,7 +39,7 @@ _NOTES: Final = 100
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 _PLACES: Final = {method: (method,) for method in _METHODS}
 _OTHERS: Final = "additionalOperations"
-_VALID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME}}}")
+_VALID: Final = re.compile("[A-Za-z0-9_-]+")
 _UNSUITED: Final = re.compile(r"[^A-Za-z0-9-]+")
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,30}")
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
@@ -102,12 +103,12 @@ def read_root(root: Raw, dialect: str, hash: str, where: str) -> Document:
     paths = root.get("paths")
     if not is_object(paths) and not any(key in root for key in ("webhooks", "components")):
         raise DocumentError(f"{where}: has no paths, so it describes no requests")
-    source = Source(root, is_swagger)
+    source, names = Source(root, is_swagger), Names(NAME)
     for path, kept, said in _listed(root, member(root, "paths"), notes):
         if len(operations) == OPERATIONS:
             notes.setdefault(f"There are more than {OPERATIONS:,} operations; the rest is left out.")
             break
-        operation = _operation(source, path, kept, said, operations)
+        operation = _operation(source, path, kept, said, names)
         operations[operation.name] = operation
     schemes = (
         swagger2.security_schemes(root)
@@ -127,17 +128,9 @@ def read_root(root: Raw, dialect: str, hash: str, where: str) -> Document:
     )
 
 
-def tool_name(said: str, taken: Mapping[str, object]) -> str:
-    """A valid name for a tool that is not taken."""
-    plain = said if _VALID.fullmatch(said) else _UNSUITED.sub("_", said).strip("_-") or "operation"
-    if len(plain) > NAME:
-        tail = hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8]
-        plain = f"{plain[: NAME - 9]}_{tail}"
-    name, number = plain, 1
-    while name in taken:
-        number += 1
-        name = f"{plain[: NAME - len(str(number)) - 1]}_{number}"
-    return name
+def tool_name(said: str, names: Names) -> str:
+    """A valid name for a tool, which no other one has."""
+    return names.new(said if _VALID.fullmatch(said) else _UNSUITED.sub("_", said).strip("_-") or "operation")
 
 
 def _decoded(data: bytes, where: str) -> Raw:
@@ -255,9 +248,7 @@ def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str
                 notes.setdefault(f"{method[:40]} {path[:100]} is left out: it is no operation.")
 
 
-def _operation(
-    source: Source, path: str, kept: Raw | msgspec.Raw, said: _Said, taken: Mapping[str, Operation]
-) -> Operation:
+def _operation(source: Source, path: str, kept: Raw | msgspec.Raw, said: _Said, names: Names) -> Operation:
     method, item, raw = said.method, said.item, said.raw
     operation_id = text(raw, "operationId")[:TEXT]
     title, description = (
@@ -269,7 +260,7 @@ def _operation(
     words += [description] if description else []
     tags = raw.get("tags")
     return Operation(
-        name=tool_name(operation_id or f"{method.lower()}_{path}", taken),
+        name=tool_name(operation_id or f"{method.lower()}_{path}", names),
         method=method,
         path=path,
         title=title,

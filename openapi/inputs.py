@@ -11,15 +11,16 @@ Of a body in several media types one is taken: JSON if there is one, because it 
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import attrs
 
 from . import swagger2
+from .names import Names
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 from .schemas import Members, is_hidden, members, says_nothing
 
@@ -269,13 +270,16 @@ def _body(
 
 def _properties(root: Raw, found: Members) -> dict[str, Property]:
     """The properties that a caller may give, by argument."""
-    properties = dict[str, Property]()
-    names = [name for name, each in found.properties.items() if not is_hidden(root, each, "readOnly")]
-    for name in sorted(names, key=lambda name: _ARGUMENT.fullmatch(name) is None):  # those keep their names
-        properties[_argument(name, properties)] = Property(
-            name, found.properties[name], name in found.required
-        )
-    return properties
+    schemas = {
+        name: said[0] if len(said) == 1 else {"allOf": said}
+        for name, said in found.properties.items()
+        if not any(is_hidden(root, each, "readOnly") for each in said)
+    }
+    names = Names(_LONGEST)
+    return {
+        names.new(_argument(name)): Property(name, schemas[name], name in found.required)
+        for name in sorted(schemas, key=_has_to_change)
+    }
 
 
 def _followed_or_empty(root: Raw, value: object, notes: list[str]) -> Raw:
@@ -309,26 +313,20 @@ def is_form(media: str) -> bool:
 
 def _apart(parameters: list[Parameter], body: Body | None) -> list[Parameter]:
     """The parameters under arguments that differ from each other and from those of the body."""
-    names = [each.name for each in parameters]
-    taken = set[str]() if body is None else set(body.arguments)
+    of_body = set[str]() if body is None else set(body.arguments)
+    count, names = Counter(each.name for each in parameters), Names(_LONGEST, of_body)
     arguments = dict[int, str]()
-    for position, each in sorted(
-        enumerate(parameters), key=lambda one: _ARGUMENT.fullmatch(one[1].name) is None
-    ):
-        clashes = each.name in taken or names.count(each.name) > 1
-        arguments[position] = _argument(f"{each.name}__{each.place}" if clashes else each.name, taken)
-        taken.add(arguments[position])
+    for position, each in sorted(enumerate(parameters), key=lambda one: _has_to_change(one[1].name)):
+        clashes = each.name in of_body or count[each.name] > 1
+        arguments[position] = names.new(_argument(f"{each.name}__{each.place}" if clashes else each.name))
     return [attrs.evolve(each, argument=arguments[position]) for position, each in enumerate(parameters)]
 
 
-def _argument(name: str, taken: Container[str]) -> str:
-    """The name of an argument for what is called so: one that APIs of models take, and that is not taken."""
-    plain = name if _ARGUMENT.fullmatch(name) else _UNSUITED.sub("_", name).strip("_")
-    if len(plain) > _LONGEST:
-        plain = f"{plain[: _LONGEST - 9]}_{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
-    plain = plain or "argument"
-    found, number = plain, 1
-    while found in taken:
-        number += 1
-        found = f"{plain[: _LONGEST - len(str(number)) - 1]}_{number}"
-    return found
+def _argument(name: str) -> str:
+    """What an argument of this name is called where APIs of models do not take it."""
+    return name if _ARGUMENT.fullmatch(name) else _UNSUITED.sub("_", name).strip("_") or "argument"
+
+
+def _has_to_change(name: str) -> bool:
+    """Whether it cannot be an argument's. Those that can get theirs first."""
+    return _ARGUMENT.fullmatch(name) is None

@@ -12,6 +12,7 @@ said.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -20,14 +21,18 @@ import msgspec
 
 from ..protocol.jsonrpc.encoding import decode
 from . import swagger2
-from .inputs import Body, Inputs, Parameter, essence, is_form, is_json, read_inputs
+from .inputs import Body, Inputs, essence, is_form, is_json, read_inputs
+from .names import Names
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects
-from .schemas import SchemaWriter, file_schema
+from .schemas import MOST, SchemaWriter, file_schema
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY", "TRACE"})
 _REPEATABLE: Final = READS | {"DELETE", "PUT"}
 _DESTROYS: Final = frozenset({"DELETE", "PATCH", "PUT"})
 _as_object: Final = msgspec.json.Decoder(dict[str, Any])
+_MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+*-]{1,100}")
+_ANY_MEDIA: Final = "application/json, */*;q=0.1"
+MOST_OF_ANSWER: Final = MOST // 4  # bytes of the schema of an answer, of which a model needs less
 RESULT: Final = "result"  # under which an answer that is no object stands in a result
 
 
@@ -57,6 +62,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
     own_url: str = ""  # the whole URL, for a tool written by hand that has one; then no base URL is needed
     own_headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])  # sent with each request
     known_inputs: Inputs | None = None  # of a tool written by hand; else what was read for the first call
+    known_accepts: str | None = None
 
     def __repr__(self) -> str:
         return f"Operation({self.name!r}, {self.method!r}, {self.path!r})"
@@ -77,10 +83,26 @@ class Operation(msgspec.Struct, eq=False, gc=False):
         return item
 
     @property
+    def is_read(self) -> bool:
+        """Whether `inputs` and `accepts` are known. To read them takes some milliseconds where there is much to read,
+        or nothing has been read of a large document."""
+        return self.known_inputs is not None and self.known_accepts is not None
+
+    @property
     def inputs(self) -> Inputs:
         """Its parameters and its body."""
         self.known_inputs = inputs = self._inputs()
         return inputs
+
+    @property
+    def accepts(self) -> str:
+        """What it asks for in `Accept`: JSON first, then whatever else is declared, then anything."""
+        if self.known_accepts is None:
+            declared = [essence(media) for media in self.success_media()]
+            known = list(dict.fromkeys(each for each in declared if _MEDIA.fullmatch(each) and each != "*/*"))
+            known.sort(key=lambda media: not is_json(media))
+            self.known_accepts = ", ".join([*known[:10], "*/*;q=0.1"]) if known else _ANY_MEDIA
+        return self.known_accepts
 
     def _inputs(self) -> Inputs:
         if self.known_inputs is not None:
@@ -93,8 +115,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
     @property
     def notes(self) -> list[str]:
         """What of it cannot be used or is not described, in sentences."""
-        inputs = self._inputs()
-        return [*inputs.notes, *self._input(inputs)[1]]
+        return self.listed()[1]
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -123,37 +144,38 @@ class Operation(msgspec.Struct, eq=False, gc=False):
             found["destructiveHint"] = True
         return found
 
-    def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, with what it refers to in `$defs`. Made anew each time."""
-        return self._input(self._inputs())[0]
+    def input_schema(self, most: int = MOST) -> dict[str, Any]:
+        """The JSON Schema of its arguments, with what it refers to in `$defs`, in about `most` bytes. Made anew each
+        time."""
+        return self._input(self._inputs(), most)[0]
 
-    def output_schema(self) -> dict[str, Any] | None:
+    def output_schema(self, most: int = MOST_OF_ANSWER) -> dict[str, Any] | None:
         """The JSON Schema of `structuredContent` after success; None when no JSON is declared. An answer that is no
         object is described as the member `result`."""
         declared = self._answer_schema()
         if declared is None:
             return None
-        writer = SchemaWriter(self.source.root, "writeOnly")
-        said = writer.written(declared)
-        definitions = writer.definitions()
-        if not _is_of_object(said, definitions):
-            said = {"type": "object", "properties": {RESULT: said}, "required": [RESULT]}
-        said = {"type": "object", **said} if is_object(said) else {"type": "object"}
-        return {**said, "$defs": definitions} if definitions else said
+        writer = SchemaWriter(self.source.root, "writeOnly", most=most)
+        said = writer.place(declared)
+        definitions = writer.finish()
+        return _of_result(said, definitions)
 
     def tool(self, *, with_output: bool = False) -> dict[str, Any]:
         """The tool as MCP lists it."""
+        return self.listed(with_output=with_output)[0]
+
+    def listed(self, *, with_output: bool = False, most: int = MOST) -> tuple[dict[str, Any], list[str]]:
+        """The tool as MCP lists it, and what of the operation cannot be used or is not described, in sentences.
+        `most`: bytes of each schema."""
+        inputs = self._inputs()
+        schema, notes = self._input(inputs, most)
         found: dict[str, Any] = {"name": self.name}
         if self.title:
             found["title"] = self.title
-        found |= {
-            "description": self.description,
-            "inputSchema": self.input_schema(),
-            "annotations": self.annotations(),
-        }
-        if with_output and (output := self.output_schema()) is not None:
+        found |= {"description": self.description, "inputSchema": schema, "annotations": self.annotations()}
+        if with_output and (output := self.output_schema(min(most, MOST_OF_ANSWER))) is not None:
             found["outputSchema"] = output
-        return found
+        return found, [*inputs.notes, *notes]
 
     def responses(self) -> Raw:
         """The declared responses by status, as OpenAPI 3 writes them."""
@@ -184,22 +206,20 @@ class Operation(msgspec.Struct, eq=False, gc=False):
                     return None
         return None
 
-    def _input(self, inputs: Inputs) -> tuple[dict[str, Any], list[str]]:
+    def _input(self, inputs: Inputs, most: int) -> tuple[dict[str, Any], list[str]]:
         """The schema, and what it could not describe."""
         body = inputs.body
         writer = SchemaWriter(
-            self.source.root, "readOnly", files=body is not None and not is_json(body.media)
+            self.source.root, "readOnly", files=body is not None and not is_json(body.media), most=most
         )
-        properties: dict[str, Any] = {}
-        required = list[str]()
-        for each in inputs.parameters:
-            properties[each.argument] = _described(writer.written(each.schema), each)
-            if each.required and each.fixed is None:
-                required.append(each.argument)
+        properties = {
+            each.argument: writer.place(each.schema, each.description) for each in inputs.parameters
+        }
+        required = [each.argument for each in inputs.parameters if each.required and each.fixed is None]
         if body is not None:
             properties |= _of_body(writer, body)
             required += body.needed
-        definitions = writer.definitions()
+        definitions = writer.finish()
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         if required:
             schema["required"] = required
@@ -211,41 +231,71 @@ class Operation(msgspec.Struct, eq=False, gc=False):
 
 def _of_body(writer: SchemaWriter, body: Body) -> dict[str, Any]:
     if body.properties is not None:
-        return {argument: writer.written(each.schema) for argument, each in body.properties.items()}
+        return {argument: writer.place(each.schema) for argument, each in body.properties.items()}
     kind = essence(body.media)
     if is_json(kind) or is_form(kind):
-        said = writer.written(body.schema)
-        return {
-            body.argument: {"description": body.description, **said}
-            if body.description and is_object(said)
-            else said
-        }
+        return {body.argument: writer.place(body.schema, body.description)}
     if kind.startswith("text/") or kind.endswith("xml"):
         words = f"{body.description} (as {kind})" if body.description else f"The body as {kind}"
         return {body.argument: {"type": "string", "description": words}}
     return {body.argument: file_schema(body.description)}
 
 
-def _described(said: Any, parameter: Parameter) -> Any:
-    if parameter.description and is_object(said):
-        return {**said, "description": parameter.description}
-    return said
+# ---- What an answer may be ------------------------------------------------------------------------------------------
+
+_ANSWER: Final = "answer"
 
 
-def _is_of_object(said: Any, definitions: Raw) -> bool:
-    """Whether a written schema allows objects only. Its references may go in circles."""
-    waiting, followed = [said], set[str]()
-    while waiting:
-        said = waiting.pop()
-        if not is_object(said):
-            continue
+def _of_result(said: Any, definitions: Raw) -> dict[str, Any]:
+    """The schema of a result whose answer is described by `said`: an object is one itself, all else is its member
+    `result`. Often a document leaves open which of them it is."""
+    may_be = _kinds(said, definitions)
+    if may_be == _OBJECT:
+        result: Raw = {"type": "object", **said}
+    elif may_be == _OTHER:
+        result = {"type": "object", "properties": {RESULT: said}, "required": [RESULT]}
+    else:
+        name = Names(64, definitions).new(_ANSWER)
+        definitions, place = {**definitions, name: said}, {"$ref": f"#/$defs/{name}"}
+        wrapped = {"properties": {RESULT: place}, "required": [RESULT]}
+        result = {"type": "object", "anyOf": [place, wrapped]}
+    return {**result, "$defs": definitions} if definitions else result
+
+
+_OBJECT: Final = frozenset({"object"})
+_OTHER: Final = frozenset({"other"})
+_EITHER: Final = _OBJECT | _OTHER
+
+
+def _kinds(said: Any, definitions: Raw) -> frozenset[str]:
+    """Whether a written schema allows objects, other values, or both. Its references may go in circles, and lead
+    further than Python recurses; then it may be either."""
+    known = dict[str, frozenset[str]]()
+
+    def of(said: Any, depth: int) -> frozenset[str]:
+        if not is_object(said) or depth > _FOLLOWED:
+            return _EITHER
+        if "type" in said:
+            types = [said["type"]] if isinstance(said["type"], str) else cast("list[str]", said["type"])
+            return frozenset(_KIND.get(each, "other") for each in types)
+        found = _OBJECT if "properties" in said else _EITHER
         if "$ref" in said:
-            name = str(said["$ref"]).removeprefix("#/$defs/")
-            if name not in followed:
-                followed.add(name)
-                waiting.append(definitions.get(name))
-        elif said.get("type") == "object" or ("type" not in said and "properties" in said):
-            return True
-        elif "type" not in said:
-            waiting += cast("list[Any]", said.get("allOf", ()))
-    return False
+            found &= of_reference(str(said["$ref"]).removeprefix("#/$defs/"), depth)
+        for each in cast("list[Any]", said.get("allOf", ())):
+            found &= of(each, depth + 1)
+        for keyword in ("anyOf", "oneOf"):
+            if choices := cast("list[Any]", said.get(keyword)):
+                found &= frozenset[str]().union(*(of(each, depth + 1) for each in choices))
+        return found or _EITHER
+
+    def of_reference(name: str, depth: int) -> frozenset[str]:
+        if name not in known:
+            known[name] = _EITHER
+            known[name] = of(definitions.get(name), depth + 1)
+        return known[name]
+
+    return of(said, 0)
+
+
+_KIND: Final = {"object": "object"}
+_FOLLOWED: Final = 100

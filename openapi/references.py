@@ -14,6 +14,7 @@ from urllib.parse import unquote
 Raw = dict[str, Any]  # an object of the document, as it was decoded
 _POSITION: Final = re.compile("[0-9]{1,9}")
 CHAIN: Final = 32  # references that refer to references
+_LONGEST: Final = 2_000  # characters of a reference
 
 
 class BrokenReference(ValueError):
@@ -48,7 +49,7 @@ def at(root: Raw, reference: str) -> Any:
     """What a reference stands for. Raises `BrokenReference`."""
     if not reference.startswith("#"):
         raise BrokenReference(f"{shown(reference)} is outside the document, and is not read")
-    if not reference.startswith("#/"):
+    if not reference.startswith("#/") or len(reference) > _LONGEST:
         raise BrokenReference(f"{shown(reference)} names no place in the document")
     place: Any = root
     for part in reference[2:].split("/"):

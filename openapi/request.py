@@ -30,7 +30,6 @@ _SLASHES: Final = re.compile(r"[/\\]")
 _NAMED: Final = re.compile(r"\{([^{}]+)\}")
 _IN_HEADER: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 _IN_COOKIE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
-_MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+*-]{1,100}")
 _DECODINGS: Final = 5
 
 
@@ -89,7 +88,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
     if cookie := _cookie(by_place.get("cookie", [])):
         headers.append(("Cookie", cookie))
     if not any(name.lower() == "accept" for name, _ in headers):
-        headers.insert(0, ("Accept", _accept(operation)))
+        headers.insert(0, ("Accept", operation.accepts))
     body = None if inputs.body is None else write_body(root, inputs.body, of_body, _fault)
     if isinstance(body, Unread):
         return HttpRequest(operation.method, url, tuple(headers), unread=body)
@@ -246,14 +245,6 @@ def _in_cookie(text: str) -> str:
             "a cookie cannot hold it: it takes printable ASCII without space, comma, semicolon and quote"
         )
     return text
-
-
-def _accept(operation: Operation) -> str:
-    """What is asked for: JSON first, then whatever else is declared, then anything."""
-    declared = [essence(media) for media in operation.success_media()]
-    known = list(dict.fromkeys(media for media in declared if _MEDIA.fullmatch(media) and media != "*/*"))
-    known.sort(key=lambda media: not is_json(media))
-    return ", ".join([*known[:10], "*/*;q=0.1"]) if known else "application/json, */*;q=0.1"
 
 
 def _fault(argument: str, problem: str) -> ArgumentError:

@@ -2,8 +2,13 @@
 
 A `$ref` stays one: what it refers to comes to `$defs`, once, however often and in whatever circle it is referred to.
 So a schema is as large as what it names, and recursion is no special case. (Expanding references makes Stripe's lists
-two hundred megabytes.) References are worked off from a list, because a chain of them may be longer than Python
-recurses.
+two hundred megabytes.)
+
+A schema may still name most of its document: an answer of Stripe's names six hundred kilobytes. So each has a bound in
+bytes (`most`), and making it takes as long as that is large, however large the document is. It is written level by
+level, from a list: what is nearest to the caller comes first, and what is beyond the bound says that it is not shown.
+A shortened schema must not refuse what the whole one allows, so where that would follow (`oneOf`, `not`), it asks for
+less.
 
 Older dialects differ in a few keywords: `nullable`, `exclusiveMinimum: true`, a list as `items`, `type: file`. A
 keyword whose value has the wrong kind is left out, because a client would refuse the whole list of tools for it; so is
@@ -15,18 +20,36 @@ that are `writeOnly` out of answers.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
-from ..protocol.bounds import ITEM_PARTS
+from ..protocol.bounds import DEPTH, KIB
+from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
+from .names import Names
 from .references import BrokenReference, Raw, at, followed, is_object, text
 
-PARTS: Final = ITEM_PARTS // 2  # objects and lists of one schema: a tool with more could not be listed
-_DEEPEST: Final = 60  # levels in one schema, references not counted
-_ANYTHING: Final[Raw] = {}
+MOST: Final = 128 * KIB  # bytes of one schema; of 122,846 tools of public APIs, 497 have a larger one
+LEFT_OUT: Final = "Not shown: too large"  # what stands in the place of a part beyond the bound
+PROPERTIES: Final = 1_000  # of an object whose properties are arguments
+_PARTS: Final = 1_000  # schemas that `allOf` puts together for one
+_BRACKET: Final = (
+    16  # bytes that an object or a list counts at least: a tool may not have too many of those either
+)
+_PLACE: Final = len(encode({"description": LEFT_OUT})) + 8  # bytes that a schema takes if it is not shown
+_AROUND: Final = 4  # levels of JSON around a schema: the tool, its schema, and there `properties` or `$defs`
+_WITHIN: Final = 8  # levels of a value that is no schema, such as a default
+_DEEPEST: Final = DEPTH - _WITHIN - 2
+_FILE_BRACKETS: Final = 8 * _BRACKET
+_TEXT: Final = 8 * KIB  # characters of a description
+_PATTERN: Final = 2 * KIB  # characters
+_KEYWORDS: Final = 100  # of a schema that are gone through; of one with more, those that are known
 _UNSUITED: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME: Final = 100  # characters of a name in `$defs`
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _ONE: Final = frozenset({
     "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
@@ -42,19 +65,32 @@ _TEXTS: Final = ("contentEncoding", "contentMediaType", "description", "format",
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_pattern(value: Any) -> bool:
-    """Whether clients in Python can read it. (They refuse a schema with one that they cannot.)"""
+_FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]")
+_SET: Final = re.compile(r"\\.|\[(\^?\]?(?:\\.|[^\\\]])*)\]", re.DOTALL)
+# Python warns of these in a set: they may come to mean something.
+_DOUBTFUL: Final = re.compile(r"\[|(?:\\.|[^\\])*?(?:--|&&|~~|\|\|)", re.DOTALL)
+
+
+@lru_cache(1_000)
+def _is_readable(pattern: str) -> bool:
+    if _FLAGS.search(pattern) or any(_DOUBTFUL.match(each[1] or "") for each in _SET.finditer(pattern)):
+        return False
     try:
-        return isinstance(value, str) and bool(re.compile(value))
+        return bool(re.compile(pattern))
     except (re.error, OverflowError, RecursionError):
         return False
+
+
+def _is_pattern(value: Any) -> bool:
+    """Whether clients in Python can read it, without a warning. (They refuse a schema with one that they cannot.)"""
+    return isinstance(value, str) and len(value) <= _PATTERN and _is_readable(value)
 
 
 def _is_names(value: Any) -> bool:
@@ -73,6 +109,8 @@ _PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
     "required": _is_names,
     "uniqueItems": lambda value: isinstance(value, bool),
 }  # keywords whose values are no schemas, and which values they may have
+
+_KNOWN: Final = frozenset({*_ONE, *_MANY, *_NAMED, *_PLAIN})
 
 FILE_WORDS: Final = 'A file: its text, or {"path": …}, or {"base64": …}'
 _FILE: Final[Raw] = {
@@ -111,18 +149,32 @@ def is_hidden(root: Raw, schema: object, hides: str) -> bool:
     return any(is_object(each) and each.get(hides) is True for each in (schema, said))
 
 
-class SchemaWriter:
-    """Writes schemas that share one `$defs`. `hides`: the keyword of properties that are left out, `readOnly` or
-    `writeOnly`. `files`: whether a file is written as what a caller gives (`file_schema`)."""
+class _Place(NamedTuple):
+    """A schema that is still to be written, and where."""
 
-    def __init__(self, root: Raw, hides: str, *, files: bool = False) -> None:
+    schema: Raw
+    said: Raw
+    depth: int  # levels of JSON around it
+    description: str  # instead of its own
+
+
+class SchemaWriter:
+    """Writes schemas that share one `$defs` and one bound. `hides`: the keyword of properties that are left out,
+    `readOnly` or `writeOnly`. `files`: whether a file is written as what a caller gives (`file_schema`). `most`: bytes
+    of all of them, but for the names of arguments."""
+
+    def __init__(self, root: Raw, hides: str, *, files: bool = False, most: int = MOST) -> None:
         self._root = root
         self._hides = hides
         self._files = files
-        self._names = dict[str, str]()  # reference → name in `$defs`
-        self._taken = set[str]()
-        self._waiting = list[str]()
-        self._parts = 0
+        self._left = most
+        self._references = dict[str, str]()  # each with its name in `$defs`
+        self._names = Names(_NAME)
+        self._definitions = dict[str, Any]()
+        self._waiting = deque[_Place]()
+        self._exact = list[Raw]()  # schemas that must not be told by less than all of their parts
+        self._is_open = False  # whether not all properties of the schema that is being written are told
+        self._is_short = False  # whether anything is missing that the document says
         self._notes = dict[str, None]()
 
     @property
@@ -130,82 +182,196 @@ class SchemaWriter:
         """What could not be written, in sentences, each once."""
         return list(self._notes)
 
-    def written(self, schema: object, depth: int = 0) -> Any:
-        """One schema. What it refers to is written by `definitions`."""
+    @property
+    def is_short(self) -> bool:
+        """Whether anything is missing, so that what was written allows more than the document does."""
+        return self._is_short
+
+    def place(self, schema: object, description: str = "", depth: int = _AROUND) -> Any:
+        """The place of one schema in what is being written. `finish` fills it."""
         if isinstance(schema, bool):
             return schema
-        if not is_object(schema):
-            return _ANYTHING
-        self._parts += 1
-        if self._parts > PARTS or depth > _DEEPEST:
-            self._notes.setdefault("Its schema is too large, and what is beyond the bounds is not described.")
-            return _ANYTHING
-        if self._files and is_file(self._root, schema):
-            return file_schema(text(schema, "description"))
         said = dict[str, Any]()
+        self._left -= _PLACE
+        self._waiting.append(_Place(schema if is_object(schema) else {}, said, depth, description))
+        return said
+
+    def finish(self) -> Raw:
+        """Write all schemas that have a place. Returns the `$defs` that they refer to."""
+        while self._waiting:
+            self._fill(self._waiting.popleft())
+        for said in self._exact if self._is_short else ():
+            _loosen(said)
+        return dict(sorted(self._definitions.items()))
+
+    # -- one schema --
+
+    def _fill(self, place: _Place) -> None:
+        schema, said, depth, description = place
+        if self._is_full or depth > _DEEPEST:
+            self._shorten()
+            said["description"] = LEFT_OUT
+            return
+        if self._files and is_file(self._root, schema):
+            said.update(file_schema(_cut(description or text(schema, "description"))))
+            self._left -= _FILE_BRACKETS
+            return
+        self._left += _PLACE - _BRACKET
+        is_nullable = schema.get("nullable") is True or schema.get("x-nullable") is True
+        depth += 2 if is_nullable else 0
+        self._is_open = False
         if isinstance(reference := schema.get("$ref"), str) and (name := self._name(reference)):
             said["$ref"] = f"#/$defs/{name}"
-        hidden = self.hidden(schema)
-        for keyword, value in schema.items():
-            self._write(said, keyword, value, hidden, depth + 1)
+            self._left -= len(name) + _PLACE
+        for keyword in schema if len(schema) <= _KEYWORDS else sorted(_KNOWN & schema.keys()):
+            self._write(said, keyword, schema, depth)
+        if self._is_open:
+            said.pop("additionalProperties", None)
         _mend(said, schema)
-        return _or_null(said) if schema.get("nullable") is True or schema.get("x-nullable") is True else said
+        inner = _or_null(said) if is_nullable else said
+        if not _EXACT.isdisjoint(inner):
+            self._exact.append(inner)
+        if description:
+            said["description"] = _cut(description)
+            self._left -= len(description)
 
-    def hidden(self, schema: Raw) -> set[str]:
-        """The names of properties that are not for this direction."""
-        properties = schema.get("properties")
-        if not is_object(properties):
-            return set()
-        return {name for name, each in properties.items() if is_hidden(self._root, each, self._hides)}
-
-    def definitions(self) -> Raw:
-        """The `$defs` of everything written so far."""
-        found = dict[str, Any]()
-        while self._waiting:
-            reference = self._waiting.pop()
-            found[self._names[reference]] = self.written(at(self._root, reference))
-        return dict(sorted(found.items()))
-
-    def _write(self, said: Raw, keyword: str, value: Any, hidden: set[str], depth: int) -> None:
+    def _write(self, said: Raw, keyword: str, schema: Raw, depth: int) -> None:
+        value = schema[keyword]
         if keyword in _PLAIN:
-            if _PLAIN[keyword](value):
-                said[keyword] = value
-            if keyword == "required" and hidden and _is_names(value):
-                said[keyword] = [name for name in value if name not in hidden]
+            self._write_plain(said, keyword, schema)
         elif keyword in _NAMED and is_object(value):
-            left_out = hidden if keyword == "properties" else ()
-            said[keyword] = {
-                str(name): self.written(each, depth)
-                for name, each in value.items()
-                if name not in left_out and (keyword != "patternProperties" or _is_pattern(name))
-            }
+            said[keyword] = dict(self._named(keyword, value, depth + 2))
         elif (keyword in _MANY or keyword == "items") and isinstance(value, list) and value:
             name = "prefixItems" if keyword == "items" else keyword
-            said[name] = [self.written(each, depth) for each in cast("list[Any]", value)]
+            said[name] = list(self._many(cast("list[Any]", value), depth + 2))
         elif keyword in _ONE and isinstance(value, dict | bool):
-            said[keyword] = self.written(cast("Any", value), depth)
+            said[keyword] = self.place(cast("Any", value), depth=depth + 1)
+
+    def _write_plain(self, said: Raw, keyword: str, schema: Raw) -> None:
+        value = schema[keyword]
+        if keyword in _TEXTS and isinstance(value, str):
+            value = _cut(value)
+        size = _size(value, self._left // 2)
+        if size is None:
+            self._shorten()
+        elif _PLAIN[keyword](value):
+            self._left -= len(keyword) + size
+            said[keyword] = self._sent(cast("list[str]", value), schema) if keyword == "required" else value
+        elif keyword == "pattern":
+            self._is_short = True
+
+    def _sent(self, required: list[str], schema: Raw) -> list[str]:
+        known = schema.get("properties")
+        if not is_object(known):
+            return required
+        return [name for name in required if not is_hidden(self._root, known.get(name), self._hides)]
+
+    def _named(self, keyword: str, schemas: Raw, depth: int) -> Iterator[tuple[str, Any]]:
+        self._left -= _BRACKET
+        least = self._left // 2  # for all others
+        for key, each in schemas.items():
+            name = str(key)
+            if self._left <= least or len(name) > self._left:
+                self._shorten()
+                self._is_open = True
+                return
+            if keyword == "patternProperties" and not _is_pattern(name):
+                self._is_short = self._is_open = True
+            elif keyword != "properties" or not is_hidden(self._root, each, self._hides):
+                self._left -= _length(name)
+                yield name, self.place(each, depth=depth)
+
+    def _many(self, schemas: list[Any], depth: int) -> Iterator[Any]:
+        self._left -= _BRACKET
+        least = self._left // 2
+        for each in schemas:
+            if self._left <= least:
+                self._shorten()
+                yield {"description": LEFT_OUT}  # in the place of all others
+                return
+            yield self.place(each, depth=depth)
+
+    # -- what it names --
 
     def _name(self, reference: str) -> str:
         """The name in `$defs` of what is referred to; empty when there is no such thing."""
-        if reference in self._names:
-            return self._names[reference]
+        if reference in self._references:
+            return self._references[reference]
         try:
-            at(self._root, reference)
+            schema = at(self._root, reference)
         except BrokenReference as problem:
+            self._is_short = True
             self._notes.setdefault(f"Part of its schema is not described: the reference {problem}.")
             return ""
-        plain = (
-            _UNSUITED.sub("_", unquote(reference.rpartition("/")[2]).replace("~1", "/")).strip("_")[:100]
-            or "schema"
-        )
-        name, number = plain, 1
-        while name in self._taken:
-            number += 1
-            name = f"{plain}_{number}"
-        self._taken.add(name)
-        self._names[reference] = name
-        self._waiting.append(reference)
+        last = unquote(reference.rpartition("/")[2]).replace("~1", "/")
+        name = self._names.new(_UNSUITED.sub("_", last).strip("_") or "schema")
+        self._references[reference] = name
+        self._left -= len(name)
+        self._definitions[name] = self.place(schema)
         return name
+
+    # -- the bound --
+
+    @property
+    def _is_full(self) -> bool:
+        return self._left <= 0
+
+    def _shorten(self) -> None:
+        self._is_short = True
+        self._notes.setdefault("Its schema is too large, and what is beyond the bounds is not described.")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
+
+
+def _length(text: str) -> int:
+    return len(text) + _BRACKET * (text.count("{") + text.count("["))
+
+
+def _size(value: Any, most: int) -> int | None:
+    """The bytes of a value as JSON, as the bound counts them; None for one that has more than `most`, or that cannot
+    be in a tool. It is not looked through further than `most`."""
+    seen, level = 0, [value]
+    for _ in range(_WITHIN):
+        inner = list[Any]()
+        for each in level:
+            seen += len(cast("str", each)) if isinstance(each, str | list | dict) else 1
+            if seen > most:
+                return None
+            if isinstance(each, dict):
+                inner += cast("Raw", each).keys()
+                inner += cast("Raw", each).values()
+            elif isinstance(each, list):
+                inner += cast("list[Any]", each)
+        if not inner:
+            break
+        level = inner
+    else:
+        return None
+    try:
+        data = encode(value)
+    except (*UNWRITABLE, TypeError):
+        return None
+    size = max(len(data), _BRACKET * (data.count(b"{") + data.count(b"[")))
+    return size if size <= most else None
+
+
+# What refuses more if a schema in it refuses less, or if some of them are missing.
+_EXACT: Final = frozenset({
+    "else", "if", "maxContains", "not", "oneOf", "prefixItems", "then", "unevaluatedItems", "unevaluatedProperties",
+})  # fmt: skip
+
+
+def _loosen(said: Raw) -> None:
+    """Let a schema refuse nothing that it would not refuse if all its parts were whole."""
+    choices = said.pop("oneOf", None)
+    if choices is not None and "anyOf" not in said:
+        said["anyOf"] = choices
+    if "prefixItems" in said:
+        said.pop("items", None)
+    for keyword in _EXACT - {"prefixItems"}:
+        said.pop(keyword, None)
 
 
 def _mend(said: Raw, schema: Raw) -> None:
@@ -225,11 +391,13 @@ def _mend(said: Raw, schema: Raw) -> None:
 
 
 def _or_null(said: Raw) -> Raw:
-    """The schema that allows null besides."""
+    """Let the schema allow null besides. Returns what has its keywords now."""
     kind = said.get("type")
     if "$ref" in said or kind is None:
-        others = {name: said.pop(name) for name in ("title", "description", "default") if name in said}
-        return {**others, "anyOf": [said, {"type": "null"}]} if said else others
+        inner = {name: said.pop(name) for name in [*said] if name not in ("title", "description", "default")}
+        if inner:
+            said["anyOf"] = [inner, {"type": "null"}]
+        return inner
     kinds = [kind] if isinstance(kind, str) else kind
     said["type"] = kinds if "null" in kinds else [*kinds, "null"]
     if isinstance(values := said.get("enum"), list) and None not in values:
@@ -244,10 +412,11 @@ def _or_null(said: Raw) -> Raw:
 
 
 class Members:
-    """The properties of an object, also where `allOf` puts it together, by name; and which are required."""
+    """The properties of an object, also where `allOf` puts it together: by name, what each of its parts says; and which
+    are required."""
 
     def __init__(self) -> None:
-        self.properties: dict[str, Any] = {}
+        self.properties: dict[str, list[Any]] = {}
         self.required: dict[str, None] = {}
 
 
@@ -258,12 +427,12 @@ _BINDING: Final = frozenset({
 
 
 def members(root: Raw, schema: object) -> Members | None:
-    """The properties of an object, if its names are known and nothing but `allOf` joins them; else None. Whether the
-    object may be null is not told: whoever means that gives none of them."""
+    """The properties of an object, if its names are known and nothing but `allOf` joins them; else None, also where
+    they are too many. Whether the object may be null is not told: whoever means that gives none of them."""
     found, waiting, seen = Members(), [schema], set[int]()
     while waiting:
         try:
-            said = followed(root, waiting.pop(0))
+            said = followed(root, waiting.pop())
         except BrokenReference:
             return None
         if not is_object(said) or not _is_plain_object(said):
@@ -271,11 +440,12 @@ def members(root: Raw, schema: object) -> Members | None:
         if id(said) in seen:
             continue
         seen.add(id(said))
-        parts = said.get("allOf")
-        waiting = [*(cast("list[Any]", parts) if isinstance(parts, list) else []), *waiting]
-        for name, each in cast("Raw", said.get("properties") or {}).items():
-            known = found.properties.get(name)
-            found.properties[name] = each if known is None else {"allOf": [known, each]}
+        parts, properties = said.get("allOf"), cast("Raw", said.get("properties") or {})
+        waiting += reversed(cast("list[Any]", parts) if isinstance(parts, list) else [])
+        if max(len(waiting), len(seen)) > _PARTS or len(properties) + len(found.properties) > PROPERTIES:
+            return None
+        for name, each in properties.items():
+            found.properties.setdefault(name, []).append(each)
         required = said.get("required")
         found.required |= dict.fromkeys(cast("list[str]", required) if _is_names(required) else ())
     return found if found.properties else None

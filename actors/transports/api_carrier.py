@@ -22,6 +22,7 @@ every HTTP server. What is here is the difference:
 
 from __future__ import annotations
 
+import re
 import time
 from base64 import b64encode
 from codecs import getincrementaldecoder
@@ -42,6 +43,7 @@ from ...config.references import header_problem
 from ...openapi.answer import to_result
 from ...openapi.operation import Operation
 from ...openapi.request import ArgumentError, HttpRequest, build_request
+from ...openapi.schemas import MOST
 from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.jsonrpc.encoding import UNREADABLE, encode
 from ...protocol.jsonrpc.incoming import ServerMessage
@@ -75,6 +77,12 @@ if TYPE_CHECKING:
 
 PAGE: Final = 100  # tools in one page of the list
 PATIENCE: Final = 10.0  # seconds that a call may wait in all for an API that asks for time
+_FILLED: Final = 0.9  # of the bytes that the list may have
+_SHARES: Final = 4  # as many times its share may a tool have: most need less
+_LEAST: Final = (
+    10  # bits of a number of bytes; they are powers of two, so that one tool seldom changes others
+)
+_CURSOR: Final = re.compile("([0-9]{1,9})-([0-9]{1,12})")
 _REPEATS: Final = 3
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
@@ -90,6 +98,14 @@ class _Call(msgspec.Struct):
 
 
 _as_call: Final = msgspec.json.Decoder(_Call)
+
+
+def _params(line: bytes) -> _Params:
+    """Raises `RpcFault`."""
+    try:
+        return _as_call.decode(line).params
+    except (*UNREADABLE, msgspec.ValidationError) as problem:
+        raise RpcFault(INVALID_PARAMS, f"Invalid params: {problem}") from None
 
 
 @attrs.frozen(eq=False)
@@ -136,7 +152,10 @@ class ApiCarrier:
                 await self._call(attempt)
             case "tools/list":
                 page = partial(self._page, (attempt.exchange.params or {}).get("cursor"))
-                self._answer(attempt, await aside(page, CATALOGUE))
+                listed, notes = await aside(page, CATALOGUE)
+                for note in notes:
+                    self._peer.notes.add("an operation", note)
+                self._answer(attempt, listed)
             case "server/discover":
                 self._answer(attempt, encode(self._introduction()))
             case "ping":
@@ -162,15 +181,35 @@ class ApiCarrier:
             "_meta": {SERVER_INFO_KEY: {**name, **version}},
         }
 
-    def _page(self, cursor: object) -> bytes:
-        """One page of the list. A cursor that is none begins anew."""
-        start = int(cursor) if isinstance(cursor, str) and cursor.isdecimal() and len(cursor) < 9 else 0
-        names = self._names[start : start + PAGE]
-        tools = [
-            self._api.operations[name].tool(with_output=self._definition.output_schemas) for name in names
-        ]
-        more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(self._names) else {}
-        return encode({"tools": tools, **more})
+    def _page(self, cursor: object) -> tuple[bytes, list[str]]:
+        """One page of the list, and what its operations lack. The cursor says where it begins, and how many bytes came
+        before; one that is none begins anew."""
+        found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+        start, spent = map(int, found.groups()) if found else (0, 0)
+        end = min(start + PAGE, len(self._names))
+        tools, notes = list[bytes](), list[str]()
+        for position in range(start, end):
+            tool, lacks = self._listed(self._names[position], self._room(spent, len(self._names) - position))
+            spent += len(tool)
+            tools.append(tool)
+            notes += lacks
+        more = b',"nextCursor":"%d-%d"' % (end, spent) if end < len(self._names) else b""
+        return b'{"tools":[%b]%b}' % (b",".join(tools), more), notes
+
+    def _room(self, spent: int, tools: int) -> int:
+        """The bytes that each schema of the next tool may have. `tools`: how many are to come. Where many are large,
+        all get less, so that none of them is left out of the list: a tool may have more than its share as long as
+        others may need less."""
+        share = (int(_FILLED * self._settings.max_list_bytes) - spent) // tools
+        most = share * min(_SHARES, max(1, tools // _SHARES)) // (2 if self._definition.output_schemas else 1)
+        return min(1 << max(_LEAST, most.bit_length() - 1), MOST)
+
+    def _listed(self, name: str, most: int) -> tuple[bytes, list[str]]:
+        """One tool, and what its operation lacks."""
+        tool, lacks = self._api.operations[name].listed(
+            with_output=self._definition.output_schemas, most=most
+        )
+        return encode(tool), [f"{name}: {each}" for each in lacks]
 
     # -- calls --
 
@@ -192,24 +231,22 @@ class ApiCarrier:
 
     async def _request(self, attempt: Attempt) -> tuple[Operation, HttpRequest]:
         """What is called, and the request that this means. Raises `RpcFault` and `ArgumentError`."""
-        work = partial(self._built, attempt.line)
-        is_short = len(attempt.line) < LONG_WORK and self._definition.uploads is None
-        return work() if is_short else await aside(work, MESSAGES)
-
-    def _built(self, line: bytes) -> tuple[Operation, HttpRequest]:
-        try:
-            params = _as_call.decode(line).params
-        except (*UNREADABLE, msgspec.ValidationError) as problem:
-            raise RpcFault(INVALID_PARAMS, f"Invalid params: {problem}") from None
+        is_long = len(attempt.line) >= LONG_WORK
+        params = await aside(partial(_params, attempt.line), MESSAGES) if is_long else _params(attempt.line)
         operation = self._api.operations.get(params.name)
         if operation is None:
             raise RpcFault(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
-        request = build_request(operation, params.arguments or {}, self._base.url)
+        build = partial(self._built, operation, params.arguments or {})
+        is_short = operation.is_read and not is_long and self._definition.uploads is None
+        return operation, build() if is_short else await aside(build, MESSAGES)
+
+    def _built(self, operation: Operation, arguments: Mapping[str, Any]) -> HttpRequest:
+        request = build_request(operation, arguments, self._base.url)
         for name, value in request.headers:
             if (wrong := header_problem(name, value)) is not None:
                 raise ArgumentError(name, f"The header {name[:100]!r} cannot be sent: {wrong}.")
         self._base.check(request.url)
-        return operation, request.filled(self._files(request.paths)) if request.paths else request
+        return request.filled(self._files(request.paths)) if request.paths else request
 
     def _files(self, paths: tuple[str, ...]) -> dict[str, bytes]:
         """The files that a call sends, from the folder that it may send from. Raises `ArgumentError`. Blocks."""

@@ -212,6 +212,44 @@ async def test_operations_are_chosen_by_tag_id_and_path(tmp_path: Path) -> None:
             assert {tool.name for tool in room.tools()} == names
 
 
+def everything_named(operations: int) -> dict[str, Any]:
+    """A document each of whose operations takes and answers what names all its schemas, a megabyte."""
+    schemas = {
+        f"S{number}": {
+            "description": "d" * 1_000,
+            "properties": {
+                f"p{step}": {"$ref": f"#/components/schemas/S{number * step % 1_000}"} for step in range(1, 9)
+            },
+        }
+        for number in range(1_000)
+    }
+    content = {
+        "application/json": {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/S7"}}}
+    }
+    said = {"requestBody": {"content": content}, "responses": {"200": {"content": content}}}
+    paths = {f"/v/{number}": {"post": {"operationId": f"op{number}", **said}} for number in range(operations)}
+    return {"paths": paths, "components": {"schemas": schemas}}
+
+
+@in_real_time
+async def test_an_operation_with_a_schema_of_any_size_is_a_tool(tmp_path: Path) -> None:
+    """All of them are listed, whatever the list may have; what is missing is said in the schema and in a note."""
+    with api_server() as api:
+        for operations, most in ((3, 16 * MIB), (150, MIB)):
+            file = write_document(tmp_path, **everything_named(operations))
+            entry = {"openapi": file, "baseUrl": api.url, "outputSchemas": True}
+            async with room_of(entry, {"maxListBytes": most}) as room:
+                await room.connect("api")
+                assert len(room.tools()) == operations
+                assert "op0: Its schema is too large" in str(status(room, "api").odd)
+                last = f"op{operations - 1}"
+                record = room.describe(last).record
+                assert record["inputSchema"]["properties"]["body"]["items"] == {"$ref": "#/$defs/S7"}
+                assert "Not shown: too large" in json.dumps(record["outputSchema"])
+                result = await room.call(last, {"body": [1]})
+                assert result.structured["body"] == "[1]"
+
+
 @in_real_time
 async def test_a_document_from_a_url_is_fetched_once_and_asked_for_again_by_its_tag(tmp_path: Path) -> None:
     with api_server() as api:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.junk import VALUES, dumped
 
 from greenroom.openapi.document import NAME, Document, DocumentError, SecurityScheme, read_document, tool_name
+from greenroom.openapi.names import Names
 from greenroom.openapi.request import ArgumentError, build_request
 
 
@@ -106,11 +107,29 @@ def test_operations_become_tools_with_valid_and_unique_names() -> None:
 
 @given(st.text(max_size=80), st.sets(st.text("ab_2", max_size=4), max_size=6))
 def test_any_name_is_valid_and_new(said: str, taken: set[str]) -> None:
-    name = tool_name(said, dict.fromkeys(taken))
+    name = tool_name(said, Names(NAME, taken))
     assert 0 < len(name) <= NAME
     assert name.isascii()
     assert name.replace("_", "").replace("-", "").isalnum() or set(name) <= {"_", "-"}
     assert name not in taken
+
+
+def test_numbers_of_names_go_on_where_they_were() -> None:
+    """A document may call each of its operations the same, and looking for a number must not begin anew each time."""
+
+    class Counting(set[str]):
+        looks = 0
+
+        def __contains__(self, name: object) -> bool:
+            Counting.looks += 1
+            return super().__contains__(name)
+
+    names = Names(8)
+    names._taken = Counting()
+    found = [names.new("abcdefghij"[: 7 + number % 2]) for number in range(2_000)]
+    assert len(set(found)) == 2_000
+    assert max(map(len, found)) == 8
+    assert Counting.looks < 3 * 2_000
 
 
 def test_what_an_operation_says() -> None:

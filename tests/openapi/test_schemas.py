@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.junk import VALUES
 
-from greenroom.openapi.document import read_document
+from greenroom.openapi.answer import to_result
+from greenroom.openapi.document import read_document, read_root
 from greenroom.openapi.operation import Operation
 from greenroom.openapi.request import build_request
+from greenroom.openapi.schemas import MOST
+from greenroom.protocol.bounds import ITEM_PARTS, is_too_deep
 
 JSON = "application/json"
 
@@ -102,10 +105,10 @@ def test_a_reference_stays_one_and_recursion_is_no_special_case() -> None:
 def test_a_chain_of_references_longer_than_python_recurses() -> None:
     schemas: dict[str, Any] = {
         f"S{number}": {"properties": {"a": {"$ref": f"#/components/schemas/S{number + 1}"}}}
-        for number in range(4000)
+        for number in range(1_100)
     }
-    tool = operation({**schemas, "S4000": {"type": "string"}}, send={"$ref": "#/components/schemas/S0"})
-    assert tool.input_schema()["$defs"]["S4000"] == {"type": "string"}
+    tool = operation({**schemas, "S1100": {"type": "string"}}, send={"$ref": "#/components/schemas/S0"})
+    assert tool.input_schema()["$defs"]["S1100"] == {"type": "string"}
 
 
 def test_definitions_of_one_name_are_told_apart_and_odd_names_are_valid() -> None:
@@ -151,14 +154,103 @@ def test_a_broken_reference_costs_a_part_of_the_schema_and_is_noted(reference: s
     assert found.notes == [f"Part of its schema is not described: the reference {why}."]
 
 
-def test_what_is_too_large_or_too_deep_is_not_described_further() -> None:
+TOO_LARGE = "Its schema is too large, and what is beyond the bounds is not described."
+
+
+def nested(levels: int) -> Any:
     deep: dict[str, Any] = {"type": "string"}
-    for _ in range(80):
-        deep = {"type": "array", "items": deep}
-    for schema in (deep, {"anyOf": [{"type": "string"}] * 20_000}):
-        tool = operation({}, send={"type": "object", "properties": {"v": schema}})
-        assert len(json.dumps(tool.input_schema())) < 400_000
-        assert tool.notes == ["Its schema is too large, and what is beyond the bounds is not described."]
+    for _ in range(levels):
+        deep = {"type": "object", "properties": {"a": deep}, "nullable": True}
+    return deep
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        nested(80),
+        {"anyOf": [{"type": "string"}] * 20_000},
+        {"enum": [f"value {number}" for number in range(50_000)]},
+        {"type": "string", "default": "x" * MOST},
+        {"type": "array", "default": [[]] * 20_000},
+        {"type": "array", "default": [[[[[[[[[[1]]]]]]]]]]},
+        {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(20_000)}},
+        {"type": "object", "properties": {"p" * MOST: {}, "q": {}}},
+        {"type": "string", "description": "[" * MOST, "title": "t" * MOST, "enum": ["["] * MOST},
+    ],
+    ids=lambda schema: f"{str(schema)[:40]}",
+)
+def test_what_is_too_large_or_too_deep_is_not_described_further(schema: Any) -> None:
+    """So that whoever lists tools takes it: see the bounds of an item."""
+    tool = operation(
+        {}, send={"type": "object", "properties": {"v": schema, "w": {"type": "string"}}}, answer=schema
+    )
+    assert tool.input_schema()["properties"]["w"] == {"type": "string"}
+    assert tool.notes == [TOO_LARGE]
+    listed = tool.tool(with_output=True)
+    said = json.dumps(listed)
+    assert len(said) < 2 * MOST
+    assert said.count("{") + said.count("[") < ITEM_PARTS
+    assert not is_too_deep(said.encode(), listed)
+    Draft202012Validator.check_schema(listed["inputSchema"])
+
+
+class Counted(dict[str, Any]):
+    """Counts what is looked up in it."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> Any:
+        self.looks += 1
+        return super().__getitem__(name)
+
+
+def of_everybody(size: int) -> tuple[Operation, Counted]:
+    """An operation whose body and answer name all schemas of a document: each has all others within a few steps."""
+    schemas = Counted({
+        f"S{number}": {
+            "allOf": [
+                {"$ref": f"#/components/schemas/S{(number + 1) % size}"},
+                {
+                    "type": "object",
+                    "description": "d" * 100,
+                    "properties": {
+                        f"p{step}": {"$ref": f"#/components/schemas/S{number * step % size}"} for step in range(2, 22)
+                    },
+                },
+            ]
+        }
+        for number in range(size)
+    })  # fmt: skip
+    content = {JSON: {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/S1"}}}}
+    said = {
+        "operationId": "op",
+        "requestBody": {"content": content},
+        "responses": {"200": {"content": content}},
+    }
+    root: dict[str, Any] = {"paths": {"/x": {"post": said}}, "components": {"schemas": schemas}}
+    return read_root(root, "3.0.3", "", "t.json").operations["op"], schemas
+
+
+def test_a_schema_costs_what_it_says_and_not_what_the_document_has() -> None:
+    looks = set[int]()
+    for size in (2_000, 20_000):
+        tool, schemas = of_everybody(size)
+        assert len(json.dumps(tool.input_schema())) < 1.2 * MOST
+        answer = tool.output_schema()
+        assert len(json.dumps(answer)) < 0.4 * MOST
+        assert tool.notes == [TOO_LARGE]
+        looks.add(schemas.looks)
+    assert max(looks) < 1.5 * min(looks)
+    assert max(looks) < 20_000
+
+
+def test_what_is_nearest_is_told_first_and_what_is_cut_says_so() -> None:
+    tool, _ = of_everybody(2_000)
+    found = tool.input_schema(4_000)
+    assert found["properties"]["body"]["items"] == {"$ref": "#/$defs/S1"}
+    assert found["$defs"]["S1"]["allOf"][0] == {"$ref": "#/$defs/S2"}
+    assert {"description": "Not shown: too large"} in found["$defs"].values()
+    assert len(json.dumps(found)) < 5_000
 
 
 @pytest.mark.parametrize(
@@ -220,23 +312,71 @@ def test_a_body_that_has_nothing_is_no_argument() -> None:
     assert build_request(found, {}, "http://h").body is None
 
 
-def test_an_answer_that_is_no_object_is_described_as_a_member() -> None:
-    cases: list[tuple[Any, Any]] = [
-        ({"type": "array", "items": {"type": "string"}}, {"result"}),
-        ({"$ref": "#/components/schemas/A"}, None),
-        ({"allOf": [{"$ref": "#/components/schemas/A"}]}, None),
-        ({"type": "object", "nullable": True}, {"result"}),
-        ({}, {"result"}),
-    ]
-    for schema, properties in cases:
-        found = operation(
-            {"A": {"type": "object", "properties": {"w": {"writeOnly": True}}}}, answer=schema
-        ).output_schema()
-        assert found is not None
-        assert found["type"] == "object"
-        assert properties is None or set(found["properties"]) == properties
-        Draft202012Validator.check_schema(found)
+@pytest.mark.parametrize(
+    ("schema", "answers", "others"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, [["a"]], [[1], {}, "a"]),
+        ({"type": "string"}, ["a"], [{}, 1]),
+        ({"$ref": "#/components/schemas/A"}, [{"a": 1}], [{}, [], None]),
+        ({"allOf": [{"$ref": "#/components/schemas/A"}]}, [{"a": 1}], [{}, []]),
+        ({"type": "object", "nullable": True}, [{}, None], []),
+        ({"$ref": "#/components/schemas/A", "nullable": True}, [{"a": 1}, None], [{}, 1]),
+        ({"oneOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}]}, [{"a": 1}, {"b": 1}],
+         [{}, 1]),
+        ({"anyOf": [{"$ref": "#/components/schemas/A"}, {"type": "array"}]}, [{"a": 1}, []], [{}, 1]),
+        ({"$ref": "#/components/schemas/Loop"}, [{"a": 1}], []),
+        ({}, [{}, [], 1, None, {"a": 1}], []),
+        (True, [{}, 1], []),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_schema_of_a_result_takes_what_is_made_of_an_answer(
+    schema: Any, answers: list[Any], others: list[Any]
+) -> None:
+    schemas = {
+        "A": {"type": "object", "properties": {"w": {"writeOnly": True}, "a": {}}, "required": ["a"]},
+        "B": {"type": "object", "properties": {"b": {}}, "required": ["b"]},
+        "Loop": {"anyOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/Loop"}]},
+    }
+    tool = operation(schemas, answer=schema)
+    found = tool.output_schema()
+    assert found is not None
+    assert found["type"] == "object"
+    Draft202012Validator.check_schema(found)
+    for fits, values in ((True, answers), (False, others)):
+        for value in values:
+            result = to_result(tool, 200, {"Content-Type": JSON}, json.dumps(value).encode())
+            assert Draft202012Validator(found).is_valid(result["structuredContent"]) == fits, value
+
+
+def test_an_answer_without_a_schema_has_none() -> None:
     assert operation({}).output_schema() is None
+
+
+@pytest.mark.parametrize("pattern", ["[[a]b]", "[a--b]", "(?i)a", "(?i:a)", "(", "a" * 3_000, "[\\d&&[^5]]"])
+def test_a_pattern_that_clients_cannot_read_is_left_out(pattern: str) -> None:
+    assert written({"type": "string", "pattern": pattern}) == {"v": {"type": "string"}}
+    said = {"type": "object", "patternProperties": {pattern: {}}, "additionalProperties": False}
+    assert written(said) == {"v": {"type": "object", "patternProperties": {}}}
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^[\[\]]+$", r"\[a[b]", r"[a[b]", r"[^\w[\]]", "(?:a|b)(?=c)(?!d)(?<=e)", "[a-z-]--&&"]
+)
+def test_other_patterns_stay(pattern: str) -> None:
+    assert written({"type": "string", "pattern": pattern}) == {"v": {"type": "string", "pattern": pattern}}
+
+
+def test_properties_of_one_name_in_many_parts_stay_flat() -> None:
+    parts = [{"properties": {"a": {"minLength": number}}} for number in range(200)]
+    found = operation({}, send={"allOf": parts}).input_schema()
+    assert len(found["properties"]["a"]["allOf"]) == 200
+
+
+def test_an_object_of_very_many_names_is_one_argument() -> None:
+    for count, arguments in ((1_000, 1_000), (1_001, 1)):
+        body = {"type": "object", "properties": {f"p{number}": {} for number in range(count)}}
+        assert len(operation({}, send=body).inputs.arguments) == arguments
 
 
 SCHEMAS = st.recursive(
@@ -267,3 +407,47 @@ def test_whatever_a_document_says_the_schemas_are_valid(one: Any, other: Any) ->
     for schema in (tool.input_schema(), tool.output_schema() or {}):
         Draft202012Validator.check_schema(schema)
         json.dumps(schema)
+
+
+KINDS = st.sampled_from([{"type": "string"}, {"type": "integer"}, {"$ref": "#/components/schemas/A"},
+                         {"$ref": "#/components/schemas/B"}, {"$ref": "#/components/schemas/Gone"},
+                         {"type": "string", "pattern": "[[a]"}])  # fmt: skip
+STRICT = st.recursive(
+    KINDS,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"oneOf": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"not": inner}),
+        st.fixed_dictionaries({"if": inner, "then": inner, "else": inner}),
+        st.fixed_dictionaries({"type": st.just("array"), "prefixItems": st.lists(inner, min_size=1, max_size=2),
+                               "items": inner}),
+        st.fixed_dictionaries({"type": st.just("array"), "contains": inner, "maxContains": st.just(1)}),
+        st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+             "additionalProperties": inner | st.booleans()}
+        ),
+        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2),
+                               "unevaluatedProperties": st.just(False)}),
+        st.fixed_dictionaries({"patternProperties": st.dictionaries(st.sampled_from(["a", "[[b]"]), inner, max_size=2),
+                               "additionalProperties": st.booleans()}),
+    ),
+    max_leaves=10,
+)  # fmt: skip
+GIVEN = st.recursive(
+    st.sampled_from(["x", 1, None]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(STRICT, STRICT, GIVEN, st.integers(0, 700))
+@example({"oneOf": [{"$ref": "#/components/schemas/A"}, {"type": "integer"}]}, {"type": "string"}, 1, 60)
+def test_a_shortened_schema_refuses_nothing_that_the_whole_one_takes(
+    one: Any, other: Any, value: Any, most: int
+) -> None:
+    a = {"type": "object", "properties": {"a": one, "b": other}}
+    tool = operation(
+        {"A": a, "B": {"type": "string"}}, parameters=[{"name": "v", "in": "query", "schema": one}]
+    )
+    whole, short = tool.input_schema(), tool.input_schema(most)
+    if Draft202012Validator(whole).is_valid({"v": value}):
+        assert Draft202012Validator(short).is_valid({"v": value})
