@@ -78,6 +78,7 @@ PURE_OF_SYS = frozenset({"byteorder", "intern", "maxsize", "version_info"})
 SPEAKS_MCP = frozenset({"mcp", "mcp_types"})
 
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
+    ("protocol/jsonrpc/outgoing.py", "io"): "BytesIO is memory",
     **dict.fromkeys(
         [("protocol/result.py", "mcp"), ("protocol/result.py", "mcp_types")],
         "to_mcp() builds the SDK's own type for an embedder who asks for it",
