@@ -24,10 +24,11 @@ from urllib.parse import urlsplit
 import anyio
 import attrs
 
+from ..catalogue.store import default_cache_path
 from ..config.files import unread_file, working_directory
 from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
-from ..config.private_files import NotOurs, socket_in
+from ..config.private_files import NotOurs, can_be_written, other_folder, socket_in
 from ..config.references import expand_definition, is_url, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, name_of
@@ -349,6 +350,14 @@ def _rights(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {shlex.quote(file)}")
 
 
+def _cache(_setup: Setup) -> Iterator[Finding]:
+    """The folder of the cache, in which nothing can be kept."""
+    folder = default_cache_path().parent
+    if not can_be_written(folder):
+        what = "cannot be written: what servers have is not known next time, and what changes meanwhile is not noticed"
+        yield Finding(Severity.ERROR, "cache", os.fspath(folder), what, other_folder(folder))
+
+
 # ---- servers -------------------------------------------------------------------------------------------------
 def _programs(setup: Setup) -> Iterator[Finding]:
     for server in map(setup.expanded, setup.in_service()):
@@ -575,7 +584,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _logins,
     _names,
 )
-CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, _meaning, _collector, gateways, sockets)
+CHECKS: Final = (_broken, _nothing, _unread, _cache, *_OF_SERVERS, _meaning, _collector, gateways, sockets)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -47,8 +47,9 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     origin: dict[str, Any] = {"source": "room"}
+    unkept: list[str] = []  # what went wrong with keeping what they have, in words
     if gateway is None:
-        rows = run_to_end(partial(_in_own_room, config, server))
+        rows = run_to_end(partial(_in_own_room, config, server, unkept))
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         rows = _through(gateway, server)
@@ -58,7 +59,24 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
     show_lines(_lines(rows, unused), {"servers": rows, **origin}, as_json)
     if len(rows) > 1 and not as_json:
         say(_total(rows))
-    return int(any(row["state"] == "failed" for row in rows))
+    return int(_is_lost(config, rows, unkept) or any(row["state"] == "failed" for row in rows))
+
+
+def _is_lost(config: Config, rows: list[dict[str, Any]], unkept: list[str]) -> bool:
+    """Say what went wrong with keeping what the servers have. Returns whether the next command will not know it."""
+    from ..catalogue.store import default_cache_path
+    from ..config.private_files import can_be_written, other_folder
+    from ..gateway.offline import open_catalogue
+
+    if not unkept:
+        return False
+    for words in dict.fromkeys(unkept):
+        say(words)
+    folder = default_cache_path().parent
+    if not can_be_written(folder):
+        say(other_folder(folder))
+    known = open_catalogue(config)
+    return any(row["state"] == "known" and known.entry(row["name"]) is None for row in rows)
 
 
 def _through(gateway: control.Gateway, server: str | None) -> list[dict[str, Any]]:
@@ -69,21 +87,29 @@ def _through(gateway: control.Gateway, server: str | None) -> list[dict[str, Any
     return rows
 
 
-async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any]]:
+async def _in_own_room(config: Config, server: str | None, unkept: list[str]) -> list[dict[str, Any]]:
     import anyio
 
     from ..gateway.commands import begin, look
+    from ..protocol.events import Kind, Note, NoteCode
     from ..supervisor.room import Greenroom, port_of
 
-    async with Greenroom.open(config, bootstrap=False) as room:
-        port = port_of(room)
-        asked = begin(room, server)
-        progress = Progress()
-        while True:
-            rows = await look(port, asked)
-            if progress.tell(rows):
-                return rows
-            await anyio.sleep(LOOK_EVERY)
+    opened = Greenroom.open(config, bootstrap=False)
+    async with opened.events([Kind.NOTE]) as notes:
+        async with opened as room:
+            port = port_of(room)
+            asked = begin(room, server)
+            progress = Progress()
+            while True:
+                rows = await look(port, asked)
+                if progress.tell(rows):
+                    break
+                await anyio.sleep(LOOK_EVERY)
+        notes.close()
+        async for note in notes:
+            if isinstance(note, Note) and note.code is NoteCode.CATALOGUE_FILE:
+                unkept.append(note.words)
+        return rows
 
 
 class Progress:

@@ -174,6 +174,12 @@ def config_home(home: Path, environ: Mapping[str, str]) -> Path:
     return named if named.is_absolute() else home / ".config"
 
 
+def can_be_written(folder: Path) -> bool:
+    """Whether files can be made in the folder `folder`, which need not exist yet."""
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)
+
+
 def other_folder(path: str | os.PathLike[str]) -> str:
     """What to do when our file or folder at `path` cannot be used: the next step, as a sentence."""
     import platformdirs

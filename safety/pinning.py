@@ -86,7 +86,7 @@ class Pins:
         problem = self._catalogue.save(entries, failures)
         stored, warning = self._save_pins(entries)
         self.stored = {**self.stored, **stored}
-        return problem or warning
+        return " ".join(words for words in (problem, warning) if words is not None) or None
 
     def _as_they_are_now(self, entries: Mapping[str, ServerEntry]) -> Mapping[str, ServerEntry]:
         """The entries with the present hashes of their definitions. A hash changes when a file appears in the working

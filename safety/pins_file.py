@@ -236,7 +236,8 @@ class PinsFile(LockedFile):
                     del kept[name]
                 self.replace(_encoded(kept))
         except (OSError, ValueError) as error:
-            return {}, f"The pinned definitions were not written: {error}."
+            text = f"The pinned definitions were not written: {error}."
+            return {}, f"{text} The next gateway does not notice what has changed by then."
         return _of(kept, wanted), warning
 
 

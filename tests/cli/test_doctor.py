@@ -91,6 +91,13 @@ def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
     return lambda home: own_config(home, servers(**entries), mode)
 
 
+def no_cache(home: Path) -> Path:
+    cache = default_cache_path().parent
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.symlink_to("/no/where")  # root cannot write there either
+    return own_config(home, servers(a={"command": "sh"}))
+
+
 WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
     ("an empty program", has(a={"command": "${NO_4711}"}), "error", "program", "set them, or correct"),
@@ -115,6 +122,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("no login", has(a={"url": "https://h.example/mcp", "auth": "oauth"}), "warning", "login", "greenroom auth a"),
     ("a login that is over", expired_login, "warning", "login", "greenroom auth a"),
     ("a login that is none", broken_login, "error", "login", "greenroom auth a"),
+    ("no cache", no_cache, "error", "cache", "XDG_CACHE_HOME"),
     ("no trust", untrusted, "warning", "trust", "greenroom trust"),
 ]  # fmt: skip
 

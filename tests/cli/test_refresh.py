@@ -60,6 +60,17 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
     assert "quick_echo" in greenroom_in(tmp_path, "tools").stdout
 
 
+def test_what_cannot_be_kept_is_said_with_the_next_step(tmp_path: Path) -> None:
+    configure(tmp_path, a=faulty(tmp_path, "a"))
+    (tmp_path / "cache").symlink_to("/no/where")  # root cannot write there either
+    done = greenroom_in(tmp_path, "refresh")
+    assert done.returncode == 1
+    assert done.stdout.startswith("✓ a: ")
+    assert "The catalogue cache was not written" in done.stderr
+    assert "The pinned definitions were not written" in done.stderr
+    assert "name another one in XDG_CACHE_HOME" in done.stderr
+
+
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
     with serve(tmp_path, {"slow": npx(tmp_path, "slow", held(tmp_path))}) as gateway:
         gateway.initialize()
