@@ -673,6 +673,8 @@ def gemini_schema(schema: Any) -> Any:
         elif key in ("properties", "$defs"):
             inner = cast("Schema", value) if isinstance(value, dict) else {}
             fitted[key] = {name: gemini_schema(each) for name, each in inner.items() if each is not False}
+        elif key == "required":  # what can have no value was left out above
+            fitted[key] = [name for name in _required(said) if _properties(said).get(name) is not False]
         elif key in _OF_SCHEMAS:
             fitted[key] = [
                 gemini_schema(each) for each in cast("list[Any]", value or ()) if each is not False

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.profiles import examples
@@ -234,6 +234,7 @@ GEMINI = {
 
 
 @examples(400)
+@example({"type": "object", "properties": {"x": False}, "required": ["x"]})
 @given(TOPS)
 def test_gemini_gets_no_keyword_that_it_does_not_list(own: dict[str, Any]) -> None:
     [fitted] = fit_tools([Tool("t", own)], "gemini")
