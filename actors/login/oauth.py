@@ -2,9 +2,9 @@
 
 The provider finds the authorization server (RFC 9728, RFC 8414), registers us there (a client-id document, given ids,
 or RFC 7591), and runs the flow with PKCE. It is driven by one request to the server, an `initialize` whose answer
-nobody reads. What we add: the configured headers on its own requests, `authorizationParams`, time limits, and errors
-without secrets. The provider may only be used on one loop, so a login without a person runs on a loop of its own, in a
-thread.
+nobody reads. An HTTP API knows no such request: it is sent a GET, and the flow begins whatever it answers. What we
+add: the configured headers on its own requests, `authorizationParams`, time limits, and errors without secrets. The
+provider may only be used on one loop, so a login without a person runs on a loop of its own, in a thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
-from http import HTTPMethod
+from http import HTTPMethod, HTTPStatus
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
@@ -31,6 +31,7 @@ from .login_store import LoginStore
 from .token_endpoint import DEVICE_GRANT, device_login, is_safe, of_configuration, without_credentials
 
 _VERSION: Final = HANDSHAKE_VERSIONS[-1]
+_OF_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _OBTAIN_WITHIN: Final = 30.0  # seconds, for a login without a person
 _CONNECT_WITHIN: Final = 15.0
 _quiet: ContextVar[bool] = ContextVar("greenroom_quiet_login", default=False)
@@ -109,7 +110,7 @@ async def log_in(
         )
     except ValueError as error:
         raise LoginFailed(f'"oauth" cannot be used: {type(error).__name__}') from None
-    flow = _Flow(provider, definition.headers, oauth.get("issuer"))
+    flow = _Flow(provider, definition, oauth.get("issuer"))
     try:
         await _drive(definition, flow)
     except _DeviceInstead:
@@ -149,7 +150,7 @@ async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]
             **options,
         )
     with anyio.move_on_after(_OBTAIN_WITHIN) as limit:
-        await _drive(definition, _Flow(provider, definition.headers, oauth.get("issuer")))
+        await _drive(definition, _Flow(provider, definition, oauth.get("issuer")))
     if limit.cancelled_caught:
         raise Unreachable(f"no login was had within {_OBTAIN_WITHIN:g} s")
     login = _as_login(definition, provider, storage, "client_credentials", storage.tokens)
@@ -225,11 +226,15 @@ def _given_client(oauth: Mapping[str, Any], redirect_uri: str) -> Any:
 
 
 class _Flow(httpx2.Auth):
-    """The provider's flow, with the configured headers on its own requests. It sees what the provider is told."""
+    """The provider's flow, with the configured headers on its own requests. It sees what the provider is told.
 
-    def __init__(self, provider: Any, headers: Mapping[str, str], issuer: str | None) -> None:
+    Few HTTP APIs speak of their authorization server. So the flow of one begins whatever it answers, ends with the
+    token, and goes to the configured issuer if the API names none."""
+
+    def __init__(self, provider: Any, definition: ServerDefinition, issuer: str | None) -> None:
         self._provider = provider
-        self._headers = of_configuration(headers)
+        self._is_api = definition.is_api
+        self._headers = of_configuration(definition.headers)
         self._issuer = issuer
         self.device_endpoint: str | None = None
 
@@ -238,11 +243,14 @@ class _Flow(httpx2.Auth):
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         flow = self._provider.async_auth_flow(request)
         try:
-            outgoing = await anext(flow)
-            while True:
+            outgoing, is_first = await anext(flow), True
+            while is_first or outgoing is not request or not self._is_api:
+                is_first = False
                 if outgoing is not request:
                     outgoing = self._with_headers(outgoing)
                 response = yield outgoing
+                if self._is_api:
+                    response = self._of_api(response, is_own=outgoing is request)
                 if outgoing is not request and ".well-known/" in str(outgoing.url):
                     self._read(response, await response.aread())
                 outgoing = await flow.asend(response)
@@ -250,6 +258,20 @@ class _Flow(httpx2.Auth):
             return
         finally:
             await flow.aclose()
+
+    def _of_api(self, response: httpx2.Response, *, is_own: bool) -> httpx2.Response:
+        """What the provider is told an HTTP API has answered. `is_own`: to its own request."""
+        request = response.request
+        if is_own and response.status_code != HTTPStatus.UNAUTHORIZED:
+            return httpx2.Response(HTTPStatus.UNAUTHORIZED, request=request)
+        if (
+            _OF_RESOURCE in request.url.path
+            and response.status_code != HTTPStatus.OK
+            and self._issuer is not None
+        ):
+            said = {"resource": self._provider.context.server_url, "authorization_servers": [self._issuer]}
+            return httpx2.Response(HTTPStatus.OK, json=said, request=request)
+        return response
 
     def _with_headers(self, outgoing: Any) -> httpx2.Request:
         headers = httpx2.Headers(self._headers)
@@ -276,26 +298,10 @@ async def _drive(definition: ServerDefinition, flow: _Flow) -> None:
     """Make the server ask for a login, and let `flow` get it. Raises `LoginFailed`."""
     from ..transports.http_client import make_client
 
-    initialize = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": _VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": "greenroom", "version": VERSION},
-        },
-    }
     token = _quiet.set(True)
     try:
         async with make_client(without_credentials(definition), None, _CONNECT_WITHIN) as client:
-            headers = {
-                "Accept": "application/json, text/event-stream",
-                "MCP-Protocol-Version": _VERSION,
-            }
-            request = client.build_request(
-                HTTPMethod.POST, definition.url or "", json=initialize, headers=headers
-            )
+            request = _asking(client, definition)
             response = await client.send(request, stream=True, auth=flow, follow_redirects=False)
             await response.aclose()
     except (LoginFailed, _DeviceInstead):
@@ -308,6 +314,27 @@ async def _drive(definition: ServerDefinition, flow: _Flow) -> None:
         _quiet.reset(token)
     if response.status_code == 401:
         raise LoginFailed("the server refuses the new token, too")
+
+
+def _asking(client: httpx2.AsyncClient, definition: ServerDefinition) -> httpx2.Request:
+    """The request that is answered with the wish for a login."""
+    if definition.is_api:
+        return client.build_request(HTTPMethod.GET, definition.url or "")
+    initialize = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": _VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "greenroom", "version": VERSION},
+        },
+    }
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": _VERSION,
+    }
+    return client.build_request(HTTPMethod.POST, definition.url or "", json=initialize, headers=headers)
 
 
 def _in_words(error: Exception) -> str:

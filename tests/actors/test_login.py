@@ -25,6 +25,7 @@ import anyio
 import attrs
 import pytest
 from tests.support import attached, in_real_time, in_virtual_time, run
+from tests.support.api_server import api_server
 from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
 from tests.support.http_rooms import room_at
 from tests.support.loops import on_asyncio
@@ -127,6 +128,39 @@ def test_a_login_in_each_way_to_be_a_client(flags: Any, oauth: dict[str, Any], b
             assert server.grants == ["authorization_code"]
 
     run(backend, body)
+
+
+@in_real_time
+async def test_a_login_for_an_http_api_which_knows_nothing_of_mcp_or_of_its_authorization_server() -> None:
+    """It answers 200 to everybody and 404 where it would say who logs people in: the issuer is configured."""
+    for oauth in ({"clientId": "me"}, {"clientId": "me", "scope": "read"}):
+        with api_server() as api, auth_server(registers=False, given={"me": None}) as server:
+            api.tokens = server.tokens
+            mine = ServerDefinition("raw", url=api.url, http={})
+            login = await log_in(mine, {**oauth, "issuer": server.base}, Person(server), None)
+            assert login.issuer.rstrip("/") == server.base
+            assert login.scope == oauth.get("scope")
+            assert {seen.method for seen in api.requests} == {"GET"}
+            assert not any("authorization" in seen.headers for seen in api.requests)
+            keep(login)
+            entry = {
+                "baseUrl": api.url,
+                "auth": "oauth",
+                "http": {"look": {"method": "GET", "path": "/private"}},
+            }
+            async with Greenroom.open(
+                {"mcpServers": {"raw": entry}}, cache_path=":memory:", bootstrap=False
+            ) as room:
+                assert (await room.call("look", server="raw")).structured == {"in": True}
+
+
+@in_real_time
+async def test_an_http_api_that_names_its_authorization_server_is_believed() -> None:
+    with auth_server() as server:
+        mine = ServerDefinition("raw", url=server.url, http={})
+        login = await log_in(mine, {}, Person(server), None)
+        assert login.issuer.rstrip("/") == server.base
+        assert server.grants == ["authorization_code"]
 
 
 @in_real_time

@@ -195,6 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._document(seen)
         elif parts.path == "/token":
             self._token(seen)
+        elif parts.path.startswith("/.well-known/"):
+            self.say(404)
         else:
             said = {"method": seen.method, "path": seen.path, "query": seen.query, "headers": headers}
             self.json({**said, "body": body.decode(errors="replace")})
