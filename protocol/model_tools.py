@@ -655,11 +655,12 @@ def gemini_schema(schema: Any) -> Any:
         for part in cast("list[Any]", all_of):
             if isinstance(part, dict):
                 said = _merged(said, cast("Schema", part))
-    if isinstance(said.get("$ref"), str):
-        said["$ref"] = said["$ref"].replace("#/definitions/", "#/$defs/")
-        beside = {key for key in said if not key.startswith("$")}
-        if beside:
-            plain = {"$ref": said.pop("$ref")}
+    reference = said.pop("$ref", None)
+    if isinstance(reference, str):
+        plain = {"$ref": reference.replace("#/definitions/", "#/$defs/")}
+        if all(key.startswith("$") for key in said):
+            said.update(plain)
+        else:
             said.setdefault("anyOf", [plain])
     notes: list[str] = []
     enum = said.get("enum")

@@ -235,6 +235,7 @@ GEMINI = {
 
 @examples(400)
 @example({"type": "object", "properties": {"x": False}, "required": ["x"]})
+@example({"type": "object", "properties": {"x": {"allOf": [{"type": "string"}, {"$ref": 3}]}}})
 @given(TOPS)
 def test_gemini_gets_no_keyword_that_it_does_not_list(own: dict[str, Any]) -> None:
     [fitted] = fit_tools([Tool("t", own)], "gemini")
