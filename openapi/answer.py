@@ -15,11 +15,11 @@ from base64 import b64encode
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from ..protocol.jsonrpc.encoding import UNREADABLE, decode
+from ..protocol.jsonrpc.encoding import UNREADABLE, decode, encode
 from ..protocol.safe_text import one_line
 from .inputs import essence, is_json
 from .operation import RESULT, Operation
@@ -39,21 +39,52 @@ _TEXTS: Final = frozenset({
     "application/toml", "application/x-ndjson", "application/x-www-form-urlencoded", "application/x-yaml",
     "application/xml", "application/yaml", "image/svg+xml",
 })  # fmt: skip
+_FIELDS: Final = 100  # of a query
 _TOLD: Final = ("location", "retry-after", "www-authenticate")
 
 
-def to_result(operation: Operation, status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """The result of a call as `tools/call` gives it. `headers`: of the answer; the case of names does not matter."""
+def to_result(
+    operation: Operation, status: int, headers: Mapping[str, str], body: bytes, advice: str = ""
+) -> dict[str, Any]:
+    """The result of a call as `tools/call` gives it. `headers`: of the answer; the case of names does not matter.
+    `advice`: a sentence that is added to an answer which is no success."""
     said = {name.lower(): value for name, value in headers.items()}
     media = said.get("content-type", "")
     if not 200 <= status < 300:
-        return _failure(status, said, media, body)
+        return _failure(status, said, media, body, advice)
     if operation.method == "HEAD" or not body:
         return {"content": [_text(_without_body(operation, status, said))]}
+    further = [_text(words)] if (words := _next_page(operation, said.get("link", ""))) else []
     if (value := _json(media, body)) is not _NO_JSON:
         structured = value if is_object(value) else {RESULT: value}
-        return {"content": [_text(_decoded(media, body))], "structuredContent": structured}
-    return {"content": [_block(operation, media, said, body)]}
+        return {"content": [_text(_decoded(media, body)), *further], "structuredContent": structured}
+    return {"content": [_block(operation, media, said, body), *further]}
+
+
+_LINK: Final = re.compile(r"<([^>]{1,4000})>([^<]{0,1000})")
+_NEXT: Final = re.compile(r"""(?i);\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\b)""")
+
+
+def _next_page(operation: Operation, links: str) -> str:
+    """Where the next page is, if a `Link` says so (RFC 8288): the arguments that lead there. They say it all, because
+    a caller cannot follow a URL, and other parts of it may hold credentials."""
+    arguments = {each.name: each.argument for each in operation.inputs.parameters if each.place == "query"}
+    for url, said in _LINK.findall(links):
+        if _NEXT.search(said):
+            given = dict[str, Any]()
+            for name, values in _query_of(url).items():
+                if name in arguments:
+                    given[arguments[name]] = values if len(values) > 1 else values[0]
+            if given:
+                return f"There is a next page: {encode(given).decode()}"
+    return ""
+
+
+def _query_of(url: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(urlsplit(url).query, keep_blank_values=True, max_num_fields=_FIELDS)
+    except ValueError:
+        return {}
 
 
 _NO_JSON: Final = object()
@@ -113,7 +144,7 @@ def _without_body(operation: Operation, status: int, headers: Mapping[str, str])
     return f"{_status(status)}, without a body" + (f"; see {one_line(location, 2_000)}" if location else "")
 
 
-def _failure(status: int, headers: Mapping[str, str], media: str, body: bytes) -> dict[str, Any]:
+def _failure(status: int, headers: Mapping[str, str], media: str, body: bytes, advice: str) -> dict[str, Any]:
     lines = [f"The API answered {_status(status)}."]
     if 300 <= status < 400:
         lines[0] = f"The API answered {_status(status)}, and redirects are not followed."
@@ -126,6 +157,8 @@ def _failure(status: int, headers: Mapping[str, str], media: str, body: bytes) -
             lines.append(f"… ({len(said) - ERROR_CHARACTERS:,} characters more)")
     elif body:
         lines.append(f"({len(body):,} bytes of {kind or 'unknown type'})")
+    if advice:
+        lines.append(advice)
     structured: dict[str, Any] = {"status": status}
     if len(body) <= ERROR_CHARACTERS and (value := _json(media, body)) is not _NO_JSON:
         structured["body"] = value

@@ -67,8 +67,8 @@ from .http_client import (
     login_in_words,
     read_raw,
     read_refusal,
-    refusal_in_words,
     request_to,
+    scope_in_words,
 )
 from .http_peer import Attempt, HttpPeer, SentTeller
 
@@ -295,15 +295,18 @@ class ApiCarrier:
             raise LoginNeeded(login_in_words(response))
         body = await read_refusal(response)
         again = _again_after(response) if status in (_TOO_MANY, _UNAVAILABLE) else None
-        if status == 401:
-            name = typed(self._definition.name)
-            step = f'log in (greenroom auth {name}, then greenroom reconnect {name}), or set "bearerToken" or "headers"'
-            return _Answer(
-                _failure(f"{refusal_in_words(response, body)}. It may want a login: {step}."), status
-            )
-        if response.is_redirect or lacks_scope(response):
-            return _Answer(_failure(refusal_in_words(response, body)), status)
-        return _Answer(_result(operation, status, response.headers, body), status, again)
+        result = _result(operation, status, response.headers, body, self._advice(response))
+        return _Answer(result, status, again)
+
+    def _advice(self, response: httpx2.Response) -> str:
+        """What whoever owns the configuration can do about a refusal."""
+        if lacks_scope(response):
+            return f"{scope_in_words(response)}."
+        if response.status_code != 401:
+            return ""
+        name = typed(self._definition.name)
+        step = f'log in (greenroom auth {name}, then greenroom reconnect {name}), or set "bearerToken" or "headers"'
+        return f"It may want a login: {step}."
 
     # -- answers --
 
@@ -374,10 +377,12 @@ _WORD: Final = b"the answer that comes in pieces"
 _PIECE: Final = 3 << 16  # bytes; of whole groups of base64
 
 
-def _result(operation: Operation, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+def _result(
+    operation: Operation, status: int, headers: Mapping[str, str], body: bytes, advice: str = ""
+) -> bytes:
     media = headers.get("content-type", "").lower()
     if len(body) < LARGE_MESSAGE or ("charset" in media and "utf-8" not in media):
-        return encode(to_result(operation, status, headers, body))
+        return encode(to_result(operation, status, headers, body, advice))
     frame = encode(to_result(operation, status, headers, _WORD))
     before, word, after = frame.partition(_WORD)
     if word:

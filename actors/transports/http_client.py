@@ -716,11 +716,14 @@ def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
         return f'{text}: redirected to {location}, which is not followed. If that is the server, put it in "url".'
     if body.strip():
         text += f": {said(response, body)}"
-    if lacks_scope(response):
-        found = _SCOPE.search(response.headers["www-authenticate"])
-        scope = f'the scope "{(found[1] or found[2] or "")[:200]}"' if found else "a scope for this"
-        text += f" (the login lacks {scope}: log in again with it, as greenroom auth --scope does)"
-    return text
+    return f"{text} ({scope_in_words(response)})" if lacks_scope(response) else text
+
+
+def scope_in_words(response: httpx2.Response) -> str:
+    """What to do about a refusal for which `lacks_scope` is true."""
+    found = _SCOPE.search(response.headers["www-authenticate"])
+    scope = f'the scope "{(found[1] or found[2] or "")[:200]}"' if found else "a scope for this"
+    return f"the login lacks {scope}: log in again with it, as greenroom auth --scope does"
 
 
 def lacks_scope(response: httpx2.Response) -> bool:
@@ -766,13 +769,7 @@ async def fetched(url: str, most: int) -> bytes:
             async with client, exchanged(client, client.build_request("GET", url)) as response:
                 if response.status_code != 200:
                     raise Broken(status_in_words(response.status_code))
-                body = bytearray()
-                async with contextlib.aclosing(response.aiter_bytes()) as pieces:
-                    async for piece in pieces:
-                        body += piece
-                        if len(body) > most:
-                            raise Broken(f"it has more than {most:,} bytes")
-                return bytes(body)
+                return await read_raw(response, most)
     except TimeoutError:
         raise Broken("it did not come in time") from None
     except ConnectFailed as error:

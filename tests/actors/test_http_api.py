@@ -340,6 +340,15 @@ async def test_what_is_no_success_is_a_result_that_says_so(tmp_path: Path) -> No
             result = await room.call("away")
             assert result.is_error
             assert "localhost:9" in result.text
+            assert "redirects are not followed" in result.text
+            result = await room.call("walled")
+            assert "<h1>Log in first</h1>" in result.text
+            assert "greenroom auth api" in result.text
+            assert "MCP" not in result.text
+            assert result.structured == {"status": 401}
+            result = await room.call("scoped")
+            assert 'the login lacks the scope "items:write"' in result.text
+            assert result.structured == {"status": 403, "body": {"message": "no"}}
             assert (await room.call("along")).structured["path"] == "/v1/items/moved"
             assert status(room, "api").retry_in is None
 

@@ -554,7 +554,7 @@ def _fetched(
         (lambda: httpx2.Response(200, stream=Chunks(b"01234", b"56789")), b"0123456789"),
         (
             lambda: httpx2.Response(200, stream=Chunks(b"01234", b"56789", b"x", ...)),
-            "it has more than 10 bytes",
+            "the answer is over the bound of 10 bytes",
         ),
         (lambda: httpx2.Response(200, content=b""), b""),
         (lambda: httpx2.Response(201, content=b"x"), "HTTP 201 Created"),

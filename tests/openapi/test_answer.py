@@ -167,3 +167,36 @@ def test_any_answer_becomes_a_result_that_can_be_sent(status: int, media: str, b
     assert found["content"]
     assert (found.get("isError") is True) == (not 200 <= status < 300)
     assert isinstance(found.get("structuredContent", {}), dict)
+
+
+@pytest.mark.parametrize(
+    ("link", "told"),
+    [
+        ('<https://h/x?page=2&per_page=5>; rel="next", <https://h/x?page=9>; rel="last"',
+         {"page": "2", "per_page": "5"}),
+        ("<https://h/x?page=9>; rel=last, </x?filter%5Ba%5D=1&s=a&s=b>; title=\"more, <or> less\"; rel='x'", None),
+        ("</x?filter%5Ba%5D=1&s=a&s=b>; rel=next", {"filter_a": "1", "s": ["a", "b"]}),
+        ('<?page=3>;REL="prefetch next"', {"page": "3"}),
+        ('<https://h/x?key=secret&page=2>; rel="next"', {"page": "2"}),
+        ('<https://h/x?key=secret>; rel="next"', None),
+        ('<https://h/x?page=2>; rel="nextish"', None),
+        ('<https://[/x?page=2>; rel="next"', None),
+        ("<" * 10_000, None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_a_next_page_is_told_by_the_arguments_that_lead_there(link: str, told: Any) -> None:
+    names = ("page", "per_page", "filter[a]", "s")
+    said = {"operationId": "op", "parameters": [{"name": name, "in": "query"} for name in names]}
+    document = {"openapi": "3.1.0", "paths": {"/x": {"get": said}}}
+    tool = read_document(json.dumps(document).encode(), "t.json").operations["op"]
+    for media, body in ((JSON, b"[1]"), ("text/csv", b"a,b")):
+        found = to_result(tool, 200, {"Content-Type": media, "Link": link}, body)
+        first, *further = [each["text"] for each in found["content"]]
+        assert first == body.decode()
+        if told is None:
+            assert not further
+        else:
+            (words,) = further
+            assert words.startswith("There is a next page: ")
+            assert json.loads(words.partition(": ")[2]) == told

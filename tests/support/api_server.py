@@ -331,6 +331,17 @@ def refuses(handler: _Handler, seen: Seen) -> None:
 
 
 @_way
+def walled(handler: _Handler, seen: Seen) -> None:
+    handler.say(401, b"<h1>Log in first</h1>", "text/html")
+
+
+@_way
+def scoped(handler: _Handler, seen: Seen) -> None:
+    challenge = 'Bearer error="insufficient_scope", scope="items:write"'
+    handler.json({"message": "no"}, 403, {"WWW-Authenticate": challenge})
+
+
+@_way
 def private(handler: _Handler, seen: Seen) -> None:
     token = seen.headers.get("authorization", "").removeprefix("Bearer ")
     if token in handler.stage.tokens and not handler.stage.refuses_all:
