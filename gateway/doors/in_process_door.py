@@ -28,8 +28,10 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 
 from ...actors.transports.in_process import from_message, to_message
 from ...actors.workers import aside
+from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LARGE_MESSAGE, MIB
 from ...protocol.events import Note, NoteCode
+from ...protocol.jsonrpc import HEAD
 from ...protocol.version import VERSION
 from ...supervisor.room import port_of
 from ...supervisor.runtime import sole
@@ -133,11 +135,12 @@ class InProcessDoor:
     ]:
         """The same for a client of the MCP SDK: the two streams that `ClientSession` takes, and `mcp.Client` as its
         transport."""
-        incoming = _Read()
-        connected = self.client(
-            incoming, session=session, profile=profile, variables=variables, subject=subject
-        )
-        async with connected as receive, incoming:
+        async with (
+            _Read() as incoming,
+            self.client(
+                incoming, session=session, profile=profile, variables=variables, subject=subject
+            ) as receive,
+        ):
             yield incoming, _Write(receive)
 
 
@@ -176,13 +179,14 @@ class _Read(ObjectReceiveStream["SessionMessage | Exception"]):
         return True
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message; an exception in place of one that the SDK cannot read."""
+        """The next message; an exception in place of one that the SDK cannot read, and of an answer, an error."""
         line = await self._take.receive()
         self._waiting -= len(line)
         try:
             return to_message(line) if len(line) < LARGE_MESSAGE else await aside(partial(to_message, line))
         except ValueError as error:
-            return error
+            is_answer = b'"method"' not in line[:HEAD] and rpc.read_head_id(line)
+            return to_message(rpc.unreadable_line(line)) if is_answer else error
 
     async def aclose(self) -> None:
         """Read no more."""

@@ -58,6 +58,7 @@ from .outgoing import (
     raw_line,
     request_line,
     result_line,
+    unreadable_line,
 )
 from .terms import (
     CANCELLED,
@@ -164,6 +165,7 @@ __all__ = [
     "request_line",
     "result_line",
     "result_parts",
+    "unreadable_line",
     "wants_input",
     "weigh",
 ]

@@ -17,10 +17,11 @@ import msgspec
 
 from ..bounds import LARGE_MESSAGE
 from .encoding import REFUSED, UNWRITABLE, encode, encode_json, plainly
-from .incoming import ABSENT, parts_of_meta, result_parts
+from .incoming import ABSENT, parts_of_meta, read_head_id, result_parts
 from .terms import (
     CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
+    INTERNAL_ERROR,
     LOG_LEVEL_KEY,
     META,
     MODERN_VERSIONS,
@@ -229,6 +230,12 @@ def error_line(key: bytes, fault: RpcFault) -> bytes:
     except UNWRITABLE:  # because of the data, which may be a server's: send the rest without it
         said = encode({"code": fault.code, "message": fault.message})
     return _ERROR % (key or b"null", said)
+
+
+def unreadable_line(line: bytes) -> bytes:
+    """In place of an answer that a client cannot read: an error, so that nobody waits for it for ever."""
+    text = "The answer cannot be read: it is nested too deep, or a number in it is out of range."
+    return error_line(read_head_id(line), RpcFault(INTERNAL_ERROR, text))
 
 
 def _body(error: RpcError | RpcFault) -> dict[str, Any]:

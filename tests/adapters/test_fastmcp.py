@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
+from mcp import MCPError
 from tests.support import run
-from tests.support.rooms import open_room
+from tests.support.rooms import open_room, settle
 
 from greenroom import InProcessDoor
 from greenroom.adapters.fastmcp import RoomTransport
@@ -192,3 +193,41 @@ async def test_a_call_that_somebody_has_to_allow_asks_the_clients_user(mode: str
             allowed = await client.call_tool("a_echo", {"n": 2}, raise_on_error=False)
             assert not allowed.is_error, allowed
         assert len(asked) == 2
+
+
+@on_asyncio
+async def test_what_a_server_tells_and_asks_in_a_call_comes_to_its_client(mode: str) -> None:
+    told: list[Any] = []
+
+    async def work(call: Any) -> Any:
+        call.progress(1, 2, "half")
+        line = await call.sample("a line")
+        return {"content": [{"type": "text", "text": line["content"]["text"]}]}
+
+    async def on_progress(*said: Any) -> None:
+        told.append(said)
+
+    async def write(messages: Any, _params: Any, _context: Any) -> str:
+        assert messages[0].content.text == "a line"
+        return "words"
+
+    async with open_room({"a": FakeServer(handler=work)}) as room:
+        await room.connect("a")
+        async with Client(RoomTransport(room), mode=mode, sampling_handler=write) as client:
+            result = await client.call_tool("a_echo", {}, progress_handler=on_progress)
+            assert first_text(result) == "words"
+            assert told == [(1.0, 2.0, "half")]
+
+
+@on_asyncio
+async def test_a_call_in_flight_ends_when_its_client_is_closed(mode: str) -> None:
+    server = FakeServer(call_latency=HANG)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        async with Client(RoomTransport(room), mode=mode) as client:
+            call = asyncio.ensure_future(client.call_tool("a_echo", {}))
+            await settle()
+        with pytest.raises((MCPError, RuntimeError)):
+            await call
+        await settle()
+        assert server.cancelled == 1

@@ -1,16 +1,14 @@
-"""Clients in the program's own process: the SDK's on its streams, and any other with lines."""
+"""Clients in the program's own process, with lines. Sessions of the SDK are in `test_in_process_sdk_clients`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import pytest
-from mcp import ClientSession
-from tests.support import in_real_time, in_virtual_time
+from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle
 
 from greenroom import Greenroom, InProcessDoor, UsageError
@@ -34,27 +32,6 @@ class Listener:
 
 def request(number: int, method: str, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
-
-
-@asynccontextmanager
-async def sdk_client(room: Greenroom, *, errors_as_results: bool = False, **who: Any) -> AsyncGenerator[Any]:
-    async with (
-        InProcessDoor.open(room, errors_as_results=errors_as_results) as door,
-        door.streams(**who) as (read, write),
-        ClientSession(read, write) as session,
-    ):
-        await session.initialize()
-        yield session
-
-
-@in_virtual_time
-async def test_a_client_of_the_sdk_lists_and_calls() -> None:
-    async with open_room({"a": FakeServer()}) as room:
-        await room.connect("a")
-        async with sdk_client(room) as client:
-            assert [one.name for one in (await client.list_tools()).tools] == ["a_echo"]
-            result = await client.call_tool("a_echo", {"text": "cue"})
-            assert json.loads(result.content[0].text) == {"text": "cue"}
 
 
 @in_virtual_time
@@ -91,18 +68,6 @@ async def test_each_client_has_a_session_of_its_own_until_it_leaves() -> None:
             with pytest.raises(UsageError):
                 async with door.client(Listener(), session="alice"):
                     pass
-
-
-@in_virtual_time
-async def test_a_cancelled_call_is_cancelled_at_its_server() -> None:
-    server = FakeServer(call_latency=HANG)
-    async with open_room({"a": server}) as room:
-        await room.connect("a")
-        async with sdk_client(room) as client:
-            with anyio.move_on_after(5):
-                await client.call_tool("a_echo", {})
-            await settle()
-            assert server.cancelled == 1
 
 
 @in_virtual_time
@@ -194,16 +159,6 @@ async def test_a_profile_narrows_what_a_client_sees_and_may_change_how() -> None
             with pytest.raises(UsageError):
                 async with door.client(ear, profile="none"):
                     pass
-
-
-@in_real_time
-async def test_megabytes_pass_both_ways() -> None:
-    text = "x" * 3_000_000
-    server = FakeServer(handler=lambda given: {"content": [{"type": "text", "text": given["t"]}]})
-    async with open_room({"a": server}) as room:
-        await room.connect("a")
-        async with sdk_client(room) as client:
-            assert (await client.call_tool("a_echo", {"t": text})).content[0].text == text
 
 
 @in_virtual_time
