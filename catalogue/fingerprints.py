@@ -370,7 +370,7 @@ def command(server: str, tool: str = "") -> str:
 
 def changed_in_words(server: str, changed: Sequence[str], flapping: Collection[str] = ()) -> str:
     """The changed tools of a server, in a few words, and the command that accepts them."""
-    told = f"{len(changed)} changed: {_some(changed)} (`{command(server)}`)"
+    told = f"{len(changed)} changed: {first_of(changed)} (`{command(server)}`)"
     flaps = [tool for tool in changed if tool in flapping]
     return f"{told}. {flapping_in_words(server, flaps)}" if flaps else told
 
@@ -379,12 +379,12 @@ def flapping_in_words(server: str, tools: Sequence[str]) -> str:
     """The text that these tools change again and again, with the setting that allows it."""
     verb = "changes" if len(tools) == 1 else "change"
     return (
-        f'{_some(tools)} {verb} again and again: if you trust {server}, set "pinning": "warn" in its entry '
+        f'{first_of(tools)} {verb} again and again: if you trust {server}, set "pinning": "warn" in its entry '
         '(told of, but callable), or "off"'
     )
 
 
-def _some(tools: Sequence[str]) -> str:
+def first_of(tools: Sequence[str]) -> str:
     more = f" and {len(tools) - _NAMED} more" if len(tools) > _NAMED else ""
     named = (tool if len(tool) <= _LONGEST_NAMED else f"{tool[:_LONGEST_NAMED]}…" for tool in tools[:_NAMED])
     return f"{unhidden(', '.join(named))}{more}"

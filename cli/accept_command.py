@@ -87,8 +87,11 @@ def accept_command(
         "accepted": [],
     }
     if server is None or only_look or not found:
+        one = () if tool is None else (tool,)
         then = (
-            ["", *(f"To accept: {commands_typed().live('accept', name)}" for name in found)] if found else []
+            ["", *(f"To accept: {commands_typed().live('accept', name, *one)}" for name in found)]
+            if found
+            else []
         )
         show("\n".join([*lines, *then]) or _nothing(server), details, as_json)
         return 0

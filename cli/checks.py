@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import anyio
 import attrs
 
+from ..catalogue.fingerprints import first_of
 from ..catalogue.store import default_cache_path
 from ..config.files import unread_file, working_directory
 from ..config.masking import files_with_secrets
@@ -492,12 +493,12 @@ def _names(setup: Setup) -> Iterator[Finding]:
             mend = "nobody is shown them here; ask the server's author what they are for"
             yield Finding(Severity.WARNING, "hidden", server.name, what, mend)
         if counts is not None and counts.changed:
-            what = f"not as first shown: {', '.join(counts.changed[:3])}"
+            what = f"not as first shown: {first_of(counts.changed)}"
             yield Finding(
                 Severity.WARNING, "changed", server.name, what, setup.commands.about("accept", server.name)
             )
         if counts is not None and counts.flapping:
-            what = f"changes again and again: {', '.join(counts.flapping[:3])}"
+            what = f"changes again and again: {first_of(counts.flapping)}"
             mend = 'set "pinning": "warn" in its entry, if you trust it'
             yield Finding(Severity.NOTE, "changed", server.name, what, mend)
         settings = setup.config.settings

@@ -162,12 +162,7 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
 def _overall(details: Mapping[str, Any]) -> Iterator[str]:
     """The lines below the list of servers."""
     servers: list[Mapping[str, Any]] = details["servers"]
-    further = _further(details)
-    enabled = len(servers) - details["disabledCount"]
-    connected = sum(
-        _is_connected(one) or any(map(_is_connected, further.get(one["name"], ()))) for one in servers
-    )
-    yield f"{connected} of {enabled} connected, {counted(details['totalTools'], 'tool')}"
+    yield f"{connected_in_words(details)}, {counted(details['totalTools'], 'tool')}"
     if any(server["status"] == "failed" for server in servers):
         yield "Why a server failed, and what to do: greenroom explain NAME"
     if waiting := details.get("waitingForApproval"):
@@ -175,6 +170,15 @@ def _overall(details: Mapping[str, Any]) -> Iterator[str]:
     if details.get("audit", {}).get("failing"):
         yield f"The audit file {details['audit']['file']} cannot be written: the gateway's log says why."
     yield from _around_servers(details)
+
+
+def connected_in_words(details: Mapping[str, Any]) -> str:
+    """How many servers are connected, some only for a session or a call, of those in service."""
+    servers, further = details["servers"], _further(details)
+    connected = sum(
+        _is_connected(one) or any(map(_is_connected, further.get(one["name"], ()))) for one in servers
+    )
+    return f"{connected} of {len(servers) - details['disabledCount']} connected"
 
 
 def _around_servers(details: Mapping[str, Any]) -> Iterator[str]:

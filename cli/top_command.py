@@ -27,7 +27,7 @@ from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line, printable
 from ..protocol.status import wait_in_words
 from .common import common_options, elsewhere_in_words, open_source, read_config, show
-from .query_commands import calls_wait
+from .query_commands import calls_wait, connected_in_words
 from .tables import wrap
 
 if TYPE_CHECKING:
@@ -211,10 +211,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def summary(details: Mapping[str, Any]) -> str:
-    servers = details["servers"]
-    calls, queued = (sum(row[key] for row in servers) for key in ("inFlight", "queued"))
-    enabled = len(servers) - details["disabledCount"]
-    said = f"{details['connectedCount']} of {enabled} connected, {counted(calls, 'call')} in flight, {queued} queued"
+    rows = (*details["servers"], *details.get("addresses", ()))
+    calls, queued = (sum(row[key] for row in rows) for key in ("inFlight", "queued"))
+    said = f"{connected_in_words(details)}, {counted(calls, 'call')} in flight, {queued} queued"
     if "background" in details:
         clients = len(details["background"]["clients"])
         said += f", {counted(clients, 'client')} attached"

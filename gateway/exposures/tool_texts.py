@@ -509,7 +509,7 @@ def server_list(
         text = f'Server "{server}" is configured but not connected. {unknown_sentence([row], hints)}'
     if row.waiting is not None:
         line = f" Its last line: {row.last_line}" if row.last_line else ""
-        text = f'Server "{server}" is not known yet ({waits(row)}); retry in a moment.{line}'
+        text = f'Server "{server}" is not known yet ({waits(row)}{_why(row)}); retry in a moment.{line}'
         details["waitsFor"] = waits(row)
     return Answer.of(text, **details, error="not_connected")
 
@@ -741,10 +741,10 @@ def _nothing(
     query: str, server: str | None, connecting: Sequence[str], unknown: Sequence[ServerStatus], hints: Hints
 ) -> str:
     where = f' in "{server}"' if server else ""
-    text = [f'No tools matching "{query}"{where}', *_still_connecting(connecting)]
+    text = " ".join([f'No tools matching "{query}"{where}.', *_still_connecting(connecting)])
     if unknown:
-        return f"{' '.join(text)}{'' if connecting else '.'} {unknown_sentence(unknown, hints)}"
-    return " ".join(text) if connecting else hints.with_step(f"{text[0]}.", hints.see_servers)
+        return f"{text} {unknown_sentence(unknown, hints)}"
+    return text if connecting else hints.with_step(text, hints.see_servers)
 
 
 def _still_connecting(connecting: Sequence[str]) -> list[str]:

@@ -46,7 +46,6 @@ def details(*rows: ServerStatus) -> dict[str, Any]:
     return {
         "servers": shared,
         "addresses": [json_of(row) for row in rows if row.scope != "shared"],
-        "connectedCount": 1,
         "disabledCount": 0,
     }
 
@@ -55,7 +54,9 @@ def test_each_address_has_a_row_with_what_it_does() -> None:
     busy = ServerStatus(
         "busy", state=State.CONNECTED, incarnation=3, in_flight=2, queued=1, tool_count=7, pid=HERE
     )
-    own = ServerStatus("busy", scope="session:alice", state=State.CONNECTED, incarnation=1, tool_count=7)
+    own = ServerStatus(
+        "busy", scope="session:alice", state=State.CONNECTED, incarnation=1, tool_count=7, in_flight=1
+    )
     waits = ServerStatus("new", waiting_for="slot", waiting=4.2, incarnation=0)
     down = ServerStatus("down", failure="it exited\x1b[2J with 3", retry_in=9.0, incarnation=1)
     said = details(busy, own, waits, down)
@@ -74,7 +75,7 @@ def test_each_address_has_a_row_with_what_it_does() -> None:
     assert rows[3]["waits for"].startswith("next try in 9 s; it exited")
     assert "\x1b" not in "".join(plain(table(said)))
     assert len({line.index("connected") for line in plain(table(said))[1:3]}) == 1
-    assert summary(said) == "1 of 3 connected, 2 calls in flight, 1 queued"
+    assert summary(said) == "1 of 3 connected, 3 calls in flight, 1 queued"
 
 
 def test_in_a_pipe_it_prints_one_table(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +168,8 @@ def test_each_cell_says_what_it_is_about(row: dict[str, Any], cells: dict[str, s
 
 
 def test_the_summary_counts_what_is_in_service_and_who_is_attached() -> None:
-    said = {**details(ServerStatus("a"), ServerStatus("b")), "disabledCount": 1}
+    own = ServerStatus("a", scope="session:alice", state=State.CONNECTED)
+    said = {**details(ServerStatus("a"), ServerStatus("b"), own), "disabledCount": 1}
     assert summary(said) == "1 of 1 connected, 0 calls in flight, 0 queued"
     for count, words in ((0, "0 clients attached"), (1, "1 client attached"), (2, "2 clients attached")):
         assert summary({**said, "background": {"clients": [{}] * count}}).endswith(f", {words}")

@@ -227,13 +227,20 @@ def test_a_list_says_what_it_is_of_and_why_it_is_empty() -> None:
             "not_connected",
         ),
         (
+            listed(
+                waiting_for="circuit breaker", waiting=1.0, retry_in=2.0, failed_ago=1.0, failure="no key"
+            ),
+            'Server "s" is not known yet (failed 1 s ago, next try in 2 s: no key); retry in a moment.',
+            "not_connected",
+        ),
+        (
             listed(),
             f'Server "s" is configured but not connected. {FOR_MODELS.to_connect("s")}',
             "not_connected",
         ),
     ):
         assert (answer.text, answer.details.get("error")) == (text, error)
-        assert ("waitsFor" in answer.details) == ("waiting for" in text)
+        assert ("waitsFor" in answer.details) == ("not known yet" in text)
 
 
 def test_instructions_are_whole_or_an_error_and_a_list_shows_their_beginning() -> None:
@@ -290,6 +297,7 @@ def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
     room.rows["fresh"] = {"state": State.CONNECTING}
     connecting = 'Server "fresh" is still connecting; retry in a moment.'
     assert searched(search="issue").text.endswith(f"\n{connecting}")
+    assert searched(search="zebra").text == f'No tools matching "zebra". {connecting}'
     assert searched(search="issue").details["connectingServers"] == ["fresh"]
     assert "unknownServers" not in searched(search="issue").details
     room.rows["fresh"] = {"state": State.CONNECTING, "waiting_for": "install", "waiting": 1.0}

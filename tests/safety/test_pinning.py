@@ -483,7 +483,8 @@ def test_without_a_server_the_changed_tools_are_shown_and_nothing_is_accepted(
     for words in ((), ("bank", "--show"), ("bank", "pay", "--show")):
         code, out, _, changed = accepted(bank, capsys, *words)
         assert (code, changed) == (0, {"pay", "look"})
-        assert re.search(r"To accept: greenroom accept --config \S+ bank", out)
+        shown = " ".join(word for word in words if word != "--show") or "bank"
+        assert re.search(rf"To accept: greenroom accept --config \S+ {shown}$", out, re.MULTILINE)
         assert ('"look" has changed' in out) == (words != ("bank", "pay", "--show"))
         assert EVIL in out
         details = json.loads(accepted(bank, capsys, *words, "--json")[1])
@@ -491,6 +492,16 @@ def test_without_a_server_the_changed_tools_are_shown_and_nothing_is_accepted(
         assert {each["tool"] for each in details["changed"]} == (
             {"pay"} if "pay" in words else {"pay", "look"}
         )
+
+
+def test_the_doctor_counts_the_changed_tools_that_it_does_not_name(
+    bank: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = [{**OLD, "name": f"pay{number}"} for number in range(5)]
+    list_tools(bank, many, [{**tool, "description": "another"} for tool in many])
+    run_command(["doctor", "--config", str(bank)])
+    named, _, more = capsys.readouterr().out.partition("not as first shown: ")[2].partition(" and ")
+    assert f"{len(many) - len(named.split(', '))} more" == more.splitlines()[0]
 
 
 def test_one_tool_is_accepted_or_all_of_its_server(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
