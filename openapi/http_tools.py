@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 from ..protocol.errors import Problem
 from ..protocol.near_names import meant
@@ -24,10 +23,10 @@ from .inputs import (
     Inputs,
     Parameter,
     Property,
-    explodes,
     fault_of,
     fault_of_header,
     fault_of_path,
+    made,
     template_names,
 )
 from .operation import READS, Operation, Source
@@ -35,7 +34,7 @@ from .references import Raw, is_object, member, text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEYS: Final = (
-    "body", "description", "headers", "inputSchema", "method", "outputSchema", "params", "path", "title", "url",
+    "body", "description", "headers", "inputSchema", "method", "outputSchema", "params", "path", "title",
 )  # fmt: skip
 _PARAM_KEYS: Final = (
     "allowReserved", "default", "description", "explode", "in", "name", "required", "schema", "style",
@@ -43,7 +42,7 @@ _PARAM_KEYS: Final = (
 _BODY_KEYS: Final = ("description", "encoding", "mediaType", "required", "schema")
 _METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _OBJECTS: Final = ("body", "headers", "inputSchema", "outputSchema", "params")
-_TEXTS: Final = ("description", "method", "path", "title", "url")
+_TEXTS: Final = ("description", "method", "path", "title")
 _JSON: Final = "application/json"
 
 
@@ -84,28 +83,16 @@ def _faults(name: str, said: object) -> Iterator[tuple[str, str]]:
             yield f".{key}", "is no text"
     if text(said, "method").upper() not in _METHODS:
         yield ".method", f"is none of {', '.join(_METHODS)}"
-    if ("path" in said) == ("url" in said):
-        yield "", "needs either a path (below the server's baseUrl) or a url of its own"
-    elif isinstance(said.get("path"), str) and (fault := fault_of_path(text(said, "path"))):
+    if "path" not in said:
+        yield "", "needs a path (below the server's baseUrl)"
+    elif isinstance(said["path"], str) and (fault := fault_of_path(said["path"])):
         yield ".path", fault
-    elif isinstance(said.get("url"), str) and (fault := _fault_of_url(text(said, "url"))):
-        yield ".url", fault
     if "inputSchema" in said and "params" in said:
         yield "", "has inputSchema and params, which say the same: leave one out"
     for header, value in member(said, "headers").items():
         fault = fault_of_header(str(header), value) if isinstance(value, str) else "is no text"
         if fault:
             yield f".headers.{header}", fault
-
-
-def _fault_of_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "is no URL"
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "begins with no http:// or https:// and a host"
-    return fault_of_path(parts.path or "/")
 
 
 def _unknown(place: str, said: Raw, known: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -118,9 +105,7 @@ def _unknown(place: str, said: Raw, known: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _operation(name: str, said: Raw) -> Operation:
-    method = text(said, "method").upper()
-    parts = urlsplit(text(said, "url"))
-    path = text(said, "path") or (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    method, path = text(said, "method").upper(), text(said, "path")
     outputs = (
         {"200": {"content": {_JSON: {"schema": said["outputSchema"]}}}} if "outputSchema" in said else {}
     )
@@ -136,7 +121,6 @@ def _operation(name: str, said: Raw) -> Operation:
         source=Source(member(said, "inputSchema")),
         kept={method: {"responses": outputs}},
         place=(method,),
-        own_url=f"{parts.scheme}://{parts.netloc}" if parts.netloc else "",
         own_headers=cast("Mapping[str, str]", member(said, "headers")),
         known_inputs=_from_schema(said, method, path) if "inputSchema" in said else _from_params(said, path),
     )
@@ -190,20 +174,7 @@ def _parameter(argument: str, said: Raw, place: str, path: str) -> Parameter:
     style = text(said, "style") or STYLES_AT[place][0]
     if style not in STYLES_AT[place]:
         raise _Faulty(f"{where}.style", f"is none of {', '.join(STYLES_AT[place])}")
-    explode = said.get("explode")
-    return Parameter(
-        argument=argument,
-        name=name,
-        place=place,
-        required=said.get("required") is True or place == "path",
-        style=style,
-        explode=explode if isinstance(explode, bool) else explodes(style),
-        allow_reserved=said.get("allowReserved") is True,
-        media="",
-        schema=_schema_of(said),
-        description=text(said, "description"),
-        fixed=said.get("default"),
-    )
+    return made(said, argument, name, place, style, path, schema=_schema_of(said), fixed=said.get("default"))
 
 
 def _schema_of(said: Raw) -> Any:

@@ -6,7 +6,8 @@ property of the body keeps its name, and a parameter is called after its place a
 has letters, digits, `_`, `.` and `-` only, at most 64, because APIs of models refuse a list of tools for any other: so
 `filter[name]` is given as `filter_name`, and sent under its own name.
 
-Of a body in several media types one is taken: JSON if there is one, because it can say everything.
+Of a body in several media types one is taken: JSON if there is one, because it can say everything but a file. So a form
+that takes one comes before it, if it takes all else as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import attrs
 from . import swagger2
 from .names import Names
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
-from .schemas import Members, is_hidden, members, says_nothing
+from .schemas import Members, is_file, is_hidden, members, says_nothing
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")
 STYLES_AT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,7 +43,8 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*")
 _LONGEST: Final = 64  # characters of an argument's name
 _ARGUMENT: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{_LONGEST}}}")
 _UNSUITED: Final = re.compile(r"[^A-Za-z0-9.-]+")
-_TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
+TEMPLATE: Final = re.compile(r"\{\+?([^{}]+)\}")
+_WITH_SLASHES: Final = re.compile(r"\{\+([^{}]+)\}")  # RFC 6570, reserved expansion
 BODY: Final = "body"
 FORM: Final = "application/x-www-form-urlencoded"
 
@@ -119,7 +121,7 @@ class Inputs:
 
 def template_names(path: str) -> list[str]:
     """The names in braces in a path, in order."""
-    return _TEMPLATE.findall(path)
+    return TEMPLATE.findall(path)
 
 
 def read_inputs(root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: bool) -> Inputs:
@@ -166,18 +168,36 @@ def _parameter(root: Raw, said: Raw, path: str, notes: list[str]) -> Parameter |
                 f"The style {style[:100]!r} of the parameter {name[:100]!r} is not for its place: the default is used."
             )
         style = next(iter(allowed), "")
+    return made(said, name, name, place, style, path, media=media, schema=schema)
+
+
+def made(
+    said: Raw,
+    argument: str,
+    name: str,
+    place: str,
+    style: str,
+    path: str,
+    *,
+    schema: Any,
+    media: str = "",
+    fixed: Any = None,
+) -> Parameter:
+    """A parameter whose name and style fit its place."""
     explode = said.get("explode")
     return Parameter(
-        argument=name,
+        argument=argument,
         name=name,
         place=place,
         required=said.get("required") is True or place == "path",
         style=style,
-        explode=explode if isinstance(explode, bool) else explodes(style),
-        allow_reserved=said.get("allowReserved") is True,
+        explode=explode if isinstance(explode, bool) else style in ("form", "cookie", "deepObject"),
+        allow_reserved=said.get("allowReserved") is True
+        or (place == "path" and name in _WITH_SLASHES.findall(path)),
         media=media,
         schema=schema,
         description=text(said, "description"),
+        fixed=fixed,
     )
 
 
@@ -217,11 +237,6 @@ def fault_of_header(name: str, value: str) -> str:
     return "" if _PRINTABLE.fullmatch(value) else "holds characters that a header cannot"
 
 
-def explodes(style: str) -> bool:
-    """Whether parts of a value are parts of the request in this style, if nothing else is said."""
-    return style in ("form", "cookie", "deepObject")
-
-
 def _undeclared(path: str, parameters: list[Parameter], notes: list[str]) -> list[Parameter]:
     """Parameters for the names in the path that nobody declares."""
     known = {each.name for each in parameters if each.place == "path"}
@@ -229,10 +244,7 @@ def _undeclared(path: str, parameters: list[Parameter], notes: list[str]) -> lis
     notes += [
         f"The path has {{{name[:100]}}}, which is not declared: it is taken as a text." for name in missing
     ]
-    return [
-        Parameter(name, name, "path", True, "simple", False, False, "", {"type": "string"}, "")
-        for name in missing
-    ]
+    return [made({}, name, name, "path", "simple", path, schema={"type": "string"}) for name in missing]
 
 
 def _body(
@@ -251,7 +263,7 @@ def _body(
     content = {str(media): each for media, each in member(said, "content").items()}
     if not content:
         return None
-    media = chosen_media(content)
+    media = _chosen_media(root, content)
     form = _followed_or_empty(root, content[media], notes)
     schema = form.get("schema")
     if says_nothing(root, schema) and said.get("required") is not True:
@@ -290,9 +302,29 @@ def _followed_or_empty(root: Raw, value: object, notes: list[str]) -> Raw:
         return {}
 
 
-def chosen_media(media_types: Iterable[str]) -> str:
+def _chosen_media(root: Raw, content: Mapping[str, Any]) -> str:
     """The media type that a body is sent in: JSON before forms before all else, as they are listed."""
-    return min(media_types, key=lambda media: (not is_json(media), not is_form(media)))
+    chosen = min(content, key=lambda media: (not is_json(media), not is_form(media)))
+    if not is_json(chosen):
+        return chosen
+    names = _schemas_in(root, content[chosen]).keys()
+    forms = ((media, _schemas_in(root, said)) for media, said in content.items() if is_form(media))
+    with_file = (
+        media
+        for media, schemas in forms
+        if names <= schemas.keys() and any(_takes_file(root, each) for each in schemas.values())
+    )
+    return next(with_file, chosen)
+
+
+def _schemas_in(root: Raw, said: object) -> Mapping[str, list[Any]]:
+    """What a body has, as far as its properties are known."""
+    found = members(root, said.get("schema")) if is_object(said) else None
+    return {} if found is None else found.properties
+
+
+def _takes_file(root: Raw, schemas: list[Any]) -> bool:
+    return any(is_file(root, each) or is_file(root, member(each, "items")) for each in schemas)
 
 
 def essence(media: str) -> str:

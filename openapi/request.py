@@ -20,14 +20,13 @@ from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.near_names import meant
 from ..protocol.safe_text import one_line
 from .bodies import Unread, form_fields, write_body
-from .inputs import FORM, Inputs, Parameter, essence, is_json, template_names
+from .inputs import FORM, TEMPLATE, Inputs, Parameter, essence, is_json, template_names
 from .operation import Operation
 from .references import is_object
-from .styles import DEEP, STYLES, Encode, deep, encoded, encoded_reserved, expanded, plain
+from .styles import DEEP, STYLES, Encode, deep, encoded, encoded_path, encoded_reserved, expanded, plain
 
 _LITERAL: Final = "/:@!$&'()*+,;=~%"  # what stays as it is in a path of a document
 _SLASHES: Final = re.compile(r"[/\\]")
-_NAMED: Final = re.compile(r"\{([^{}]+)\}")
 _IN_HEADER: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 _IN_COOKIE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
 _DECODINGS: Final = 5
@@ -66,8 +65,8 @@ class HttpRequest:
 
 
 def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: str) -> HttpRequest:
-    """The request of a call. `base_url`: an `http` or `https` URL that the configuration gives; not used by a tool that
-    has a URL of its own. Raises `ArgumentError`; `ValueError` for a base URL that is none."""
+    """The request of a call. `base_url`: an `http` or `https` URL that the configuration gives. Raises `ArgumentError`;
+    `ValueError` for a base URL that is none."""
     inputs = operation.inputs
     _check_names(operation, inputs, arguments)
     values = {each.argument: arguments.get(each.argument, each.fixed) for each in inputs.parameters}
@@ -78,7 +77,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
             by_place.setdefault(each.place, []).append((each, values[each.argument]))
     root = operation.source.root
     query = [*_query(inputs, by_place.get("query", [])), *_query_string(by_place.get("querystring", []))]
-    url = _url(operation, base_url, by_place.get("path", []), query)
+    url = _url(operation.path, base_url, by_place.get("path", []), query)
     headers = [*_headers(by_place.get("header", []))]
     given = {name.lower() for name, _ in headers}
     headers = [
@@ -113,26 +112,22 @@ def _check_names(operation: Operation, inputs: Inputs, arguments: Mapping[str, A
             raise ArgumentError(name, f"{operation.name} needs the argument {_quoted(name)}.")
 
 
-def _url(
-    operation: Operation, base_url: str, parameters: list[tuple[Parameter, Any]], query: list[str]
-) -> str:
-    base = urlsplit(operation.own_url or base_url)
+def _url(path: str, base_url: str, parameters: list[tuple[Parameter, Any]], query: list[str]) -> str:
+    base = urlsplit(base_url)
     if base.scheme not in ("http", "https") or not base.hostname:
-        raise ValueError(
-            f"{operation.own_url or base_url!r} is no base URL: it begins with http:// or https://"
-        )
-    template, _, own_query = operation.path.partition("#")[0].partition("?")
+        raise ValueError(f"{base_url!r} is no base URL: it begins with http:// or https://")
+    template, _, own_query = path.partition("#")[0].partition("?")
     values = {each.name: _in_path(each, value) for each, value in parameters}
     arguments = {each.name: each.argument for each, _ in parameters}
-    path = "/".join(_segment(each, values, arguments) for each in template.split("/"))
+    filled = "/".join(_segment(each, values, arguments) for each in template.split("/"))
     queries = [base.query, _filled(own_query, values), *query]
     return urlunsplit(
-        (base.scheme, base.netloc, base.path.rstrip("/") + path, "&".join(filter(None, queries)), "")
+        (base.scheme, base.netloc, base.path.rstrip("/") + filled, "&".join(filter(None, queries)), "")
     )
 
 
 def _segment(template: str, values: Mapping[str, str], arguments: Mapping[str, str]) -> str:
-    """One segment of a path. Refused when it would be another number of segments, or a step upwards."""
+    """One segment of a path, or several where the path allows it. Refused when it would be none, or a step upwards."""
     filled = _filled(template, values)
     if filled == template:
         return filled
@@ -151,13 +146,13 @@ def _segment(template: str, values: Mapping[str, str], arguments: Mapping[str, s
 def _filled(template: str, values: Mapping[str, str]) -> str:
     """The template with each name replaced, and its own characters as a URL may have them."""
     found = ""
-    for number, part in enumerate(_NAMED.split(template)):
+    for number, part in enumerate(TEMPLATE.split(template)):
         found += values.get(part, "") if number % 2 else quote(part, safe=_LITERAL)
     return found
 
 
 def _in_path(parameter: Parameter, value: Any) -> str:
-    said = _written(parameter, value, encoded)
+    said = _written(parameter, value, encoded_path if parameter.allow_reserved else encoded)
     if not said:
         raise ArgumentError(
             parameter.argument, f"The argument {_quoted(parameter.argument)} is empty, and a path needs it."

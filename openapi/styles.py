@@ -103,6 +103,11 @@ def encoded(text: str) -> str:
     return quote(whole(text), safe="")
 
 
+def encoded_path(text: str) -> str:
+    """The text as several parts of a path: all that may stand in one stays as it is."""
+    return quote(whole(text), safe="/:@!$&'()*+,;=")
+
+
 def encoded_reserved(text: str) -> str:
     """The same under `allowReserved`: reserved characters stay, unless they would end the query or the pair."""
     return quote(whole(text), safe=_RESERVED)

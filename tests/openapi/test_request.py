@@ -512,3 +512,60 @@ def test_what_a_base_url_has_stays() -> None:
     request = build_request(TOOLS["form"], {"a": ["1"]}, "http://h:8080/v1/?key=k#x")
     assert request.url == "http://h:8080/v1/q?key=k&a=1"
     assert parse_qsl(urlsplit(request.url).query) == [("key", "k"), ("a", "1")]
+
+
+@pytest.mark.parametrize(
+    ("form", "sent"),
+    [
+        ({"url": {"type": "string"}, "file": {"type": "string", "format": "binary"}}, "multipart/form-data"),
+        (
+            {"url": {}, "files": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+            "multipart/form-data",
+        ),
+        ({"file": {"type": "string", "format": "binary"}}, JSON),  # it cannot say the URL
+        ({"url": {"type": "string"}, "more": {"type": "string"}}, JSON),
+    ],
+)
+def test_a_form_that_takes_a_file_and_all_else_comes_before_json(form: Any, sent: str) -> None:
+    of_json = {"type": "object", "properties": {"url": {"type": "string"}}}
+    content = {
+        JSON: {"schema": of_json},
+        "multipart/form-data": {"schema": {"type": "object", "properties": form}},
+    }
+    said = {"operationId": "op", "requestBody": {"content": content}}
+    body = (
+        read_document(json.dumps({"openapi": "3.1.0", "paths": {"/x": {"post": said}}}).encode(), "t")
+        .operations["op"]
+        .inputs.body
+    )
+    assert body is not None
+    assert body.media == sent
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("a/b c", "/r/a/b%20c/end"),
+        ("a?b#c%2e", "/r/a%3Fb%23c%252e/end"),
+        ("a//b", "/r/a//b/end"),
+        ("../x", ""),
+        ("a/%2e%2e/b", ""),
+        ("a/..", ""),
+        ("a\\..\\b", ""),
+        ("", ""),
+    ],
+)
+def test_a_path_may_take_a_value_of_several_parts(value: str, path: str) -> None:
+    """RFC 6570, `{+name}`; never a step upwards."""
+    said = {
+        "operationId": "op",
+        "parameters": [{"name": "where", "in": "path", "schema": {"type": "string"}}],
+    }
+    document = {"openapi": "3.1.0", "paths": {"/r/{+where}/end": {"get": said}}}
+    tool = read_document(json.dumps(document).encode(), "t").operations["op"]
+    assert tool.notes == []
+    if path:
+        assert build_request(tool, {"where": value}, "http://h").url == f"http://h{path}"
+    else:
+        with pytest.raises(ArgumentError, match="where"):
+            build_request(tool, {"where": value}, "http://h")
