@@ -165,9 +165,9 @@ class Operation(msgspec.Struct, eq=False, gc=False):
 
     def listed(self, *, with_output: bool = False, most: int = MOST) -> tuple[dict[str, Any], list[str]]:
         """The tool as MCP lists it, and what of the operation cannot be used or is not described, in sentences.
-        `most`: bytes of each schema."""
+        `most`: bytes of each schema, if that is less than it may have at all."""
         inputs = self._inputs()
-        schema, notes = self._input(inputs, most)
+        schema, notes = self._input(inputs, min(most, MOST))
         found: dict[str, Any] = {"name": self.name}
         if self.title:
             found["title"] = self.title

@@ -43,7 +43,6 @@ from ...config.references import header_problem
 from ...openapi.answer import to_result
 from ...openapi.operation import Operation
 from ...openapi.request import ArgumentError, HttpRequest, build_request
-from ...openapi.schemas import MOST
 from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.jsonrpc.encoding import UNREADABLE, encode
 from ...protocol.jsonrpc.incoming import ServerMessage
@@ -202,7 +201,7 @@ class ApiCarrier:
         others may need less."""
         share = (int(_FILLED * self._settings.max_list_bytes) - spent) // tools
         most = share * min(_SHARES, max(1, tools // _SHARES)) // (2 if self._definition.output_schemas else 1)
-        return min(1 << max(_LEAST, most.bit_length() - 1), MOST)
+        return 1 << max(_LEAST, most.bit_length() - 1)
 
     def _listed(self, name: str, most: int) -> tuple[bytes, list[str]]:
         """One tool, and what its operation lacks."""
