@@ -92,7 +92,7 @@ def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
     said = str(error.args[0]) if error.args else "cannot be read"
     found = _NEAR.search(said)
     offset = min(max(int(found[1]) - 1, 0), len(text)) if found else 0
-    what = _BYTES.sub(r"\1", said.split(" near ")[0].split(" starting")[0])
+    what = _BYTES.sub(r"\1", said.split(" near ")[0].split(" starting")[0]).replace("JSON5Value", "a value")
     return _CODE_POINT.sub(lambda code: repr(chr(int(code[1], 16))), what), offset
 
 

@@ -145,6 +145,7 @@ def test_a_named_file_may_be_at_home(place: Place) -> None:
         ('{"a": ' + "[" * 100_000, "mine.json: is nested too deeply"),
         ('{"a": ' + "9" * 5_000 + "}", "mine.json: holds a number that is too long"),
         ('{"mcpServers": {', "mine.json: is no valid JSON"),
+        ('{"a": {"b": 1,}, "c": }', "mine.json: is no valid JSON: expected a value (line 1, column 23)"),
         ('{// so\n"\\u00g9": {}}', "mine.json: is no valid JSON: expected hexadecimal character (line 2, column 3)"),
         (b'{"a": "\xff"}', "is not UTF-8 (byte 7): save it as UTF-8"),
         ('{"settings": {"idleTimeout": -1}}', "mine.json: settings.idleTimeout: must be a number of minutes from 0"),
