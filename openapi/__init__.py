@@ -15,6 +15,7 @@ Other rooms may import:
 
 * `document`: `read_document`: the operations of a document, its declared servers and security schemes
 * `operation`: `Operation`: its name, annotations, schemas and arguments
+* `inputs`: `Given`: what a configuration sends with each request, and no caller may say
 * `request`: `build_request`: arguments as an `HttpRequest`; `ArgumentError` names the one that is wrong
 * `answer`: `to_result`: an HTTP answer as the result of a tool
 * `http_tools`: `read_tools`: tools written by hand as operations

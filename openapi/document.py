@@ -22,7 +22,7 @@ from ..config.file_formats import NotYamlError, load_large_yaml
 from ..protocol.bounds import ITEM_BYTES, KIB, MIB
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from . import swagger2
-from .inputs import fault_of_path
+from .inputs import NOTHING, Given, fault_of_path
 from .names import Names
 from .operation import Operation, Source
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
@@ -86,16 +86,17 @@ class _Said(NamedTuple):
     place: tuple[str, ...]
 
 
-def read_document(data: bytes, where: str) -> Document:
-    """The document in these bytes. `where`: a file or URL, for messages. Raises `DocumentError`."""
+def read_document(data: bytes, where: str, given: Given = NOTHING) -> Document:
+    """The document in these bytes. `where`: a file or URL, for messages; `given`: what the configuration sends with
+    each request. Raises `DocumentError`."""
     if len(data) > DOCUMENT_BYTES:
         raise DocumentError(f"{where}: has more than {DOCUMENT_BYTES:,} bytes")
     root = _decoded(data, where)
     dialect = _dialect(root, where)
-    return read_root(root, dialect, hashlib.sha256(data).hexdigest(), where)
+    return read_root(root, dialect, hashlib.sha256(data).hexdigest(), where, given)
 
 
-def read_root(root: Raw, dialect: str, hash: str, where: str) -> Document:
+def read_root(root: Raw, dialect: str, hash: str, where: str, given: Given = NOTHING) -> Document:
     """The document of which this is the decoded content."""
     is_swagger = dialect.startswith("2")
     info, notes = member(root, "info"), dict[str, None]()
@@ -103,7 +104,7 @@ def read_root(root: Raw, dialect: str, hash: str, where: str) -> Document:
     paths = root.get("paths")
     if not is_object(paths) and not any(key in root for key in ("webhooks", "components")):
         raise DocumentError(f"{where}: has no paths, so it describes no requests")
-    source, names = Source(root, is_swagger), Names(NAME)
+    source, names = Source(root, is_swagger, given), Names(NAME)
     for path, kept, said in _listed(root, member(root, "paths"), notes):
         if len(operations) == OPERATIONS:
             notes.setdefault(f"There are more than {OPERATIONS:,} operations; the rest is left out.")

@@ -23,7 +23,7 @@ import attrs
 from . import swagger2
 from .names import Names
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
-from .schemas import Members, is_file, is_hidden, members, says_nothing
+from .schemas import PROPERTIES, Members, is_file, is_hidden, members, says_nothing
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")
 STYLES_AT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,7 +38,9 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _FRAMING: Final = frozenset({
     "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-_NOT_SET: Final = _FRAMING | {"accept", "authorization", "content-type", "cookie", "proxy-authorization"}
+_NOT_SET: Final = _FRAMING | {
+    "accept", "accept-encoding", "authorization", "content-encoding", "content-type", "cookie", "proxy-authorization",
+}  # fmt: skip
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*")
 _LONGEST: Final = 64  # characters of an argument's name
 _ARGUMENT: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{_LONGEST}}}")
@@ -47,6 +49,31 @@ TEMPLATE: Final = re.compile(r"\{\+?([^{}]+)\}")
 _WITH_SLASHES: Final = re.compile(r"\{\+([^{}]+)\}")  # RFC 6570, reserved expansion
 BODY: Final = "body"
 FORM: Final = "application/x-www-form-urlencoded"
+
+
+@attrs.frozen
+class Given:
+    """The names of what the configuration sends with each request. It is not a caller's to say, so no parameter of a
+    document has one of these names."""
+
+    headers: frozenset[str] = frozenset()  # in small letters
+    query: frozenset[str] = frozenset()
+    cookies: frozenset[str] = frozenset()
+
+    def has(self, name: str, place: str) -> bool:
+        """Whether a parameter with this name at this place would be sent beside it, or instead."""
+        match place:
+            case "header":
+                return name.lower() in self.headers
+            case "query":
+                return name in self.query
+            case "cookie":
+                return name in self.cookies
+            case _:
+                return False
+
+
+NOTHING: Final = Given()
 
 
 @attrs.frozen(eq=False)
@@ -124,7 +151,9 @@ def template_names(path: str) -> list[str]:
     return TEMPLATE.findall(path)
 
 
-def read_inputs(root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: bool) -> Inputs:
+def read_inputs(
+    root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: bool, given: Given = NOTHING
+) -> Inputs:
     """The inputs of an operation. What cannot be read is left out, with a note."""
     notes = list[str]()
     declared = _declared(
@@ -134,6 +163,11 @@ def read_inputs(root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: 
     parameters = list[Parameter]()
     for said in declared:
         said = swagger2.parameter(said) if is_swagger else said
+        if given.has(text(said, "name"), text(said, "in")):
+            continue
+        if len(parameters) == PROPERTIES:
+            notes.append(f"It has more than {PROPERTIES:,} parameters, and the rest is left out.")
+            break
         if said.get("in") in PLACES and (found := _parameter(root, said, path, notes)) is not None:
             parameters.append(found)
     parameters += _undeclared(path, parameters, notes)

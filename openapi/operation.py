@@ -21,7 +21,7 @@ import msgspec
 
 from ..protocol.jsonrpc.encoding import decode
 from . import swagger2
-from .inputs import Body, Inputs, essence, is_form, is_json, read_inputs
+from .inputs import NOTHING, Body, Given, Inputs, essence, is_form, is_json, read_inputs
 from .names import Names
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects
 from .schemas import MOST, SchemaWriter, file_schema
@@ -42,6 +42,7 @@ class Source:
 
     root: Raw
     is_swagger: bool = False
+    given: Given = NOTHING
 
 
 class Operation(msgspec.Struct, eq=False, gc=False):
@@ -107,8 +108,14 @@ class Operation(msgspec.Struct, eq=False, gc=False):
         if self.known_inputs is not None:
             return self.known_inputs
         item = self.item
+        source = self.source
         return read_inputs(
-            self.source.root, item, self._raw_in(item), self.path, is_swagger=self.source.is_swagger
+            source.root,
+            item,
+            self._raw_in(item),
+            self.path,
+            is_swagger=source.is_swagger,
+            given=source.given,
         )
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 import attrs
 
@@ -121,9 +121,21 @@ def _url(path: str, base_url: str, parameters: list[tuple[Parameter, Any]], quer
     arguments = {each.name: each.argument for each, _ in parameters}
     filled = "/".join(_segment(each, values, arguments) for each in template.split("/"))
     queries = [base.query, _filled(own_query, values), *query]
+    _check_query(base.query, queries[1:])
     return urlunsplit(
         (base.scheme, base.netloc, base.path.rstrip("/") + filled, "&".join(filter(None, queries)), "")
     )
+
+
+def _check_query(of_base: str, queries: list[str]) -> None:
+    """What the query of the base URL says is not a caller's to say. Names may be keys of an argument."""
+    said = dict(parse_qsl(of_base, keep_blank_values=True))
+    for each in queries if said else ():
+        for name, _ in parse_qsl(each, keep_blank_values=True):
+            if name in said:
+                raise ArgumentError(
+                    name, f"An argument would set {_quoted(name)} in the query, which the base URL sets."
+                )
 
 
 def _segment(template: str, values: Mapping[str, str], arguments: Mapping[str, str]) -> str:

@@ -271,6 +271,8 @@ class ApiCarrier:
 
     async def _ask(self, attempt: Attempt, operation: Operation, request: HttpRequest) -> _Answer:
         headers = dict(request.headers)
+        if "Cookie" in headers and (ours := self._client.headers.get("cookie")):
+            headers["Cookie"] = f"{ours}; {headers['Cookie']}"
         if attempt.exchange.trace is not None:
             headers |= attempt.exchange.trace.fields
         teller = SentTeller(attempt, self._peer)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakValueDictionary
 
 import anyio
@@ -31,6 +32,7 @@ from ...config.references import is_url
 from ...openapi.document import DOCUMENT_BYTES, read_document
 from ...openapi.filters import Selection, chosen, unmatched
 from ...openapi.http_tools import read_tools
+from ...openapi.inputs import Given
 from ...openapi.operation import Operation
 from ...protocol.errors import ConnectFailed
 from ..peer import LostReason, connect_failed
@@ -185,7 +187,7 @@ def read_api(definition: ServerDefinition, came: _Came | None) -> Api:
             f"its document is not the one that specHash means: its SHA-256 is {found}. "
             "See what has changed, then write that"
         )
-    document = read_document(came.data, "its document")
+    document = read_document(came.data, "its document", _given_by(definition))
     include, exclude = selection(definition.include_operations), selection(definition.exclude_operations)
     named = chosen(document.operations, include, exclude) if definition.include_operations != () else {}
     notes = [came.note] if came.note else []
@@ -209,6 +211,17 @@ def selection(patterns: Iterable[str] | None) -> Selection:
     return Selection(tuple(tags), tuple(operations), tuple(paths))
 
 
+def _given_by(definition: ServerDefinition) -> Given:
+    """What goes with each request anyway."""
+    cookies = "; ".join(value for name, value in definition.headers.items() if name.lower() == "cookie")
+    query = parse_qsl(urlsplit(definition.url or "").query, keep_blank_values=True)
+    return Given(
+        headers=frozenset(map(str.lower, definition.headers)),
+        query=frozenset(name for name, _ in query),
+        cookies=frozenset(each.partition("=")[0].strip() for each in cookies.split(";")),
+    )
+
+
 def _key_of(definition: ServerDefinition) -> tuple[Any, ...] | None:
     """What decides what is read; None where the document may have changed meanwhile."""
     if definition.openapi is not None and definition.openapi_state is None:
@@ -220,6 +233,7 @@ def _key_of(definition: ServerDefinition) -> tuple[Any, ...] | None:
         definition.include_operations,
         definition.exclude_operations,
         repr(definition.http),
+        _given_by(definition),
     )
 
 

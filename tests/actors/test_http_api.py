@@ -469,6 +469,41 @@ async def test_no_cookie_of_one_call_goes_with_another(tmp_path: Path) -> None:
 
 
 @in_real_time
+async def test_what_the_configuration_sends_is_not_a_caller_s_to_say(tmp_path: Path) -> None:
+    """Such as the tenant, or the API's key: a document that declares it as a parameter does not give it away."""
+    headers = {"X-mark": "ours", "Cookie": "login=ours; crumb=ours"}
+    extra = {"name": "more", "in": "query", "style": "form", "explode": True, "schema": {"type": "object"}}
+    names = (
+        ("X-Mark", "header"),
+        ("login", "cookie"),
+        ("crumb", "cookie"),
+        ("mine", "cookie"),
+        ("q", "query"),
+    )
+    parameters = [{"name": name, "in": place, "schema": {"type": "string"}} for name, place in names]
+    look = {"get": {"operationId": "look", "parameters": [*parameters, extra]}}
+    file = write_document(tmp_path, paths={"/look": look})
+    with api_server() as api:
+        entry = {"openapi": file, "baseUrl": f"{api.url}?q=ours&r=ours", "headers": headers}
+        async with room_of(entry) as room:
+            await room.connect("api")
+            assert {*room.describe("look").record["inputSchema"]["properties"]} == {"mine", "more"}
+            said = (await room.call("look", {"mine": "m", "more": {"s": "1"}})).structured
+            assert said["query"] == "q=ours&r=ours&s=1"
+            assert said["headers"]["x-mark"] == "ours"
+            assert said["headers"]["cookie"] == "login=ours; crumb=ours; mine=m"
+            api.requests.clear()
+            for arguments in (
+                {"more": {"r": "theirs"}},
+                {"more": {"q": "theirs"}},
+                {"q": "x"},
+                {"X-Mark": "x"},
+            ):
+                assert (await room.call("look", arguments)).is_error
+            assert not api.requests
+
+
+@in_real_time
 async def test_the_method_says_what_has_to_be_allowed(tmp_path: Path) -> None:
     asked = {
         "off": set[str](),
