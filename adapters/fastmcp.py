@@ -49,15 +49,15 @@ class RoomTransport(ClientTransport):
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
     ) -> AsyncGenerator[ClientSession]:
-        """See `ClientTransport`. Raises as `InProcessDoor.open` and `InProcessDoor.streams` do."""
+        """See `ClientTransport`. Raises as `InProcessDoor.open` and `InProcessDoor.dispatcher` do."""
         make_session = (transport_options or TransportOptions()).session_class
         async with AsyncExitStack() as ends:
             door = self._room
             if isinstance(door, Greenroom):
                 opened = InProcessDoor.open(door, expose=self._expose or "direct", errors_as_results=True)
                 door = await ends.enter_async_context(opened)
-            read, write = await ends.enter_async_context(door.streams(**self._who))
-            yield await ends.enter_async_context(make_session(read, write, **session_kwargs))
+            dispatcher = await ends.enter_async_context(door.dispatcher(**self._who))
+            yield await ends.enter_async_context(make_session(dispatcher=dispatcher, **session_kwargs))
 
     def __repr__(self) -> str:
         return f"<RoomTransport {self._who['session'] or ''}>".replace(" >", ">")

@@ -20,7 +20,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -39,6 +39,7 @@ from ..clients import Conversations
 from ..endpoint import ClientSession, Outlet
 
 if TYPE_CHECKING:
+    from mcp.shared.dispatcher import Dispatcher
     from mcp.shared.message import SessionMessage
 
     from ...supervisor.room import Greenroom
@@ -142,6 +143,27 @@ class InProcessDoor:
             ) as receive,
         ):
             yield incoming, _Write(receive)
+
+    @asynccontextmanager
+    async def dispatcher(
+        self,
+        *,
+        session: str | None = None,
+        profile: str | None = None,
+        variables: Mapping[str, str] = _NOTHING,
+        subject: str | None = None,
+    ) -> AsyncGenerator[Dispatcher[Any]]:
+        """The same for a client of the SDK's 2.x, with less between: what `ClientSession` takes as its `dispatcher`. It
+        is for one session."""
+        from .in_process_dispatcher import FarEnd
+
+        async with (
+            FarEnd.open() as far,
+            self.client(
+                far, session=session, profile=profile, variables=variables, subject=subject
+            ) as far.receive,
+        ):
+            yield far.dispatcher
 
 
 def _receiver(client: ClientSession) -> Callable[[bytes], Awaitable[None]]:

@@ -204,8 +204,8 @@ async def test_what_a_server_tells_and_asks_in_a_call_comes_to_its_client(mode: 
         line = await call.sample("a line")
         return {"content": [{"type": "text", "text": line["content"]["text"]}]}
 
-    async def on_progress(*said: Any) -> None:
-        told.append(said)
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
 
     async def write(messages: Any, _params: Any, _context: Any) -> str:
         assert messages[0].content.text == "a line"

@@ -1,8 +1,10 @@
-"""Sessions of the SDK at the door for clients in the program's own process: all that they may do."""
+"""Sessions of the SDK at the door for clients in the program's own process: all that they may do, over streams and with
+a dispatcher of ours."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from mcp import ClientSession, MCPError
 from mcp.client.subscriptions import ToolsListChanged, listen
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
     REQUEST_TIMEOUT,
     CreateMessageResult,
     ElicitResult,
@@ -26,7 +29,7 @@ from tests.support.rooms import open_room, settle
 from greenroom import Greenroom, InProcessDoor, UsageError
 from greenroom.testing import HANG, FakeServer, tool
 
-CARRIERS = pytest.mark.parametrize("carrier", ["streams"])
+CARRIERS = pytest.mark.parametrize("carrier", ["streams", "dispatcher"])
 
 
 @asynccontextmanager
@@ -35,9 +38,12 @@ async def session_at(
 ) -> AsyncGenerator[ClientSession]:
     """`how`: what `ClientSession` takes."""
     async with AsyncExitStack() as ends:
-        assert carrier == "streams"
-        read, write = await ends.enter_async_context(door.streams(session=session))
-        client = ClientSession(read, write, **how)
+        if carrier == "streams":
+            read, write = await ends.enter_async_context(door.streams(session=session))
+            client = ClientSession(read, write, **how)
+        else:
+            dispatcher = await ends.enter_async_context(door.dispatcher(session=session))
+            client = ClientSession(dispatcher=dispatcher, **how)
         yield await ends.enter_async_context(client)
 
 
@@ -295,6 +301,33 @@ async def test_logging_and_changes_of_the_lists_are_told(carrier: str) -> None:
         assert {one.name for one in (await client.list_tools()).tools} == {"a_echo", "a_more"}
 
 
+@in_virtual_time
+async def test_a_client_that_is_busy_with_what_it_was_told_is_told_no_more_but_answered() -> None:
+    begun, go_on = 0, anyio.Event()
+
+    async def ponder(_params: Any) -> None:
+        nonlocal begun
+        begun += 1
+        await go_on.wait()
+
+    server = FakeServer(capabilities={"logging": {}})
+    async with client_and_server("dispatcher", server, logging_callback=ponder) as client:
+
+        async def log(times: int) -> None:
+            for _ in range(times):
+                server.connections[-1].tell("notifications/message", {"level": "error", "data": 10_000 * "x"})
+                await settle(3)
+
+        await log(200)
+        assert 100 <= begun <= 110
+        assert not (await client.call_tool("a_echo", {})).is_error
+        go_on.set()
+        await settle()
+        before = begun
+        await log(5)
+        assert begun == before + 5
+
+
 @CARRIERS
 @in_virtual_time
 async def test_a_client_of_2026_listens_for_changes(carrier: str) -> None:
@@ -359,6 +392,17 @@ async def test_an_answer_that_the_sdk_cannot_read_ends_its_call(carrier: str) ->
         assert said(await client.call_tool("a_echo", {})) == "flat"
 
 
+@in_virtual_time
+async def test_an_answer_that_we_cannot_read_ends_its_call() -> None:
+    server = FakeServer(handler=lambda _given: {**text("much"), "structuredContent": {"n": math.inf}})
+    async with client_and_server("dispatcher", server) as client:
+        with pytest.raises(MCPError, match="out of range") as raised:
+            await client.call_tool("a_echo", {})
+        assert raised.value.code == INTERNAL_ERROR
+        server.handler = lambda _given: text("little")
+        assert said(await client.call_tool("a_echo", {})) == "little"
+
+
 @CARRIERS
 @in_real_time
 async def test_megabytes_pass_both_ways(carrier: str) -> None:
@@ -384,6 +428,14 @@ async def test_many_calls_at_once_each_have_their_own_answer(carrier: str) -> No
             for n in range(50):
                 tasks.start_soon(call, client, n)
         assert answers == {n: str(n) for n in range(50)}
+
+
+@in_virtual_time
+async def test_an_error_in_the_block_comes_out_as_it_is() -> None:
+    async with open_room({"a": FakeServer()}) as room, InProcessDoor.open(room) as door:
+        with pytest.raises(KeyError, match="mine"):
+            async with door.dispatcher():
+                raise KeyError("mine")
 
 
 @CARRIERS
