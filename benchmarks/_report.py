@@ -37,6 +37,7 @@ TITLES: Mapping[str, str] = {
     "B18": "Calm servers beside attacks",
     "B19": "Finding a tool",
     "B20": "Traces",
+    "B21": "In the process of a FastMCP client",
 }
 
 

@@ -35,6 +35,7 @@ ROWS: Mapping[str, str] = {
     "B18": "b18_hostile",
     "B19": "b19_finding",
     "B20": "b20_traces",
+    "B21": "b21_in_process",
 }
 
 
