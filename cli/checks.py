@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -411,6 +412,9 @@ def _env_files(setup: Setup) -> Iterator[Finding]:
                 yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {shlex.quote(file)}")
 
 
+_OPERATIONS: Final = 500  # of one document, whose parts are looked at
+
+
 def _documents(setup: Setup) -> Iterator[Finding]:
     """OpenAPI documents that cannot be read, and what was left out of the others. Those at a URL are not fetched."""
     from ..actors.transports.api_document import api_in_file
@@ -424,7 +428,7 @@ def _documents(setup: Setup) -> Iterator[Finding]:
             mend = f"correct its entry, or: {setup.commands.about('disable', server.name)}"
             yield Finding(Severity.ERROR, "document", server.name, error.reason, mend)
             continue
-        for note in api.notes[:3]:
+        for note in islice(api.all_notes(_OPERATIONS), 3):
             mend = "correct the document, or leave it: the rest of it works"
             yield Finding(Severity.NOTE, "document", server.name, note, mend)
 

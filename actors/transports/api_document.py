@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -63,6 +64,13 @@ class Api:
     version: str = ""
     hash: str = ""
     notes: tuple[str, ...] = ()
+
+    def all_notes(self, operations: int) -> Iterator[str]:
+        """The notes, and what each of the first operations lacks. Each of those is looked at when its turn comes: that
+        takes a millisecond or some."""
+        yield from self.notes
+        for each in islice(self.operations.values(), operations):
+            yield from (f"{each.name}: {note}" for note in each.notes)
 
 
 @attrs.frozen(eq=False)

@@ -76,6 +76,11 @@ def half_document(home: Path) -> Path:
     return odd_document(home, json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths}))
 
 
+def half_operation(home: Path) -> Path:
+    get = {"parameters": [{"$ref": "other.json#/x"}]}
+    return odd_document(home, json.dumps({"openapi": "3.1.0", "paths": {"/a": {"get": get}}}))
+
+
 def expired_login(home: Path) -> Path:
     keep(Login("a", "https://h.example/mcp", SECRET, expires_at=5.0))
     return own_config(home, servers(a={"url": "https://h.example/mcp"}))
@@ -117,6 +122,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("no document", has(a={"openapi": "no.json", "baseUrl": "https://h.example"}), "error", "document", "disable a"),
     ("a document that is none", odd_document, "error", "document", "correct its entry"),
     ("half a document", half_document, "note", "document", "correct the document"),
+    ("half an operation", half_operation, "note", "document", "correct the document"),
     ("a readable env file", readable_env_file, "warning", "rights", "chmod 600"),
     ("a stale socket", stale_socket, "note", "sockets", "rm "),
     ("no login", has(a={"url": "https://h.example/mcp", "auth": "oauth"}), "warning", "login", "greenroom auth a"),
