@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant("idle: eager never", "config/model.py", "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
     Mutant("idle: keep-alive never", "config/model.py", "    if definition.lifecycle is Lifecycle.KEEP_ALIVE:\n        return math.inf\n", "", _T_ROOM),
     Mutant("idle: counts from the last end", "actors/server.py", "self.since = actor.context.backend.now() if since is None else since", "self.since = actor.connected_at", _T_ROOM),
-    Mutant("isolation: persistent by default", _ROOT, "shared = said is None or", "shared = said is not None and", _T_APART),
+    Mutant("isolation: persistent by default", "config/references.py", "return definition.isolation or Isolation.PERSISTENT", "return definition.isolation or Isolation.PER_CALL", _T_APART),
     Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),
     Mutant("isolation: a call's child goes with it", "actors/server.py", "if actor.address.is_call and not self.leases and", "if False and", _T_APART),
     Mutant("health: keep-alive only", "supervisor/supervision.py", "keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and", "keeps =", _T_HEALTH),
