@@ -88,13 +88,13 @@ def _not_seen(setup: Setup) -> list[str]:
 
 def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, starts: bool) -> Iterator[str]:
     for one in found:
-        yield f"{MARKS[one.severity.value]} {one.about}: {one.what}"
-        yield f"    → {one.mend}"
+        yield one_line(f"{MARKS[one.severity.value]} {one.about}: {one.what}")
+        yield f"    → {' '.join(one.mend.splitlines())}"  # the rest stays, for a command may be in it
     if not found:
         yield f"✓ Nothing is wrong{'' if starts else ' that can be seen without starting a server'}."
     if unseen:
         names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
-        yield f"· How these start is not known here, and --start would look: {names}"
+        yield one_line(f"· How these start is not known here, and --start would look: {names}")
     count = len({*config.servers, *config.broken})
     yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"
 

@@ -150,10 +150,11 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
         yield "No servers are configured."
         yield from _around_servers(details)
         return
-    width = max(len(server["name"]) for server in servers)
+    names = [one_line(server["name"]) for server in servers]  # a file that is not trusted may have made them
+    width = max(map(len, names))
     further = _further(details)
-    for server in servers:
-        yield f"{_mark(server)} {server['name']:<{width}}  {_state(server):<24}  {_notes(server)}".rstrip()
+    for name, server in zip(names, servers, strict=True):
+        yield f"{_mark(server)} {name:<{width}}  {_state(server):<24}  {_notes(server)}".rstrip()
         yield from _further_lines(further.get(server["name"], ()))
     yield ""
     yield from _overall(details)

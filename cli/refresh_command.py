@@ -155,7 +155,7 @@ def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
         yield "Every server is known; nothing to do."
     for row in rows:
         if row["state"] == "known":
-            yield f"✓ {row['name']}: {counted(row['tools'], 'tool')}"
+            yield one_line(f"✓ {row['name']}: {counted(row['tools'], 'tool')}")
         else:
             yield one_line(f"✗ {row['name']}: {row['failure']}")
     yield from unused

@@ -89,7 +89,20 @@ def _escape(unseen: re.Match[str]) -> str:
 def typed(*names: str) -> str:
     """Names as they are typed behind a command: quoted for a shell, and never taken for options."""
     apart = ("--",) if any(name.startswith("-") for name in names) else ()
-    return shlex.join([*apart, *names])
+    return " ".join([*apart, *map(_quoted, names)])
+
+
+def _quoted(name: str) -> str:
+    """One word for a shell, on one line: characters that do not show are escaped, as bash and zsh read them."""
+    if name.isprintable():
+        return shlex.quote(name)
+    return f"$'{''.join(map(_escaped, name))}'"
+
+
+def _escaped(one: str) -> str:
+    if one.isprintable():
+        return f"\\{one}" if one in "\\'" else one
+    return f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
 
 
 # ---- Half characters: text that JSON and Python can hold, but UTF-8 cannot encode -----------------------------------

@@ -351,6 +351,14 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert 0 <= rows["calm"]["startTook"] < 60
 
 
+def test_the_name_of_a_server_forges_no_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "✓ mine: 3 tools"
+    Path(".mcp.json").write_text(servers(**{f"theirs\n{forged}": {"command": "nowhere-4711"}}))
+    for words in (("status",), ("doctor",), ("trust", "--yes"), ("status",), ("doctor",), ("refresh",)):
+        run([*words])
+        assert not any(line.startswith(forged) for line in capsys.readouterr().out.splitlines()), words
+
+
 def test_what_is_wrong_is_said_before_what_mends_it_and_the_whole_at_the_end(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import serve
 
 from greenroom.gateway.event_log import Log
-from greenroom.protocol.safe_text import one_line, printable, seen_in_json
+from greenroom.protocol.safe_text import one_line, printable, seen_in_json, typed
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31mred\u202egnp.exe\u2066\x08\x7f\u200f\U000e0041 \x1b]52;c;aGk=\x1b\\end"
 OBEYED = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202b\u202d\u202e\u2066\u2069\u2028"}
@@ -128,3 +129,14 @@ def test_a_line_that_just_fits_is_whole_and_one_that_was_cut_says_so() -> None:
     assert one_line("x" + " " * 78 + "y", 10) == "x y"
     assert one_line("a\u200bb\u00ad c", 10) == "ab c"
     assert seen_in_json("a\u200b\u202e") == "a\\u200b\\u202e"
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb", "it's\t\\x", "\u202ea", "e\x1b[2J ü", "-\u2028\U000e0001", "it's ü"]
+)
+def test_a_name_is_typed_on_one_line_and_a_shell_reads_the_name(name: str) -> None:
+    words = typed(name)
+    assert len(words.splitlines()) == 1
+    environ = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    said = subprocess.run(["bash", "-c", f"printf %s {words}"], env=environ, capture_output=True, check=True)
+    assert said.stdout.decode().removeprefix("--") == name
