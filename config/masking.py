@@ -228,14 +228,15 @@ def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
 
 
 def _tools_shown(hider: Hider, tools: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools written by hand. Their own headers may be keys, and so may the values of arguments that nobody gives."""
+    """Tools written by hand. Their own headers may be keys, and so may the values of arguments that nobody gives, and
+    what their paths have in the query."""
     found = {name: dict(tool) for name, tool in tools.items()}
     for (tool, *place), text in texts_of_tools(tools):
         inner: Any = found[tool]
         for key in place[:-1]:
             inner[key] = inner = dict(inner[key])
         inner[place[-1]] = hider.value(text, place[1])
-    return found
+    return {name: {**tool, "path": hider.url(tool["path"])} for name, tool in found.items()}
 
 
 def _setting(key: Key, settings: Settings) -> Any:

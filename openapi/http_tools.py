@@ -114,7 +114,7 @@ def _operation(name: str, said: Raw) -> Operation:
         method=method,
         path=path,
         title=text(said, "title"),
-        description=text(said, "description") or text(said, "title") or f"{method} {path}",
+        description=text(said, "description") or text(said, "title") or f"{method} {path.partition('?')[0]}",
         tags=(),
         operation_id="",
         deprecated=False,
@@ -178,8 +178,9 @@ def _parameter(argument: str, said: Raw, place: str, path: str) -> Parameter:
 
 
 def _schema_of(said: Raw) -> Any:
+    """The schema, with the default that is sent. A text is not told: it may come from a variable, and be a key."""
     schema = said.get("schema", {"type": "string"})
-    if "default" in said and is_object(schema):
+    if "default" in said and not isinstance(said["default"], str) and is_object(schema):
         return {**schema, "default": said["default"]}
     return schema
 

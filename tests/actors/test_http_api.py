@@ -119,6 +119,26 @@ async def test_tools_by_hand_need_no_document(tmp_path: Path) -> None:
 
 
 @in_real_time
+async def test_a_key_that_is_sent_when_nobody_gives_it_is_shown_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither to a model nor in the file of the catalogue, as little as one in the query of a path."""
+    monkeypatch.setenv("API_KEY", "a-secret-of-the-api")
+    params = {"key": {"in": "query", "default": "${API_KEY}"}, "limit": {"in": "query", "default": 20}}
+    tools = {"look": {"method": "GET", "path": "/look?token=another-secret", "params": params}}
+    cache = tmp_path / "catalogue.json"
+    with api_server() as api:
+        async with room_of({"http": tools, "baseUrl": api.url}, cache=cache) as room:
+            await room.connect("api")
+            said = (await room.call("look")).structured
+            assert said["query"] == "token=another-secret&key=a-secret-of-the-api&limit=20"
+            record = room.describe("look").record
+            assert record["inputSchema"]["properties"]["limit"]["default"] == 20
+            assert "secret" not in json.dumps(record)
+    assert "secret" not in cache.read_text()
+
+
+@in_real_time
 async def test_it_holds_no_slot_and_waits_for_none(tmp_path: Path) -> None:
     """A pool of one slot, which another server holds and does not give back: the API is called all the same."""
     with api_server() as api:
