@@ -239,11 +239,13 @@ def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str
             item = kept = {**item, **said}
         found = [_Said(key.upper(), item, item[key], place) for key, place in _PLACES.items() if key in item]
         others = [
-            _Said(method, item, raw, (_OTHERS, method)) for method, raw in member(item, _OTHERS).items()
+            _Said(method.upper(), item, raw, (_OTHERS, method))
+            for method, raw in member(item, _OTHERS).items()
+            if isinstance(method, str)  # YAML may have made something else of it
         ]
         for one in [*found, *others]:
             method = one.method
-            if is_object(one.raw) and _METHOD.fullmatch(method):
+            if is_object(one.raw) and _METHOD.fullmatch(method) and method != "CONNECT":
                 yield path, kept, one
             else:
                 notes.setdefault(f"{method[:40]} {path[:100]} is left out: it is no operation.")

@@ -57,6 +57,8 @@ def shown(entry: Any) -> Any:
         ({"command": "/opt/sk-abcdef123/x"}, "command", "/opt/***/x"),
         ({"command": "x", "cwd": "/home/ghp_abcdefgh1234"}, "cwd", "/home/***"),
         ({"socket": "/run/glpat-abcdefgh/s"}, "socket", "/run/***/s"),
+        ({"baseUrl": "http://h", "http": {"a": {"method": "GET", "path": f"/x/{{id}}?key={SECRET}"}}}, "http",
+         {"a": {"method": "GET", "path": "/x/{id}?key=***"}}),
         ({"command": "x", "idleTimeout": 0.5}, "idleTimeout", 0.5),
         ({"command": "x", "lifecycle": "eager"}, "lifecycle", "eager"),
     ],

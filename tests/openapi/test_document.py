@@ -114,6 +114,15 @@ def test_any_name_is_valid_and_new(said: str, taken: set[str]) -> None:
     assert name not in taken
 
 
+def test_a_method_is_what_is_sent_and_what_is_said_of_it() -> None:
+    """Whatever its letters: HTTP clients send capitals. CONNECT would make a tunnel of the connection."""
+    found = read({"/x": {"additionalOperations": {"Delete": {}, "CONNECT": {}, "connect": {}}}})
+    (tool,) = found.operations.values()
+    assert tool.method == "DELETE"
+    assert tool.annotations()["destructiveHint"] is True
+    assert found.notes == ("CONNECT /x is left out: it is no operation.",)
+
+
 def test_numbers_of_names_go_on_where_they_were() -> None:
     """A document may call each of its operations the same, and looking for a number must not begin anew each time."""
 
