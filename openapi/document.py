@@ -239,9 +239,10 @@ def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str
             item = kept = {**item, **said}
         found = [_Said(key.upper(), item, item[key], place) for key, place in _PLACES.items() if key in item]
         others = [
-            _Said(method.upper(), item, raw, (_OTHERS, method))
+            _Said(
+                str(method).upper(), item, raw, (_OTHERS, method)
+            )  # YAML may have made something else of it
             for method, raw in member(item, _OTHERS).items()
-            if isinstance(method, str)  # YAML may have made something else of it
         ]
         for one in [*found, *others]:
             method = one.method

@@ -123,6 +123,16 @@ def test_a_method_is_what_is_sent_and_what_is_said_of_it() -> None:
     assert found.notes == ("CONNECT /x is left out: it is no operation.",)
 
 
+def test_a_method_that_is_no_text_is_none() -> None:
+    document = b"openapi: 3.2.0\npaths:\n  /x:\n    additionalOperations:\n      1: {}\n      yes: {}\n      null: {}\n"
+    assert {each.method for each in read_document(document, "t").operations.values()} <= {
+        "YES",
+        "TRUE",
+        "NONE",
+        "NULL",
+    }
+
+
 def test_numbers_of_names_go_on_where_they_were() -> None:
     """A document may call each of its operations the same, and looking for a number must not begin anew each time."""
 
