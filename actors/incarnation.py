@@ -18,14 +18,16 @@ import enum
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import attrs
 
+from ..catalogue.definition_secrets import without_credentials
 from ..config.installers import STILL_INSTALLING, is_installer
-from ..config.model import Settings
-from ..config.secrets import in_words
+from ..config.model import Scrub, Settings
+from ..config.secrets import Secrets, in_words
 from ..protocol.bounds import OPEN_SERVER_REQUESTS
 from ..protocol.errors import Bug, CallError, ConnectFailed, RpcRefusal, UsageError, hidden_lines
 from ..protocol.events import ConnectStep, Note, NoteCode, Step
@@ -365,7 +367,7 @@ class Initialization:
         if handshake is None:
             self._incarnation.fail(patience.reason())
         patience.stop()
-        return handshake
+        return None if handshake is None else self._without_credentials(handshake)
 
     async def _list(self, connection: Connection, handshake: Handshake) -> None:
         """Read the lists in the time that is left to connect. If an install used up that time, the lists get as much
@@ -375,7 +377,10 @@ class Initialization:
         revision = context.next_revision()
         left = self._limit if self.patience.installs else self.deadline - context.backend.now()
         settings = attrs.evolve(self._settings, connect_timeout=max(left, _LEAST_TIME))
-        listing = await list_all(connection.peer, context.backend, handshake, settings, actor.record.listing)
+        before, secrets = actor.record.listing, self._secrets
+        listing = await list_all(
+            connection.peer, context.backend, handshake, settings, before, secrets=secrets
+        )
         await self._answer_first(connection.peer, handshake)
         actor.tell(Ready(incarnation.number, handshake, listing, revision))
         incarnation.look_after()
@@ -383,8 +388,27 @@ class Initialization:
     @property
     def _settings(self) -> Settings:
         """The room's settings, with those that the server's definition overrides for its lists."""
-        settings, own = self._context.settings, self._actor.definition.pinning
-        return settings if own is None else attrs.evolve(settings, pinning=own)
+        settings, own = self._context.settings, self._actor.definition
+        return attrs.evolve(
+            settings, pinning=own.pinning or settings.pinning, scrub=own.scrub or settings.scrub
+        )
+
+    @property
+    def _secrets(self) -> Secrets:
+        return self._context.secrets.of(self._actor.address)
+
+    def _without_credentials(self, handshake: Handshake) -> Handshake:
+        """What the server says of itself besides its lists, as it is kept and shown."""
+        if self._settings.scrub is Scrub.OFF:
+            return handshake
+        remove = partial(without_credentials, self._secrets)
+        return attrs.evolve(
+            handshake,
+            capabilities=remove(handshake.capabilities),
+            server_info=remove(handshake.server_info),
+            instructions=remove({"instructions": handshake.instructions})["instructions"],
+            beside=remove(handshake.beside),
+        )
 
     def _tell_progress(self, text: str) -> None:
         incarnation = self._incarnation
@@ -431,7 +455,9 @@ class Initialization:
         revision = context.next_revision()
         try:
             with anyio.fail_after(context.settings.call_timeout):
-                listing = await list_all(connection.peer, context.backend, handshake, self._settings)
+                listing = await list_all(
+                    connection.peer, context.backend, handshake, self._settings, secrets=self._secrets
+                )
         except (TimeoutError, RpcFailure) as error:
             why = self._actor.hidden(str(error)) or "no answer in time"
             incarnation.note(NoteCode.UNREAD, f"reading its lists again failed: {why}")

@@ -27,8 +27,10 @@ from ..catalogue.entries import Raw, definitions_of
 from ..catalogue.fingerprints import PINNED, pin_name, print_of
 from ..catalogue.list_pages import Items
 from ..catalogue.skills import EXTENSION, fault_of, has_skills, weight_of
-from ..config.model import Pinning, Settings
+from ..config.model import Pinning, Scrub, Settings
+from ..config.secrets import Secrets
 from ..protocol import bounds
+from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import WireFault, fault
 from .backend import Backend
 from .handshake import RpcFailure, ask_raw
@@ -59,14 +61,22 @@ _TEMPLATES: Final = _Kind(
 )
 _PROMPTS: Final = _Kind("prompt", "prompts/list", "prompts", "prompts", "name")
 _SKILLS: Final = _Kind("skill", "skills/list", "skills", EXTENSION, "uri")
+NO_SECRETS: Final = Secrets()
 _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS, _SKILLS)
 
 
 async def list_all(
-    peer: Peer, backend: Backend, handshake: Handshake, settings: Settings, before: Listing | None = None
+    peer: Peer,
+    backend: Backend,
+    handshake: Handshake,
+    settings: Settings,
+    before: Listing | None = None,
+    *,
+    secrets: Secrets = NO_SECRETS,
 ) -> Listing:
     """Every list that the server declares, read side by side, each within `settings.connect_timeout`. The items are
-    pinned as `settings.pinning` says. If the server lists the same as `before`, that object is returned.
+    pinned as `settings.pinning` says, and come without the server's `secrets`, unless `settings.scrub` is off. If the
+    server lists the same as `before`, that object is returned.
 
     Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
     """
@@ -74,7 +84,8 @@ async def list_all(
     share = _Share(settings.max_list_bytes, settings.max_list_items)
     if _TOOLS not in kinds:
         share.tools_are_read.set()
-    lists = {kind: _List(kind, settings, share) for kind in kinds}
+    removed = None if settings.scrub is Scrub.OFF else secrets
+    lists = {kind: _List(kind, settings, share, removed) for kind in kinds}
     async with anyio.create_task_group() as tasks:
         for each in lists.values():
             tasks.start_soon(each.fetch, _asker(peer, backend, settings.connect_timeout))
@@ -88,7 +99,7 @@ async def list_all(
     if before is not None and before.digest == digest:
         return before
     found = {kind: each.found for kind, each in lists.items()}
-    problems = tuple(problem for each in lists.values() for problem in each.problems)
+    problems = tuple(secrets.without(problem) for each in lists.values() for problem in each.problems)
     listed = {kind.pinned: items or () for kind, items in found.items()}
     many = sum(map(len, listed.values())) + weight_of(found.get(_SKILLS)) + definitions_of(found.get(_TOOLS))
     prints = await aside_if_many(many, partial(prints_of, listed, settings.pinning))
@@ -156,6 +167,7 @@ class _List:
     kind: _Kind
     settings: Settings
     share: _Share
+    secrets: Secrets | None  # that are removed from it
     items: list[Raw] = attrs.field(factory=list[Raw])
     problems: list[str] = attrs.field(factory=list[str])
     failure: RpcFailure | None = None
@@ -221,6 +233,11 @@ class _List:
 
     def _read(self, items: Items, page: bytes) -> object:
         self.pages.update(page)
+        if self.secrets is not None and self.secrets.known_in(page):
+            items.secrets = self.secrets
+            cursor = items.read(page)
+            self.pages.update(encode([items.found, items.left_out.total()]))  # what is known may change
+            return cursor
         return items.read(page)
 
     def _usable(self, cursor: object) -> str | None:

@@ -2,6 +2,7 @@
 
 Other rooms may import:
 
+* `definition_secrets`: what a server says of itself, without the credentials that it was given
 * `entries`: `ServerEntry`: what a server listed; fingerprints of definitions and what changed in words
 * `fingerprints`: what a definition means: its fingerprint, and what of it has changed, in words
 * `hidden_characters`: definitions without hidden characters, and the way back to the server's spelling

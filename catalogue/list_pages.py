@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import msgspec
@@ -23,7 +23,11 @@ from ..protocol import bounds
 from ..protocol.jsonrpc import encoding
 from ..protocol.jsonrpc.incoming import excerpt
 from ..protocol.jsonrpc.terms import WireFault
+from .definition_secrets import names_credential, without_credentials
 from .entries import Raw
+
+if TYPE_CHECKING:
+    from ..config.secrets import Secrets
 
 AT_ONCE: Final = 32 * bounds.KIB  # a page or a piece this short is split in one go
 _TRIES: Final = 3  # places where a piece may end
@@ -77,6 +81,7 @@ class Items:
     key: str
     most: int  # items at most; omitted ones count too, for they cost as much
     fault_of: Callable[[Raw], str] | None = None  # why an item cannot be used, in words; empty: it can
+    secrets: Secrets | None = None  # those that are looked for in the items (`definition_secrets`)
     found: list[Raw] = attrs.field(factory=list[Raw])
     is_full: bool = False  # there was more than `most`
     left_out: Counter[str] = attrs.field(factory=Counter[str])
@@ -140,8 +145,17 @@ class Items:
             self._leave_out(f'with a "{self.key}" of more than {bounds.NAME_CHARACTERS:,} characters')
         elif self.fault_of is not None and (fault := self.fault_of(item)):
             self._leave_out(f"whose {fault}", name)
-        else:
+        elif self.secrets is None:
             self.found.append(item)
+        else:
+            self._take_without(self.secrets, item)
+
+    def _take_without(self, secrets: Secrets, item: Raw) -> None:
+        shown = without_credentials(secrets, item)
+        if shown is not item and names_credential(item, shown):
+            self._leave_out("with a credential of its server in a name or URI")
+        else:
+            self.found.append(shown)
 
     def _leave_out(self, reason: str, example: str = "") -> None:
         self.left_out[reason] += 1

@@ -18,7 +18,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final, cast
 from urllib.parse import unquote
@@ -214,8 +214,11 @@ def content_of(result: Raw) -> bytes | None:
             return None
 
 
-def is_introduced_as(front_matter: Raw, content: bytes) -> bool:
-    """Whether a `SKILL.md` begins with the front matter of its entry (SEP-2640, frontmatter verification)."""
+def is_introduced_as(
+    front_matter: Raw, content: bytes, kept: Callable[[Raw], Raw] = lambda read: read
+) -> bool:
+    """Whether a `SKILL.md` begins with the front matter of its entry (SEP-2640, frontmatter verification). `kept`: what
+    the entry keeps of it."""
     found = _FRONT_MATTER.match(content.decode("utf-8", "replace"))
     if found is None:
         return False
@@ -224,7 +227,9 @@ def is_introduced_as(front_matter: Raw, content: bytes) -> bool:
         said = load_yaml(found[1], repeated)
     except NotYamlError:
         return False
-    return not repeated and _means_the_same(said, front_matter)
+    if not isinstance(said, Mapping):
+        return False
+    return not repeated and _means_the_same(kept(cast("Raw", said)), front_matter)
 
 
 def _means_the_same(read: Any, said: Any) -> bool:

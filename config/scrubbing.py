@@ -110,6 +110,14 @@ def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     return _without(raw, spans) if spans else raw
 
 
+def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> bytes:
+    """The text without these known secrets; the same object if it has none. What only looks like a credential stays.
+    `also_common`: those that are common words, too."""
+    wanted = (each for each in _standing_in(raw, known) if also_common or not _is_common(each))
+    spans = [found for each in wanted if (found := _secrets(raw, each))]
+    return _without(raw, spans) if spans else raw
+
+
 def _may_stand_in(raw: bytes, known: Iterable[bytes]) -> bool:
     """Whether one of the known secrets is in the text: `_standing_in`, without the cost of a list."""
     begins, is_there = _NEVER, False

@@ -27,7 +27,7 @@ import attrs
 
 from ..protocol.address import Address
 from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
-from .scrubbing import scrubbed, scrubbed_text, stands_alone
+from .scrubbing import scrubbed, scrubbed_text, stands_alone, without_known
 
 REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
@@ -163,6 +163,13 @@ class Secrets:
     def known_in(self, raw: bytes) -> bool:
         """Whether one of these secrets is in a JSON text. What only looks like a credential does not count."""
         return any(spelling in raw for spelling in self.in_json())
+
+    def without_known(self, text: str, *, also_common: bool = False) -> str:
+        """`text` without these secrets, as results lose them. What only looks like a credential stays, and so does a
+        common word, unless `also_common`."""
+        raw = json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass")
+        found = without_known(raw, self.in_json(), also_common=also_common)
+        return text if found is raw else json.loads(found.decode(errors="surrogatepass"))
 
     def stand_in(self, text: str) -> bool:
         """Whether `text` may have to be changed: a quick test, even for long texts."""

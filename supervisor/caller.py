@@ -164,15 +164,17 @@ class Caller:
             raise
         return await call.wait()
 
-    async def ask(self, server: str, call: Call, *, most: float = math.inf) -> dict[str, Any]:
-        """Hand the call over and wait for its result, decoded. It may have at most so many bytes. Raises the call's
-        `CallError`."""
+    async def ask(
+        self, server: str, call: Call, *, most: float = math.inf, is_definition: bool = False
+    ) -> dict[str, Any]:
+        """Hand the call over and wait for its result, decoded. It may have at most so many bytes. A definition is not
+        scrubbed as results are (`catalogue.definition_secrets`). Raises the call's `CallError`."""
         answer = await self.ask_raw(server, call)
         if len(answer) > most:
             text = f'Server "{server}" answered {call.method} with more than {most:,} bytes.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
         try:
-            return decode_result(await self.scrubbed(server, _ALL, answer))
+            return decode_result(answer if is_definition else await self.scrubbed(server, _ALL, answer))
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None

@@ -20,6 +20,7 @@ from ..actors.call import Call
 from ..actors.message_buffer import takes_long_to_decode
 from ..actors.router import Sync
 from ..actors.workers import LONG_WORK, aside
+from ..catalogue.definition_secrets import names_credential, without_credentials
 from ..catalogue.entries import Raw
 from ..catalogue.namespace import Ambiguous, Missing, Target
 from ..catalogue.skills import (
@@ -72,10 +73,12 @@ class SkillRead:
 async def current_skill(caller: Caller, server: str, uri: str) -> Target:
     """The skill whose `SKILL.md` has this URI at its server, as the server says now. Raises `CallError`s and
     `UnknownResource`."""
-    said = await caller.ask(server, Call("skills/get", {"uri": uri}, replayable=True), most=ITEM_BYTES)
-    record: Raw = said.get("skill") or {}
-    fault = fault_of(record)
-    if fault or record["uri"] != uri:
+    call = Call("skills/get", {"uri": uri}, replayable=True)
+    said = await caller.ask(server, call, most=ITEM_BYTES, is_definition=True)
+    came: Raw = said.get("skill") or {}
+    fault = fault_of(came)
+    record = came if fault else _without_credentials(came, caller.scrubber(server, Scrub.MCP))
+    if fault or record["uri"] != uri or names_credential(came, record):
         text = f'Server "{server}" answered skills/get with no usable skill: {fault or "its uri is another"}.'
         raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
     known = _listed(caller, server, uri)
@@ -196,25 +199,37 @@ async def _read(caller: Caller, target: Target, path: str, door: Scrub) -> Raw |
     caller.submit(target.server, call)
     answer = await call.wait()
     introduced_as = target.record["frontmatter"] if path == FILE else None
-    check = partial(_checked, answer, file, introduced_as, caller.scrubber(target.server, door))
+    given, scrubber = caller.scrubber(target.server, Scrub.MCP), caller.scrubber(target.server, door)
+    check = partial(_checked, answer, file, introduced_as, given, scrubber)
     most = LONG_WORK if introduced_as is None else _LONG_YAML
     return await aside(check) if len(answer) >= most else check()
 
 
 def _checked(
-    answer: bytes, file: SkillFile | None, introduced_as: Raw | None, scrubber: Secrets | None
+    answer: bytes,
+    file: SkillFile | None,
+    introduced_as: Raw | None,
+    given: Secrets | None,
+    scrubber: Secrets | None,
 ) -> Raw | None:
+    """The result with the file, scrubbed. `given`: the secrets that its entry has lost; `introduced_as`: the front
+    matter there."""
     if len(answer) >= LARGE_MESSAGE and takes_long_to_decode(answer):
         return None
     try:
         content = content_of(decode_result(answer))
         if content is None or not (len(content) <= SKILL_BYTES if file is None else file.accepts(content)):
             return None
-        if introduced_as is not None and not is_introduced_as(introduced_as, content):
+        kept = partial(_without_credentials, secrets=given)
+        if introduced_as is not None and not is_introduced_as(introduced_as, content, kept):
             return None
         return decode_result(answer if scrubber is None else scrubber.scrub(answer))
     except WireFault:
         return None
+
+
+def _without_credentials(record: Raw, secrets: Secrets | None) -> Raw:
+    return record if secrets is None else without_credentials(secrets, record)
 
 
 def _file(target: Target, path: str) -> SkillFile | None:

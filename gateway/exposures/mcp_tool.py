@@ -12,7 +12,7 @@ still turn out to have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -137,7 +137,7 @@ class McpTool:
         if waits or not self._is_quick(request):
             job.run(partial(self._look_long, request, job, more))
         else:
-            self._answers.reply(_with(self._shown(self._reader.answer(request)), more), job)
+            self._answers.reply(_with(self._reader.answer(request), more), job)
 
     def _is_quick(self, request: Request | None = None) -> bool:
         """Whether the request can be answered in one turn of the loop."""
@@ -154,17 +154,7 @@ class McpTool:
             if self._room.finds_by_meaning and not request.regex:
                 request = msgspec.structs.replace(request, near=await self._room.near(request.subject))
         answer = await self._read(lambda reader: reader.answer(request), request)
-        self._answers.reply(_with(self._shown(answer), more), job)
-
-    def _shown(self, answer: Answer) -> Answer:
-        """What servers say of themselves, without the credentials that they were given. Where there are none, what only
-        looks like one stays: a definition may have to say how a token looks."""
-        raw = found = encode({"content": answer.content, "details": answer.details})
-        for server in _servers_in(answer.details):
-            scrubber = self._room.scrubber(server, Scrub.MCP)
-            if scrubber is not None and scrubber.known_in(found):
-                found = scrubber.scrub(found)
-        return answer if found is raw else Answer(**decode_result(found))
+        self._answers.reply(_with(answer, more), job)
 
     async def _read(self, ask: Callable[[CatalogueReader], T], request: Request) -> T:
         """What `ask` reads from the catalogue. It runs in a thread if that takes long."""
@@ -211,9 +201,16 @@ class McpTool:
 
     def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer a request whose arguments cannot be read."""
-        self._reply(partial(self._misread, error, arguments), job)
+        if self._is_quick():
+            self._answers.reply(self._misread(error, arguments), job)
+        else:
+            job.run(partial(self._misread_later, error, arguments, job))
 
-    def _misread(self, error: UsageError, arguments: Mapping[str, Any], _reader: CatalogueReader) -> Answer:
+    async def _misread_later(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
+        await make_resolvable(self._room.index)
+        self._answers.reply(self._misread(error, arguments), job)
+
+    def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Answer:
         """The answer to a request that cannot be read. If it meant to call a known tool, the answer says what that tool
         expects."""
         name, server = arguments.get("tool"), arguments.get("server")
@@ -488,12 +485,6 @@ def _may_be_task(task_id: str, job: Job) -> bool:
     """Whether the client of this job may have a task of this id."""
     tasks = _tasks_of(job)
     return tasks is not None and tasks.may_have(task_id)
-
-
-def _servers_in(details: Mapping[str, Any]) -> Iterable[str]:
-    """The servers whose words are in an answer."""
-    named = details.get("server")
-    return [named] if isinstance(named, str) else {match["server"] for match in details.get("matches", ())}
 
 
 def _with(answer: Answer, more: Sequence[Mapping[str, Any]]) -> Answer:
