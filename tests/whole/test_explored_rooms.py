@@ -23,12 +23,14 @@ import anyio.lowlevel
 import attrs
 import pytest
 import trio
+from mcp import ClientSession, MCPError
+from mcp_types import ElicitResult
 from tests.support import books
 from tests.support.profiles import IS_DEEP
 from tests.support.rooms import open_room, record_events, retire
 from trio.testing import MockClock
 
-from greenroom import CallError, Greenroom
+from greenroom import CallError, Greenroom, InProcessDoor
 from greenroom.events import Event
 from greenroom.testing import HANG, FakeServer, assert_one_outcome_each, explore, exploring, seed_schedule
 
@@ -302,6 +304,77 @@ async def a_session_that_ends_while_it_calls() -> None:
         assert it.live == before, "a child of the session is left"
 
 
+async def a_client_in_process_that_is_asked() -> None:
+    async with small({"a": FakeServer(handler=asks)}) as it, client_in_process(it) as client:
+
+        async def caller() -> None:
+            await call_of_client(it, client)
+
+        async def other() -> None:
+            await call_of_client(it, client)
+
+        await together(caller, other)
+        assert it.outcomes.count(OK) + it.outcomes.count("cancelled") == 2
+        await call_of_client(it, client)
+        assert it.outcomes[-1] == OK
+
+
+async def a_client_in_process_that_goes_while_it_is_asked() -> None:
+    async with small({"a": FakeServer(handler=asks)}) as it:
+        here, gone = anyio.Event(), anyio.Event()
+        clients: list[ClientSession] = []
+
+        async def life() -> None:
+            async with client_in_process(it) as client:
+                clients.append(client)
+                here.set()
+                await gone.wait()
+
+        async def caller() -> None:
+            await call_of_client(it, clients[0])
+
+        async def leave() -> None:
+            gone.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(life)
+            await here.wait()
+            await together(caller, leave)
+        # The last if its server was told first that nobody answers.
+        assert it.outcomes in ([OK], ["cancelled"], ["Connection closed"], ["[a] Connection closed"])
+
+
+async def asks(call: Any) -> Any:
+    await call.elicit("it?")
+    return {"content": [{"type": "text", "text": OK}]}
+
+
+@asynccontextmanager
+async def client_in_process(it: Small) -> AsyncGenerator[ClientSession]:
+    async def accept(_context: Any, params: Any) -> ElicitResult:
+        await checkpoint()
+        return ElicitResult(action="accept", content={})
+
+    async with (
+        InProcessDoor.open(it.room) as door,
+        door.dispatcher() as dispatcher,
+        ClientSession(dispatcher=dispatcher, elicitation_callback=accept) as client,
+    ):
+        await client.initialize()
+        yield client
+
+
+async def call_of_client(it: Small, client: ClientSession) -> None:
+    try:
+        result: Any = await client.call_tool("a_echo", {})
+        it.outcomes.append(result.content[0].text)
+    except MCPError as error:
+        it.outcomes.append(error.message)
+    except anyio.get_cancelled_exc_class():
+        it.outcomes.append("cancelled")
+        raise
+
+
 CALLER = {"two_calls_while_it_is_evicted": "first", "a_drain_while_it_connects": "connect"}
 SCENARIOS: tuple[Scenario, ...] = (
     two_calls_while_it_is_evicted,
@@ -316,6 +389,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_reload_while_it_is_called,
     a_removal_while_it_is_called,
     a_session_that_ends_while_it_calls,
+    a_client_in_process_that_is_asked,
+    a_client_in_process_that_goes_while_it_is_asked,
 )
 
 
