@@ -21,10 +21,11 @@ import msgspec
 from ..config.file_formats import NotYamlError, load_large_yaml
 from ..protocol.bounds import ITEM_BYTES, KIB, MIB
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode
+from ..protocol.safe_text import one_line
 from . import swagger2
 from .inputs import NOTHING, Given, fault_of_path
 from .names import Names
-from .operation import Operation, Source
+from .operation import Operation, Source, host_of
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 
 DOCUMENT_BYTES: Final = 64 * MIB
@@ -58,6 +59,24 @@ class SecurityScheme:
     place: str = ""  # of an apiKey: query, header or cookie
     field: str = ""  # of an apiKey: the name of the parameter, header or cookie
     scheme: str = ""  # of http: basic, bearer, …, in small letters
+
+    @property
+    def in_words(self) -> str:
+        """What it is, and where a configuration gives it; empty for what it cannot give."""
+        field = f'"{one_line(self.field, 100)}"'
+        match self.kind, self.place or self.scheme:
+            case "apiKey", "query":
+                return f'{field} in the query: add it to the "baseUrl"'
+            case "apiKey", "header":
+                return f'the header {field}: set it in "headers"'
+            case "apiKey", "cookie":
+                return f'the cookie {field}: set it in "headers", under Cookie'
+            case "http", "bearer":
+                return 'a token: set "bearerToken"'
+            case "http", "basic":
+                return 'a user and a password: set the header Authorization in "headers"'
+            case _:
+                return ""
 
 
 @attrs.frozen(eq=False)
@@ -104,7 +123,8 @@ def read_root(root: Raw, dialect: str, hash: str, where: str, given: Given = NOT
     paths = root.get("paths")
     if not is_object(paths) and not any(key in root for key in ("webhooks", "components")):
         raise DocumentError(f"{where}: has no paths, so it describes no requests")
-    source, names = Source(root, is_swagger, given), Names(NAME)
+    servers = tuple(_servers(swagger2.servers(root) if is_swagger else objects(root.get("servers"))))
+    source, names = Source(root, is_swagger, given, frozenset(map(host_of, servers))), Names(NAME)
     for path, kept, said in _listed(root, member(root, "paths"), notes):
         if len(operations) == OPERATIONS:
             notes.setdefault(f"There are more than {OPERATIONS:,} operations; the rest is left out.")
@@ -122,7 +142,7 @@ def read_root(root: Raw, dialect: str, hash: str, where: str, given: Given = NOT
         description=text(info, "description"),
         dialect=dialect,
         hash=hash,
-        servers=tuple(_servers(swagger2.servers(root) if is_swagger else objects(root.get("servers")))),
+        servers=servers,
         security_schemes=_security_schemes(root, schemes),
         operations=operations,
         notes=tuple(notes)[:_NOTES],

@@ -13,13 +13,15 @@ said.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import attrs
 import msgspec
 
 from ..protocol.jsonrpc.encoding import decode
+from ..protocol.safe_text import one_line
 from . import swagger2
 from .inputs import NOTHING, Body, Given, Inputs, essence, is_form, is_json, read_inputs
 from .names import Names
@@ -43,6 +45,15 @@ class Source:
     root: Raw
     is_swagger: bool = False
     given: Given = NOTHING
+    hosts: frozenset[str] = frozenset()  # of the servers that it declares for all operations
+
+
+def host_of(url: str) -> str:
+    """The host of a URL in a document, and its port; empty when it is relative, or none."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 class Operation(msgspec.Struct, eq=False, gc=False):
@@ -181,7 +192,15 @@ class Operation(msgspec.Struct, eq=False, gc=False):
         found |= {"description": self.description, "inputSchema": schema, "annotations": self.annotations()}
         if with_output and (output := self.output_schema(min(most, MOST_OF_ANSWER))) is not None:
             found["outputSchema"] = output
-        return found, [*inputs.notes, *notes]
+        return found, [*inputs.notes, *notes, *self._elsewhere()]
+
+    def _elsewhere(self) -> Iterator[str]:
+        """A server of its own, to which nothing is sent."""
+        own, others = self.servers, self.source.hosts - {""}
+        hosts = {host_of(each) for each in own} - {""}
+        if hosts and others and not hosts & others:
+            url = one_line(own[0], 200)
+            yield f"The document has a server of its own for it, {url}, and it is sent to the base URL."
 
     def responses(self) -> Raw:
         """The declared responses by status, as OpenAPI 3 writes them."""

@@ -296,15 +296,17 @@ class ApiCarrier:
             raise LoginNeeded(login_in_words(response))
         body = await read_refusal(response)
         again = _again_after(response) if status in (_TOO_MANY, _UNAVAILABLE) else None
-        result = _result(operation, status, response.headers, body, self._advice(response))
+        result = _result(operation, status, response.headers, body, self._advice(operation, response))
         return _Answer(result, status, again)
 
-    def _advice(self, response: httpx2.Response) -> str:
+    def _advice(self, operation: Operation, response: httpx2.Response) -> str:
         """What whoever owns the configuration can do about a refusal."""
         if lacks_scope(response):
             return f"{scope_in_words(response)}."
         if response.status_code != 401:
             return ""
+        if wants := self._api.wants(operation):
+            return f"Its document asks for {wants}."
         name = typed(self._definition.name)
         step = f'log in (greenroom auth {name}, then greenroom reconnect {name}), or set "bearerToken" or "headers"'
         return f"It may want a login: {step}."

@@ -30,7 +30,7 @@ import attrs
 from ...config.model import ServerDefinition
 from ...config.private_files import make_own_folder, read_own, read_regular, replacing
 from ...config.references import is_url
-from ...openapi.document import DOCUMENT_BYTES, read_document
+from ...openapi.document import DOCUMENT_BYTES, SecurityScheme, read_document
 from ...openapi.filters import Selection, chosen, unmatched
 from ...openapi.http_tools import read_tools
 from ...openapi.inputs import Given
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 _FETCHED_WITHIN: Final = 20.0  # seconds
 _CONNECT_WITHIN: Final = 10.0
+_LOGINS: Final = 3  # ways to log in that are named
 
 
 @attrs.frozen(eq=False)
@@ -64,6 +65,14 @@ class Api:
     version: str = ""
     hash: str = ""
     notes: tuple[str, ...] = ()
+    logins: Mapping[str, SecurityScheme] = attrs.field(factory=dict[str, SecurityScheme], repr=False)
+
+    def wants(self, operation: Operation) -> str:
+        """What a request of this operation needs to be let in, as the document says, and where it is configured; empty
+        where that says nothing of use."""
+        schemes = (self.logins.get(name) for one in operation.security for name in sorted(one))
+        words = dict.fromkeys(each.in_words for each in schemes if each is not None)
+        return "; or ".join([each for each in words if each][:_LOGINS])
 
     def all_notes(self, operations: int) -> Iterator[str]:
         """The notes, and what each of the first operations lacks. Each of those is looked at when its turn comes: that
@@ -202,7 +211,14 @@ def read_api(definition: ServerDefinition, came: _Came | None) -> Api:
     for patterns in (include, exclude):
         notes += (f"no operation is meant by {each!r}" for each in unmatched(document.operations, patterns))
     notes += document.notes
-    return Api({**named, **by_hand}, document.title, document.version, document.hash, tuple(notes))
+    return Api(
+        {**named, **by_hand},
+        document.title,
+        document.version,
+        document.hash,
+        tuple(notes),
+        document.security_schemes,
+    )
 
 
 _TAG: Final = "tag:"

@@ -600,6 +600,34 @@ async def test_a_401_is_the_answer_where_no_login_is_used(tmp_path: Path) -> Non
 
 
 @in_real_time
+async def test_a_401_comes_with_what_the_document_asks_for(tmp_path: Path) -> None:
+    schemes = {
+        "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+        "query": {"type": "apiKey", "in": "query", "name": "key"},
+        "crumb": {"type": "apiKey", "in": "cookie", "name": "sid"},
+        "token": {"type": "http", "scheme": "Bearer"},
+        "user": {"type": "http", "scheme": "basic"},
+        "page": {"type": "oauth2"},
+    }
+    expected = {
+        "key": 'Its document asks for the header "X-Api-Key": set it in "headers".',
+        "query": 'Its document asks for "key" in the query: add it to the "baseUrl".',
+        "crumb": 'Its document asks for the cookie "sid": set it in "headers", under Cookie.',
+        "token": 'Its document asks for a token: set "bearerToken".',
+        "user": 'Its document asks for a user and a password: set the header Authorization in "headers".',
+        "page": "It may want a login: log in (greenroom auth api",
+    }
+    for name, words in expected.items():
+        (tmp_path / name).mkdir()
+        with api_server() as api:
+            more = {"components": {"securitySchemes": schemes}, "security": [{name: []}]}
+            entry = {"openapi": write_document(tmp_path / name, **more), "baseUrl": api.url}
+            async with room_of(entry) as room:
+                await room.connect("api")
+                assert words in (await room.call("private")).text
+
+
+@in_real_time
 async def test_a_login_is_renewed_and_a_refused_one_parks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

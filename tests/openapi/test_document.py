@@ -114,6 +114,23 @@ def test_any_name_is_valid_and_new(said: str, taken: set[str]) -> None:
     assert name not in taken
 
 
+def test_a_server_of_one_operation_is_a_note_because_nothing_is_sent_there() -> None:
+    paths = {
+        "/a": {"get": {"servers": [{"url": "https://uploads.test/v1"}]}},
+        "/b": {"servers": [{"url": "https://api.test/other"}, {"url": "https://x.test"}], "get": {}},
+        "/c": {"get": {"servers": [{"url": "/v2"}, {"url": "http://["}]}},
+    }
+    found = read(paths, servers=[{"url": "https://API.test/v1"}]).operations
+    assert [each.notes for each in found.values()] == [
+        [
+            "The document has a server of its own for it, https://uploads.test/v1, and it is sent to the base URL."
+        ],
+        [],
+        [],
+    ]
+    assert not any(each.notes for each in read(paths).operations.values()), "the base URL may be theirs"
+
+
 def test_a_method_is_what_is_sent_and_what_is_said_of_it() -> None:
     """Whatever its letters: HTTP clients send capitals. CONNECT would make a tunnel of the connection."""
     found = read({"/x": {"additionalOperations": {"Delete": {}, "CONNECT": {}, "connect": {}}}})
