@@ -13,6 +13,7 @@ import click
 
 from ..config.files import own_file
 from ..config.importers import Surroundings
+from ..config.private_files import refused
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.near_names import meant
 from . import file_edits
@@ -123,11 +124,12 @@ def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: boo
     row = {"client": key, "file": str(CLIENTS[key].file(around))}
     try:
         row |= _undone(key, around, wish) if undo else _written(key, around, wish)
-    except (GreenroomError, OSError, OverflowError) as error:
-        row |= {
-            "state": "failed",
-            "error": error.message if isinstance(error, GreenroomError) else str(error),
-        }
+    except GreenroomError as error:
+        row |= {"state": "failed", "error": error.message}
+    except OSError as error:
+        row |= {"state": "failed", "error": refused(error)}
+    except OverflowError as error:
+        row |= {"state": "failed", "error": str(error)}
     if not quiet:
         _tell(row, undo=undo)
     return row

@@ -270,8 +270,10 @@ def _report(error: BaseException, typed: object = None) -> int:
     if os.environ.get("GREENROOM_DEBUG"):
         raise error
     if isinstance(error, OSError):
+        from ..config.private_files import refused
+
         _forget_stdout()  # most often the reason is that stdout cannot be written
-        click.echo(f"greenroom: {printable(_refused(error))}", err=True)
+        click.echo(f"greenroom: {printable(refused(error))}", err=True)
         return FAILED
     click.echo(
         f"greenroom: a bug in Greenroom, please report it: {type(error).__name__}: {error}\n"
@@ -279,15 +281,6 @@ def _report(error: BaseException, typed: object = None) -> int:
         err=True,
     )
     return FAILED
-
-
-def _refused(error: OSError) -> str:
-    """What the system refused, and what to do."""
-    if not isinstance(error.filename, str):
-        return f"the system refused: {error.strerror or error}."
-    from ..config.private_files import other_folder
-
-    return f"{error.filename} cannot be used: {error.strerror}. {other_folder(error.filename)}"
 
 
 def _forget_stdout() -> None:

@@ -174,6 +174,13 @@ def config_home(home: Path, environ: Mapping[str, str]) -> Path:
     return named if named.is_absolute() else home / ".config"
 
 
+def refused(error: OSError) -> str:
+    """What the system refused, and what to do."""
+    if not isinstance(error.filename, str):
+        return f"the system refused: {error.strerror or error}."
+    return f"{error.filename} cannot be used: {error.strerror}. {other_folder(error.filename)}"
+
+
 def can_be_written(folder: Path) -> bool:
     """Whether files can be made in the folder `folder`, which need not exist yet."""
     there = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
@@ -190,7 +197,10 @@ def other_folder(path: str | os.PathLike[str]) -> str:
         "XDG_STATE_HOME": platformdirs.user_state_path(),
         "XDG_DATA_HOME": platformdirs.user_data_path(),
     }
-    name = next((name for name, folder in folders.items() if Path(path).is_relative_to(folder)), None)
+    place, home = Path(path), Path.home()
+    near = (name for name, folder in folders.items() if place.is_relative_to(folder))
+    above = (name for name, folder in folders.items() if place != home and folder.is_relative_to(place))
+    name = next(near, None) or (next(above, None) if place.is_relative_to(home) else None)
     if name is None:
         return "Make it a file or a folder of your own that you can write to."
     folder = path if os.path.isdir(path) else folders[name]

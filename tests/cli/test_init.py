@@ -495,6 +495,16 @@ def test_a_client_whose_file_cannot_be_used_does_not_stop_the_others(
     assert shown.out == ""
 
 
+def test_a_folder_that_cannot_be_made_comes_with_the_next_step(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").write_text("{}")
+    (home / ".local").symlink_to("/proc/nothing")  # root cannot make a folder there either
+    assert run(["init", "cursor"]) == 1
+    assert "name another one in XDG_STATE_HOME" in capsys.readouterr().err
+
+
 def test_what_stays_with_its_client_comes_with_the_reason() -> None:
     client, around = CLIENTS["cursor"], surroundings({}, "linux")
     theirs = {
