@@ -351,7 +351,7 @@ async def asks(call: Any) -> Any:
 
 @asynccontextmanager
 async def client_in_process(it: Small) -> AsyncGenerator[ClientSession]:
-    async def accept(_context: Any, params: Any) -> ElicitResult:
+    async def accept(context: Any, params: Any) -> ElicitResult:
         await checkpoint()
         return ElicitResult(action="accept", content={})
 
