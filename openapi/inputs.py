@@ -34,12 +34,14 @@ STYLES_AT: Final[Mapping[str, tuple[str, ...]]] = {
     "cookie": ("form", "cookie"),
 }  # the first is the default
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# Headers that a parameter never sets: OpenAPI says so of the first three, the others would change the message itself.
+# Headers that a parameter never sets. OpenAPI says so of these, and says elsewhere what they are.
+_SAID_ELSEWHERE: Final = frozenset({"accept", "authorization", "content-type"})
+# Others would change the message itself.
 _FRAMING: Final = frozenset({
     "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-_NOT_SET: Final = _FRAMING | {
-    "accept", "accept-encoding", "authorization", "content-encoding", "content-type", "cookie", "proxy-authorization",
+_NOT_SET: Final = _FRAMING | _SAID_ELSEWHERE | {
+    "accept-encoding", "content-encoding", "cookie", "proxy-authorization",
 }  # fmt: skip
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*")
 _LONGEST: Final = 64  # characters of an argument's name
@@ -163,7 +165,8 @@ def read_inputs(
     parameters = list[Parameter]()
     for said in declared:
         said = swagger2.parameter(said) if is_swagger else said
-        if given.has(text(said, "name"), text(said, "in")):
+        name, place = text(said, "name"), text(said, "in")
+        if given.has(name, place) or (place == "header" and name.lower() in _SAID_ELSEWHERE):
             continue
         if len(parameters) == PROPERTIES:
             notes.append(f"It has more than {PROPERTIES:,} parameters, and the rest is left out.")
