@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,19 +13,21 @@ from typing import Any
 
 import pytest
 from tests.gateway.test_conversations import asking_room
-from tests.gateway.test_http_door import ask_a_name
+from tests.gateway.test_http_door import ACCEPT_BOTH, ask_a_name, message_in
 from tests.support import in_real_time
 from tests.support.asking import AskingServer
-from tests.support.http_door import Opened, http_door
+from tests.support.auth_server import KEY, AuthServer, auth_server
+from tests.support.http_door import META, Opened, http_door, request
 from tests.support.lister import lister, tool
 from tests.support.loops import on_asyncio
-from tests.support.rooms import teach
+from tests.support.rooms import open_room, teach
 from tests.support.said import asked, said
 
 from greenroom import Greenroom
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, OAuth, Terms, Token
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.state_handles import META_KEY, NEW_STATE, STATE
+from greenroom.testing.fake_servers import FakeServer
 
 ANN, BEN = "token-of-ann-0123456789", "token-of-ben-0123456789"
 TOKENS = (Token.of("ann", ANN), Token.of("ben", BEN))
@@ -319,3 +322,87 @@ async def test_who_answers_what_a_server_asks_about_a_call_finds_it_by_its_handl
             assert "decline" not in str(elsewhere), "the call that waits belongs to the handle"
             answer = (await opened.stateless("tools/call", {**call, **back})).json()
             assert answer["result"]["content"][0]["text"] == '"decline"'
+
+
+# ---- callers by OAuth ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def oauth_door(**terms: Any) -> AsyncGenerator[tuple[Opened, AuthServer]]:
+    """A door that takes the tokens of a real authorization server, and one static token."""
+    with auth_server(signs=True, keys=[KEY.public()]) as stage:
+
+        def access(port: int) -> Access:
+            resource = f"http://127.0.0.1:{port}/mcp"
+            said = Terms(issuer=stage.base, resource=resource, audiences=(resource,), **terms)
+            return Access("127.0.0.1", (Token.of("oauth-ann", ANN),), oauth=OAuth(said, lambda _note: None))
+
+        async with Greenroom.open(CONFIG, cache_path=":memory:") as room:
+            await room.connect("board")
+            await room.catalogued()
+            async with http_door(room, access=access, rules=Rules(state_handles=True)) as opened:
+                yield opened, stage
+
+
+@on_asyncio
+@in_real_time
+async def test_a_handle_belongs_to_the_subject_and_program_of_a_token_and_outlives_the_token() -> None:
+    async with oauth_door() as (opened, stage):
+
+        def of(**claims: Any) -> str:
+            return stage.signed(KEY, aud=opened.url, **claims)
+
+        handle = await new_state(opened, of(sub="ann"))
+        await call(opened, "notes_add", of(sub="ann"), text="secret", **{STATE: handle})
+        assert await notes_of(opened, token=of(sub="ann", jti="renewed"), **{STATE: handle}) == ["secret"]
+        assert await notes_of(opened, token=of(sub="ann"), meta={META_KEY: handle}) == ["secret"]
+        for other in (of(sub="eve"), of(sub="ann", client_id="another"), of(sub="ann", client_id=None), ANN):
+            assert is_gone(await call(opened, "notes_find", other, **{STATE: handle}))
+            assert is_gone(await call(opened, "notes_find", other, meta={META_KEY: handle}))
+            params = {"notifications": {"toolsListChanged": True}, "_meta": {META_KEY: handle}}
+            refused = await opened.stateless("subscriptions/listen", params, authorization=f"Bearer {other}")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32602)
+        ended = of(sub="ann", exp=int(time.time()) - 3600)
+        params = {"name": "notes_find", "arguments": {STATE: handle}}
+        answer = await opened.stateless("tools/call", params, authorization=f"Bearer {ended}")
+        assert answer.status_code == 401, "a handle lets nobody in"
+
+
+@on_asyncio
+@in_real_time
+async def test_whoever_listens_by_a_handle_hears_of_its_own_state_alone() -> None:
+    server = FakeServer(resources={"n:/a": "first"})
+    entries = {"own": {"isolation": "per_session"}}
+    async with open_room({"own": server}, entries=entries) as room:
+        await teach(room, "own", server.tools)
+        access = Access("127.0.0.1", TOKENS)
+        async with http_door(room, access=access, rules=Rules(state_handles=True)) as opened:
+            one, other = await new_state(opened), await new_state(opened)
+            await call(opened, "own_echo", **{STATE: one})
+            (of_one,) = server.connections
+            await call(opened, "own_echo", **{STATE: other})
+            (of_other,) = set(server.connections) - {of_one}
+            async with listening(opened, one) as lines, listening(opened, other) as others:
+                for heard, key in ((lines, one), (others, other)):
+                    said = await message_in(heard)
+                    assert said["params"]["notifications"] == {"resourceSubscriptions": ["n:/a"]}, key
+                of_other.tell("notifications/resources/updated", {"uri": "n:/a", "by": "other"})
+                of_one.tell("notifications/resources/updated", {"uri": "n:/a", "by": "one"})
+                assert (await message_in(lines))["params"]["by"] == "one"
+                assert (await message_in(others))["params"]["by"] == "other"
+
+
+@asynccontextmanager
+async def listening(opened: Opened, handle: str) -> AsyncGenerator[Any]:
+    """The lines of a stream that tells of the resource in the state of this handle."""
+    meta = {**META, META_KEY: handle}
+    params = {"notifications": {"resourceSubscriptions": ["n:/a"]}, "_meta": meta}
+    headers = {
+        "accept": ACCEPT_BOTH,
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "subscriptions/listen",
+        "authorization": f"Bearer {ANN}",
+    }
+    said = request("subscriptions/listen", "mine", params)
+    async with opened.http.stream("POST", "/mcp", json=said, headers=headers) as stream:
+        yield stream.aiter_lines()
