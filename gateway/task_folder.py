@@ -235,7 +235,8 @@ class TaskFolder:
                 if until <= time.time() or count < 0 or room < 0 or each[owner] > TASKS_OF_ONE:
                     count, room = count + 1, room + size
                     each[owner] -= 1
-                    path.unlink(missing_ok=True)
+                    with suppress(OSError):  # one that cannot be removed keeps none of the others
+                        path.unlink(missing_ok=True)
             for folder in dead:
                 with suppress(OSError):  # something is left in it
                     if not any(entry.name != _LOCK for entry in folder.iterdir()):
@@ -287,4 +288,5 @@ def _left_in(folders: list[Path]) -> Iterator[tuple[float, int, str, Path]]:
                 found = path.lstat()
                 yield found.st_mtime, found.st_size, named[1], path
             elif _UNFINISHED.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
