@@ -9,7 +9,7 @@ SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_file
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -23,6 +23,7 @@ help:
 	@echo "make conformance-server   the same suite against our HTTP door (ARGS='--leg 0.2-modern')"
 	@echo "make older-sdk     what we use of the MCP SDK, with its 1.x, in an environment of its own"
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
+	@echo "make peers   Greenroom and other gateways under the same torture (ARGS='--only mcpo --row killed': one peer, one row)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
 	@echo "make release VERSION=1.2.3   changelog, tag, sdist and wheel, tried in a fresh environment (ARGS=--rehearse: keep nothing)"
@@ -91,6 +92,9 @@ older-sdk: .build/older-sdk/.made
 
 world: .venv/.developed
 	$(BIN)/python -m tools.world $(ARGS)
+
+peers: .venv/.developed
+	$(BIN)/python -m tools.peers $(ARGS)
 
 bench: .venv/.benched
 	$(BIN)/python -m benchmarks

@@ -30,6 +30,7 @@ method, or `call:` and the name of a tool.
     --version V            answer initialize with this protocol version
     --pages N              list tools on N pages of one
     --loop                 every page points to the same next page
+    --schemas              the tools declare their arguments; otherwise they take any
     --bad-tools            three broken tools among the good ones
     --fail-list METHOD     answer this list with an error
     --kinds A,B            the capabilities to declare (default: tools)
@@ -57,7 +58,7 @@ else:
 
 HELP = __doc__ or ""
 FLAGS = {"junk-before", "bad-utf8", "twice", "not-json", "not-object", "malformed-error"} | {
-    *("ignore-eof", "ignore-term", "loop", "bad-tools", "discover"),
+    *("ignore-eof", "ignore-term", "loop", "schemas", "bad-tools", "discover"),
 }
 MODERN = "2026-07-28"
 
@@ -201,9 +202,11 @@ class Server:
         return {"supportedVersions": [MODERN], "capabilities": self.capabilities(), "_meta": meta}
 
     def page(self, cursor: str) -> Json:
+        schema: Json = {"type": "object"}
+        if self.faults.get("schemas"):
+            schema["properties"] = ARGUMENTS
         tools: list[object] = [
-            {"name": name, "inputSchema": {"type": "object"}, "x-vendor": {"kept": True}}
-            for name in self.tools
+            {"name": name, "inputSchema": schema, "x-vendor": {"kept": True}} for name in self.tools
         ]
         if self.faults.get("loop"):
             return {"tools": tools[:1], "nextCursor": "again"}
@@ -264,6 +267,7 @@ class Server:
         return "BADBYTE" if self.faults.get("bad-utf8") else str(arguments.get("text", "done"))
 
 
+ARGUMENTS: Json = {"text": {"type": "string"}, "size": {"type": "integer"}, "seconds": {"type": "number"}}
 OTHER_LISTS: dict[str, Json] = {
     "resources/list": {"resources": [{"uri": "note://one", "name": "one"}]},
     "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "note://{id}", "name": "note"}]},

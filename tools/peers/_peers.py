@@ -1,0 +1,211 @@
+"""The peers as data: how each is installed, how it is started over servers of ours, which door it opens.
+
+Each gets what its documentation recommends, and the time limits it has: `LIMIT` for a call and for a connect.
+"""
+
+from __future__ import annotations
+
+import compileall
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+import greenroom
+
+from ..world._install import install, interpreter, program
+
+DOORS = Path(__file__).parent / "doors"
+LIMIT = 5.0  # seconds
+_MS = int(LIMIT * 1000)
+_NOTHING: Mapping[str, Any] = {}
+
+
+@attrs.frozen
+class Peer:
+    """`args` and `address` may have {config}, {port}, {server}, {command}. `tool`: what it calls a server's tool;
+    `alone`: the same where there is one server. `script`: a program in `doors/` that opens a door for a library.
+    `entry`, `top`: what else its configuration has for each server, and beside the servers. `settings`: the same for
+    the reader."""
+
+    name: str
+    index: str  # "ours", "pypi" or "npm"
+    pins: tuple[str, ...]
+    door: str  # "stdio", "http", "sse" or "rest"
+    settings: str
+    program: str = ""
+    script: str = ""
+    args: tuple[str, ...] = ()
+    tool: str = "{server}_{tool}"
+    alone: str = ""
+    address: str = "/mcp"
+    entry: Mapping[str, Any] = _NOTHING
+    top: Mapping[str, Any] = _NOTHING
+    one_each: bool = False  # a process of the peer for each server
+
+    @property
+    def stays(self) -> bool:
+        """Over HTTP it outlives its clients."""
+        return self.door != "stdio"
+
+    def naming(self, servers: int) -> Callable[[str, str], str]:
+        """What a tool is called where there are so many servers."""
+        template = self.alone if self.alone and servers == 1 else self.tool
+        return lambda server, tool: template.format(server=server, tool=tool)
+
+    def installed(self) -> Sequence[str]:
+        """The command that starts it, without its arguments. Raises `InstallFailed`."""
+        if self.index == "ours":
+            package = Path(greenroom.__file__).parent
+            for room in (package, *filter(Path.is_dir, package.iterdir())):
+                compileall.compile_dir(room, quiet=2)  # as an installed package has it
+            return [sys.executable, "-m", "greenroom"]
+        home = install("peers", self.pins[0].replace("/", "-"), self.index, self.pins)
+        if self.script:
+            return [*interpreter(home, self.index), str(DOORS / self.script)]
+        return program(home, self.index, self.program)
+
+    def filled(self, **words: str) -> list[str]:
+        return [argument.format(**words) for argument in self.args]
+
+    def configuration(self, servers: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
+        entries = {
+            name: {"command": command[0], "args": list(command[1:]), **self.entry}
+            for name, command in servers.items()
+        }
+        return {"mcpServers": entries, **self.top}
+
+
+def as_line(command: Sequence[str]) -> str:
+    return shlex.join(command)
+
+
+_OURS = {"settings": {"requestTimeoutMs": _MS, "connectTimeoutMs": _MS}}
+_FASTMCP = ("fastmcp==4.1.6",)
+
+PEERS: tuple[Peer, ...] = (
+    Peer(
+        "Greenroom",
+        "ours",
+        (),
+        "stdio",
+        "`serve --expose direct`, `requestTimeoutMs` and `connectTimeoutMs` 5 s",
+        args=("serve", "--config", "{config}", "--expose", "direct"),
+        top=_OURS,
+    ),
+    Peer(
+        "Greenroom, HTTP",
+        "ours",
+        (),
+        "http",
+        "the same with `--http`",
+        args=("serve", "--config", "{config}", "--expose", "direct", "--http", "127.0.0.1:{port}"),
+        top=_OURS,
+    ),
+    Peer(
+        "FastMCP proxy",
+        "pypi",
+        _FASTMCP,
+        "stdio",
+        "`create_proxy(config)`, `timeout` 5 s for each server",
+        script="fastmcp_proxy.py",
+        alone="{tool}",
+        args=("{config}",),
+        entry={"timeout": _MS},
+    ),
+    Peer(
+        "FastMCP ClientGroup",
+        "pypi",
+        _FASTMCP,
+        "stdio",
+        "`ClientGroup.from_config(config)`, `timeout` 5 s for each server; a library, behind a loop of ours",
+        script="fastmcp_group.py",
+        args=("{config}",),
+        entry={"timeout": _MS},
+    ),
+    Peer(
+        "SDK group",
+        "pypi",
+        ("mcp==2.3.0",),
+        "stdio",
+        "`ClientSessionGroup`, `read_timeout_seconds` 5 s; a library, behind a loop of ours",
+        script="sdk_group.py",
+        args=("{config}",),
+    ),
+    Peer(
+        "mcp-pool",
+        "pypi",
+        ("mcp-pool==1.0.0",),
+        "stdio",
+        "a `MCPPool` of the SDK's clients for each server, 1 to 4 sessions, `connect_timeout_s` and the call's "
+        "`read_timeout_seconds` 5 s; a library, behind a loop of ours",
+        script="mcp_pool.py",
+        args=("{config}",),
+    ),
+    Peer(
+        "mcp-proxy",
+        "pypi",
+        ("mcp-proxy==0.13.0",),
+        "http",
+        "`--named-server-config`; it has no time limit to set",
+        program="mcp-proxy",
+        args=("--host", "127.0.0.1", "--port", "{port}", "--named-server-config", "{config}"),
+        tool="{server}/{tool}",
+        address="/servers/{server}/mcp",
+    ),
+    Peer(
+        "mcpo",
+        "pypi",
+        ("mcpo==0.0.20", "mcp==1.30.0", "fastapi==0.128.0"),
+        "rest",
+        "`--config`; a POST for each tool, no MCP; with older packages, as it does not start with those that it brings "
+        "today; it has no time limit to set",
+        program="mcpo",
+        args=("--host", "127.0.0.1", "--port", "{port}", "--config", "{config}"),
+        tool="{server}/{tool}",
+        address="",
+    ),
+    Peer(
+        "mcp-hub",
+        "npm",
+        ("mcp-hub@4.2.1",),
+        "sse",
+        "`--config`; it has no time limit to set (its own is 5 minutes)",
+        program="mcp-hub",
+        args=("--port", "{port}", "--config", "{config}"),
+        tool="{server}__{tool}",
+    ),
+    Peer(
+        "supergateway",
+        "npm",
+        ("supergateway@4.0.0",),
+        "http",
+        "one for each server, `--outputTransport streamableHttp --stateful`; it has no time limit to set",
+        program="supergateway",
+        args=(
+            *("--stdio", "{command}", "--outputTransport", "streamableHttp", "--stateful"),
+            *("--port", "{port}", "--logLevel", "none"),
+        ),
+        tool="{server}/{tool}",
+        one_each=True,
+    ),
+    Peer(
+        "mcp-proxy (npm)",
+        "npm",
+        ("mcp-proxy@6.7.19",),
+        "http",
+        "one for each server, `--server stream`, `--requestTimeout` and `--connectionTimeout` 5 s",
+        program="mcp-proxy",
+        args=(
+            *("--host", "127.0.0.1", "--port", "{port}", "--server", "stream"),
+            *("--requestTimeout", str(_MS), "--connectionTimeout", str(_MS), "--shell", "{command}"),
+        ),
+        tool="{server}/{tool}",
+        one_each=True,
+    ),
+    Peer("MetaMCP", "npm", ("@mentu/metamcp@0.4.0",), "stdio", "`--config`", program="metamcp"),
+    Peer("1MCP", "npm", ("@1mcp/agent",), "http", "`serve --config`", program="1mcp"),
+)
