@@ -182,11 +182,6 @@ class SchemaWriter:
         """What could not be written, in sentences, each once."""
         return list(self._notes)
 
-    @property
-    def is_short(self) -> bool:
-        """Whether anything is missing, so that what was written allows more than the document does."""
-        return self._is_short
-
     def place(self, schema: object, description: str = "", depth: int = _AROUND) -> Any:
         """The place of one schema in what is being written. `finish` fills it."""
         if isinstance(schema, bool):
@@ -211,12 +206,17 @@ class SchemaWriter:
         if self._is_full or depth > _DEEPEST:
             self._shorten()
             said["description"] = LEFT_OUT
-            return
-        if self._files and is_file(self._root, schema):
+        elif self._files and is_file(self._root, schema):
             said.update(file_schema(_cut(description or text(schema, "description"))))
             self._left -= _FILE_BRACKETS
-            return
-        self._left += _PLACE - _BRACKET
+        else:
+            self._left += _PLACE - _BRACKET
+            self._describe(schema, said, depth)
+            if description:
+                said["description"] = _cut(description)
+                self._left -= len(description)
+
+    def _describe(self, schema: Raw, said: Raw, depth: int) -> None:
         is_nullable = schema.get("nullable") is True or schema.get("x-nullable") is True
         depth += 2 if is_nullable else 0
         self._is_open = False
@@ -231,9 +231,6 @@ class SchemaWriter:
         inner = _or_null(said) if is_nullable else said
         if not _EXACT.isdisjoint(inner):
             self._exact.append(inner)
-        if description:
-            said["description"] = _cut(description)
-            self._left -= len(description)
 
     def _write(self, said: Raw, keyword: str, schema: Raw, depth: int) -> None:
         value = schema[keyword]
@@ -277,7 +274,9 @@ class SchemaWriter:
                 return
             if keyword == "patternProperties" and not _is_pattern(name):
                 self._is_short = self._is_open = True
-            elif keyword != "properties" or not is_hidden(self._root, each, self._hides):
+            elif keyword == "properties" and is_hidden(self._root, each, self._hides):
+                self._left -= 1  # to look at it is work, too
+            else:
                 self._left -= _length(name)
                 yield name, self.place(each, depth=depth)
 

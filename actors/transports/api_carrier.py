@@ -199,7 +199,7 @@ class ApiCarrier:
         """The bytes that each schema of the next tool may have. `tools`: how many are to come. Where many are large,
         all get less, so that none of them is left out of the list: a tool may have more than its share as long as
         others may need less."""
-        share = (int(_FILLED * self._settings.max_list_bytes) - spent) // tools
+        share = max(0, int(_FILLED * self._settings.max_list_bytes) - spent) // tools
         most = share * min(_SHARES, max(1, tools // _SHARES)) // (2 if self._definition.output_schemas else 1)
         return 1 << max(_LEAST, most.bit_length() - 1)
 
