@@ -166,7 +166,7 @@ class InProcessConnection(NoProcess):
         self._to_server.close()
 
 
-# ---- All that we use of the SDK's provisional API, in one place -----------------------------------------------------
+# ---- All that servers need of the SDK's provisional API, in one place ------------------------------------------------
 #
 # This is `Server.run` over streams of `SessionMessage`s, and the low-level server inside an `MCPServer` or `FastMCP`.
 # They are the same in both majors of the SDK, 1.x and 2.x. A contract test (`tests/whole/test_sdk_contract.py`) fails

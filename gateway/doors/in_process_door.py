@@ -6,8 +6,8 @@ it. So the lines are the same, too. (A server object of the SDK over `room.call`
 have been a second place that knows the protocol.)
 
 `streams` is for clients that are written with the SDK. They cost one queue: what the client sends is handed over in its
-own task, and what it is sent is decoded when it reads. `client` is the same without the SDK and without a queue: it
-takes and gives lines.
+own task, and what it is sent is decoded when it reads. `dispatcher` is for sessions of the SDK's 2.x, and costs less
+(`in_process_dispatcher`). `client` is the same without the SDK and without a queue: it takes and gives lines.
 
 A framework may end a whole run when the call of a tool ends with a JSON-RPC error. `errors_as_results` makes it a
 result with `isError`, which a model can read and answer.
@@ -30,6 +30,7 @@ from ...actors.transports.in_process import from_message, to_message
 from ...actors.workers import aside
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LARGE_MESSAGE, MIB
+from ...protocol.errors import UsageError
 from ...protocol.events import Note, NoteCode
 from ...protocol.jsonrpc import HEAD
 from ...protocol.version import VERSION
@@ -154,8 +155,13 @@ class InProcessDoor:
         subject: str | None = None,
     ) -> AsyncGenerator[Dispatcher[Any]]:
         """The same for a client of the SDK's 2.x, with less between: what `ClientSession` takes as its `dispatcher`. It
-        is for one session."""
-        from .in_process_dispatcher import FarEnd
+        is for one session. Raises `UsageError` with the SDK's 1.x, too."""
+        try:
+            from .in_process_dispatcher import FarEnd
+        except ModuleNotFoundError:
+            raise UsageError(
+                "A dispatcher needs version 2 of the MCP SDK. Install mcp>=2, or use streams()."
+            ) from None
 
         async with (
             FarEnd.open() as far,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -448,3 +449,15 @@ async def test_a_session_has_its_name_alone_and_until_it_ends(carrier: str) -> N
                 with pytest.raises(UsageError):
                     async with session_at(door, carrier, session="alice"):
                         pass
+
+
+@in_virtual_time
+async def test_with_an_older_sdk_a_dispatcher_is_refused_with_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.shared.direct_dispatcher", None)  # it has none
+    monkeypatch.delitem(sys.modules, "greenroom.gateway.doors.in_process_dispatcher", raising=False)
+    async with open_room({"a": FakeServer()}) as room, InProcessDoor.open(room) as door:
+        with pytest.raises(UsageError, match="mcp>=2"):
+            async with door.dispatcher():
+                pass
