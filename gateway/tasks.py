@@ -14,8 +14,9 @@ in the middle of a call is asked in the task, too, and the call goes on with the
 All tasks of a gateway are in one `KeptTasks`. A task belongs to its owner, which is the principal behind a client and
 the profile that it sees: any connection of the same owner finds it, and to anybody else it is unknown. It outlives its
 client, and while it runs, so does the client's session, with the processes that belong to it (`Conversations`). Number
-and bytes are bounded. When they are reached, the oldest finished tasks of the owner make room, and nobody else's; if
-all still run, no further one is accepted. A task is dropped when its time to live is over.
+and bytes are bounded. When they are reached, the oldest finished tasks of the owner that has the most make room. So
+nobody can take all of it, and nobody loses a task to an owner that has more; if there is none to drop, no further one
+is accepted. A task is dropped when its time to live is over.
 
 With the setting `tasks.keep` there is a folder in which tasks outlive the gateway (`task_folder`). A task is in it
 before its client is told of it, and a result before the task is told completed. Tasks of other gateways are read from
@@ -511,12 +512,11 @@ class KeptTasks:
         """A new task. Raises `RpcFault` when there is no room for one more."""
         self._drop_overdue()
         own = self._of.get(owner, {})
-        if len(own) >= TASKS_OF_ONE or len(self._tasks) >= TASKS:
-            oldest = next((task for task in own.values() if task.status.is_final), None)
-            if oldest is None:
-                text = f"Too many tasks ({len(own)}) are running; nothing was called. Retry when some have ended."
-                raise RpcFault(rpc.OVERLOADED, text)
-            self.drop(oldest)
+        if len(own) >= TASKS_OF_ONE:
+            self._make_room([own])
+        elif len(self._tasks) >= TASKS:
+            larger = [each for each in self._of.values() if each is not own and len(each) > len(own)]
+            self._make_room([*sorted(larger, key=len, reverse=True), own])
         least, usual, most = _TTL
         wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
         task = KeptTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
@@ -525,6 +525,16 @@ class KeptTasks:
             self.keep(task, task.status)
             session.spawn_beside(self.kept)
         return task
+
+    def _make_room(self, owners: Iterable[Mapping[str, KeptTask]]) -> None:
+        """Drop the oldest task that has ended, of the first of these owners that has one. Raises `RpcFault`."""
+        for own in owners:
+            oldest = next((task for task in own.values() if task.status.is_final), None)
+            if oldest is not None:
+                self.drop(oldest)
+                return
+        text = "Too many tasks are running; nothing was called. Retry when some have ended."
+        raise RpcFault(rpc.OVERLOADED, text)
 
     def _add(self, task: KeptTask) -> None:
         self._tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
@@ -568,13 +578,26 @@ class KeptTasks:
         return [task for task in self._of.get(owner, {}).values() if task.is_of(session)]
 
     def has_room_for(self, task: KeptTask, size: int) -> bool:
-        """Whether a result of this size can be kept. Older ones of the same owner make room for it."""
-        if self._bytes + size > TASK_BYTES:
-            for old in [old for old in self._of.get(task.owner, {}).values() if old.size]:
-                self.drop(old)
-                if self._bytes + size <= TASK_BYTES:
-                    break
-        return self._bytes + size <= TASK_BYTES
+        """Whether a result of this size can be kept. The oldest results of the owner that has the most make room for
+        it, which may be its own; if that would not do, none."""
+        missing = self._bytes + size - TASK_BYTES
+        if missing <= 0:
+            return True
+        held = {owner: sum(each.size for each in tasks.values()) for owner, tasks in self._of.items()}
+        held[task.owner] = held.get(task.owner, 0) + size
+        results = {owner: [each for each in tasks.values() if each.size] for owner, tasks in self._of.items()}
+        leave = list[KeptTask]()
+        while missing > 0:
+            most = max(held, key=lambda owner: (held[owner], owner == task.owner))
+            if not results.get(most):
+                return False
+            oldest = results[most].pop(0)
+            held[most] -= oldest.size
+            missing -= oldest.size
+            leave.append(oldest)
+        for each in leave:
+            self.drop(each)
+        return True
 
     def ended(self, task: KeptTask) -> None:
         """A task has ended: its result counts from now on."""

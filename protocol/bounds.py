@@ -292,7 +292,7 @@ BOUNDS: Final = (
     Bound(
         "tasks of clients that are kept, of one gateway",
         "tasks",
-        "the oldest that has ended is dropped",
+        "the oldest that has ended is dropped, of the principal that has the most",
         TASKS,
     ),
     Bound(
@@ -302,7 +302,10 @@ BOUNDS: Final = (
         TASKS_OF_ONE,
     ),
     Bound(
-        "their results, of one gateway", "bytes", "the oldest of the same principal are dropped", TASK_BYTES
+        "their results, of one gateway",
+        "bytes",
+        "the oldest are dropped, of the principal that has the most",
+        TASK_BYTES,
     ),
     Bound("resources that results link to, for one client", "links", "the oldest are forgotten", LINKS),
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),

@@ -309,6 +309,39 @@ async def test_tasks_are_bounded_and_those_of_others_are_left_alone(monkeypatch:
 
 
 @in_virtual_time
+async def test_nobody_takes_all_the_room_for_tasks_and_nobody_loses_one_to_who_has_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept, "TASKS", 6)
+    monkeypatch.setattr(kept, "TASK_BYTES", 1_000)
+    server = FakeServer(handler=lambda call: "x" * call["size"])
+    async with gateway(server) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+
+        async def begin(who: Person, size: int) -> str:
+            made = await who.ask("tools/call", {"name": "a_echo", "arguments": {"size": size}, "task": {}})
+            await anyio.sleep(0.1)
+            return made["task"]["taskId"]
+
+        async def statuses(who: Person, *tasks: str) -> list[str]:
+            found = [await who.ask("tasks/get", {"taskId": task}) for task in tasks]
+            return [each.get("status", "unknown") for each in found]
+
+        of_ann = [await begin(ann, 200) for _ in range(4)]
+        of_bob = await begin(bob, 200)
+        assert await statuses(bob, of_bob) == ["completed"], "all the bytes were Ann's"
+        assert await statuses(ann, *of_ann) == ["unknown", *["completed"] * 3]
+        late = await begin(ann, 350)
+        assert await statuses(ann, *of_ann[1:], late) == ["unknown"] * 2 + ["completed"] * 2
+        too_large = await begin(bob, 900)
+        assert await statuses(bob, of_bob, too_large) == ["completed", "failed"]
+        assert await statuses(ann, of_ann[3], late) == ["completed"] * 2, "Bob would have more"
+        small = [await begin(ann, 1) for _ in range(2)]
+        another = await begin(bob, 1)
+        assert await statuses(bob, of_bob, too_large, another) == ["completed", "failed", "completed"]
+        assert await statuses(ann, of_ann[3], late, *small) == ["unknown", *["completed"] * 3]
+
+
+@in_virtual_time
 async def test_the_task_of_a_server_is_passed_under_an_id_of_ours() -> None:
     server = TaskServer(modern=True)
     async with gateway(server.fake) as gate:
