@@ -18,8 +18,8 @@ from ..config.private_files import peer_pid
 from ..gateway.doors.attach_client import Starting, attach, dial
 from ..gateway.doors.attach_protocol import Hello, Words, send_hello
 from ..gateway.doors.background import NoRoom, place_named, places
-from ..gateway.doors.control_client import ANSWER_WITHIN, silent
-from ..gateway.doors.control_protocol import identity
+from ..gateway.doors.control_client import ANSWER_WITHIN, find_gateways, silent
+from ..gateway.doors.control_protocol import identity, name_of
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.version import VERSION
 from .common import check_profile, config_option, load, read_config, room_of, say, show_json
@@ -93,6 +93,7 @@ def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> in
     line = _dial_room(config_path) if pid is None else _dial_process(pid)
     if line is None:
         say("no background room runs for this configuration.")
+        _say_which_gateways_stay(config_path)
         if as_json:
             _show(None)
         return 0
@@ -117,6 +118,13 @@ def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> in
     if as_json:
         _show(answer.get("pid"))
     return 0
+
+
+def _say_which_gateways_stay(path: Path | None) -> None:
+    for gateway in find_gateways(name_of(load(path)), say):
+        gateway.connection.close()
+        who = f"the gateway that runs as process {gateway.pid} is none"
+        say(f"{who}: it ends with its client, or by Ctrl-C where it was started.")
 
 
 def _dial_room(path: Path | None) -> socket.socket | None:

@@ -70,6 +70,15 @@ def test_t51_the_drain_begins_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - begun < AT_ONCE
 
 
+def test_stop_says_why_the_gateway_of_a_client_goes_on(tmp_path: Path) -> None:
+    with serve(tmp_path, {"clock": DEMO}) as gateway:
+        gateway.initialize()
+        said = greenroom(tmp_path, "stop").stderr
+        assert f"the gateway that runs as process {gateway.process.pid} is none" in said
+        assert gateway.mcp(tool="clock_now")["content"]
+        assert gateway.end() == 0
+
+
 def test_t51_a_stop_that_is_under_way_is_hurried(tmp_path: Path) -> None:
     """It has two minutes, of which it would use most; then the client goes, and nothing may take that long."""
     stubborn = faulty(tmp_path, "a", "--ignore-eof", "--ignore-term", "--close-stdout-at", "call:echo")
