@@ -155,6 +155,31 @@ async def test_a_login_for_an_http_api_which_knows_nothing_of_mcp_or_of_its_auth
 
 
 @in_real_time
+async def test_client_credentials_for_an_http_api_which_names_no_authorization_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with api_server() as api, auth_server(registers=False, given={"me": "s3cret-of-client"}) as server:
+        api.tokens = server.tokens
+        monkeypatch.setenv("STAGE_SECRET", "s3cret-of-client")
+        oauth = {
+            "grantType": "client_credentials",
+            "clientId": "me",
+            "clientSecret": "${STAGE_SECRET}",
+            "issuer": server.base,
+        }
+        tools = {"look": {"method": "GET", "path": "/private"}}
+        entry = {"baseUrl": api.url, "oauth": oauth, "http": tools}
+        async with Greenroom.open(
+            {"mcpServers": {"raw": entry}}, cache_path=":memory:", bootstrap=False
+        ) as room:
+            assert (await room.call("look", server="raw")).structured == {"in": True}
+            server.expire()
+            api.tokens = server.tokens
+            assert (await room.call("look", server="raw")).structured == {"in": True}
+        assert server.grants == ["client_credentials"] * 2
+
+
+@in_real_time
 async def test_an_http_api_that_names_its_authorization_server_is_believed() -> None:
     with auth_server() as server:
         mine = ServerDefinition("raw", url=server.url, http={})
