@@ -223,7 +223,15 @@ _RequestName: TypeAlias = Annotated[
 ]
 _Schema: TypeAlias = Annotated[Mapping[str, Any], wanted("a JSON Schema, an object")]
 _Styles: TypeAlias = Literal[
-    "matrix", "label", "simple", "form", "spaceDelimited", "pipeDelimited", "deepObject"
+    "matrix",
+    "label",
+    "simple",
+    "form",
+    "spaceDelimited",
+    "pipeDelimited",
+    "tabDelimited",
+    "deepObject",
+    "cookie",
 ]
 
 

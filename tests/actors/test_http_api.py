@@ -17,6 +17,7 @@ from tests.support.stdio import until
 
 from greenroom.actors.login.login_record import Login
 from greenroom.actors.login.logins import keep
+from greenroom.openapi.inputs import STYLES_AT
 from greenroom.protocol.errors import (
     ApprovalNeeded,
     CallTimeout,
@@ -116,6 +117,21 @@ async def test_tools_by_hand_need_no_document(tmp_path: Path) -> None:
             said = (await room.call("look", {"what": "x"})).structured
             assert (said["path"], said["query"]) == ("/v1/items/x", "version=2&key=none")
             assert json.loads((await room.call("say", {"words": "hi"})).structured["body"]) == {"words": "hi"}
+
+
+@in_real_time
+async def test_a_tool_by_hand_may_write_each_style_that_a_document_may() -> None:
+    styles = {place: names for place, names in STYLES_AT.items() if names}
+    with api_server() as api:
+        for place, names in styles.items():
+            for style in names:
+                params = {"of": {"in": place, "style": style, "schema": {}}}
+                path = "/look/{of}" if place == "path" else "/look"
+                tools = {"look": {"method": "GET", "path": path, "params": params}}
+                async with room_of({"http": tools, "baseUrl": api.url}) as room:
+                    await room.connect("api")
+                    result = await room.call("look", {"of": {"a": "bcd"}})
+                    assert "bcd" in result.text, style
 
 
 @in_real_time
