@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import attrs
 
-from ...config.private_files import NotOurs
+from ...config.private_files import NotOurs, peer_pid
 from ...protocol.errors import GreenroomError
 from .attach_bridge import GIVEN_UP, Bridge, Pipes
 from .attach_protocol import OF_CLIENT, STOPPED, Hello, Words, send_hello
@@ -156,10 +156,10 @@ def _answer(
         send_hello(line, hello, descriptors)
         return words.next()
     except TimeoutError:
+        pid = peer_pid(line)
         line.close()
-        text = (
-            f"The background room did not answer within {_ANSWER_WITHIN:g} s. End its process and try again."
-        )
+        who = "The background room" if pid is None else f"The background room (pid {pid})"
+        text = f"{who} did not answer within {_ANSWER_WITHIN:g} s. End its process and try again."
         raise NoRoom(text) from None
     except OSError:  # it has closed the connection
         return None

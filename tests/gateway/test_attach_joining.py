@@ -120,7 +120,10 @@ def test_ten_rooms_that_were_just_ending_are_enough() -> None:
 
 @pytest.mark.parametrize(
     ("words", "limit", "said"),
-    [((), "_ANSWER_WITHIN", "did not answer within"), (LEAVING, "_LEAVES_WITHIN", "greenroom stop")],
+    [
+        ((), "_ANSWER_WITHIN", r"\(pid \d+\) did not answer within"),
+        (LEAVING, "_LEAVES_WITHIN", "greenroom stop"),
+    ],
 )
 def test_a_room_that_hangs_is_waited_for_so_long_and_the_connection_closed(
     words: tuple[dict[str, Any], ...], limit: str, said: str, monkeypatch: pytest.MonkeyPatch
