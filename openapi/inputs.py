@@ -51,6 +51,7 @@ TEMPLATE: Final = re.compile(r"\{\+?([^{}]+)\}")
 _WITH_SLASHES: Final = re.compile(r"\{\+([^{}]+)\}")  # RFC 6570, reserved expansion
 BODY: Final = "body"
 FORM: Final = "application/x-www-form-urlencoded"
+_OPERATIONS_ON_JSON: Final = "application/json-patch+json"  # RFC 6902
 
 
 @attrs.frozen
@@ -340,8 +341,12 @@ def _followed_or_empty(root: Raw, value: object, notes: list[str]) -> Raw:
 
 
 def _chosen_media(root: Raw, content: Mapping[str, Any]) -> str:
-    """The media type that a body is sent in: JSON before forms before all else, as they are listed."""
-    chosen = min(content, key=lambda media: (not is_json(media), not is_form(media)))
+    """The media type that a body is sent in: JSON before forms before all else, as they are listed; but a list of
+    operations on JSON after all other JSON, because Kubernetes describes each kind of a patch as an object."""
+    chosen = min(
+        content,
+        key=lambda media: (not is_json(media), essence(media) == _OPERATIONS_ON_JSON, not is_form(media)),
+    )
     if not is_json(chosen):
         return chosen
     names = _schemas_in(root, content[chosen]).keys()

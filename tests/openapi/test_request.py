@@ -569,3 +569,25 @@ def test_a_path_may_take_a_value_of_several_parts(value: str, path: str) -> None
     else:
         with pytest.raises(ArgumentError, match="where"):
             build_request(tool, {"where": value}, "http://h")
+
+
+@pytest.mark.parametrize(
+    ("listed", "sent"),
+    [
+        (["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"],
+         "application/merge-patch+json"),
+        (["application/json-patch+json", "application/json"], JSON),
+        (["text/plain", "application/json-patch+json"], "application/json-patch+json"),
+        (["application/xml", "multipart/form-data"], "multipart/form-data"),
+        (["text/plain", "application/octet-stream"], "text/plain"),
+    ],
+)  # fmt: skip
+def test_which_of_several_media_types_a_body_is_sent_in(listed: list[str], sent: str) -> None:
+    said = {
+        "operationId": "op",
+        "requestBody": {"content": {media: {"schema": {"type": "object"}} for media in listed}},
+    }
+    document = {"openapi": "3.1.0", "paths": {"/x": {"patch": said}}}
+    body = read_document(json.dumps(document).encode(), "t").operations["op"].inputs.body
+    assert body is not None
+    assert body.media == sent
