@@ -14,8 +14,9 @@ Imported only by who wants it: it imports the SDK, and needs its 2.x.
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -79,6 +80,7 @@ class FarEnd:
         self.dispatcher: Final = InProcessDispatcher(_CONTEXT)
         self.receive: Callable[[bytes], Awaitable[None]]  # set before anything is asked
         self._tasks = tasks
+        self._context = copy_context()
         self._side = DirectDispatcher(_CONTEXT)
         self._side.connect_to(self.dispatcher)
         self.dispatcher.connect_to(self._side)
@@ -145,7 +147,7 @@ class FarEnd:
         if len(line) < LARGE_MESSAGE:
             self._take(_read(line), len(line))
         else:
-            self._tasks.start_soon(self._take_large, line)
+            self._start(self._take_large, line)
         return True
 
     async def _take_large(self, line: bytes) -> None:
@@ -160,7 +162,8 @@ class FarEnd:
                 request.answer = message
                 request.answered.set()
         elif "id" in message:
-            self._tasks.start_soon(self._ask_client, message["id"], method, params)
+            scope = self._asking[message["id"]] = anyio.CancelScope()
+            self._start(self._ask_client, scope, message["id"], method, params)
         else:
             if method == rpc.PROGRESS:
                 self._progressed(params, size)
@@ -168,9 +171,8 @@ class FarEnd:
                 scope.cancel()
             self._tell(size, partial(self._side.notify, method, params))
 
-    async def _ask_client(self, rpc_id: Any, method: str, params: Params) -> None:
-        with anyio.CancelScope() as scope:
-            self._asking[rpc_id] = scope
+    async def _ask_client(self, scope: anyio.CancelScope, rpc_id: Any, method: str, params: Params) -> None:
+        with scope:
             try:
                 result = await self._side.send_raw_request(method, params, {"request_id": rpc_id})
                 line = _line(id=rpc_id, result=result)
@@ -190,7 +192,11 @@ class FarEnd:
 
     def _tell(self, size: int, tell: Callable[[], Awaitable[None]]) -> None:
         self._telling += size
-        self._tasks.start_soon(self._telling_of, size, tell)
+        self._start(self._telling_of, size, tell)
+
+    def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """In the context in which the client connected, and not in that of what happens to send to it."""
+        self._context.copy().run(self._tasks.start_soon, work, *args)
 
     async def _telling_of(self, size: int, tell: Callable[[], Awaitable[None]]) -> None:
         try:

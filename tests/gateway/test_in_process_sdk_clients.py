@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -241,6 +242,37 @@ async def test_a_question_that_nobody_waits_for_any_more_is_cancelled_at_the_cli
         assert (await client.call_tool("a_echo", {})).is_error
         await settle()
         assert ends == ["told"]
+
+
+@CARRIERS
+@in_virtual_time
+async def test_callbacks_run_in_the_context_in_which_the_session_began(carrier: str) -> None:
+    who = ContextVar("who", default="nobody")
+    seen: list[str] = []
+
+    async def work(call: Any) -> Any:
+        call.progress(1)
+        return text((await call.elicit("who?"))["content"]["name"])
+
+    async def answer(_context: Any, _params: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"name": who.get()})
+
+    async def on_log(_params: Any) -> None:
+        seen.append(who.get())
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(who.get())
+
+    server = FakeServer(handler=work, capabilities={"logging": {}})
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        who.set("ann")
+        async with client_of(room, carrier, elicitation_callback=answer, logging_callback=on_log) as client:
+            who.set("bob")
+            assert said(await client.call_tool("a_echo", {}, progress_callback=on_progress)) == "ann"
+            server.connections[-1].tell("notifications/message", {"level": "error", "data": 1})
+            await settle()
+            assert seen == ["ann", "ann"]
 
 
 @CARRIERS
