@@ -28,15 +28,23 @@ COPIED = ("src", "tests")
 MUTMUT = Path(sys.executable).with_name("mutmut")
 CHILDREN = "2"
 
-# What is mutated, and the tests that must notice. What acts on decisions is not here (`supervisor/admission.py`, the
-# pulse of an incarnation's health): whole rooms run to see it, and most mutants of it hang. The hand-written table is
-# for that.
+# The tests that must notice a mutant, by its file. In `PURE`, the definitions that are mutated, where these are not all
+# of a file: a policy stands beside what acts on its decisions. That is not mutated here: whole rooms run to see it, and
+# most mutants of it hang. The hand-written table is for that.
 TESTS = {
     "protocol/lifecycle.py": ("protocol/test_lifecycle.py",),
-    "supervisor/circuit_breaker.py": ("supervisor/test_circuit_breaker.py",),
+    "supervisor/circuit_breaker.py": ("supervisor/test_circuit_breaker.py", "supervisor/test_restart.py"),
     "supervisor/supervision.py": ("supervisor/test_restart.py",),
     "supervisor/pool.py": ("supervisor/test_pool.py",),
     "supervisor/reload.py": ("supervisor/test_reload_plan.py",),
+}
+PURE = {
+    "supervisor/circuit_breaker.py": ("Admits", "BreakerPolicy", "CircuitBreaker", "Intensity"),
+    "supervisor/supervision.py": ("After", "_same", "after"),
+    "supervisor/pool.py": (
+        *("PoolLimits", "Waiter", "InOrder", "Snapshot", "Decision", "_Queue"),
+        *("decide", "may_expire", "_evictions", "_earned_at", "_reserve_opens"),
+    ),
 }
 
 
@@ -75,12 +83,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         _prepare(tree, files)
-        _mutmut(tree, "run", "--max-children", CHILDREN)
-        fates = dict(_fates(tree))
+        _mutmut(tree, "run", "--max-children", CHILDREN, *(name for file in files for name in _mutated(file)))
+        fates = {name: fate for name, fate in _fates(tree) if fate != "not checked"}
         lived = {
             name: _change(tree, name) for name, fate in fates.items() if fate not in ("killed", "timeout")
         }
     return _judge(files, fates, lived)
+
+
+def _mutated(file: str) -> Iterator[str]:
+    """The mutants of a file, by the patterns that mutmut takes."""
+    module = f"greenroom.{file.removesuffix('.py').replace('/', '.')}"
+    if file not in PURE:
+        yield f"{module}.*"
+    for name in PURE.get(file, ()):
+        yield f"{module}.x_{name}__mutmut_*"
+        yield f"{module}.x\u01c1{name}\u01c1*"
 
 
 # ---- the copy ------------------------------------------------------------------------------------------------------
