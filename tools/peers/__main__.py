@@ -33,7 +33,7 @@ LONGEST = 240.0  # seconds for one row of one peer
 def main() -> int:
     wish = _arguments()
     _processes.adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that it, too, ends what was started
+    signal.signal(signal.SIGTERM, _exit)
     peers = [peer for peer in PEERS if not wish.only or peer.name in wish.only]
     rows = [row for row in ROWS if not wish.row or row.name in wish.row]
     played = Played(peers, rows)
@@ -49,6 +49,11 @@ def main() -> int:
         key for key, result in played.results.items() if key[1].startswith("Greenroom") and not result.holds
     ]
     return 1 if ours else 0
+
+
+def _exit(*_: object) -> None:
+    """On SIGTERM, too, what was started is ended."""
+    sys.exit(1)
 
 
 def _arguments() -> argparse.Namespace:
