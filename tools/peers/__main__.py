@@ -1,9 +1,9 @@
 """The same torture for Greenroom and its peers: `python -m tools.peers [--only PEER] [--row ROW] [--write]`.
 
 Each peer is installed from its package index into an environment of its own, and started over the same servers,
-ordinary and hostile ones. One client asks all of them the same, with the same patience, and says what became
-of each call, how long it took, and which processes are left. `--write` writes the table to `docs/peers.md` (not of a
-run of some). The run fails when Greenroom does not hold a row.
+ordinary and hostile ones. One client asks all of them the same, with the same patience, and says what became of each
+call, how long it took, and which processes are left. Results are kept under `.build/`, and `--write` writes all of them
+to `docs/peers.md`, once every peer was played in every row. The run fails when Greenroom does not hold a row.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import attrs
 
 from ..world._install import ROOT, InstallFailed
 from . import _processes
+from ._kept import all_kept, keep
 from ._peers import PEERS, Peer
 from ._rows import ROWS, Result, Row
 from ._stage import NoDoor, Stage
@@ -43,8 +44,13 @@ def main() -> int:
         ended = _processes.end_all(set())
     print("\n" + "\n".join(lines_of(played)))
     print(f"\nProcesses that were still there at the end, and are not now: {ended}.")
-    if wish.write and not wish.only and not wish.row:
-        write(PAGE, lines_of(played))
+    keep(played)
+    if wish.write:
+        everything = all_kept()
+        if isinstance(everything, Played):
+            write(PAGE, lines_of(everything))
+        else:
+            print(f"{PAGE.name} is not written: {everything}.")
     ours = [
         key for key, result in played.results.items() if key[1].startswith("Greenroom") and not result.holds
     ]

@@ -140,8 +140,8 @@ PEERS: tuple[Peer, ...] = (
         "pypi",
         ("mcp-pool==1.0.0",),
         "stdio",
-        "a `MCPPool` of the SDK's clients for each server, 1 to 4 sessions, `connect_timeout_s` and the call's "
-        "`read_timeout_seconds` 5 s; a library, behind a loop of ours",
+        "a `MCPPool` of the SDK's clients for each server, 1 to 4 sessions, `health_check_interval_s` 1 s, "
+        "`connect_timeout_s` and the call's `read_timeout_seconds` 5 s; a library, behind a loop of ours",
         script="mcp_pool.py",
         args=("{config}",),
     ),

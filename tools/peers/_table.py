@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,12 +19,14 @@ MARK = "<!-- peers -->"
 
 @attrs.define
 class Played:
-    """Of each row and peer its result; of each peer that could not be installed, why."""
+    """Of each row and peer its result; of each peer that could not be installed, why; of each, when it was played (of
+    several days, the first)."""
 
     peers: Sequence[Peer]
     rows: Sequence[Row]
     results: dict[tuple[str, str], Result] = attrs.field(factory=dict[tuple[str, str], Result])
     missing: dict[str, str] = attrs.field(factory=dict[str, str])
+    dates: dict[str, str] = attrs.field(factory=dict[str, str])
 
     @property
     def there(self) -> list[Peer]:
@@ -31,8 +34,7 @@ class Played:
 
 
 def lines_of(played: Played) -> list[str]:
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    lines = [f"Played on {date}, with Python {platform.python_version()}, {platform.system()}.", ""]
+    lines = [f"With Python {platform.python_version()} and node {_node()}, on {platform.system()}.", ""]
     lines += [*_peers(played), "", *_summary(played)]
     for row in played.rows:
         lines += ["", *_row(row, played)]
@@ -46,7 +48,8 @@ def write(page: Path, lines: Sequence[str]) -> None:
 
 
 def _peers(played: Played) -> list[str]:
-    lines = ["| peer | version | door | how it was run |", "|---|---|---|---|"]
+    lines = ["| peer | version | played | door | how it was run |", "|---|---|---|---|---|"]
+    today = time.strftime("%Y-%m-%d", time.gmtime())
     for peer in played.peers:
         how = (
             f"not played: {_cell(played.missing[peer.name])}"
@@ -54,7 +57,8 @@ def _peers(played: Played) -> list[str]:
             else peer.settings
         )
         version = " ".join(f"`{pin}`" for pin in peer.pins) or "this checkout"
-        lines.append(f"| {peer.name} | {version} | {_DOORS[peer.door]} | {how} |")
+        date = played.dates.get(peer.name, today)
+        lines.append(f"| {peer.name} | {version} | {date} | {_DOORS[peer.door]} | {how} |")
     return lines
 
 
@@ -91,6 +95,14 @@ def _row(row: Row, played: Played) -> list[str]:
 
 def _mark(result: Result) -> str:
     return "–" if not result.offered else "yes" if result.holds else "no"
+
+
+def _node() -> str:
+    try:
+        said = subprocess.run(("node", "--version"), capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return "–"
+    return said.strip()
 
 
 def _cell(text: str) -> str:

@@ -21,6 +21,7 @@ def pool_of(entry: Mapping[str, object]) -> MCPPool:
             min_sessions=1,
             max_sessions=4,
             connect_timeout_s=LIMIT,
+            health_check_interval_s=1.0,  # what finds a dead session
         )
     )
 
