@@ -42,6 +42,7 @@ _FRAMING: Final = frozenset({
 })  # fmt: skip
 _NOT_SET: Final = _FRAMING | _SAID_ELSEWHERE | {
     "accept-encoding", "content-encoding", "cookie", "proxy-authorization",
+    "x-http-method", "x-http-method-override", "x-method-override",  # the method is what a person may be asked about
 }  # fmt: skip
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*")
 _LONGEST: Final = 64  # characters of an argument's name

@@ -131,6 +131,15 @@ def test_a_server_of_one_operation_is_a_note_because_nothing_is_sent_there() -> 
     assert not any(each.notes for each in read(paths).operations.values()), "the base URL may be theirs"
 
 
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "X-HTTP-Method", "x-method-override"])
+def test_no_argument_makes_another_method_of_a_request(name: str) -> None:
+    """A GET needs no approval."""
+    get = {"parameters": [{"name": name, "in": "header", "schema": {"type": "string", "default": "DELETE"}}]}
+    (tool,) = read({"/x": {"get": get}}).operations.values()
+    assert tool.inputs.arguments == []
+    assert tool.notes == [f"The parameter '{name}' is left out: that header is not a parameter's to set."]
+
+
 def test_a_method_is_what_is_sent_and_what_is_said_of_it() -> None:
     """Whatever its letters: HTTP clients send capitals. CONNECT would make a tunnel of the connection."""
     found = read({"/x": {"additionalOperations": {"Delete": {}, "CONNECT": {}, "connect": {}}}})
