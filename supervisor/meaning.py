@@ -5,7 +5,8 @@ when the catalogue has changed. A text has a number, in the order of telling; th
 makes the vectors, so nobody here waits for them. A query waits for its answer a short while at most; without one, what
 is found by words is the answer. The texts that a session's own servers list are not told.
 
-Whatever is wrong with the child, it is an optional part: the log says so once, and it is started again. What is missing
+Whatever is wrong with the child (it ends, does not answer, or answers what cannot be read), it is an optional part: the
+log says so once, and it is started again. What is missing
 (the model, numpy) is said once, and not tried again before the setting changes.
 """
 
@@ -28,6 +29,7 @@ from ..actors.workers import Part, aside_if_many
 from ..protocol.bounds import MEANINGS
 from ..protocol.errors import ConnectFailed
 from ..protocol.events import Kind
+from ..protocol.jsonrpc.terms import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from ..actors.event_stream import EventStream
@@ -40,9 +42,10 @@ LINE: Final = 64 << 20  # bytes
 # Seconds after the room has opened, and after a change: others come first, and more changes.
 _SOON: Final = 0.5
 _WITHIN: Final = 0.25  # seconds that a query waits
-_BEGUN_WITHIN: Final = 60.0  # seconds until the model is loaded
+_ANSWERS_WITHIN: Final = 60.0  # seconds, also while it loads the model
 _GRACE: Final = 0.5  # seconds in which the child keeps what it has made, and ends
 _AT_ONCE: Final = 200  # texts
+_JUNK, _SILENT = "answered what cannot be read", "does not answer"
 _NEAREST: Final = 10_000  # of all that the child knows; a client may see few of them
 
 
@@ -96,10 +99,11 @@ class Meaning:
         if child is None or not query.strip():
             return ()
         places = await aside_if_many(index.size, lambda: index.by_meaning)
-        with suppress(ConnectFailed, _MissingError), anyio.move_on_after(_WITHIN):
+        with suppress(ConnectFailed, _MissingError), anyio.move_on_after(_WITHIN) as scope:
             answer = await child.ask("nearest", {"query": query, "most": _NEAREST})
-            keys = [child.keys[number] for number in array("I", b64decode(answer["numbers"]))]
-            return [key for key in keys if key in places]
+            return [key for key in child.named_in(answer) if key in places]
+        if scope.cancelled_caught:
+            child.was_late()
         return ()
 
     async def _run_child(self, part: Part) -> None:
@@ -107,8 +111,7 @@ class Meaning:
         async with self._connector().open(child) as connection:
             child.connection = connection
             try:
-                with anyio.fail_after(_BEGUN_WITHIN):
-                    await child.ask("begin", self._told)
+                await child.tell("begin", self._told)
             except _MissingError as error:
                 self._tell(f"{NAME}: {error}. Tools are found by their words alone.")
                 return
@@ -137,7 +140,7 @@ class Meaning:
                     child.keys += [key for key, _ in some]  # before it can answer with one of them
                     known.update(key for key, _ in some)
                     number = len(child.keys) - len(some)
-                    await child.ask("learn", {"first": number, "texts": [text for _, text in some]})
+                    await child.tell("learn", {"first": number, "texts": [text for _, text in some]})
                 await self._news.wait()
                 await anyio.sleep(_SOON)
 
@@ -161,6 +164,7 @@ class _Child:
         self.over: anyio.Event = anyio.Event()
         self.keys: list[bytes] = []  # of the texts that it was told, by their numbers
         self._lost = ""
+        self._late_since: float | None = None  # the first query since it was last heard that got no answer
         self._waiting: set[anyio.Event] = set()
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -184,9 +188,40 @@ class _Child:
         if not answers:
             self.check()
         result, error = answers[0]
-        if result is None:
-            raise _MissingError("nothing" if error is None else error.message)
-        return msgspec.json.decode(result, type=dict[str, Any])
+        if error is not None and error.code == INTERNAL_ERROR:  # as the child says it
+            raise _MissingError(error.message)
+        try:
+            return msgspec.json.decode(result or b"", type=dict[str, Any])
+        except msgspec.MsgspecError:
+            raise self._ended(_JUNK) from None
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """The same, in time and without an answer."""
+        with anyio.move_on_after(_ANSWERS_WITHIN) as scope:
+            await self.ask(method, params)
+        if scope.cancelled_caught:
+            raise self._ended(_SILENT)
+
+    def named_in(self, answer: Mapping[str, Any]) -> list[bytes]:
+        """The keys of the texts that an answer to a query names. Raises `ConnectFailed`."""
+        try:
+            return [self.keys[number] for number in array("I", b64decode(answer["numbers"]))]
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise self._ended(_JUNK) from None
+
+    def was_late(self) -> None:
+        """A query got no answer in time. When nothing at all is heard for long, the child is ended."""
+        now, heard = anyio.current_time(), self.connection.peer.last_heard
+        if self._late_since is None or heard >= self._late_since:
+            self._late_since = now
+        elif now - self._late_since >= _ANSWERS_WITHIN:
+            self._ended(_SILENT)
+
+    def _ended(self, why: str) -> ConnectFailed:
+        """It is of no use any more. Returns the error that says so."""
+        if not self._lost:
+            self._end(why)
+        return ConnectFailed(f"its process {self._lost}", server=NAME)
 
     def check(self) -> None:
         """Raises `ConnectFailed` when the child has ended."""
@@ -197,7 +232,10 @@ class _Child:
 
     def on_lost(self, reason: LostReason) -> None:
         last = f": {reason.stderr_tail[-1]}" if reason.stderr_tail else ""
-        self._lost = f"{reason.text}{last}"
+        self._end(f"{reason.text}{last}")
+
+    def _end(self, why: str) -> None:
+        self._lost = why
         self.over.set()
         for done in self._waiting:
             done.set()

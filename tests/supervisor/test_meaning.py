@@ -43,12 +43,12 @@ async def found(room: Greenroom, query: str = "xyzzy", **more: Any) -> list[str]
             await anyio.sleep(0.01)
 
 
-def children() -> list[int]:
-    """The children that find by meaning."""
+def children(mark: str = "_meaning_program") -> list[int]:
+    """The children that find by meaning, by a word of their command line."""
     mine = list[int]()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            is_ours = b"_meaning_program" in (entry / "cmdline").read_bytes()
+            is_ours = mark.encode() in (entry / "cmdline").read_bytes()
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
@@ -167,6 +167,57 @@ async def test_texts_of_any_size_and_form_are_told_to_the_child(tmp_path: Path) 
         await teach(room, "s", tools)
         assert len(await found(room)) == len(room.tools("s"))
         assert await found(room, "\ud83d \0" * 100_000)
+
+
+ANSWERS = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    if asked["method"] == "nearest" or asked["method"] == %r:
+        %s
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {}}), flush=True)
+"""
+SAYS = 'print(\'{"jsonrpc":"2.0","id":%%d,"result":%s}\' %% asked["id"], flush=True); continue'
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "does", "why"),
+    [
+        ("nearest", SAYS % '{"numbers":"AAAAAAAAAAD/////"}', "answered what cannot be read"),
+        ("nearest", SAYS % '{"numbers":"AAA"}', "answered what cannot be read"),
+        ("nearest", SAYS % '{"numbers":7}', "answered what cannot be read"),
+        ("nearest", SAYS % "{}", "answered what cannot be read"),
+        ("nearest", SAYS % "[]", "answered what cannot be read"),
+        ("nearest", 'print("no JSON", flush=True); sys.exit(3)', "exited with code 3"),
+        ("nearest", "continue", "does not answer"),
+        ("begin", SAYS % "null", "answered what cannot be read"),
+        ("begin", "continue", "does not answer"),
+        ("begin", "sys.exit(3)", "exited with code 3"),
+        ("learn", SAYS % "7", "answered what cannot be read"),
+        ("learn", "continue", "does not answer"),
+        ("learn", "sys.exit(3)", "exited with code 3"),
+    ],
+)
+@in_real_time
+async def test_whatever_the_child_does_words_find_and_it_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, fails_at: str, does: str, why: str
+) -> None:
+    monkeypatch.setattr("greenroom.supervisor.meaning._ANSWERS_WITHIN", 1.0)
+    program = (sys.executable, "-S", "-c", ANSWERS % (fails_at, does))
+    monkeypatch.setattr("greenroom.supervisor.meaning.command", lambda: program)
+    async with a_room("any") as room:
+        notes = record_events(room, Note)
+        await teach(room, "s", TOOLS)
+        seen = set[int]()
+        with anyio.fail_after(60):
+            while len(seen) < 2 or not any(why in note.words for note in notes):
+                page = await room.find("search")
+                assert [match.target.name for match in page.matches] == ["s_alpha"]
+                seen |= set(children(program[-1]))
+                await anyio.sleep(0.01)
+        assert not any("bug" in note.words for note in notes), notes
 
 
 def test_without_the_setting_nothing_of_it_is_imported() -> None:
