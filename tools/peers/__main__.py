@@ -2,8 +2,9 @@
 
 Each peer is installed from its package index into an environment of its own, and started over the same servers,
 ordinary and hostile ones. One client asks all of them the same, with the same patience, and says what became of each
-call, how long it took, and which processes are left. Results are kept under `.build/`, and `--write` writes all of them
-to `docs/peers.md`, once every peer was played in every row. The run fails when Greenroom does not hold a row.
+call, how long it took, and which processes are left. With `--write`, results are kept under `.build/`, and all that are
+kept are written to `docs/peers.md`, once every peer was played in every row. The run fails when Greenroom does not hold
+a row.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def main() -> int:
         ended = _processes.end_all(set())
     print("\n" + "\n".join(lines_of(played)))
     print(f"\nProcesses that were still there at the end, and are not now: {ended}.")
-    keep(played)
     if wish.write:
+        keep(played)
         everything = all_kept()
         if isinstance(everything, Played):
             write(PAGE, lines_of(everything))
@@ -69,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     names = [peer.name for peer in PEERS], [row.name for row in ROWS]
     parser.add_argument("--only", action="append", default=[], metavar="PEER", choices=names[0])
     parser.add_argument("--row", action="append", default=[], metavar="ROW", choices=names[1])
-    parser.add_argument("--write", action="store_true", help="write docs/peers.md")
+    parser.add_argument("--write", action="store_true", help="keep the results, and write docs/peers.md")
     return parser.parse_args()
 
 
