@@ -103,7 +103,7 @@ def _is_common(secret: bytes) -> bool:
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
-    if len(raw) <= _SMALL and _SUSPECT.search(raw) is None and not (known and _may_stand_in(raw, known)):
+    if len(raw) <= _SMALL and _SUSPECT.search(raw) is None and not (known and is_one_in(raw, known)):
         return raw  # as nearly every result of a call
     found = [_secrets(raw, secret) for secret in _standing_in(raw, known)]
     spans = [each for each in (*found, _tokens(raw), _values(raw)) if each]
@@ -118,7 +118,7 @@ def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> b
     return _without(raw, spans) if spans else raw
 
 
-def _may_stand_in(raw: bytes, known: Iterable[bytes]) -> bool:
+def is_one_in(raw: bytes, known: Iterable[bytes]) -> bool:
     """Whether one of the known secrets is in the text: `_standing_in`, without the cost of a list."""
     begins, is_there = _NEVER, False
     for secret in known:

@@ -27,7 +27,7 @@ import attrs
 
 from ..protocol.address import Address
 from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
-from .scrubbing import scrubbed, scrubbed_text, stands_alone, without_known
+from .scrubbing import is_one_in, scrubbed, scrubbed_text, stands_alone, without_known
 
 REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
@@ -162,7 +162,7 @@ class Secrets:
 
     def known_in(self, raw: bytes) -> bool:
         """Whether one of these secrets is in a JSON text. What only looks like a credential does not count."""
-        return any(spelling in raw for spelling in self.in_json())
+        return is_one_in(raw, self.in_json())
 
     def without_known(self, text: str, *, also_common: bool = False) -> str:
         """`text` without these secrets, as results lose them. What only looks like a credential stays, and so does a

@@ -134,10 +134,13 @@ async def read_directory(
     if not isinstance(listed, list):
         text = f'Server "{server}" answered resources/directory/read without a list of resources.'
         raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
-    found: list[Raw] = []
+    found, given = list[Raw](), caller.scrubber(server, Scrub.MCP)
     for each in cast("list[Any]", listed)[: caller.live.config.settings.max_list_items]:
         if isinstance(each, dict) and isinstance(cast("Raw", each).get("uri"), str):
-            found.append(cast("Raw", each))
+            came = cast("Raw", each)
+            shown = _without_credentials(came, given)
+            if not names_credential(came, shown):
+                found.append(shown)
     after: object = said.get("nextCursor")
     return found, after if isinstance(after, str) else None
 

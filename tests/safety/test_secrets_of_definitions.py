@@ -66,7 +66,18 @@ def server(folder: Path, **more: Any) -> dict[str, Any]:
         resources=[planted({"uri": "note://all", "name": "all", "annotations": {"x": "d"}, **common})],
         templates=[planted({"uriTemplate": "note://{id}", "name": "one", **common})],
         instructions=f"Instructions {OWN}",
-        capabilities={"experimental": {"x": {"y": OWN}}},
+        capabilities={
+            "experimental": {"x": {"y": OWN}},
+            "extensions": {"io.modelcontextprotocol/skills": {"directoryRead": True}},
+        },
+        folders={
+            "skill://tags": {
+                "resources": [
+                    planted({"uri": "skill://tags/SKILL.md", "name": "SKILL.md", **common}),
+                    {"uri": f"skill://tags/{OWN}", "name": "x"},
+                ]
+            }
+        },
         **made,
     )
     return {"s": {**entry, "env": {"API_TOKEN": OWN}, **more}}
@@ -80,6 +91,7 @@ def ask(gateway: Gateway, method: str, **params: Any) -> Any:
 def at_direct(gateway: Gateway) -> dict[str, Any]:
     lists = ("tools", "prompts", "resources", "resources/templates", "skills")
     found = {each: ask(gateway, f"{each}/list") for each in lists}
+    found["folder"] = ask(gateway, "resources/directory/read", uri="skill://greenroom/s/tags")
     assert all(len(next(iter(each.values()))) >= 1 for each in found.values()), found
     return found
 
