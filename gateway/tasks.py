@@ -77,6 +77,8 @@ _ELSEWHERE: Final = (
     "Invalid params: another gateway works on this task. It can be looked at and awaited here; "
     "cancelled, or given input, only there."
 )
+_MESSAGE: Final = 4_096  # characters of a message that are kept
+_ERROR_BYTES: Final = 65_536  # of an error that is kept with what its server says of it
 _PAGE: Final = 50  # tasks of one list
 _TIDIED: Final = 60.0  # seconds between two looks for files whose time is over
 _LOST: Final = f"The gateway ended while the task was running; {Reach.SENT.words}."
@@ -321,7 +323,7 @@ class KeptTask:
 
     def _fail(self, error: RpcFault) -> None:
         if not self.status.is_final:
-            self.error = error
+            self.error = _within_bounds(error)
             self._end(Status.FAILED, error.message)
 
     def _end(self, status: Status, message: str = "") -> None:
@@ -336,7 +338,7 @@ class KeptTask:
             session.spawn_beside(self._store.kept)
 
     def _set(self, status: Status, message: str = "") -> None:
-        self.status, self.message, self._changed = status, message or self.message, _now()
+        self.status, self.message, self._changed = status, message[:_MESSAGE] or self.message, _now()
         if self._news is not None:
             self._news.set()
             self._news = None
@@ -981,6 +983,15 @@ class _Error(msgspec.Struct):
     code: int = rpc.INTERNAL_ERROR
     message: str = ""
     data: Any = None
+
+
+def _within_bounds(error: RpcFault) -> RpcFault:
+    """The error as it is kept. What servers say in one is no result, and is not counted as one."""
+    try:
+        is_small = len(rpc.encode(_as_error(error))) <= _ERROR_BYTES
+    except rpc.UNWRITABLE:
+        is_small = False
+    return error if is_small else RpcFault(error.code, error.message[:_MESSAGE])
 
 
 def _as_error(error: RpcFault) -> dict[str, Any]:

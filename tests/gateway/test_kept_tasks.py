@@ -21,6 +21,7 @@ from tests.support.gateway import PATIENCE, faulty, serve
 
 from greenroom.gateway import task_folder
 from greenroom.gateway import tasks as kept
+from greenroom.protocol.errors import RpcRefusal
 from greenroom.testing.fake_servers import FakeCall, FakeServer
 
 
@@ -247,6 +248,32 @@ async def test_the_folder_is_bounded_in_number_and_bytes(
     async with keeping(tmp_path / "t", server):
         assert files(tmp_path / "t").keys() == set(late), "the oldest goes first"
     assert of_bob
+
+
+@in_real_time
+async def test_what_a_server_says_at_length_of_a_task_is_kept_in_part_and_keeps_no_task_from_the_folder(
+    tmp_path: Path,
+) -> None:
+    async def loud(call: FakeCall) -> str:
+        call.progress(1, message="m" * 3_000_000)
+        if call.get("n") is None:
+            return "done"
+        raise RpcRefusal(-32_001, "e" * call["n"], {"x": "d" * 3_000_000})
+
+    async with keeping(tmp_path / "t", FakeServer(handler=loud)) as gate, gate.person() as ann:
+        done, failed, worse = await begin(ann), await begin(ann, n=3), await begin(ann, n=3_000_000)
+        assert [await ended(ann, each) for each in (done, failed, worse)] == ["completed", "failed", "failed"]
+        before = [await ann.ask("tasks/get", {"taskId": each}) for each in (done, failed, worse)]
+        assert all(len(json.dumps(each)) < 10_000 for each in before)
+        error = await ann.ask("tasks/result", {"taskId": failed})
+        assert (error["code"], error["message"]) == (-32_001, "[a] eee")
+    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+        assert [await status(ann, each) for each in (done, failed, worse)] == [
+            "completed",
+            "failed",
+            "failed",
+        ]
+        assert (await ann.ask("tasks/result", {"taskId": worse}))["code"] == -32_001
 
 
 @in_real_time
