@@ -192,6 +192,17 @@ class RoomPort(Caller):
             text = f'Server "{server}" is shared with others, and {method} would change it for them. Use `{use}`.'
             raise self.refused(UsageError(text, server=server))
 
+    async def find_for_call(
+        self, tool: str, arguments: Mapping[str, Any] | msgspec.Raw | None, server: str | None = None
+    ) -> Target:
+        """The tool of a call by its name. Its server is connected when needed, and has that connection still when this
+        returns."""
+        with (
+            self.counting_refusals(Asked("tools/call", tool, server, arguments)),
+            self.holding(arguments, server),
+        ):
+            return await self.find(tool, server)
+
     async def start_by_name(
         self,
         tool: str,

@@ -38,7 +38,7 @@ from ...protocol.jsonrpc.encoding import encode
 from ...protocol.jsonrpc.incoming import decode_result, read_value
 from ...protocol.jsonrpc.terms import RpcFault
 from ...safety.audit import Asked
-from ...safety.scrubber import scrubbed_params, scrubbed_progress
+from ...safety.scrubber import scrubbed_progress
 from ..input_required import SuspendableCall, SuspendedCalls
 from ..requests import Job
 from . import tool_texts as refusals
@@ -430,27 +430,15 @@ class McpTool:
             return reader.missing(Mode.CALL, request.subject, target.server, connected_now=met_a_start)
         return refusals.failed_call(error, target, self._hints)
 
-    def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
-        """Pass on progress of a call whose tool the index did not know. Its server is known now. If a reload has just
-        removed the server, nobody knows what has to be scrubbed, so nothing is passed on."""
-        found = self._room.index.resolve(request.subject, request.server)
-        if isinstance(found, Target):
-            job.progress(scrubbed_params(self._room, Scrub.MCP, found.server, params))
-
     async def _connect_and_call(self, request: Request, job: Job) -> None:
         """Call a tool that the index does not know: the room connects the server that may have it, and looks
         again."""
-        on_progress = partial(self._progressed, request, job) if job.wants_progress else None
         try:
-            target, call = await self._room.start_by_name(
-                request.subject, request.args, None, server=request.server, on_progress=on_progress
-            )
-            raw = await call.wait()
+            target = await self._room.find_for_call(request.subject, request.args, request.server)
         except GreenroomError as error:
             self._answers.reply(await self.why_refused(error, request), job)
-            return
-        found = self._room.index.resolve(request.subject, request.server)
-        self._answers.conclude_long(target.server, found if isinstance(found, Target) else None, raw, job)
+        else:
+            self._start(target, request, job)
 
     async def why_refused(self, error: GreenroomError, request: Request) -> Answer:
         """The answer to a call that ended with this error."""

@@ -65,7 +65,6 @@ from greenroom.protocol.errors import (
     UsageError,
 )
 from greenroom.protocol.lifecycle import State
-from greenroom.protocol.result import ToolResult
 from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor.room import Greenroom, port_of
 
@@ -526,6 +525,7 @@ def test_connect_lists_what_it_found() -> None:
 def test_an_unknown_name_connects_the_server_it_may_be_of() -> None:
     room = FakeRoom()
     room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    room.answer = {"content": [{"type": "text", "text": "fresh_hello ran"}]}
     text, details = asked(room, tool="fresh_hello")
     assert text == "fresh_hello ran"
     assert details["server"] == "fresh"
@@ -942,12 +942,9 @@ class Secretive(FakeRoom):
     def scrub(self, raw: bytes) -> bytes:
         return raw.replace(b"secret", b"***")
 
-    async def call(self, tool: str, arguments: Any = None, *, on_progress: Any = None, **how: Any) -> Any:
+    async def find_for_call(self, tool: str, arguments: Any, server: str | None = None) -> Any:
         self.learn("fresh", {**NOW, "name": "hello"})
-        if on_progress is not None:
-            on_progress({"progress": 1, "message": "a secret"})
-        text = f"secret {how['server']} {arguments}"
-        return ToolResult({"content": [{"type": "text", "text": text}], "structuredContent": {"x": "secret"}})
+        return await super().find_for_call(tool, arguments, server)
 
 
 @pytest.mark.parametrize("size", [0, (1 << 18) - 200, 1 << 18])
@@ -979,6 +976,10 @@ async def test_a_tool_that_had_to_be_looked_for_tells_no_credential_either() -> 
             job.token = "t"
             more = {"server": server} if server else {}
             McpTool(room).begin({"tool": "fresh_hello", "args": {"a": 1}, **more}, job)
+        call = room.calls[-1]
+        call.on_progress({"progress": 1, "message": "a secret"})
+        said = f"secret {server} {call.arguments}"
+        call.end({"content": [{"type": "text", "text": said}], "structuredContent": {"x": "secret"}})
         (result,) = sink.results
         assert result["content"][0]["text"] == f"*** {server} {{'a': 1}}"
         details = details_of(result)

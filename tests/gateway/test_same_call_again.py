@@ -104,6 +104,21 @@ async def test_the_same_call_gets_the_same_question_and_the_server_runs_it_once(
 
 @EXPOSED
 @in_virtual_time
+async def test_the_first_call_of_a_tool_that_was_not_known_can_ask_its_client_too(expose: str) -> None:
+    asks = Counting()
+    async with (
+        asking_room({"s": AskingServer({"ask": asks.ask})}) as room,
+        talking(room, expose) as talk,
+        talk("ann") as ann,
+    ):
+        asked = await result(ann, request(expose, n=1))
+        done = await result(ann, request(expose, n=1) | again_with(asked, ANN))
+        assert text(done) == "Ann"
+        assert asks.begun == 1
+
+
+@EXPOSED
+@in_virtual_time
 async def test_a_request_that_does_not_declare_it_gets_no_question_of_the_same_call(expose: str) -> None:
     asks = Counting(rounds=2)
     async with (

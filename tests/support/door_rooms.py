@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -163,15 +162,12 @@ class FakeRoom(_AnyRoom):
             raise UnknownTool(tool, connected=[server or "fresh"])
         return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
 
-    async def start_by_name(
-        self, tool: str, arguments: Any, on_end: Any, *, server: str | None = None, on_progress: Any = None
-    ) -> tuple[Any, Any]:
-        result = await self.call(tool, arguments, server=server, on_progress=on_progress)
-
-        async def wait() -> bytes:
-            return json.dumps(result.raw).encode()
-
-        return self.index.get(tool), SimpleNamespace(wait=wait)
+    async def find_for_call(self, tool: str, arguments: Any, server: str | None = None) -> Target:
+        await self.connect(server or "fresh")
+        found = self.index.resolve(tool, server)
+        if not isinstance(found, Target):
+            raise UnknownTool(tool, connected=[server or "fresh"])
+        return found
 
     async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
         return ToolResult(json.loads(answer))
