@@ -920,7 +920,7 @@ async def test_the_answer_of_a_page_is_passed_on_whole_and_a_refusal_only_by_its
 def test_the_device_flow_is_found_in_the_servers_own_document(
     status: int, said: Any, endpoint: str | None
 ) -> None:
-    flow = _sdk._Flow(None, {}, None)
+    flow = _sdk._Flow(None, ServerDefinition("s", url="https://h/mcp"), None)
     flow._read(httpx2.Response(status), b"{" if said is None else json.dumps(said).encode())
     assert flow.device_endpoint == endpoint
 
@@ -975,7 +975,7 @@ async def test_a_login_through_the_sdk_fails_in_words_and_logs_nothing(
         headers = {"X-Tenant": "stage", "Authorization": "Basic abc"}
         definition = ServerDefinition("s", url=url, headers=headers)
         with pytest.raises(kind, match=words) as caught:
-            await _sdk._drive(definition, _sdk._Flow(Provider(error=error), headers, None))
+            await _sdk._drive(definition, _sdk._Flow(Provider(error=error), definition, None))
         assert type(caught.value) is kind
         assert "planted" not in caplog.text
         logging.getLogger("mcp.client.auth.oauth2").error("of somebody else")
