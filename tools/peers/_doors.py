@@ -19,7 +19,7 @@ import httpx2
 
 PROTOCOL = "2025-06-18"  # all peers know it
 HELLO = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "peers", "version": "1"}}
-PATIENCE = 15.0  # seconds for one answer, unless a row says otherwise
+PATIENCE = 20.0  # seconds for one answer, unless a row says otherwise
 _LINE = 64 * 1024 * 1024
 Message = dict[str, Any]
 IsOver = Callable[[str], bool]  # of an address: whether the process behind it has ended

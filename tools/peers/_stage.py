@@ -19,7 +19,7 @@ import attrs
 import greenroom.testing.servers
 
 from . import _processes
-from ._doors import Door, HttpDoor, Outcome, RestDoor, SseDoor, StdioDoor
+from ._doors import PATIENCE, Door, HttpDoor, Outcome, RestDoor, SseDoor, StdioDoor
 from ._peers import Peer, as_line
 
 FAULTY = Path(greenroom.testing.servers.__file__).with_name("faulty.py")
@@ -129,7 +129,7 @@ class Stage:
     # -- calls --
 
     async def call(
-        self, door: Door, server: str, tool: str, patience: float = 15.0, **arguments: object
+        self, door: Door, server: str, tool: str, patience: float = PATIENCE, **arguments: object
     ) -> Outcome:
         """One call, counted."""
         outcome = await door.call(server, tool, arguments, patience)
@@ -137,7 +137,7 @@ class Stage:
         return outcome
 
     def begin(
-        self, door: Door, server: str, tool: str, patience: float = 15.0, **arguments: object
+        self, door: Door, server: str, tool: str, patience: float = PATIENCE, **arguments: object
     ) -> asyncio.Task[Outcome]:
         return asyncio.create_task(self.call(door, server, tool, patience, **arguments))
 
