@@ -13,11 +13,12 @@ import attrs
 
 from . import _processes
 from ._doors import PATIENCE, Door, Outcome
-from ._stage import Stage
+from ._stage import Servers, Stage
 
 FAT = 16 * 1024 * 1024
 LEFT_AFTER = 5.0  # seconds
 STUBBORN = ("--ignore-eof", "--ignore-term")
+TREE: Servers = {"stubborn": (*STUBBORN, "--fork", "setsid")}
 
 
 @attrs.frozen
@@ -185,9 +186,18 @@ async def client_gone(stage: Stage) -> Result:
 
 
 async def peer_killed(stage: Stage) -> Result:
-    door = await stage.start({"plain": (), "stubborn": (*STUBBORN, "--fork", "setsid")})
-    if await _answered(stage, door, "plain") is None or await _answered(stage, door, "stubborn") is None:
-        return _no_call(stage)
+    return await _peer_killed(stage, {"plain": ("--hang-at", "call:sleep")})
+
+
+async def peer_killed_stubborn(stage: Stage) -> Result:
+    return await _peer_killed(stage, {"plain": (), **TREE})
+
+
+async def _peer_killed(stage: Stage, servers: Servers) -> Result:
+    door = await stage.start(servers)
+    for server in servers:
+        if await _answered(stage, door, server) is None:
+            return _no_call(stage)
     call = asyncio.create_task(door.ask("plain", "sleep", {"seconds": 60}))
     await stage.until_logged("plain", "call sleep")
     began = time.monotonic()
@@ -199,9 +209,18 @@ async def peer_killed(stage: Stage) -> Result:
 
 
 async def terminated(stage: Stage) -> Result:
-    door = await stage.start({"plain": (), "stubborn": (*STUBBORN, "--fork", "setsid")})
-    if await _answered(stage, door, "plain") is None or await _answered(stage, door, "stubborn") is None:
-        return _no_call(stage)
+    return await _terminated(stage, {"plain": ()})
+
+
+async def terminated_stubborn(stage: Stage) -> Result:
+    return await _terminated(stage, {"plain": (), **TREE})
+
+
+async def _terminated(stage: Stage, servers: Servers) -> Result:
+    door = await stage.start(servers)
+    for server in servers:
+        if await _answered(stage, door, server) is None:
+            return _no_call(stage)
     call = stage.begin(door, "plain", "sleep", 20.0, seconds=1, text="done")
     await stage.until_logged("plain", "call sleep")
     stage.signal(signal.SIGTERM)
@@ -333,18 +352,33 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "peer-killed",
-        "The peer is killed with SIGKILL, over a server with a call in flight and a stubborn one with a grandchild "
-        "in another session.",
+        "The peer is killed with SIGKILL, over a server with a call in flight that ends when its stdin does.",
         "no process is left after 5 s",
         "until all processes have ended",
         peer_killed,
     ),
     Row(
+        "peer-killed, stubborn",
+        "The peer is killed with SIGKILL, over a server with a call in flight and a stubborn one with a grandchild "
+        "in another session.",
+        "no process is left after 5 s",
+        "until all processes have ended",
+        peer_killed_stubborn,
+    ),
+    Row(
         "terminated",
-        "The peer gets SIGTERM while a call of one second is in flight, over the same servers.",
+        "The peer gets SIGTERM while a call of one second is in flight, over an ordinary server.",
         "the call gets an outcome, the peer ends within 15 s, and no process is left 5 s later",
         "from SIGTERM to the end of the peer",
         terminated,
+    ),
+    Row(
+        "terminated, stubborn",
+        "The peer gets SIGTERM while a call of one second is in flight, over a stubborn server, too, with a "
+        "grandchild in another session.",
+        "the call gets an outcome, the peer ends within 15 s, and no process is left 5 s later",
+        "from SIGTERM to the end of the peer",
+        terminated_stubborn,
     ),
     Row(
         "listed",
