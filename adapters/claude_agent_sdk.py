@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -56,8 +57,8 @@ _NUMBERS: Final = itertools.count(1)
 class RoomServer:
     """A room or session, which is open for as long as this is used, as a server for Claude Code.
 
-    `name`: that of the server; its tools are `mcp__NAME__TOOL` there. `meta()` makes the `_meta` of a call.
-    `on_progress(tool, params)` gets what servers report.
+    `name`: that of the server; its tools are `mcp__NAME__TOOL` there, with `_` for what no name of a tool may have.
+    `meta()` makes the `_meta` of a call. `on_progress(tool, params)` gets what servers report.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class RoomServer:
     ) -> None:
         self._room = room
         self._name = name
+        self._prefix = f"mcp__{re.sub('[^A-Za-z0-9_-]', '_', name)}__"  # as Claude Code makes it
         self._meta = meta
         self._on_progress = on_progress
+        self._listed: set[str] = set()  # what Claude Code was told of
         self._allowed: dict[str, str] = {}  # the tool, by the id of its call
 
     def options(self, ask: CanUseTool | None = None, **others: Any) -> ClaudeAgentOptions:
@@ -102,13 +105,15 @@ class RoomServer:
     @property
     def matcher(self) -> HookMatcher:
         """For `hooks`, under "PreToolUse"."""
-        return HookMatcher(matcher=f"mcp__{self._name}__.*", hooks=[self._before_a_call])
+        return HookMatcher(matcher=f"{self._prefix}.*", hooks=[self._before_a_call])
 
     async def _before_a_call(
         self, asked: HookInput, tool_use_id: str | None, context: HookContext
     ) -> HookJSONOutput:
         tool = self._own(str(asked.get("tool_name", "")))
-        needs = tool is not None and Tools(self._room, Target.to_mcp).need_approval(tool)
+        if tool is None:
+            return {}
+        needs = Tools(self._room, Target.to_mcp).need_approval(tool)
         return {
             "hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
@@ -133,9 +138,12 @@ class RoomServer:
         return can_use_tool
 
     def _own(self, name: str) -> str | None:
-        """The room's name for a tool of this server."""
-        prefix = f"mcp__{self._name}__"
-        return name.removeprefix(prefix) if name.startswith(prefix) else None
+        """The room's name for a tool of this server. None for any other: the name of another server may begin as ours
+        does, and what Claude Code asks about its tools is not ours to answer."""
+        if not name.startswith(self._prefix):
+            return None
+        tool = name.removeprefix(self._prefix)
+        return tool if tool in self._listed else None
 
     # ---- the server -------------------------------------------------------------------------------------------------
 
@@ -151,7 +159,9 @@ class RoomServer:
     async def _list_tools(
         self, context: ServerRequestContext[Tools[Tool]], _page: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        return ListToolsResult(tools=list((await context.lifespan_context.listed()).values()))
+        listed = await context.lifespan_context.listed()
+        self._listed.update(listed)
+        return ListToolsResult(tools=list(listed.values()))
 
     async def _call_tool(
         self, context: ServerRequestContext[Tools[Tool]], called: CallToolRequestParams

@@ -5,20 +5,29 @@ import json
 import os
 from contextlib import asynccontextmanager
 
-from claude_agent_sdk import ClaudeSDKClient, PermissionResultAllow, PermissionResultDeny, ResultMessage
+from claude_agent_sdk import (
+    ClaudeSDKClient,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ResultMessage,
+    create_sdk_mcp_server,
+    tool,
+)
 from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.claude_agent_sdk import RoomServer
 
-PREFIX = "mcp__greenroom__"
+NAME = "greenroom"
+PREFIX = f"mcp__{NAME}__"
 
 
 class Model:
-    """Answers as the API of Claude: these calls, one a turn, whatever it is told."""
+    """Answers as the API of Claude: these calls, one a turn, whatever it is told. With `mcp__` a name is whole."""
 
-    def __init__(self, calls, record):
+    def __init__(self, calls, record, prefix=PREFIX):
         self._left = iter(enumerate(calls))
         self.record = record
+        self._prefix = prefix
 
     @asynccontextmanager
     async def served(self):
@@ -59,9 +68,9 @@ class Model:
 
     def _events(self, said):
         tools = {tool["name"] for tool in said.get("tools", ())}
-        if not any(name.startswith(PREFIX) for name in tools):
+        if not any(name.startswith(self._prefix) for name in tools):
             return self._stream([{"type": "text", "text": "ok"}])
-        self.record.offered.append({name.removeprefix(PREFIX) for name in tools})
+        self.record.offered.append({name.removeprefix(self._prefix) for name in tools})
         results = [
             block
             for message in said["messages"]
@@ -73,7 +82,8 @@ class Model:
         number, (name, arguments) = next(self._left, (0, (None, None)))
         if name is None:
             return self._stream([{"type": "text", "text": "done"}])
-        call = {"type": "tool_use", "id": f"toolu_{number}", "name": PREFIX + name, "input": arguments}
+        name = name if name.startswith("mcp__") else self._prefix + name
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
         return self._stream([call])
 
     def _stream(self, blocks):
@@ -107,16 +117,18 @@ def shown(block):
     return Shown(f"{how}, in a file of Claude Code" if text.startswith("<persisted") else how, text, images)
 
 
-async def run(room, calls, *, answer=None, meta=None, on_progress=None, asks=True):
+async def run(
+    room, calls, *, answer=None, meta=None, on_progress=None, asks=True, name=NAME, prefix=PREFIX, **others
+):
     record = Run()
 
     async def ask(name, given, context):
-        record.asked.append(name.removeprefix(PREFIX))
+        record.asked.append(name.removeprefix(prefix))
         return PermissionResultAllow() if answer else PermissionResultDeny(message="Not this one.")
 
-    server = RoomServer(room, meta=lambda: meta, on_progress=on_progress)
-    async with Model(calls, record).served() as env:
-        options = server.options(ask if asks else None, env=env, tools=[], setting_sources=[])
+    server = RoomServer(room, name=name, meta=lambda: meta, on_progress=on_progress)
+    async with Model(calls, record, prefix).served() as env:
+        options = server.options(ask if asks else None, env=env, tools=[], setting_sources=[], **others)
         async with ClaudeSDKClient(options) as client:
             await client.query("play")
             async for message in client.receive_response():
@@ -130,6 +142,28 @@ async def nobody(stage, room):
     record = await run(room, [("desk_wipe", {"path": "/nobody"}), ("w_echo", {"n": 1})], asks=False)
     stage.expect([told.how for told in record.shown] == ["`is_error`", "result"], f"{record.shown}")
     stage.expect(not stage.wiped, f"wiped {stage.wiped}")
+
+
+async def renamed(stage, room):
+    """A server whose name Claude Code writes in another way."""
+    calls = [("w_echo", {"n": 1}), ("desk_wipe", {"path": "/renamed"})]
+    record = await run(room, calls, answer=True, name="my.room +1", prefix="mcp__my_room__1__")
+    stage.expect(record.asked == ["desk_wipe"], f"asks about {record.asked}")
+    stage.expect(stage.wiped == ["/renamed"], f"{stage.wiped}: {record.shown}")
+    stage.wiped.clear()
+
+
+async def other(stage, room):
+    """Another server, whose name begins as the room's does: about its tools the person is asked."""
+
+    @tool("danger", "Dangerous.", {})
+    async def danger(_given):
+        return {"content": [{"type": "text", "text": "harm"}]}
+
+    name = f"{NAME}__other"
+    servers = {name: create_sdk_mcp_server(name, tools=[danger])}
+    record = await run(room, [(f"mcp__{name}__danger", {})], answer=False, mcp_servers=servers)
+    stage.expect(record.asked == ["other__danger"], f"asks about {record.asked}: {record.shown}")
 
 
 async def example(module):
@@ -156,6 +190,6 @@ if __name__ == "__main__":
             unknown="`is_error`",
             list_follows=False,
             session_per_run=run,
-            more=(smudge, nobody),
+            more=(smudge, nobody, renamed, other),
         )
     )
