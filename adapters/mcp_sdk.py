@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from .. import CallError, Greenroom, Session
+from .shared import meta_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -80,21 +81,22 @@ class RoomSession:
                     await progress_callback(said["progress"], said.get("total"), said.get("message"))
                 return (await run.result()).to_mcp()
         except CallError as error:
-            why = {"error": error.code, "server": error.server, "reach": str(error.reach)}
             told = {"content": [{"type": "text", "text": error.message}], "isError": True}
-            return CallToolResult.model_validate({**told, "_meta": {"greenroom/error": why}})
+            return CallToolResult.model_validate({**told, "_meta": meta_of(error)})
 
     async def list_resources(self, *_cursor: Any, **_params: Any) -> ListResourcesResult:
-        """All resources, on one page. Starts nothing."""
+        """All resources, on one page. Waits as `list_tools` does."""
         from mcp.types import ListResourcesResult
 
+        await self._room.catalogued()
         records = [{**place.record, "uri": place.uri} for place in self._room.resources()]
         return ListResourcesResult.model_validate({"resources": records})
 
     async def list_resource_templates(self, *_cursor: Any, **_params: Any) -> ListResourceTemplatesResult:
-        """All templates of resources, on one page. Starts nothing."""
+        """All templates of resources, on one page. Waits as `list_tools` does."""
         from mcp.types import ListResourceTemplatesResult
 
+        await self._room.catalogued()
         records = [{**place.record, "uriTemplate": place.uri} for place in self._room.templates()]
         return ListResourceTemplatesResult.model_validate({"resourceTemplates": records})
 
@@ -103,9 +105,10 @@ class RoomSession:
         return (await self._room.read_resource(str(uri))).to_mcp()
 
     async def list_prompts(self, *_cursor: Any, **_params: Any) -> ListPromptsResult:
-        """All prompts, on one page. Starts nothing."""
+        """All prompts, on one page. Waits as `list_tools` does."""
         from mcp.types import ListPromptsResult
 
+        await self._room.catalogued()
         records = [{**target.record, "name": target.name} for target in self._room.prompts()]
         return ListPromptsResult.model_validate({"prompts": records})
 

@@ -102,6 +102,7 @@ class RoomServer(MCPServer):
     # ---- prompts and resources --------------------------------------------------------------------------------------
 
     async def list_prompts(self) -> ListPromptsResult:
+        await self._room.catalogued()
         prompts = [{**target.record, "name": target.name} for target in self._room.prompts()]
         return ListPromptsResult.model_validate({"prompts": prompts})
 
@@ -110,11 +111,13 @@ class RoomServer(MCPServer):
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
         """All of them, on one page."""
+        await self._room.catalogued()
         places = [{**place.record, "uri": place.uri} for place in self._room.resources()]
         return ListResourcesResult.model_validate({"resources": places})
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
         """All of them, on one page."""
+        await self._room.catalogued()
         places = [{**place.record, "uriTemplate": place.uri} for place in self._room.templates()]
         return ListResourceTemplatesResult.model_validate({"resourceTemplates": places})
 

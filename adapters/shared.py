@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from .. import Greenroom, ModelResult, Reach, Session, Target, UsageError
+from .. import CallError, Greenroom, ModelResult, Reach, Session, Target, UsageError
 from ..errors import (
     ApprovalDenied,
     ApprovalNeeded,
@@ -116,12 +116,18 @@ def _readable(block: dict[str, Any]) -> dict[str, Any]:
 
 def said_besides(told: ModelResult) -> dict[str, Any]:
     """What a program is told of a call and a model is not: the structured content and the `_meta` of the server; or our
-    error, as at our direct door."""
+    error."""
     if told.error is not None:
-        return {"_meta": {"greenroom/error": told.error.as_dict()}}
+        return {"_meta": meta_of(told.error)}
     said = {} if told.result is None else {"_meta": told.result.raw.get("_meta")}
     said["structuredContent"] = told.structured
     return {name: value for name, value in said.items() if isinstance(value, dict)}
+
+
+def meta_of(error: CallError) -> dict[str, Any]:
+    """The `_meta` of a call that failed: as at our direct door, with all that is known of the error."""
+    said = error.as_dict()
+    return {"greenroom/error": {"error": said.pop("code"), **said}}
 
 
 _INSTRUCTIONS = 8_000  # characters of one server

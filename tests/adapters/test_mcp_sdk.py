@@ -15,6 +15,7 @@ from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle
 
 from greenroom.adapters.mcp_sdk import RoomSession, without_references
+from greenroom.adapters.shared import said_besides
 from greenroom.errors import RemoteError
 from greenroom.testing import HANG, FakeServer, tool
 
@@ -60,6 +61,20 @@ async def test_it_lists_and_calls_with_the_sdks_own_types() -> None:
             assert (await RoomSession(alice).list_tools()).tools[0].name == "a_echo"
 
 
+@pytest.mark.parametrize("what", ["tools", "resources", "prompts"])
+@in_virtual_time
+async def test_each_list_waits_for_the_servers_of_which_nothing_is_known(what: str) -> None:
+    server = FakeServer(
+        tools=[tool("echo")],
+        resources={"memo://a": "ink"},
+        prompts={"greet": "Good evening."},
+    )
+    async with open_room({"a": server}, bootstrap=True) as room:
+        session = RoomSession(room)
+        listed = await getattr(session, f"list_{what}")()
+        assert len(getattr(listed, what)) == 1
+
+
 @pytest.mark.parametrize(
     ("server", "name", "code"),
     [
@@ -75,7 +90,11 @@ async def test_a_call_that_fails_is_a_result(server: FakeServer, name: str, code
         result = await RoomSession(room).call_tool(name, {}, timedelta(seconds=3))
         assert result.is_error
         assert result.meta is not None
-        assert result.meta["greenroom/error"]["error"] == code
+        said = result.meta["greenroom/error"]
+        assert said["error"] == code
+        assert said["reach"] in ("not_sent", "sent", "answered")
+        told = said_besides(await room.call_for_model(name, {}, timeout=3))
+        assert told == {"_meta": result.meta}, "the adapters of frameworks say the same"
 
 
 @in_virtual_time

@@ -3,9 +3,11 @@
 import json
 
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
+from mcp.server import MCPServer
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
 
+from greenroom import Greenroom
 from greenroom.adapters.openai_agents import RoomServer
 
 
@@ -61,6 +63,24 @@ def shown(output):
     return Shown("output", "\n".join(filter(None, said)), images)
 
 
+async def first(stage, _room):
+    """Prompts and resources of a server of which nothing is known yet, and no tool was asked for."""
+    server = MCPServer("desk")
+    server.prompt(name="greet")(lambda: "Good evening.")
+    server.resource("memo://a", name="a")(lambda: "ink")
+    server.resource("memo://{name}/ink", name="b")(lambda name: name)
+
+    async def listed(ask):
+        async with Greenroom.open({}, cache_path=":memory:", in_process={"desk": server}) as room:
+            return await ask(RoomServer(room))
+
+    prompts = (await listed(RoomServer.list_prompts)).prompts
+    resources = (await listed(RoomServer.list_resources)).resources
+    templates = (await listed(RoomServer.list_resource_templates)).resource_templates
+    counts = [len(prompts), len(resources), len(templates)]
+    stage.expect(counts == [1, 1, 1], f"lists {counts}")
+
+
 async def example(module):
     model = Scripted([EXAMPLE_CALL], Run())
     await module.answer("What time is it?", model)
@@ -78,6 +98,6 @@ play(
         refused="output",
         denied="output",
         unknown="the run ends with `ModelBehaviorError`",
-        more=(smudge,),
+        more=(smudge, first),
     )
 )
