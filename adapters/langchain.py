@@ -6,7 +6,8 @@
 
 * *Errors* are told to the model, as a `ToolMessage` whose status is "error". The framework has no word for "try again";
   the text says whether the call may have run.
-* *Results*: text and images as content; what a program gets beside them is the artifact.
+* *Results*: text and images as content; what a program gets beside them is the artifact, also of an error. (The
+  framework gives an error none, so it is put there when the framework has made the message.)
 * *Approval* is LangGraph's interrupt, in the form of LangChain's own `HumanInTheLoopMiddleware`, so that what can
   answer the one can answer the other. At a resume LangGraph runs the tool again from its start, so the question comes
   before anything else. Outside a graph nobody can be asked, and the room refuses the call.
@@ -21,8 +22,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, ToolException
@@ -31,6 +34,7 @@ from pydantic import PrivateAttr
 from .. import ModelResult, Target, UsageError
 from .shared import Progress, Room, Tools, said_besides
 
+_failed: ContextVar[list[dict[str, Any]] | None] = ContextVar("_failed", default=None)
 MetaOf = Callable[[RunnableConfig], Mapping[str, Any] | None]
 
 
@@ -52,6 +56,17 @@ class RoomTool(BaseTool):
     _tools: Tools[RoomTool] = PrivateAttr()
     _meta: MetaOf | None = PrivateAttr()
 
+    async def arun(self, *args: Any, **kwargs: Any) -> Any:
+        artifacts: list[dict[str, Any]] = []
+        token = _failed.set(artifacts)
+        try:
+            said = await super().arun(*args, **kwargs)
+        finally:
+            _failed.reset(token)
+        if artifacts and isinstance(said, ToolMessage):
+            [said.artifact] = artifacts
+        return said
+
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(f'The tool "{self.name}" is asynchronous: use ainvoke.')
 
@@ -67,6 +82,9 @@ class RoomTool(BaseTool):
         meta = None if self._meta is None else self._meta(ensure_config())
         told = await self._tools.call(self.name, arguments, meta=meta, allowed=allowed)
         if told.is_error:
+            artifacts = _failed.get()
+            if artifacts is not None:
+                artifacts.append(said_besides(told))
             raise ToolException(_content(told))
         return _content(told), said_besides(told)
 

@@ -1,5 +1,6 @@
 """LangChain: an agent of its own, on LangGraph, whose model makes the calls of the scene, one a turn."""
 
+import asyncio
 import uuid
 
 from langchain.agents import create_agent
@@ -44,6 +45,16 @@ async def alone(stage, room):
     stage.expect(DIES in died, f"{died}")
 
 
+async def reach(stage, room):
+    """A program gets the error as the artifact, which says how far the call got."""
+    tools = {tool.name: tool for tool in await room_tools(room)}
+    calls = [("desk_wipe", "not_sent"), ("w_refuse", "answered")]
+    ask = [{"type": "tool_call", "name": name, "args": {}, "id": name} for name, _ in calls]
+    told = await asyncio.gather(*(tools[call["name"]].ainvoke(call) for call in ask))
+    said = [(message.tool_call_id, message.artifact["_meta"]["greenroom/error"]["reach"]) for message in told]
+    stage.expect(said == calls, f"{said}")
+
+
 async def beside(stage, room):
     """A run that is interrupted calls once what it calls beside."""
 
@@ -81,6 +92,6 @@ play(
         denied='`status="error"`',
         unknown='`status="error"`',
         list_follows=False,
-        more=(smudge, alone, beside),
+        more=(smudge, alone, reach, beside),
     )
 )
