@@ -5,7 +5,8 @@
         result = await agent.run("…")
 
 * *A session for each run.* The framework asks for a toolset of a run before the run begins. It gets one with a session
-  of its own, which ends with the run. Of a toolset that is made of a session, all runs have that session.
+  of its own, which ends with the run. It asks once for each place in which a toolset stands (as with `filtered`), and
+  gets the same one for all of a run. Of a toolset that is made of a session, all runs have that session.
 * *Errors.* `ModelRetry` (try again, which counts) only where nothing was sent and another call may do better, and never
   the last one, which would end the run. Everything else is `ToolFailed`: told, and the model decides.
 * *Approval* is the framework's: the run ends with `DeferredToolRequests`, and goes on with `DeferredToolResults`. So
@@ -17,8 +18,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
+from weakref import WeakValueDictionary
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
@@ -30,6 +33,7 @@ from pydantic_core import SchemaValidator, core_schema
 from .. import Greenroom, ModelResult, Session, Target
 from .shared import Progress, Room, Tools, image_of, instructions_of, may_be_tried_again, said_besides
 
+_NUMBERS: Final = itertools.count(1)
 # The arguments are the server's to validate.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 
@@ -63,6 +67,7 @@ class RoomToolset(AbstractToolset[Any]):
         self._include_instructions = include_instructions
         self._max_retries = max_retries
         self._tools = Tools(room, _definition, on_progress)
+        self._runs: WeakValueDictionary[int, _OfOneRun] = WeakValueDictionary()  # by the context's identity
 
     @property
     def id(self) -> str | None:
@@ -73,16 +78,20 @@ class RoomToolset(AbstractToolset[Any]):
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         if not isinstance(self._room, Greenroom):
             return self
-        make = self._session
-        session = self._room.session(f"pydantic-ai-{ctx.run_id}") if make is None else make(ctx)
-        return _OfOneRun(
-            session,
-            id=self._id,
-            meta=self._meta,
-            on_progress=self._on_progress,
-            include_instructions=self._include_instructions,
-            max_retries=self._max_retries,
-        )
+        made = self._runs.get(id(ctx))
+        if made is None:
+            make = self._session
+            name = f"pydantic-ai-{ctx.run_id}-{next(_NUMBERS)}"  # a run may have several toolsets of a room
+            made = self._runs[id(ctx)] = _OfOneRun(
+                self._room.session(name) if make is None else make(ctx),
+                ctx,
+                id=self._id,
+                meta=self._meta,
+                on_progress=self._on_progress,
+                include_instructions=self._include_instructions,
+                max_retries=self._max_retries,
+            )
+        return made
 
     async def get_instructions(
         self, ctx: RunContext[Any]
@@ -122,18 +131,24 @@ class RoomToolset(AbstractToolset[Any]):
 
 
 class _OfOneRun(RoomToolset):
-    """The toolset of one run, which opens its session and ends it."""
+    """The toolset of one run, which opens its session and ends it, wherever in the run it stands."""
 
-    def __init__(self, session: Session, **options: Any) -> None:
+    def __init__(self, session: Session, ctx: RunContext[Any], **options: Any) -> None:
         super().__init__(session, **options)
         self._own = session
+        self._ctx = ctx  # as long as this is there, no other context has its identity
+        self._entered = 0
 
     async def __aenter__(self) -> Self:
-        await self._own.__aenter__()
+        self._entered += 1
+        if self._entered == 1:
+            await self._own.__aenter__()
         return self
 
     async def __aexit__(self, *args: Any) -> None:
-        await self._own.aclose()
+        self._entered -= 1
+        if self._entered == 0:
+            await self._own.aclose()
 
 
 def _definition(target: Target) -> ToolDefinition:

@@ -78,6 +78,19 @@ async def retries(stage, room):
     await room.connect("f")
 
 
+async def places(stage, room):
+    """A toolset that stands in several places of an agent has one session in a run; another toolset has another."""
+    record = Run()
+    model = scripted([("a_own_pid", {}), ("b_own_pid", {}), ("c_own_pid", {})], record)
+    tools = RoomToolset(room)
+    others = RoomToolset(room, id="others").prefixed("c")
+    await Agent(model, toolsets=[tools.prefixed("a"), tools.prefixed("b"), others]).run("play")
+    first, second, other = (told.text for told in record.shown)
+    stage.expect(first == second != other, f"{record.shown}")
+    left = [row for row in room.status() if row.scope != "shared"]
+    stage.expect(not left, f"left of the sessions: {left}")
+
+
 play(
     Framework(
         "Pydantic AI",
@@ -90,6 +103,6 @@ play(
         denied="denied",
         unknown="retried",
         session_per_run=run,
-        more=(smudge, instructions, deferred, retries),
+        more=(smudge, instructions, deferred, places, retries),
     )
 )
