@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
@@ -78,9 +78,18 @@ def current_backend() -> Backend:
 
 def context_of_room() -> Context:
     """A context without the caller's variables, for a task that belongs to the room. It holds only the name of the
-    loop: on asyncio a task's readers are called in the task's context but outside a task, and anyio could not tell
-    there which loop is running."""
-    context = Context()
+    loop."""
+    return _with_loop(Context())
+
+
+def context_of_caller() -> Context:
+    """A copy of the caller's context, for what is done on its behalf outside its tasks."""
+    return _with_loop(copy_context())
+
+
+def _with_loop(context: Context) -> Context:
+    """On asyncio a task's readers are called in the task's context but outside a task, and anyio could not tell there
+    which loop is running: so the context says it."""
     context.run(sniffio.current_async_library_cvar.set, sniffio.current_async_library())
     return context
 

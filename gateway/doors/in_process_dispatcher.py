@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED
 from opentelemetry.propagate import inject
 
+from ...actors.backend import context_of_caller
 from ...actors.workers import aside
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LARGE_MESSAGE, MIB
@@ -80,7 +80,7 @@ class FarEnd:
         self.dispatcher: Final = InProcessDispatcher(_CONTEXT)
         self.receive: Callable[[bytes], Awaitable[None]]  # set before anything is asked
         self._tasks = tasks
-        self._context = copy_context()
+        self._context = context_of_caller()
         self._side = DirectDispatcher(_CONTEXT)
         self._side.connect_to(self.dispatcher)
         self.dispatcher.connect_to(self._side)

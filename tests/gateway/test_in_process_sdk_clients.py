@@ -3,12 +3,15 @@ a dispatcher of ours."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -30,7 +33,9 @@ from tests.support.rooms import open_room, settle
 
 from greenroom import Greenroom, InProcessDoor, UsageError
 from greenroom.testing import HANG, FakeServer, tool
+from greenroom.testing.servers import whole
 
+WHOLE = Path(whole.__file__)
 CARRIERS = pytest.mark.parametrize("carrier", ["streams", "dispatcher"])
 
 
@@ -47,6 +52,25 @@ async def session_at(
             dispatcher = await ends.enter_async_context(door.dispatcher(session=session))
             client = ClientSession(dispatcher=dispatcher, **how)
         yield await ends.enter_async_context(client)
+
+
+@CARRIERS
+def test_progress_comes_where_nobody_has_told_anyio_which_loop_runs(carrier: str) -> None:
+    """`asyncio.run` does not, and what a server says is read outside any task."""
+    heard: list[float] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    async def program() -> None:
+        server = {"command": sys.executable, "args": ["-S", os.fspath(WHOLE)]}
+        opened = Greenroom.open({"mcpServers": {"w": server}}, cache_path=":memory:")
+        async with opened as room, client_of(room, carrier) as client:
+            await client.list_tools()
+            await client.call_tool("w_steps", {"count": 3}, progress_callback=progressed)
+
+    asyncio.run(program())
+    assert heard == [1, 2, 3]
 
 
 @asynccontextmanager
