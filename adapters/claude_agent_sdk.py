@@ -5,7 +5,8 @@
 
 * The framework takes no client and no transport, only a `Server` of the MCP SDK. Ours lists and calls; it has tools
   alone, because Claude Code offers its model nothing else of such a server.
-* *A session for each query*: the framework runs the server once for each, so the session is opened and ended with it.
+* *A session for each run of Claude Code*: a `query`, or a `ClaudeSDKClient` with all its queries. The framework
+  runs the server once for each, so the session is opened and ended with it.
 * *Approval* is the framework's: `can_use_tool`. A hook has Claude Code ask about exactly those calls that the room asks
   about, and allows the others. The room then has to know that this very call was allowed. Claude Code names it in the
   `_meta` of a call by the same id under which it asked; no server and no model can write there.
