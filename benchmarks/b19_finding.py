@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -65,7 +66,9 @@ def _by_meaning(index: Index, asked: Sequence[tuple[str, frozenset[str]]], size:
     meanings = opened(True, None, 0)
     meanings.learn(0, [target.meaning for target in tools])
     begun = time.process_time()
-    meanings.make_all()
+    making = threading.Thread(target=meanings.make_all)  # a thread that makes vectors gives way to all others
+    making.start()
+    making.join()
     each = (time.process_time() - begun) * 1000 / len(tools)
 
     def both(query: str) -> list[str]:
