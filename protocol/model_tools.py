@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 import attrs
@@ -160,12 +160,19 @@ def _with_keys(schema: Schema) -> tuple[Mapping[str, str], Schema]:
 # ---- the top of a schema ---------------------------------------------------------------------------------------------
 _CONDITIONS: Final = ("not", "if", "then", "else", "enum", "const")
 _DEEP: Final = 32  # references of references that are followed
+_BRANCHES: Final = (
+    1000  # that are followed at the top of one tool: a few lines of references can mean billions
+)
 
 
 def flat_root(schema: Schema) -> Schema:
     """The schema as an object with parameters, and nothing else at its top. What branches and conditions said beside
     stands in its description."""
-    flat, notes = _flat(schema, schema, 0)
+    branches = iter(range(_BRANCHES))
+    flat, notes = _flat(schema, schema, 0, branches)
+    if next(branches, None) is None:
+        flat.pop("additionalProperties", None)
+        notes.append("there may be parameters that are not listed: the schema has too many branches")
     for key in _CONDITIONS:
         if key in flat:
             notes.append(f"{key}: {_short(flat.pop(key))}")
@@ -178,19 +185,19 @@ def flat_root(schema: Schema) -> Schema:
     return cast("Schema", _noted(flat, *notes))
 
 
-def _flat(schema: Schema, root: Schema, depth: int) -> tuple[Schema, list[str]]:
+def _flat(schema: Schema, root: Schema, depth: int, left: Iterator[int]) -> tuple[Schema, list[str]]:
     flat, notes = dict(schema), list[str]()
     if "$ref" in flat:
         target = _resolved(flat.pop("$ref"), root)
         if isinstance(target, dict) and depth < _DEEP:
-            inner, notes = _flat(cast("Schema", target), root, depth + 1)
+            inner, notes = _flat(cast("Schema", target), root, depth + 1, left)
             flat = _merged({key: value for key, value in inner.items() if key != "$defs"}, flat)
     for key in ("allOf", "anyOf", "oneOf"):
         branches = flat.pop(key, None)
         if not isinstance(branches, list) or depth >= _DEEP:
             continue
         found = [cast("Schema", each) for each in cast("list[Any]", branches) if isinstance(each, dict)]
-        inner = [_flat(each, root, depth + 1) for each in found]
+        inner = [_flat(each, root, depth + 1, left) for each in found if next(left, None) is not None]
         for _, more in inner:
             notes += more
         parts = [part for part, _ in inner]

@@ -323,6 +323,18 @@ def test_branches_at_the_top_become_parameters_and_what_they_said_is_told() -> N
     assert strict_schema(flat, OPENAI) is not None
 
 
+def test_branches_that_double_at_each_level_are_followed_up_to_a_bound_and_that_is_told() -> None:
+    doubled: dict[str, Any] = {"d0": {"properties": {"a": {"type": "string"}}}}
+    for level in range(1, 30):
+        doubled[f"d{level}"] = {"allOf": [{"$ref": f"#/$defs/d{level - 1}"}] * 2}
+    flat = flat_root({"$ref": "#/$defs/d12", "additionalProperties": False, "$defs": doubled})
+    check_top(flat)
+    assert "additionalProperties" not in flat
+    assert "too many branches" in flat["description"]
+    assert "too many branches" in flat_root({"$ref": "#/$defs/d29", "$defs": doubled})["description"]
+    assert "description" not in flat_root({"$ref": "#/$defs/d3", "$defs": doubled})
+
+
 def test_what_only_narrows_a_value_is_told_and_what_cannot_be_said_makes_it_not_strict() -> None:
     own = {"properties": {"a": {"type": "string", "minLength": 3, "format": "uri", "default": "abc"}}}
     said = strict_schema(flat_root(own), OPENAI)
