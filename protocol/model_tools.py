@@ -67,7 +67,7 @@ class FittedTool:
         named = {self.keys.get(key, key): value for key, value in arguments.items()}
         if not self.is_strict:
             return named
-        return cast("dict[str, Any]", _without_nulls(named, self.own_schema, self.own_schema))
+        return cast("dict[str, Any]", _Nulls(self.own_schema).left_out(named, self.own_schema))
 
 
 def fit_tools(
@@ -541,12 +541,12 @@ def _nullable(schema: Schema) -> Schema:
     return {"anyOf": [inner, {"type": "null"}], **about}
 
 
-def allows_null(schema: Any, root: Schema, depth: int = 0) -> bool:
-    """Whether null is a value of this schema, as far as it can be told."""
-    if not isinstance(schema, Mapping) or depth > _DEEP:
+def allows_null(schema: Any, root: Schema, known: dict[str, bool] | None = None) -> bool:
+    """Whether null is a value of this schema, as far as it can be told. `known`: the references that were followed."""
+    if not isinstance(schema, Mapping):
         return schema is True
-    said = cast("Mapping[str, Any]", schema)
-    if "$ref" in said and not allows_null(_resolved(said["$ref"], root), root, depth + 1):
+    said, known = cast("Mapping[str, Any]", schema), {} if known is None else known
+    if "$ref" in said and not _refers_to_null(said["$ref"], root, known):
         return False
     if "const" in said and said["const"] is not None:
         return False
@@ -558,62 +558,87 @@ def allows_null(schema: Any, root: Schema, depth: int = 0) -> bool:
     for key, every in (("allOf", True), ("anyOf", False), ("oneOf", False)):
         branches = said.get(key)
         if isinstance(branches, list):
-            found = [allows_null(each, root, depth + 1) for each in cast("list[Any]", branches)]
+            found = [allows_null(each, root, known) for each in cast("list[Any]", branches)]
             if not (all(found) if every else any(found)):
                 return False
     return True
 
 
-def _without_nulls(value: Any, schema: Any, root: Schema) -> Any:
-    """The value without the nulls that stand for parameters that were not given. It is one of the strict schema."""
-    said = _resolved_whole(schema, root)
-    if said is None:
-        return value
-    for key in ("anyOf", "oneOf", "allOf"):
-        for branch in _branches(said, key):
-            if _is_like(value, branch, root):
-                return _without_nulls(value, branch, root)
-    if isinstance(value, list):
-        return [_without_nulls(each, said.get("items"), root) for each in cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    properties, required = _properties(said), _required(said)
-    return {
-        key: _without_nulls(each, properties.get(key), root)
-        for key, each in cast("dict[str, Any]", value).items()
-        if not _is_unsaid(each, key, properties, required, root)
-    }
-
-
-def _is_like(value: Any, schema: Any, root: Schema) -> bool:
-    """Whether a value is one of this schema in its strict form."""
-    said = _resolved_whole(schema, root)
-    if said is None:
+def _refers_to_null(reference: Any, root: Schema, known: dict[str, bool]) -> bool:
+    if not isinstance(reference, str):
         return False
-    for key in ("anyOf", "oneOf", "allOf"):
-        if key in said:
-            return any(_is_like(value, branch, root) for branch in _branches(said, key))
-    if "const" in said or "enum" in said:
-        known = [said["const"]] if "const" in said else said["enum"]
-        return any(type(each) is type(value) and each == value for each in known)
-    kinds, kind = said.get("type"), _type_of(value)
-    taken = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
-    if kind not in taken and not (kind == "integer" and "number" in taken):
-        return False
-    if isinstance(value, list):
-        return all(_is_like(each, said.get("items"), root) for each in cast("list[Any]", value))
-    if not isinstance(value, dict):
-        return True
-    properties, required, given = _properties(said), _required(said), cast("dict[str, Any]", value)
-    return given.keys() == properties.keys() and all(
-        _is_unsaid(each, key, properties, required, root) or _is_like(each, properties[key], root)
-        for key, each in given.items()
-    )
+    if reference not in known:
+        known[reference] = False  # until it is known: so a circle ends
+        known[reference] = allows_null(_resolved(reference, root), root, known)
+    return known[reference]
 
 
-def _is_unsaid(value: Any, key: str, properties: Schema, required: list[str], root: Schema) -> bool:
-    is_optional = key in properties and key not in required
-    return value is None and is_optional and not allows_null(properties[key], root)
+class _Nulls:
+    """The nulls in the arguments of one call that stand for parameters that were not given, by the schema of them.
+    Which values are like which definitions is remembered: definitions may refer to the same ones so often that nobody
+    could try all the ways."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._like: dict[tuple[int, str], bool] = {}  # by a value in the call, and a reference
+
+    def left_out(self, value: Any, schema: Any) -> Any:
+        said = _resolved_whole(schema, self._root)
+        if said is None:
+            return value
+        for key in ("anyOf", "oneOf", "allOf"):
+            for branch in _branches(said, key):
+                if self.is_like(value, branch):
+                    return self.left_out(value, branch)
+        if isinstance(value, list):
+            return [self.left_out(each, said.get("items")) for each in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        properties, required = _properties(said), _required(said)
+        return {
+            key: self.left_out(each, properties.get(key))
+            for key, each in cast("dict[str, Any]", value).items()
+            if not self._is_unsaid(each, key, properties, required)
+        }
+
+    def is_like(self, value: Any, schema: Any) -> bool:
+        """Whether a value is one of this schema in its strict form."""
+        reference = cast("Schema", schema).get("$ref") if isinstance(schema, dict) else None
+        if not isinstance(reference, str):
+            return self._is_like(value, schema)
+        asked = id(value), reference
+        if asked not in self._like:
+            self._like[asked] = False  # until it is known: so a circle ends
+            self._like[asked] = self._is_like(value, schema)
+        return self._like[asked]
+
+    def _is_like(self, value: Any, schema: Any) -> bool:
+        said = _resolved_whole(schema, self._root)
+        if said is None:
+            return False
+        for key in ("anyOf", "oneOf", "allOf"):
+            if key in said:
+                return any(self.is_like(value, branch) for branch in _branches(said, key))
+        if "const" in said or "enum" in said:
+            known = [said["const"]] if "const" in said else said["enum"]
+            return any(type(each) is type(value) and each == value for each in known)
+        kinds, kind = said.get("type"), _type_of(value)
+        taken = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
+        if kind not in taken and not (kind == "integer" and "number" in taken):
+            return False
+        if isinstance(value, list):
+            return all(self.is_like(each, said.get("items")) for each in cast("list[Any]", value))
+        if not isinstance(value, dict):
+            return True
+        properties, required, given = _properties(said), _required(said), cast("dict[str, Any]", value)
+        return given.keys() == properties.keys() and all(
+            self._is_unsaid(each, key, properties, required) or self.is_like(each, properties[key])
+            for key, each in given.items()
+        )
+
+    def _is_unsaid(self, value: Any, key: str, properties: Schema, required: list[str]) -> bool:
+        is_optional = key in properties and key not in required
+        return value is None and is_optional and not allows_null(properties[key], self._root)
 
 
 def _branches(schema: Schema, key: str) -> list[Any]:

@@ -20,6 +20,8 @@ from greenroom.protocol.model_calls import ToolCall, read_calls
 from greenroom.protocol.model_tools import (
     ANTHROPIC,
     OPENAI,
+    FittedTool,
+    allows_null,
     fit_tools,
     fitted_name,
     flat_root,
@@ -333,6 +335,24 @@ def test_branches_that_double_at_each_level_are_followed_up_to_a_bound_and_that_
     assert "too many branches" in flat["description"]
     assert "too many branches" in flat_root({"$ref": "#/$defs/d29", "$defs": doubled})["description"]
     assert "description" not in flat_root({"$ref": "#/$defs/d3", "$defs": doubled})
+
+
+def test_a_value_is_found_among_definitions_that_refer_to_the_same_ones_again_and_again() -> None:
+    last = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+        "required": ["a"],
+    }
+    doubled: dict[str, Any] = {"d0": last}
+    for level in range(1, 40):  # so many that nobody could try all the ways
+        doubled[f"d{level}"] = {"anyOf": [{"$ref": f"#/$defs/d{level - 1}"}] * 2}
+    own: dict[str, Any] = {"type": "object", "properties": {"x": {"$ref": "#/$defs/d39"}}, "$defs": doubled}
+    fitted = FittedTool("t", "t", own, {}, is_strict=True)
+
+    assert not allows_null(own["properties"]["x"], own)
+    assert fitted.own_arguments({"x": {"a": "1", "b": None}}) == {"x": {"a": "1"}}
+    assert fitted.own_arguments({"x": None}) == {}
+    assert fitted.own_arguments({"x": {"c": 1}}) == {"x": {"c": 1}}
 
 
 def test_what_only_narrows_a_value_is_told_and_what_cannot_be_said_makes_it_not_strict() -> None:
