@@ -54,9 +54,9 @@ class RoomTransport(ClientTransport):
         async with AsyncExitStack() as ends:
             door = self._room
             if isinstance(door, Greenroom):
-                opened = InProcessDoor.open(door, expose=self._expose or "direct", errors_as_results=True)
+                opened = InProcessDoor.open(door, expose=self._expose or "direct")
                 door = await ends.enter_async_context(opened)
-            dispatcher = await ends.enter_async_context(door.dispatcher(**self._who))
+            dispatcher = await ends.enter_async_context(door.dispatcher(**self._who, errors_as_results=True))
             yield await ends.enter_async_context(make_session(dispatcher=dispatcher, **session_kwargs))
 
     def __repr__(self) -> str:

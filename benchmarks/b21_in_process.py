@@ -107,7 +107,7 @@ class StreamsTransport(ClientTransport):
     ) -> AsyncGenerator[ClientSession]:
         make_session = (transport_options or TransportOptions()).session_class
         async with (
-            InProcessDoor.open(self._room, errors_as_results=True) as door,
+            InProcessDoor.open(self._room) as door,
             door.streams() as (read, write),
             make_session(read, write, **session_kwargs) as session,
         ):

@@ -58,23 +58,17 @@ class InProcessDoor:
     A door serves any number of clients, which share the lists that they are shown.
     """
 
-    def __init__(
-        self, conversations: Conversations, tasks: anyio.abc.TaskGroup, *, errors_as_results: bool
-    ) -> None:
+    def __init__(self, conversations: Conversations, tasks: anyio.abc.TaskGroup) -> None:
         self._conversations = conversations
         self._tasks = tasks
-        self._errors_as_results = errors_as_results
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, room: Greenroom, *, expose: str = "direct", errors_as_results: bool = False
-    ) -> AsyncGenerator[InProcessDoor]:
+    async def open(cls, room: Greenroom, *, expose: str = "direct") -> AsyncGenerator[InProcessDoor]:
         """A door of this room, which is open, for as long as the block runs. Its clients are gone by then.
 
         `expose`: "direct" (all tools by their names), "proxy" (the `mcp` tool) or "meta", unless a client's profile
-        says otherwise. `errors_as_results`: a call of a tool ends with a result that has `isError` where it would end
-        with a JSON-RPC error. Raises `UsageError` for an unknown exposure, and if the room is not open.
+        says otherwise. Raises `UsageError` for an unknown exposure, and if the room is not open.
         """
         events = port_of(room).live.context.events
 
@@ -86,7 +80,7 @@ class InProcessDoor:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(conversations.watch)
                 try:
-                    yield cls(conversations, tasks, errors_as_results=errors_as_results)
+                    yield cls(conversations, tasks)
                 finally:
                     tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -101,14 +95,17 @@ class InProcessDoor:
         profile: str | None = None,
         variables: Mapping[str, str] = _NOTHING,
         subject: str | None = None,
+        errors_as_results: bool = False,
     ) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]:
         """Connect a client. Yields the function that takes its messages, each a line of JSON-RPC in bytes; `await` it,
         one message at a time. The answers, notifications and requests for the client go to `outlet`.
 
         `session`: the name of its session, which no other open session may have; None: one of its own. `profile`: what
         it sees. `variables`: what `${session.NAME}` stands for in the entries of its servers. `subject`: who is known
-        to be behind it, for the audit and as the owner of its tasks. When the block ends, its calls are cancelled and
-        its session ends. Raises `UsageError` for a name that is taken, and for an unknown profile.
+        to be behind it, for the audit and as the owner of its tasks. `errors_as_results`: a call of a tool ends with a
+        result that has `isError` where it would end with a JSON-RPC error. When the block ends, its calls are
+        cancelled, its session ends, and the function raises `anyio.ClosedResourceError`. Raises `UsageError` for a name
+        that is taken, and for an unknown profile.
         """
         conversation = self._conversations.open(
             outlet,
@@ -120,9 +117,13 @@ class InProcessDoor:
             subject=subject,
         )
         async with conversation as client:
-            if self._errors_as_results:
+            if errors_as_results:
                 client.tell_errors_as_results()
-            yield _receiver(client)
+            receiver = _Receiver(client)
+            try:
+                yield receiver.receive
+            finally:
+                receiver.is_over = True
 
     @asynccontextmanager
     async def streams(
@@ -132,6 +133,7 @@ class InProcessDoor:
         profile: str | None = None,
         variables: Mapping[str, str] = _NOTHING,
         subject: str | None = None,
+        errors_as_results: bool = False,
     ) -> AsyncGenerator[
         tuple[ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]]
     ]:
@@ -140,7 +142,12 @@ class InProcessDoor:
         async with (
             _Read() as incoming,
             self.client(
-                incoming, session=session, profile=profile, variables=variables, subject=subject
+                incoming,
+                session=session,
+                profile=profile,
+                variables=variables,
+                subject=subject,
+                errors_as_results=errors_as_results,
             ) as receive,
         ):
             yield incoming, _Write(receive)
@@ -153,6 +160,7 @@ class InProcessDoor:
         profile: str | None = None,
         variables: Mapping[str, str] = _NOTHING,
         subject: str | None = None,
+        errors_as_results: bool = False,
     ) -> AsyncGenerator[Dispatcher[Any]]:
         """The same for a client of the SDK's 2.x, with less between: what `ClientSession` takes as its `dispatcher`. It
         is for one session. Raises `UsageError` with the SDK's 1.x, too."""
@@ -166,20 +174,31 @@ class InProcessDoor:
         async with (
             FarEnd.open() as far,
             self.client(
-                far, session=session, profile=profile, variables=variables, subject=subject
+                far,
+                session=session,
+                profile=profile,
+                variables=variables,
+                subject=subject,
+                errors_as_results=errors_as_results,
             ) as far.receive,
         ):
             yield far.dispatcher
 
 
-def _receiver(client: ClientSession) -> Callable[[bytes], Awaitable[None]]:
-    async def receive(line: bytes) -> None:
-        if len(line) < LARGE_MESSAGE:
-            client.receive(line)
-        else:
-            await client.receive_large(line)
+class _Receiver:
+    """Takes the messages of one client, until its block ends."""
 
-    return receive
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+        self.is_over = False
+
+    async def receive(self, line: bytes) -> None:
+        if self.is_over:
+            raise anyio.ClosedResourceError
+        if len(line) < LARGE_MESSAGE:
+            self._client.receive(line)
+        else:
+            await self._client.receive_large(line)
 
 
 class _Read(ObjectReceiveStream["SessionMessage | Exception"]):

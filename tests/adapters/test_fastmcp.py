@@ -51,8 +51,9 @@ async def test_it_lists_and_calls(mode: str) -> None:
             assert first_text(result) == "3"
 
 
+@pytest.mark.parametrize("shares_a_door", [False, True])
 @on_asyncio
-async def test_errors_of_tools_and_of_servers_are_results(mode: str) -> None:
+async def test_errors_of_tools_and_of_servers_are_results(mode: str, shares_a_door: bool) -> None:
     failed = {"content": [{"type": "text", "text": "no ink"}], "isError": True}
     servers = {
         "a": FakeServer(handler=lambda _given: failed),
@@ -61,7 +62,10 @@ async def test_errors_of_tools_and_of_servers_are_results(mode: str) -> None:
     async with open_room(servers) as room:
         for name in servers:
             await room.connect(name)
-        async with Client(RoomTransport(room), mode=mode) as client:
+        async with (
+            InProcessDoor.open(room) as door,
+            Client(RoomTransport(door if shares_a_door else room), mode=mode) as client,
+        ):
             for name, text in (("a_echo", "no ink"), ("b_echo", "no paper"), ("b_none", "b_none")):
                 result = await client.call_tool(name, {}, raise_on_error=False)
                 assert result.is_error

@@ -115,8 +115,9 @@ async def test_an_error_of_a_server_is_a_result_where_a_client_asks_for_that(mod
         ear = Listener()
         for wanted in (False, True):
             async with (
-                InProcessDoor.open(room, errors_as_results=wanted) as door,
-                door.client(ear) as receive,
+                InProcessDoor.open(room) as door,
+                door.client(Listener()),  # what one client asks for is not for the others
+                door.client(ear, errors_as_results=wanted) as receive,
             ):
                 await receive(request(1, "tools/call", name="a_echo", **more))
                 await receive(request(2, "prompts/get", name="a_none", **more))
@@ -135,6 +136,19 @@ async def test_an_error_of_a_server_is_a_result_where_a_client_asks_for_that(mod
     assert result.get("resultType") == ("complete" if modern else None)
     assert "error" in no_prompt
     assert "error" in still_no_prompt
+
+
+@in_virtual_time
+async def test_when_the_block_of_a_client_ends_nothing_is_taken_from_it_any_more() -> None:
+    server = FakeServer()
+    async with open_room({"a": server}) as room, InProcessDoor.open(room) as door:
+        async with door.client(Listener()) as receive:
+            await receive(request(1, "tools/call", name="a_echo"))
+            await settle()
+        with pytest.raises(anyio.ClosedResourceError):
+            await receive(request(2, "tools/call", name="a_echo"))
+        await settle()
+    assert len(server.calls) == 1
 
 
 @in_virtual_time
