@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
-from itertools import chain, repeat
 from typing import Any, Final, cast
 
 import attrs
@@ -196,8 +195,8 @@ def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
 
 def large_result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
     """The same for a result that holds megabytes (`joined_in_steps`)."""
-    parts: list[bytes | msgspec.Raw] = [_ID, key, b',"result":']
-    before = b"{"
+    parts: list[bytes | msgspec.Raw] = [_ID, key, b',"result":{']
+    before = b""
     for name, value in result.items():
         parts += before, encode(name), b":", value if isinstance(value, msgspec.Raw) else encode(value)
         before = b","
@@ -206,9 +205,11 @@ def large_result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
 
 def large_array(values: Iterable[Any]) -> msgspec.Raw:
     """An array of values that hold megabytes, each encoded by itself. Raises as `encode` does."""
-    encoded = [encode(value) for value in values]
-    commas = [b"[", *repeat(b",", len(encoded) - 1)]
-    return msgspec.Raw(joined_in_steps([*chain.from_iterable(zip(commas, encoded, strict=True)), b"]"]))
+    parts, before = list[bytes](), b""
+    for value in values:
+        parts += before, encode(value)
+        before = b","
+    return msgspec.Raw(joined_in_steps([b"[", *parts, b"]"]))
 
 
 def joined_in_steps(parts: Iterable[bytes | msgspec.Raw]) -> bytes:

@@ -42,6 +42,8 @@ from greenroom.protocol.jsonrpc.outgoing import (
     error_line,
     for_handshake,
     for_modern,
+    large_array,
+    large_result_line,
     raw_line,
     request_line,
     result_line,
@@ -554,6 +556,16 @@ def test_a_client_gets_whatever_can_be_written() -> None:
         b'{"jsonrpc":"2.0","id":"k","method":"m","params":{"a":%d}}\n' % large
     )
     assert result_line(b"1.50", {"a": large}) == b'{"jsonrpc":"2.0","id":1.50,"result":{"a":%d}}\n' % large
+
+
+@pytest.mark.parametrize(
+    "values", [[], ["x"], ["x" * 3_000_000, {"a": [1]}, "é"]], ids=["none", "one", "megabytes"]
+)
+def test_what_is_joined_in_steps_is_what_would_be_joined_at_once(values: list[Any]) -> None:
+    array = large_array(values)
+    assert bytes(array) == encode(values)
+    for result in ({}, {"content": array}, {"content": array, "isError": True, "_meta": {}}):
+        assert large_result_line(b"1", result) == result_line(b"1", result)
 
 
 def test_an_error_is_answered_under_the_id_as_it_was_written_or_under_null() -> None:
