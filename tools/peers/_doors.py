@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import httpx2
@@ -109,6 +109,9 @@ class _Wire(ABC):
     @abstractmethod
     async def send(self, message: Message) -> None: ...
 
+    async def close(self) -> None:  # noqa: B027
+        """Nothing, where each request has a connection of its own."""
+
     async def request(self, method: str, params: Message) -> Message:
         if self._is_over:
             raise Refused("the connection has ended before")
@@ -170,16 +173,13 @@ class _Wire(ABC):
                 future.set_exception(Gone("the connection ended"))
 
 
-class StdioDoor(Door):
-    """The standard input and output of a peer's process."""
+W = TypeVar("W", bound=_Wire)
 
-    def __init__(self, process: asyncio.subprocess.Process, naming: Naming) -> None:
-        self.process = process
-        super().__init__(naming)
-        self._wire = _Pipes(process)
 
-    async def open(self) -> None:
-        await self._wire.greet()
+class _WireDoor(Door, Generic[W]):
+    """All servers behind one wire."""
+
+    _wire: W
 
     async def tools(self) -> set[str]:
         return await self._wire.tool_names()
@@ -190,6 +190,18 @@ class StdioDoor(Door):
 
     async def close(self) -> None:
         await self._wire.close()
+
+
+class StdioDoor(_WireDoor["_Pipes"]):
+    """The standard input and output of a peer's process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, naming: Naming) -> None:
+        self.process = process
+        super().__init__(naming)
+        self._wire = _Pipes(process)
+
+    async def open(self) -> None:
+        await self._wire.greet()
 
 
 class _Pipes(_Wire):
@@ -312,7 +324,7 @@ class _Posts(_Wire):
         return future is None or future.done()
 
 
-class SseDoor(Door):
+class SseDoor(_WireDoor["_Stream"]):
     """HTTP with server-sent events, as MCP had it until 2025-03-26."""
 
     def __init__(self, address: str, naming: Naming, is_over: IsOver) -> None:
@@ -329,16 +341,6 @@ class SseDoor(Door):
             await asyncio.sleep(0.05)
             self._wire = _Stream(self._address)
         await self._wire.greet()
-
-    async def tools(self) -> set[str]:
-        return await self._wire.tool_names()
-
-    async def ask(self, server: str, tool: str, arguments: Message) -> str:
-        params = {"name": self.named(server, tool), "arguments": arguments}
-        return _text_of(await self._wire.request("tools/call", params))
-
-    async def close(self) -> None:
-        await self._wire.close()
 
 
 class _Stream(_Wire):
