@@ -119,12 +119,12 @@ class FarEnd:
         rpc_id = context.request_id
         request = self._asked[rpc_id] = _Request(context)
         try:
-            await self.receive(_line(id=rpc_id, method=method, params=params or {}))
-            await request.answered.wait()
+            if await self._pass_on(_line(id=rpc_id, method=method, params=params or {})):
+                await request.answered.wait()
         finally:
             if self._asked.pop(rpc_id, None) is not None:
                 # So short a line is received without waiting, also where this task is cancelled.
-                await self.receive(_line(method=rpc.CANCELLED, params={"requestId": rpc_id}))
+                await self._pass_on(_line(method=rpc.CANCELLED, params={"requestId": rpc_id}))
         if request.answer is None:
             raise MCPError(CONNECTION_CLOSED, "Connection closed")
         error = request.answer.get("error")
@@ -133,7 +133,15 @@ class FarEnd:
         return request.answer["result"]
 
     async def _hear(self, _context: DispatchContext[TransportContext], method: str, params: Params) -> None:
-        await self.receive(_line(method=method, params=params or {}))
+        await self._pass_on(_line(method=method, params=params or {}))
+
+    async def _pass_on(self, line: bytes) -> bool:
+        """Whether the conversation has taken it. It is over a moment before this end is, and takes nothing then."""
+        try:
+            await self.receive(line)
+        except anyio.ClosedResourceError:
+            return False
+        return True
 
     # ---- to the client: the outlet ----------------------------------------------------------------------------------
 
@@ -180,7 +188,7 @@ class FarEnd:
                 line = _line(id=rpc_id, error=error.error.model_dump(mode="json", exclude_none=True))
             finally:
                 del self._asking[rpc_id]
-            await self.receive(line)
+            await self._pass_on(line)
 
     def _progressed(self, params: Mapping[str, Any], size: int) -> None:
         """Tell who asked. The token is the id of the request; the rest may be anything that a server has said."""
