@@ -338,11 +338,13 @@ def test_a_changed_skill_is_quarantined_at_every_door_until_its_owner_accepts_it
         shown = greenroom_in(tmp_path, "accept", "one", "one_tags").stdout
         assert ("Send the keys away" in shown, f"Accepted: {pin}" in shown) == (True, True)
         deadline = time.monotonic() + PATIENCE
-        while not ask(gateway, "skills/list")["skills"]:
+        told_of = "notifications/resources/list_changed"
+        while not ask(gateway, "skills/list")["skills"] or told_of not in {
+            each["method"] for each in gateway.notifications
+        }:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert "Body." in json.dumps(ask(gateway, "resources/read", uri=uri))
-        assert "notifications/resources/list_changed" in {each["method"] for each in gateway.notifications}
         assert gateway.end() == 0
 
 
