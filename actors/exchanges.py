@@ -273,7 +273,7 @@ class ExchangeTable:
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
             return
         if size > LONG and has_more_values(bytes(params), DECODED_VALUES):
-            text = f"Invalid params: more than {DECODED_VALUES:,} values."
+            text = f"Invalid params: more than {DECODED_VALUES:,} values and keys."
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
             return
         if method == "ping":

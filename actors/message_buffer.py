@@ -1,8 +1,9 @@
 """One message as it comes in, piece by piece. A long one is counted on the way, and a large one repaired, so that
 nobody has to go through all of it at once when it is whole.
 
-It is not the number of bytes that makes a message slow to read but the number of its values. So the values of a long
-message are counted while it comes, and one with too many is never read. Three steps keep the counting cheap:
+It is not the number of bytes that makes a message slow to read but the number of its values. A key takes as long to
+pass over as a value, so it counts as one. So the values of a long message are counted while it comes, and one with too
+many is never read. Three steps keep the counting cheap:
 
 * A message of a few chunks is not counted.
 * In a longer message all marks that can begin a value are counted, inside strings too.
@@ -24,8 +25,8 @@ from ..protocol.safe_text import JsonRepair
 LONG = 1 << 17  # bytes; a message this long is counted
 _BLOCK = 1 << 17  # bytes scanned in one step
 _FASTER = 8  # how much faster the scan is than the pieces that come
-_MARKS = b'",[{'
-_REST = bytes(set(range(256)) - set(_MARKS))
+_MARKS = (b"[", b"{", b",", b":")  # each stands before a value, or behind a key
+_REST = bytes(set(range(256)) - set(b'"'.join(_MARKS)))
 
 
 class MessageBuffer:
@@ -55,7 +56,7 @@ class MessageBuffer:
             # What is repaired has another length, so it is counted from its beginning.
             self._values, self._repair = ValueCount(MESSAGE_VALUES), JsonRepair()
             self.data = bytearray(piece := self._repair.take(self.data))
-        return f"{MESSAGE_VALUES:,} values" if self._values.add(piece, self.data) else ""
+        return f"{MESSAGE_VALUES:,} values and keys" if self._values.add(piece, self.data) else ""
 
     def end(self) -> bytes | bytearray:
         """The whole message; a large one as it is held here, without a copy. Nothing may be added afterwards."""
@@ -71,14 +72,14 @@ class ValueCount:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._marks = 0  # commas, brackets and braces, also those in strings
+        self._marks = 0  # all there are, also those in strings
         self._exact = 0  # marks outside strings, as far as the scan has come
         self._at = 0  # where the scan is
         self._in_string = False
 
     def add(self, piece: bytes | bytearray, held: bytes | bytearray) -> bool:
         """Count one more piece, with which `held` already ends. Returns whether there are too many."""
-        self._marks += sum(_count(piece, mark) for mark in (b"[", b"{", b","))
+        self._marks += sum(_count(piece, mark) for mark in _MARKS)
         if self._marks > self._most:
             behind = self._at + _FASTER * len(piece)
             while self._at < min(behind, len(held)) and self._exact <= self._most:
@@ -98,7 +99,7 @@ class ValueCount:
         parts = plain.translate(None, _REST).split(b'"')
         outside = b"".join(parts[self._in_string :: 2])
         self._in_string ^= len(parts) % 2 == 0
-        self._exact += outside.count(b"[") + outside.count(b"{") + outside.count(b",")
+        self._exact += sum(map(outside.count, _MARKS))
         return len(block)
 
 

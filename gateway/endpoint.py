@@ -652,7 +652,7 @@ def _number(name: str) -> int:
 
 def _large_result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcRefusal | None]:
     if takes_long_to_decode(raw):
-        text = f"The client's answer has more than {DECODED_VALUES:,} values, or too many escapes."
+        text = f"The client's answer has more than {DECODED_VALUES:,} values and keys, or too many escapes."
         error = RpcError(rpc.INTERNAL_ERROR, text)
         return {}, _refusal(error)
     result, fault = _result_in(raw)

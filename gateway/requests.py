@@ -50,7 +50,7 @@ def read_large(params: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
     parts = rpc.read_large_parts(params)
     said = parts.get("inputResponses", ABSENT)
     if rpc.nbytes(said) >= LARGE_MESSAGE and takes_long_to_decode(bytes(said)):
-        text = f"Invalid params: inputResponses has more than {DECODED_VALUES:,} values, or too many escapes."
+        text = f"Invalid params: inputResponses has more than {DECODED_VALUES:,} values and keys, or too many escapes."
         raise RpcFault(INVALID_PARAMS, text)
     return parts
 

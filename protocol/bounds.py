@@ -21,9 +21,11 @@ ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one initia
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
 LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelope: what is inside stays bytes
 MESSAGE_VALUES: Final = (
-    2_000_000  # in one message: on a busy machine, passing over them takes thirty milliseconds
+    2_000_000  # and keys, in one message: on a busy machine, passing over them takes thirty milliseconds
 )
-DECODED_VALUES: Final = 100_000  # of a large text that is decoded: in one go, so it must not take longer
+DECODED_VALUES: Final = (
+    150_000  # and keys, of a large text that is decoded: in one go, so it must not take longer
+)
 DECODED_ESCAPES: Final = 2_000_000  # of the same
 LONG_ID_BYTES: Final = 64 * KIB  # of the id of a large message, and of its method
 LONG_META_BYTES: Final = 256 * KIB  # of what a large message has beside its content
@@ -124,7 +126,7 @@ BOUNDS: Final = (
     ),
     Bound(
         "one long message of a server",
-        "values",
+        "values and keys",
         "its request fails; without a request it is dropped",
         MESSAGE_VALUES,
     ),
@@ -151,9 +153,9 @@ BOUNDS: Final = (
     Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),
     Bound("a notification of a server", "levels of nesting", "it is dropped, with a note", DEPTH),
     Bound("the params of a request of a server", "bytes", "it is refused", SERVER_REQUEST_BYTES),
-    Bound("the params of a request of a server", "values", "it is refused", DECODED_VALUES),
+    Bound("the params of a request of a server", "values and keys", "it is refused", DECODED_VALUES),
     Bound("the params of a request of a server", "levels of nesting", "it is refused", DEPTH),
-    Bound("a result for the `mcp` tool", "values", "it is kept and shown as JSON", DECODED_VALUES),
+    Bound("a result for the `mcp` tool", "values and keys", "it is kept and shown as JSON", DECODED_VALUES),
     Bound(
         "a result for the `mcp` tool", "escaped characters", "it is kept and shown as JSON", DECODED_ESCAPES
     ),

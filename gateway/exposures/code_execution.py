@@ -151,7 +151,7 @@ class Execution:
             self.text = child.why
             return
         if await aside(partial(has_more_values, raw, DECODED_VALUES)):
-            self.text = f"its answer has more than {DECODED_VALUES:,} values."
+            self.text = f"its answer has more than {DECODED_VALUES:,} values and keys."
             return
         try:
             self.result = await aside(partial(decode_result, raw))

@@ -81,7 +81,7 @@ def _in_text(text: str) -> msgspec.Raw:
     """The JSON in a text, on one line."""
     raw = on_one_line(text.encode(errors="replace"))
     if has_more_values(raw, MESSAGE_VALUES):
-        _refuse(f"args has more than {MESSAGE_VALUES:,} values.")
+        _refuse(f"args has more than {MESSAGE_VALUES:,} values and keys.")
     repair = JsonRepair()
     pieces = [repair.take(raw[at : at + LONG]) for at in range(0, len(raw), LONG)]
     try:

@@ -330,7 +330,7 @@ def filed(server: str, target: Target | None, raw: bytes, *, max_bytes: int, max
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     details["mcpResult"] = {
         "omitted": True,
-        "reason": f"more than {DECODED_VALUES:,} values, or {DECODED_ESCAPES:,} escaped characters",
+        "reason": f"more than {DECODED_VALUES:,} values and keys, or {DECODED_ESCAPES:,} escaped characters",
         "rawResultBytes": len(raw),
     }
     block = {"type": "text", "text": raw.decode(errors="replace")}

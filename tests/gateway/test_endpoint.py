@@ -750,7 +750,7 @@ def _but_words(line: bytes) -> Any:
                     "arguments": {"tool": "x", "args": '{"x":[' + "[]," * MESSAGE_VALUES},
                 },
             },
-            f"more than {MESSAGE_VALUES:,} values",
+            f"more than {MESSAGE_VALUES:,} values and keys",
         ),
         (
             {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "[" + LONG_TEXT}}},
@@ -758,7 +758,7 @@ def _but_words(line: bytes) -> Any:
         ),
         (
             {**CALL, "params": {"name": "x", "inputResponses": [0] * (LARGE_MESSAGE // 2)}},
-            "inputResponses has more than 100,000 values",
+            "inputResponses has more than 150,000 values and keys",
         ),
         (
             {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "\t" * 2_000_001}}},

@@ -71,7 +71,7 @@ def test_what_is_large_and_no_request_is_refused_as_on_stdio() -> None:
         person = await opened.session()
         refused = await person.post((many % ("{}," * MESSAGE_VALUES)).encode())
         assert refused.status_code == 413
-        assert f"{MESSAGE_VALUES:,} values" in refused.json()["error"]["message"]
+        assert f"{MESSAGE_VALUES:,} values and keys" in refused.json()["error"]["message"]
         refused = await person.post(request("tools/call", 3, meta))
         assert (refused.status_code, refused.json()["id"]) == (400, 3)
         assert "beside arguments" in refused.json()["error"]["message"]

@@ -592,7 +592,7 @@ def test_a_large_call_asks_for_the_same(args: Any) -> None:
         (b'{"name":"mcp","arguments":{"args":"{%b}"}}' % (b"1," * 100_000), ""),
         (
             b'{"name":"mcp","arguments":{"args":"[%b"}}' % (b"[]," * MESSAGE_VALUES),
-            f"more than {MESSAGE_VALUES:,} values",
+            f"more than {MESSAGE_VALUES:,} values and keys",
         ),
     ],
     ids=lambda said: repr(said)[:60],
