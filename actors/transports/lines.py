@@ -10,8 +10,9 @@ seven seconds.)
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ from ..peer import Exchange
 
 HEAD = 256  # bytes of an over-long line that are kept
 LINES_A_TURN: Final = 100
+FEW_LINES: Final = 10  # of a client: they are taken in one turn, however long that takes
+_TURN: Final = 0.01  # seconds after which a turn ends
 
 
 class LineSplitter:
@@ -109,9 +112,9 @@ class LineSplitter:
 
 
 class LinesLeft(list["bytes | bytearray"]):
-    """Lines that came and were not yet taken, the last one first. However many lines a read brings, a hundred are taken
-    in a turn, and others get their turn in between. A large line is decoded in one turn and taken in the next. Nothing
-    more is read before all are taken."""
+    """Lines that came and were not yet taken, the last one first. However many lines a read brings, a turn takes a
+    hundred of them, or those that it can take in ten milliseconds, and others get their turn in between. A large line
+    is decoded in one turn and taken in the next. Nothing more is read before all are taken."""
 
     _decoded: Callable[[], object] | None = None  # takes the next line, which is large and decoded
 
@@ -124,11 +127,15 @@ class LinesLeft(list["bytes | bytearray"]):
         """Whether the next line is large."""
         return bool(self) and type(self[-1]) is bytearray
 
-    def turn(self) -> list[bytes | bytearray]:
-        """Remove and return the lines of one turn, in their order."""
-        lines = self[: -LINES_A_TURN - 1 : -1]
-        del self[-LINES_A_TURN:]
-        return lines
+    def turn(self) -> Iterator[bytes | bytearray]:
+        """Remove the lines of one turn, in their order, each when it is taken. A large line ends it."""
+        ends = time.monotonic() + _TURN
+        for _ in range(LINES_A_TURN):
+            if not self or self.is_large:
+                return
+            yield self.pop()
+            if time.monotonic() > ends:
+                return
 
     def take(
         self,
@@ -139,10 +146,11 @@ class LinesLeft(list["bytes | bytearray"]):
         Returns how many lines were taken."""
         first = self[-1]
         if not isinstance(first, bytearray):
-            lines = self.turn()
-            for line in lines:
+            taken = 0
+            for line in self.turn():
                 take(line)
-            return len(lines)
+                taken += 1
+            return taken
         if self._decoded is None:
             self._decoded = decode_large(first)
             return 0

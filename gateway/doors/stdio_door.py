@@ -26,7 +26,7 @@ import anyio
 import anyio.lowlevel
 
 from ...actors.backend import AGAIN, Backend, More
-from ...actors.transports.lines import LINES_A_TURN, LinesLeft, LineSplitter, LineWriter, WriteRules
+from ...actors.transports.lines import FEW_LINES, LinesLeft, LineSplitter, LineWriter, WriteRules
 from ...protocol.errors import GreenroomError
 from ...protocol.jsonrpc.incoming import BYTE_ORDER_MARK, read_head_id
 from ...protocol.jsonrpc.outgoing import error_line
@@ -173,7 +173,7 @@ class StdioDoor:
         writer = self._writer
         writer.gathering = False  # the first answer is written at once
         lines = self._splitter.feed(data)
-        if len(lines) > LINES_A_TURN:
+        if len(lines) > FEW_LINES:
             self._rest.put(lines)
         if self._rest:
             return self._take_rest()
