@@ -210,6 +210,23 @@ REQUEST_HEADERS: Final = Kind(
 )
 
 
+# ---- `placement`: where a server may run in a cluster ---------------------------------------------------------------
+
+
+class _Placement(Struct, forbid_unknown_fields=True):
+    resources: Mapping[str, Annotated[float, wanted("a number of 0 or more", ge=0)]] | None = None
+    labels: TextMap | None = None
+
+
+def _placement(read: _Placement) -> Mapping[str, Mapping[str, Any]]:
+    return {"resources": dict(read.resources or {}), "labels": dict(read.labels or {})}
+
+
+PLACEMENT: Final = Kind(
+    Annotated[_Placement, wanted('an object like {"labels": {"zone": "a"}}')], "object", _placement
+)
+
+
 # ---- `http` of an HTTP API: requests as tools, written by hand -------------------------------------------------------
 #
 # Its names are mostly those of mcp-gateway's adapter. A wrong value breaks the server: half of a request is another

@@ -29,6 +29,7 @@ from .keys import (
     OVERRIDES,
     OVERRIDES_OF_ANY,
     OVERRIDES_OF_EACH,
+    PLACEMENT,
     REQUEST_HEADERS,
     Key,
     key,
@@ -389,6 +390,13 @@ class ServerDefinition:
         "How tools are shown otherwise ([below](#tools-shown-otherwise)).",
         {},
         identity=True,
+    )
+    placement: Mapping[str, Mapping[str, Any]] = key(
+        "placement",
+        PLACEMENT,
+        "Where it may run in a cluster: `resources` that a host has at least, and its `labels`.",
+        {},
+        in_words="anywhere",
     )
     approve: Approve | tuple[str, ...] | None = key(
         "approve",

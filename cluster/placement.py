@@ -1,0 +1,91 @@
+"""Where an address lives: a pure function of the address and of the hosts that are there.
+
+* It is rendezvous hashing: each host has a score for each address, and the highest wins. So a host that comes or goes
+  moves only what it gets or had, and everybody who sees the same hosts finds the same one, without asking.
+* Only hosts that have what the server's `placement` wants take part. Its resources are not counted down: they say where
+  a server can run, and the pool of a host bounds how many do. A draining host takes part in nothing new.
+* A server with one process for all (`needs_claim`) lives where it runs: whoever holds its claim wins over the score. So
+  it moves only while it rests, and a host that comes moves nothing that runs.
+
+Rejected: a ring of hashes, which needs many points for each host to be as even, and weights, which would have to be
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import attrs
+
+from ..config.model import Isolation, ServerDefinition
+from ..protocol.address import Address
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+@attrs.frozen
+class HostInfo:
+    """One host, as the others know it. `name` stays when its process is started again; `epoch` does not."""
+
+    name: str
+    url: str  # of its door, without a path
+    epoch: str
+    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    resources: Mapping[str, float] = attrs.field(factory=dict[str, float])
+    is_draining: bool = False
+
+
+@attrs.frozen
+class Shut:
+    """What a circuit breaker says while it refuses."""
+
+    failures: int
+    seconds: float  # until it lets somebody try again
+    words: str
+
+
+@attrs.frozen
+class View:
+    """The hosts that are there, and which of them holds which server. `number` grows with each change."""
+
+    number: str
+    hosts: tuple[HostInfo, ...] = ()
+    held: Mapping[str, str] = _NOTHING  # by server: the name of the host that may run it
+    config_version: int = 0
+
+    def host(self, name: str | None) -> HostInfo | None:
+        """The host of this name, if it is there."""
+        return next((host for host in self.hosts if host.name == name), None)
+
+
+def needs_claim(definition: ServerDefinition, isolation: Isolation) -> bool:
+    """Whether at most one process of this server may live in the cluster: it is a program that everybody shares."""
+    return definition.command is not None and isolation is Isolation.PERSISTENT
+
+
+def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: View) -> HostInfo | None:
+    """The host where `address` lives; None if there is none now: no host has what it wants, or the one that holds the
+    server does not answer. `placement`: of the server's entry."""
+    if address.is_shared and (holder := view.held.get(address.server)) is not None:
+        return view.host(holder)
+    key = str(address).encode()
+    able = [host for host in view.hosts if not host.is_draining and _has(host, placement)]
+    return max(able, key=lambda host: _score(key, host.name), default=None)
+
+
+def share(max_connections: int, hosts: int) -> int:
+    """How many of the cluster's connections one of so many hosts may hold."""
+    return max(1, -(-max_connections // max(1, hosts)))
+
+
+def _has(host: HostInfo, placement: Mapping[str, Mapping[str, Any]]) -> bool:
+    resources, labels = placement.get("resources", {}), placement.get("labels", {})
+    return all(host.resources.get(name, 0) >= amount for name, amount in resources.items()) and all(
+        host.labels.get(name) == value for name, value in labels.items()
+    )
+
+
+def _score(key: bytes, host: str) -> bytes:
+    return blake2b(key + b"\0" + host.encode(), digest_size=8).digest()

@@ -1,0 +1,260 @@
+"""Two children of one server never live at the same time, whatever is lost, late, drifts or dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from greenroom.cluster.leases import (
+    Fenced,
+    Granted,
+    HeldBy,
+    HostLease,
+    Joined,
+    Joining,
+    LeaseTimes,
+    Register,
+    Renewed,
+    Unknown,
+    Wait,
+)
+
+TIMES = LeaseTimes()
+NAMES = ("a", "b", "c")
+SERVERS = ("x", "y")
+
+
+@attrs.define(eq=False)
+class Host:
+    """One process, with a clock of its own. It does what `cluster.host` does, in steps that the search may cut."""
+
+    name: str
+    rate: float  # of its clock
+    pid: int
+    lease: HostLease = attrs.field(factory=lambda: HostLease(TIMES))
+    epoch: str | None = None
+    number: int = 0
+    claims: set[str] = attrs.field(factory=set[str])
+    children: set[str] = attrs.field(factory=set[str])
+    is_stopped: bool = False
+
+    def now(self, real: float) -> float:
+        return 1000.0 * (1 + self.pid) + real * self.rate
+
+    def tick(self, real: float) -> None:
+        """The guard ends the children; it runs even where the host is stopped."""
+        if self.lease.is_over(self.now(real)):
+            self.children.clear()
+            if not self.is_stopped:
+                self.epoch = None
+                self.claims.clear()
+
+
+class Leases(RuleBasedStateMachine):
+    """Messages are sent, and taken later, or never; in another order, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = 0.0
+        self.directories = 1
+        self.register = Register(1, TIMES, 0.0)
+        self.hosts: dict[str, Host] = {}
+        self.pids = 0
+        self.left: dict[int, Host] = {}  # processes that are gone or replaced, with what their children were
+        self.calls: list[Callable[[], None]] = []
+        self.answers: list[Callable[[], None]] = []
+
+    # ---- time and processes -----------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 2.0, 3.0, 7.0, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        steps = 20
+        for _ in range(steps):
+            self.real += seconds / steps
+            for host in [*self.hosts.values(), *self.left.values()]:
+                host.tick(self.real)
+
+    @rule(name=st.sampled_from(NAMES), rate=st.sampled_from([0.95, 1.0, 1.05]))
+    def a_host_starts(self, name: str, rate: float) -> None:
+        """Another process of this name may live on, cut off or stopped."""
+        if (former := self.hosts.get(name)) is not None:
+            self.left[former.pid] = former
+            former.is_stopped = True
+        self.pids += 1
+        self.hosts[name] = Host(name, rate, self.pids)
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data())
+    def a_host_is_killed(self, data: st.DataObject) -> None:
+        """Its guard ends its children with it."""
+        host = self.hosts.pop(data.draw(st.sampled_from(sorted(self.hosts))))
+        host.children.clear()
+
+    @rule(number=st.integers(1, 2))
+    def the_directory_is_started_again(self, number: int) -> None:
+        self.directories += number
+        self.register = Register(self.directories, TIMES, self.real)
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data())
+    def a_host_acts(self, data: st.DataObject) -> None:
+        host = self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))]
+        now = host.now(self.real)
+        if host.epoch is None:
+            self.send(host, self._join(host, None))
+        elif data.draw(st.booleans()):
+            host.number += 1
+            number, claims = host.number, frozenset(host.claims)
+            self.send(host, self._renew(host, host.epoch, number, claims, now))
+        else:
+            host.number += 1
+            self.send(host, self._claim(host, host.epoch, host.number, data.draw(st.sampled_from(SERVERS))))
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data(), server=st.sampled_from(SERVERS))
+    def a_host_starts_or_ends_a_child(self, data: st.DataObject, server: str) -> None:
+        host = self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))]
+        if server in host.children:
+            host.children.discard(server)
+            host.claims.discard(server)
+        elif server in host.claims and host.lease.may_serve(host.now(self.real)):
+            host.children.add(server)
+
+    def send(self, host: Host, act: Callable[[], None]) -> None:
+        self.calls.append(act)
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), is_lost=st.booleans())
+    def a_message_comes(self, data: st.DataObject, is_lost: bool) -> None:
+        act = self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
+        act()
+        if is_lost and self.answers:
+            self.answers.pop()
+
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def an_answer_comes(self, data: st.DataObject) -> None:
+        self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))()
+
+    def _join(self, host: Host, epoch: str | None) -> Callable[[], None]:
+        sent, claims = host.now(self.real), frozenset(host.claims)
+
+        def act() -> None:
+            said = self.register.join(
+                Joining(host.name, "http://h", host.pid, "run", epoch=epoch, claims=claims), self.real
+            )
+
+            def answered() -> None:
+                if isinstance(said, Joined) and host.epoch is None and not host.is_stopped:
+                    host.epoch = said.epoch
+                    host.lease.renewed(sent)
+                    for former in said.predecessors:
+                        process = self.left.pop(former.pid, None)
+                        if process is not None:
+                            process.children.clear()
+                        self.register.predecessor_gone(said.epoch, former.epoch, self.real)
+
+            self.answers.append(answered)
+
+        return act
+
+    def _renew(
+        self, host: Host, epoch: str, number: int, claims: frozenset[str], sent: float
+    ) -> Callable[[], None]:
+        def act() -> None:
+            said = self.register.renew(epoch, number, claims, {}, self.real)
+            self.answers.append(lambda: self._told(host, epoch, said, sent))
+
+        return act
+
+    def _claim(self, host: Host, epoch: str, number: int, server: str) -> Callable[[], None]:
+        def act() -> None:
+            said = self.register.claim(epoch, number, server, self.real)
+
+            def answered() -> None:
+                # One request at a time: what comes after the next one was sent is dropped.
+                if isinstance(said, Granted) and host.epoch == epoch and host.number == number:
+                    host.claims.add(server)
+                elif isinstance(said, Fenced | Unknown):
+                    self._told(host, epoch, said, 0.0)
+                else:
+                    assert isinstance(said, Granted | HeldBy | Wait)
+
+            self.answers.append(answered)
+
+        return act
+
+    def _told(self, host: Host, epoch: str, said: Renewed | Fenced | Unknown, sent: float) -> None:
+        if host.epoch != epoch or host.is_stopped:
+            return
+        if isinstance(said, Renewed):
+            host.lease.renewed(sent)
+        elif isinstance(said, Fenced):
+            host.epoch = None
+            host.claims.clear()
+            host.children.clear()
+        elif not host.lease.is_over(host.now(self.real)):
+            about = Joining(
+                host.name, "http://h", host.pid, "run", epoch=epoch, claims=frozenset(host.claims)
+            )
+            sent_now = host.now(self.real)
+            joined = self.register.join(about, self.real)
+            if isinstance(joined, Joined):
+                host.lease.renewed(sent_now)
+            else:
+                self._told(host, epoch, joined, 0.0)
+
+    # ---- what must hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_server_has_two_children(self) -> None:
+        for server in SERVERS:
+            living = [h for h in [*self.hosts.values(), *self.left.values()] if server in h.children]
+            assert len(living) <= 1, f"{server} lives at {[(h.name, h.pid) for h in living]}"
+
+    def teardown(self) -> None:
+        """Once nothing goes wrong any more, every server can be had within a lease."""
+        for host in self.hosts.values():
+            host.children.clear()
+        self.hosts.clear()
+        end = self.real + TIMES.length + TIMES.drift
+        joined = self.register.join(Joining("new", "http://n", 99, "run"), end)
+        assert isinstance(joined, Joined)
+        for server in SERVERS:
+            assert self.register.claim(joined.epoch, 1, server, end) == Granted()
+
+
+TestLeases = Leases.TestCase
+
+
+def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_that() -> None:
+    register = Register(1, TIMES, 0.0)
+    one, two = (register.join(Joining(name, "http://h", 1, "run"), 0.0) for name in "ab")
+    assert isinstance(one, Joined)
+    assert isinstance(two, Joined)
+    assert register.claim(one.epoch, 2, "x", 0.0) == Granted()
+    assert isinstance(register.renew(one.epoch, 1, (), {}, 0.0), Renewed)
+    assert register.claim(two.epoch, 1, "x", 0.0) == HeldBy("a")
+    told = register.renew(one.epoch, 3, ("x",), {}, 1.0)
+    assert isinstance(told, Renewed)
+    assert told.wanted == ("x",)
+    register.renew(one.epoch, 4, (), {}, 1.0)
+    assert register.claim(two.epoch, 2, "x", 1.0) == Granted()
+
+
+def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
+    register = Register(2, TIMES, 100.0)
+    assert register.renew("1.5", 7, ("x",), {}, 101.0) == Unknown()
+    back = register.join(Joining("a", "http://h", 1, "run", epoch="1.5", claims=frozenset("x")), 101.0)
+    other = register.join(Joining("b", "http://h", 2, "run"), 101.0)
+    assert isinstance(back, Joined)
+    assert back.epoch == "1.5"
+    assert isinstance(other, Joined)
+    assert register.claim(other.epoch, 1, "x", 101.0) == HeldBy("a")
+    assert register.claim(other.epoch, 2, "y", 101.0) == Wait(10.0)
+    assert register.claim(other.epoch, 3, "y", 111.0) == Granted()
