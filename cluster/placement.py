@@ -32,8 +32,8 @@ class HostInfo:
     name: str
     url: str  # of its door, without a path
     epoch: str
-    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    resources: Mapping[str, float] = attrs.field(factory=dict[str, float])
+    labels: Mapping[str, str] = attrs.field(factory=dict[str, str], hash=False)
+    resources: Mapping[str, float] = attrs.field(factory=dict[str, float], hash=False)
     is_draining: bool = False
 
 

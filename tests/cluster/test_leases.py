@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.profiles import examples
 
 from greenroom.cluster.leases import (
     Fenced,
@@ -25,6 +27,9 @@ from greenroom.cluster.leases import (
 TIMES = LeaseTimes()
 NAMES = ("a", "b", "c")
 SERVERS = ("x", "y")
+RATES = st.sampled_from([0.95, 1.0, 1.05])  # of a clock
+# Of a message. Most arrive and are answered: otherwise nothing would ever run.
+FATES = st.sampled_from(["answered", "answered", "answered", "answered late", "lost", "late"])
 
 
 @attrs.define(eq=False)
@@ -71,20 +76,33 @@ class Leases(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 2.0, 3.0, 7.0, 11.0]))
     def time_passes(self, seconds: float) -> None:
-        steps = 20
-        for _ in range(steps):
-            self.real += seconds / steps
+        for _ in range(20):
+            self.real += seconds / 20
             for host in [*self.hosts.values(), *self.left.values()]:
                 host.tick(self.real)
 
-    @rule(name=st.sampled_from(NAMES), rate=st.sampled_from([0.95, 1.0, 1.05]))
-    def a_host_starts(self, name: str, rate: float) -> None:
-        """Another process of this name may live on, cut off or stopped."""
-        if (former := self.hosts.get(name)) is not None:
-            self.left[former.pid] = former
-            former.is_stopped = True
+    @initialize(rates=st.lists(RATES, min_size=2, max_size=2))
+    def two_hosts_start(self, rates: list[float]) -> None:
+        for name, rate in zip(NAMES, rates, strict=False):
+            self._start(name, rate)
+
+    @precondition(lambda self: len(self.hosts) < len(NAMES))
+    @rule(data=st.data(), rate=RATES)
+    def a_host_starts(self, data: st.DataObject, rate: float) -> None:
+        self._start(data.draw(st.sampled_from([name for name in NAMES if name not in self.hosts])), rate)
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data(), rate=RATES)
+    def a_host_is_started_beside_one_that_was_stopped(self, data: st.DataObject, rate: float) -> None:
+        former = self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))]
+        self.left[former.pid] = former
+        former.is_stopped = True
+        self._start(former.name, rate)
+
+    def _start(self, name: str, rate: float) -> None:
         self.pids += 1
         self.hosts[name] = Host(name, rate, self.pids)
+        self.send(self._join(self.hosts[name]), "answered")
 
     @precondition(lambda self: self.hosts)
     @rule(data=st.data())
@@ -101,56 +119,66 @@ class Leases(RuleBasedStateMachine):
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.hosts)
-    @rule(data=st.data())
-    def a_host_acts(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), fate=FATES)
+    def a_host_joins_or_renews(self, data: st.DataObject, fate: str) -> None:
         host = self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))]
         now = host.now(self.real)
         if host.epoch is None:
-            self.send(host, self._join(host, None))
-        elif data.draw(st.booleans()):
-            host.number += 1
-            number, claims = host.number, frozenset(host.claims)
-            self.send(host, self._renew(host, host.epoch, number, claims, now))
+            self.send(self._join(host), fate)
         else:
             host.number += 1
-            self.send(host, self._claim(host, host.epoch, host.number, data.draw(st.sampled_from(SERVERS))))
+            number, claims = host.number, frozenset(host.claims)
+            self.send(self._renew(host, host.epoch, number, claims, now), fate)
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data(), server=st.sampled_from(SERVERS), fate=FATES)
+    def a_host_wants_a_server(self, data: st.DataObject, server: str, fate: str) -> None:
+        host = self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))]
+        if host.epoch is None:
+            self.send(self._join(host), fate)
+        elif server not in host.claims:
+            host.number += 1
+            self.send(self._claim(host, host.epoch, host.number, server), fate)
+        if server in host.claims and host.lease.may_serve(host.now(self.real)):
+            host.children.add(server)
 
     @precondition(lambda self: self.hosts)
     @rule(data=st.data(), server=st.sampled_from(SERVERS))
-    def a_host_starts_or_ends_a_child(self, data: st.DataObject, server: str) -> None:
+    def a_child_ends(self, data: st.DataObject, server: str) -> None:
         host = self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))]
-        if server in host.children:
-            host.children.discard(server)
-            host.claims.discard(server)
-        elif server in host.claims and host.lease.may_serve(host.now(self.real)):
-            host.children.add(server)
+        host.children.discard(server)
+        host.claims.discard(server)
 
-    def send(self, host: Host, act: Callable[[], None]) -> None:
-        self.calls.append(act)
+    def send(self, act: Callable[[], None], fate: str) -> None:
+        if fate == "late":
+            self.calls.append(act)
+            return
+        act()
+        answer = self.answers.pop()
+        if fate == "answered":
+            answer()
+        elif fate == "answered late":
+            self.answers.append(answer)
 
     @precondition(lambda self: self.calls)
-    @rule(data=st.data(), is_lost=st.booleans())
-    def a_message_comes(self, data: st.DataObject, is_lost: bool) -> None:
-        act = self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
-        act()
-        if is_lost and self.answers:
-            self.answers.pop()
+    @rule(data=st.data(), fate=FATES.filter(lambda fate: fate != "late"))
+    def a_late_message_comes(self, data: st.DataObject, fate: str) -> None:
+        self.send(self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))), fate)
 
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
-    def an_answer_comes(self, data: st.DataObject) -> None:
+    def a_late_answer_comes(self, data: st.DataObject) -> None:
         self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))()
 
-    def _join(self, host: Host, epoch: str | None) -> Callable[[], None]:
-        sent, claims = host.now(self.real), frozenset(host.claims)
+    def _join(self, host: Host) -> Callable[[], None]:
+        sent = host.now(self.real)
 
         def act() -> None:
-            said = self.register.join(
-                Joining(host.name, "http://h", host.pid, "run", epoch=epoch, claims=claims), self.real
-            )
+            said = self.register.join(Joining(host.name, "http://h", host.pid, "run"), self.real)
 
             def answered() -> None:
                 if isinstance(said, Joined) and host.epoch is None and not host.is_stopped:
+                    host.number = 0
                     host.epoch = said.epoch
                     host.lease.renewed(sent)
                     for former in said.predecessors:
@@ -230,6 +258,7 @@ class Leases(RuleBasedStateMachine):
 
 
 TestLeases = Leases.TestCase
+TestLeases.settings = settings(examples(1_500), stateful_step_count=40)
 
 
 def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_that() -> None:
@@ -258,3 +287,20 @@ def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
     assert register.claim(other.epoch, 1, "x", 101.0) == HeldBy("a")
     assert register.claim(other.epoch, 2, "y", 101.0) == Wait(10.0)
     assert register.claim(other.epoch, 3, "y", 111.0) == Granted()
+
+
+def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_clock() -> None:
+    register, slow = Register(1, TIMES, 0.0), HostLease(TIMES)
+    one, two = (register.join(Joining(name, "http://h", 1, "run"), 0.0) for name in "ab")
+    slow.renewed(0.0)
+    assert isinstance(one, Joined)
+    assert isinstance(two, Joined)
+    register.claim(one.epoch, 1, "x", 0.0)
+    for second in range(1, 11):
+        register.renew(two.epoch, second, (), {}, float(second))
+    gone = slow.children_until / (
+        1 - TIMES.drift / TIMES.length / 1.1
+    )  # in real seconds, by a clock that is slow
+    assert isinstance(register.claim(two.epoch, 11, "x", gone - 0.01), Wait)
+    assert register.claim(two.epoch, 12, "x", TIMES.length + TIMES.drift) == Granted()
+    assert isinstance(register.renew(one.epoch, 9, ("x",), {}, 12.0), Fenced)
