@@ -224,6 +224,12 @@ ANY: list[tuple[str, Any, str, Any]] = [
     ("maxQueued", 12, "max_queued", 12),
     ("directTools", ["d"], "direct_tools", ("d",)),
     ("toolOverrides", {"t": {"hide": True}}, "tool_overrides", {"t": {"hide": True}}),
+    (
+        "placement",
+        {"resources": {"GPU": 1}, "labels": {}},
+        "placement",
+        {"resources": {"GPU": 1}, "labels": {}},
+    ),
     ("approve", "writes", "approve", Approve.WRITES),
     ("pinning", "off", "pinning", Pinning.OFF),
     ("scrub", "off", "scrub", Scrub.OFF),
