@@ -22,6 +22,6 @@ Other rooms may import:
 * `offline`: the catalogue without a room
 * `otlp`: sends what the room tells to OpenTelemetry to a collector
 * `result_meta`: our keys in the `_meta` of a result
-* `serve`: a room and its doors, in the foreground, over HTTP or in the background, and how it all ends
+* `serve`: a room and its doors: in the foreground, over HTTP, in the background, inside a program; how it all ends
 * `views`: `status` and `tools` as the command line gets them, from a room or from the cache
 """

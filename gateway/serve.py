@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .doors.background import RoomPlace
     from .doors.http_app import HttpDoor
     from .doors.http_auth import Access, Terms, Token
+    from .doors.http_request import Receive, Scope, Send
     from .metrics import Metrics
 
 
@@ -295,6 +296,9 @@ def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], objec
 #
 # The server goes on while the room drains, because it carries the last answers. It is told to close only after the
 # room has closed.
+#
+# A program may serve a room in one of its threads (`served_http`). It decides when that ends, and its process is not
+# ours: what `serve_http` does to a process, it does around the part that both share.
 
 
 @attrs.frozen
@@ -310,15 +314,89 @@ class HttpOptions:
     key: Path | None = None
 
 
+AsgiApp = Callable[["Scope", "Receive", "Send"], Awaitable[None]]
+
+
+def _as_it_is(app: AsgiApp, _room: Greenroom) -> AsgiApp:
+    return app
+
+
 async def serve_http(config: Config, open_room: OpenRoom, options: Options, http: HttpOptions) -> None:
     """Serve `config` over HTTP until a signal ends it. Raises `UsageError` when it cannot listen there, and when the
     address can be reached by others and no token is needed."""
+    collect_again()
+    want_orphans()
+    with _prepared(config, options, http) as prepared:
+        async with anyio.create_task_group() as outer:
+            room = open_room(config)
+            leaving = Exit(partial(close_at_once, room, outer))
+            await outer.start(heed_signals, leaving)
+            async with _Serving(prepared, config, options, http, outer, leaving).opened(room) as opened:
+                set_room_aside()
+                await _until_asked_over_http(room, opened, options, prepared.log, leaving)
+            outer.cancel_scope.cancel()
+
+
+@attrs.frozen
+class Served:
+    """A room that is served by `served_http`."""
+
+    room: Greenroom
+    url: str  # of its MCP endpoint, with the port that was chosen
+    _door: HttpDoor
+    _leaving: Exit
+
+    async def end(self, patience: float | None = None) -> None:
+        """Refuse new sessions and requests, and close the room. Calls in flight have `patience` seconds to end and be
+        answered; None: as configured. Called once more meanwhile, with less, it hurries the first."""
+        self._door.refuse_new()
+        self._leaving.patience = patience
+        await self.room.aclose(patience)
+
+
+@asynccontextmanager
+async def served_http(
+    config: Config,
+    open_room: OpenRoom,
+    options: Options,
+    http: HttpOptions,
+    *,
+    wrap: Callable[[AsgiApp, Greenroom], AsgiApp] = _as_it_is,
+) -> AsyncGenerator[Served]:
+    """A room with its HTTP door, inside a program that has other things to do. The end comes from outside: by
+    `Served.end`, or when the block is left. Nothing of the process is touched: no signals, no alarm, no tuning, and
+    there are no commands and no watch over configuration files. So it may be in any thread, on asyncio.
+
+    `wrap` is given the door's application and the room, and returns the application that is served instead. Port 0
+    chooses a free port. Raises `UsageError` as `serve_http` does.
+    """
+    with _prepared(config, options, http) as prepared:
+        async with anyio.create_task_group() as outer:
+            leaving = Exit(lambda: None)
+            serving = _Serving(prepared, config, options, http, outer, leaving)
+            async with serving.opened(open_room(config), wrap) as opened:
+                yield Served(opened.room, opened.url, opened.door, leaving)
+            outer.cancel_scope.cancel()
+
+
+@attrs.frozen
+class _Prepared:
+    """What there is before the room."""
+
+    access: Access
+    listener: socket.socket
+    log: Log
+    hearers: list[Hear]
+    metrics: Metrics | None  # None: nobody wants them
+
+
+@contextmanager
+def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[_Prepared]:
+    """Check all that can be checked before a room is opened, and listen. Raises `UsageError`."""
     from .doors.http_auth import Access, OAuth
     from .doors.http_server import bound, check_tls
     from .metrics import Metrics
 
-    collect_again()
-    want_orphans()
     log = Log(commands=options.commands)
     settings = config.settings
     oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
@@ -328,28 +406,35 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
     metrics = Metrics(settings.http_metrics_tools) if settings.http_metrics else None
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
-        listener = stack.enter_context(bound(http.host, http.port))
-        async with anyio.create_task_group() as outer:
-            serving = _Serving(config, options, http, access, listener, outer, log, metrics)
-            await serving.room(open_room, hearers)
-            outer.cancel_scope.cancel()
+        yield _Prepared(access, stack.enter_context(bound(http.host, http.port)), log, hearers, metrics)
+
+
+@attrs.frozen
+class _Opened:
+    """A room whose door is open, and the lines of the commands that it may answer."""
+
+    room: Greenroom
+    door: HttpDoor
+    url: str
+    lines: control.Lines
 
 
 @attrs.frozen
 class _Serving:
-    """What the parts of one `serve_http` share."""
+    """What the parts of serving one room over HTTP share."""
 
+    prepared: _Prepared
     config: Config
     options: Options
     http: HttpOptions
-    access: Access
-    listener: socket.socket
     outer: anyio.abc.TaskGroup
-    log: Log
-    metrics: Metrics | None  # None: nobody wants them
+    leaving: Exit
 
-    async def room(self, open_room: OpenRoom, hearers: list[Hear]) -> None:
-        """Run the room and its door."""
+    @asynccontextmanager
+    async def opened(
+        self, room: Greenroom, wrap: Callable[[AsgiApp, Greenroom], AsgiApp] = _as_it_is
+    ) -> AsyncGenerator[_Opened]:
+        """Run the room and its door until the block is left. Then the room drains while the door still answers."""
         # A gateway on standard input and output needs none of these, nor starlette and uvicorn below them.
         from .doors.http_app import HttpDoor, Operations
         from .doors.http_request import rules_of
@@ -358,22 +443,20 @@ class _Serving:
         from .doors.http_streams import Feed
         from .metrics import HEARD
 
-        room = open_room(self.config)
         port_of(room).expect_clients()
         port_of(room).keep_recent()
-        outer, log = self.outer, self.log
-        leaving = Exit(partial(close_at_once, room, outer))
-        await outer.start(heed_signals, leaving)
+        outer, log, access = self.outer, self.prepared.log, self.prepared.access
         rules = rules_of(self.config.settings)
         feed = Feed(rules.keep_alive)
-        metrics = self.metrics
+        metrics = self.prepared.metrics
         giving_way = GivingWay(port_of(room), rules.gives_way, rules.look_for_room)
-        heard = [*hearers, feed.hear, giving_way.hear, *([metrics.hear] if metrics is not None else [])]
+        heard = [*self.prepared.hearers, feed.hear, giving_way.hear]
+        if metrics is not None:
+            heard.append(metrics.hear)
         kinds = TOLD | WANTED | HEARD if metrics is not None else TOLD | WANTED
         await outer.start(partial(follow, room, heard, kinds=None if self.options.events else kinds))
         async with anyio.create_task_group() as owner:
             await room.start(owner)
-            set_room_aside()
             conversations = Conversations(
                 room,
                 expose=self.options.expose,
@@ -384,7 +467,7 @@ class _Serving:
             operations = Operations(room, self.options.version, feed, metrics, commands=self.options.commands)
             door = operations.door = HttpDoor(
                 conversations,
-                self.access,
+                access,
                 rules,
                 note=log.line,
                 on_end=log.line,
@@ -394,38 +477,48 @@ class _Serving:
                 open_pages=operations.open_pages(),
             )
             await outer.start(door.run)
-            if self.access.oauth is not None:
-                outer.start_soon(self.access.oauth.keep)
+            if access.oauth is not None:
+                outer.start_soon(access.oauth.keep)
             outer.start_soon(giving_way.run, door.sessions)
-            server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
-            lines = control.Lines(outer)
+            app, listener = wrap(door, room), self.prepared.listener
+            server = HttpServer(app, listener, rules, cert=self.http.cert, key=self.http.key)
+            opened = _Opened(room, door, _url(listener, self.http), control.Lines(outer))
             await outer.start(conversations.keep_tasks)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
-                log.line(f"serving {self._url()}")
+                log.line(f"serving {opened.url}")
                 try:
-                    async with anyio.create_task_group() as attending:
-                        await attending.start(conversations.watch)
-                        methods = _commands(
-                            commands(room, self.options.version, self.options.commands.config), door
-                        )
-                        await attend(attending, room, self.options, log, methods, lines)
-                        await leaving.asked.wait()
-                        lines.leave()
+                    async with anyio.create_task_group() as watching:
+                        await watching.start(conversations.watch)
+                        yield opened
                         door.refuse_new()
-                        attending.cancel_scope.cancel()
+                        watching.cancel_scope.cancel()
                 finally:
-                    await room.aclose(leaving.patience)
+                    await room.aclose(self.leaving.patience)
                     await conversations.settled()
                     door.sessions.end_all()
                     feed.close()
                     server.close()
-                    await lines.closed(leaving.last_words)
+                    await opened.lines.closed(self.leaving.last_words)
 
-    def _url(self) -> str:
-        host, port = self.listener.getsockname()[:2]
-        named = f"[{host}]" if ":" in host else host
-        return f"{'https' if self.http.cert else 'http'}://{named}:{port}/mcp"
+
+async def _until_asked_over_http(
+    room: Greenroom, opened: _Opened, options: Options, log: Log, leaving: Exit
+) -> None:
+    """Serve commands and follow the configuration's files, until it is time to end."""
+    async with anyio.create_task_group() as attending:
+        methods = _commands(commands(room, options.version, options.commands.config), opened.door)
+        await attend(attending, room, options, log, methods, opened.lines)
+        await leaving.asked.wait()
+        opened.lines.leave()
+        opened.door.refuse_new()
+        attending.cancel_scope.cancel()
+
+
+def _url(listener: socket.socket, http: HttpOptions) -> str:
+    host, port = listener.getsockname()[:2]
+    named = f"[{host}]" if ":" in host else host
+    return f"{'https' if http.cert else 'http'}://{named}:{port}/mcp"
 
 
 def _commands(methods: Mapping[str, Handler], door: HttpDoor) -> Mapping[str, Handler]:

@@ -320,10 +320,8 @@ def test_every_setting_of_the_door_reaches_it(tmp_path: Path) -> None:
     ],
 )
 def test_it_says_where_it_serves(host: str, port: int, cert: Path | None, url: str) -> None:
-    serving: Any = SimpleNamespace(
-        listener=SimpleNamespace(getsockname=lambda: (host, port, 0, 0)), http=SimpleNamespace(cert=cert)
-    )
-    assert _serve_http._Serving._url(serving) == url
+    listener: Any = SimpleNamespace(getsockname=lambda: (host, port, 0, 0))
+    assert _serve_http._url(listener, _serve_http.HttpOptions(host, port, cert=cert)) == url
 
 
 @pytest.mark.parametrize(
