@@ -279,7 +279,9 @@ class Register:
         number = f"{self._number}.{self._changes}"
         if number == known:
             return None
-        hosts = tuple(sorted((life.info for life in self._present()), key=lambda info: info.name))
+        current = (life for life in self._lives.values() if not life.replaced)
+        infos = (attrs.evolve(life.info, is_late=life.is_late) for life in current)
+        hosts = tuple(sorted(infos, key=lambda info: info.name))
         held = {server: self._lives[epoch].about.name for server, epoch in self._holders.items()}
         return View(number, hosts, held, self._config[0])
 

@@ -35,6 +35,7 @@ class HostInfo:
     labels: Mapping[str, str] = attrs.field(factory=dict[str, str], hash=False)
     resources: Mapping[str, float] = attrs.field(factory=dict[str, float], hash=False)
     is_draining: bool = False
+    is_late: bool = False  # it was not heard of for some time, and its lease is not over
 
 
 @attrs.frozen
@@ -67,11 +68,12 @@ def needs_claim(definition: ServerDefinition, isolation: Isolation) -> bool:
 
 def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: View) -> HostInfo | None:
     """The host where `address` lives; None if there is none now: no host has what it wants, or the one that holds the
-    server does not answer. `placement`: of the server's entry."""
+    server is not heard of. `placement`: of the server's entry."""
+    present = [host for host in view.hosts if not host.is_late]
     if address.is_shared and (holder := view.held.get(address.server)) is not None:
-        return view.host(holder)
+        return next((host for host in present if host.name == holder), None)
     key = str(address).encode()
-    able = [host for host in view.hosts if not host.is_draining and _has(host, placement)]
+    able = [host for host in present if not host.is_draining and _has(host, placement)]
     return max(able, key=lambda host: _score(key, host.name), default=None)
 
 

@@ -72,14 +72,8 @@ class Connectors:
         if literal is not None and literal.given is given and literal.settings is settings:
             return self.reaching(literal.complete, address, incarnation, os.environ, None)
         session = address.session if session_variables(given) else None
-        environ = (
-            os.environ if session is None else with_session(os.environ, self.sessions.variables(session))
-        )
-        self.secrets.learn(
-            address.server, given, lambda: secrets_of(with_settings(given, settings), environ), session
-        )
         try:
-            self.sessions.check(given, address.session)
+            environ = self.heed(given, address)
             definition = with_settings(definition, settings)
             expanded = expand_definition(definition, environ)
         except (ConfigError, CredentialNeeded) as error:
@@ -96,6 +90,22 @@ class Connectors:
         if is_literal and session is None:
             self.literals[address.server] = _Literal(given, settings, definition)
         return self.reaching(definition, address, incarnation, environ, session)
+
+    def heed(self, definition: ServerDefinition, address: Address) -> Mapping[str, str]:
+        """Learn what is a secret of this server before anything is started, wherever that is. Returns the environment
+        that its values come from. Raises `CredentialNeeded` when its session does not give all of them."""
+        session = address.session if session_variables(definition) else None
+        environ = (
+            os.environ if session is None else with_session(os.environ, self.sessions.variables(session))
+        )
+        self.secrets.learn(
+            address.server,
+            definition,
+            lambda: secrets_of(with_settings(definition, self.settings()), environ),
+            session,
+        )
+        self.sessions.check(definition, address.session)
+        return environ
 
     @cached_property
     def _documents(self) -> ApiDocuments:

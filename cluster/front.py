@@ -1,0 +1,259 @@
+"""`ClusterRoom`: a room whose servers live on the hosts of a cluster.
+
+It is an ordinary `Greenroom`. Only the way to a server differs: a server's actor here connects to the host where its
+address lives (`HostConnector`), over the HTTP door that every host has, as it would to any HTTP server. So a connected
+server here is a link, and what idles, is evicted or restarted here are links. The process is the host's, and ends soon
+after its last link.
+
+What stands between a caller and a server (names, profiles, approval, pins, credentials in results, audit) is done
+here, once. The host does what belongs to a process: start, limits, restarts, its circuit breaker.
+
+What happens when a host is lost is what happens when any server is lost: a call that was not sent is queued again and
+goes to the next link, which is made to wherever the address lives then; one that was sent ends with `sent`.
+
+A server in the process, or behind a unix socket, is reached from here as in any room.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import anyio
+import attrs
+
+from ..actors.backend import Backend, pump_group
+from ..actors.peer import Connection, Connector, LostReason, PeerHooks, connect_failed
+from ..actors.transports.http_connection import HttpConnector
+from ..config.files import open_config
+from ..config.model import Config, Era, HttpTransport, ServerDefinition, Settings
+from ..config.references import session_variables
+from ..protocol.address import Address
+from ..protocol.errors import CredentialNeeded, UsageError
+from ..protocol.events import Note, NoteCode
+from ..protocol.version import VERSION
+from ..supervisor.room import ConfigSource, Greenroom, ReloadPlan, port_of
+from .directory import Directory, DirectorySilent
+from .link import ClusterLink, HostSilent
+from .placement import HostInfo, owner
+
+VARIABLE: Final = "greenroom-variable-"  # before the name of a session's variable, in a header
+_LINKS: Final = 1_000_000  # that one front may have: what is bounded is what runs, at the hosts
+
+
+def packed(config: Config) -> bytes:
+    """A configuration on its way to the hosts, which have the same version of Greenroom."""
+    return pickle.dumps((VERSION, config))
+
+
+def unpacked(raw: bytes) -> Config:
+    """The configuration that a front has posted. It comes from the directory, which only the cluster can write.
+    Raises `UsageError` if another version of Greenroom has posted it."""
+    try:
+        version, config = pickle.loads(raw)  # noqa: S301  whoever can post one can start programs here as well
+    except Exception as error:
+        version, config = f"one that is not to be read ({type(error).__name__})", None
+    if version != VERSION:
+        raise UsageError(
+            f"The configuration of the cluster was posted by Greenroom {version}, and this is {VERSION}. "
+            "Use one version for all hosts and fronts."
+        )
+    return config
+
+
+def for_front(config: Config) -> Config:
+    """The configuration of a front: its links are as many as it likes, and all speak the version with sessions."""
+    servers = {name: attrs.evolve(one, era=Era.HANDSHAKE) for name, one in config.servers.items()}
+    settings = attrs.evolve(config.settings, max_connections=_LINKS)
+    return attrs.evolve(config, servers=servers, settings=settings)
+
+
+class ClusterRoom(Greenroom):
+    """A room whose servers live on the hosts of a cluster. Make it with `ClusterRoom.open`, and use it as a
+    `Greenroom`."""
+
+    _link: ClusterLink
+    _given: Config  # as it was posted
+    _version: int = 0  # of the configuration in use
+
+    @classmethod
+    def open(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls,
+        config: ConfigSource,
+        *,
+        ray: str | None = None,
+        directory: Directory | None = None,
+        token: str = "",
+        **options: Any,
+    ) -> ClusterRoom:
+        """A room over the servers of `config`, which the hosts of a cluster run. `ray`: the address of the Ray cluster
+        ("auto": the one of this machine). `directory` and `token`: of a cluster without Ray. `options`: those of
+        `Greenroom.open` but `connectors`. Raises as that does, and `UsageError` when Ray is not installed or there is
+        no cluster.
+
+        When it is entered, its configuration becomes the cluster's: hosts and other fronts follow."""
+        if directory is None:
+            if ray is None:
+                raise UsageError('ClusterRoom.open needs the address of a Ray cluster, as in ray="auto".')
+            from .on_ray import connect
+
+            directory, token = connect(ray)
+        given, connectors = open_config(config), _Connectors()
+        room = super().open(for_front(given), connectors=connectors, **options)
+        assert isinstance(room, ClusterRoom)
+        room._link, room._given = ClusterLink(directory, token), given
+        connectors.room = room
+        room._link.followed = room._follow
+        return room
+
+    @property
+    def link(self) -> ClusterLink:
+        """What this front knows of the cluster."""
+        return self._link
+
+    def hosts(self) -> tuple[HostInfo, ...]:
+        """The hosts of the cluster, as last heard of."""
+        return self._link.view.hosts
+
+    def host_of(self, server: str) -> HostInfo | None:
+        """The host that runs a server which everybody shares, or would run it now. Raises `UnknownServer`."""
+        definition = self._live.root.record(server).definition
+        return owner(Address(server), definition.placement, self._link.view)
+
+    # ---- open and close ---------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> ClusterRoom:
+        await super().__aenter__()
+        await self._begin()
+        return self
+
+    async def start(self, task_group: Any = None) -> None:
+        """As `Greenroom.start`."""
+        await super().start(task_group)
+        await self._begin()
+
+    async def _begin(self) -> None:
+        link = self._link
+        await link.refresh()
+        version, raw = await link.directory.config()
+        if version == 0 or unpacked(raw) != self._given:
+            version = await link.directory.post_config(packed(self._given))
+        self._version = version
+        self._live.context.spawn(link.run)
+
+    async def _follow(self, version: int) -> None:
+        """Take over a configuration that another front has posted."""
+        if version <= self._version:
+            return
+        try:
+            posted, raw = await self._link.directory.config()
+            if posted > self._version:
+                self._version, self._given = posted, unpacked(raw)
+                await super().reload(for_front(self._given))
+        except (DirectorySilent, UsageError) as error:
+            self._live.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=str(error))
+
+    # ---- servers ----------------------------------------------------------------------------------------------------
+
+    async def drain(self, server: str) -> None:
+        """Take a server down, at its hosts and here. As `Greenroom.drain`."""
+        self._live.root.record(server)
+        await self._tell_hosts("/cluster/drain", server)
+        await super().drain(server)
+
+    async def restart(self, server: str) -> None:
+        """End the processes of a server at their hosts (calls in flight finish), and connect it. As
+        `Greenroom.restart`."""
+        name = self._live.root.record(server).definition.name
+        await self._tell_hosts("/cluster/restart", name)
+        await super().restart(name)
+
+    async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
+        """Apply another configuration here, at the hosts, and at the other fronts. As `Greenroom.reload`."""
+        given = open_config(config)
+        if not dry_run:
+            posted = await self._link.directory.post_config(packed(given))
+            self._version, self._given = posted, given
+        return await super().reload(for_front(given), dry_run=dry_run)
+
+    async def _tell_hosts(self, path: str, server: str) -> None:
+        """Tell every host that may run it. One that does not answer is on its way out."""
+        await self._link.refresh()
+
+        async def tell(host: HostInfo) -> None:
+            with suppress(HostSilent):
+                await self._link.ask(host, path, {"server": server}, within=None)
+
+        async with anyio.create_task_group() as tasks:
+            for host in self._link.view.hosts:
+                if not host.is_late:
+                    tasks.start_soon(tell, host)
+
+
+# ---- The way to a server --------------------------------------------------------------------------------------------
+
+
+class _Connectors:
+    """The `ConnectorFactory` of a front."""
+
+    room: ClusterRoom  # set before it is called
+
+    def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
+        live = port_of(self.room).live
+        if definition.command is None and definition.url is None:
+            return live.connectors(definition, address, incarnation)
+        try:
+            live.connectors.heed(definition, address)
+        except CredentialNeeded as error:
+            raise connect_failed(address.server, LostReason(str(error))) from None
+        names = session_variables(definition)
+        given: Mapping[str, str] = live.sessions.variables(address.session) if names else {}
+        headers = {VARIABLE + name: given[name] for name in names if name in given}
+        context = live.context
+        return HostConnector(self.room.link, definition, address, headers, context.backend, context.settings)
+
+
+class HostConnector:
+    """Reaches one incarnation of a server through the host where it lives. `headers`: the values of its session."""
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        definition: ServerDefinition,
+        address: Address,
+        headers: Mapping[str, str],
+        backend: Backend,
+        settings: Settings,
+    ) -> None:
+        self._link = link
+        self._definition = definition
+        self._address = address
+        self._headers = headers
+        self._backend = backend
+        self._settings = settings
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[Connection]:
+        """Find the host, and connect to it. Raises `ConnectFailed`."""
+        link = self._link
+        host = await link.place(self._definition, self._address)
+        at_host = ServerDefinition(
+            self._definition.name,
+            url=f"{host.url}/mcp/{self._definition.name}",
+            headers={**self._headers, **link.headers(host)},
+            http_transport=HttpTransport.STREAMABLE_HTTP,
+            connect_timeout=self._definition.connect_timeout,
+        )
+        connector = HttpConnector(at_host, backend=self._backend, settings=self._settings)
+        async with connector.open(hooks) as connection, pump_group() as tasks:
+            tasks.start_soon(self._watch, host, hooks)
+            try:
+                yield connection
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _watch(self, host: HostInfo, hooks: PeerHooks) -> None:
+        await self._link.until_gone(host)
+        hooks.on_lost(LostReason(f'its host "{host.name}" is gone'))

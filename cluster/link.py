@@ -1,0 +1,171 @@
+"""What a front knows of the cluster: the hosts, where an address lives, and how to ask a host for something.
+
+One task asks the directory every second while there are links, and tells whoever waits for a change. Whoever finds
+that it knows too little, because a host refused it, asks at once. When the directory does not answer, what is known
+stays in use: hosts refuse what is not theirs, so nothing wrong can come of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import attrs
+
+from ..actors.peer import LostReason, connect_failed
+from ..actors.transports.http_client import make_client
+from ..actors.workers import apart
+from ..config.model import ServerDefinition
+from ..protocol.address import Address
+from ..protocol.errors import GreenroomError
+from .directory import Directory, DirectorySilent
+from .placement import HostInfo, View, owner
+
+if TYPE_CHECKING:
+    import httpx2
+
+EPOCH: Final = "greenroom-epoch"  # the header that names the host's epoch
+OPEN: Final = "/cluster/open"
+_LOOK_EVERY: Final = 1.0  # seconds
+_AGAIN: Final = 0.1  # seconds until a host is asked again that refused
+_ANSWER_WITHIN: Final = 5.0  # seconds, where a host has nothing to wait for
+
+
+class HostSilent(GreenroomError):
+    """A host of the cluster does not answer."""
+
+
+@attrs.frozen
+class Said:
+    """The answer of a host: its HTTP status, and what its body says."""
+
+    status: int
+    body: Mapping[str, Any]
+
+
+class ClusterLink:
+    """The view of one front. `token`: the cluster's, which every request to a host carries."""
+
+    def __init__(self, directory: Directory, token: str) -> None:
+        self.directory = directory
+        self.view = View("")
+        self.followed: Callable[[int], Awaitable[None]] | None = (
+            None  # told of a newer configuration's version
+        )
+        self._token = token
+        self._changed = anyio.Event()
+        self._asking = anyio.Lock()
+        self._client: httpx2.AsyncClient | None = None
+
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the view fresh. Runs until cancelled."""
+        try:
+            while True:
+                await self.refresh()
+                if self.followed is not None:
+                    await self.followed(self.view.config_version)
+                await anyio.sleep(_LOOK_EVERY)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+
+    async def refresh(self) -> None:
+        """Ask the directory. If it does not answer, what is known stays."""
+        asked_after = self.view
+        async with self._asking:
+            if self.view is not asked_after:
+                return  # somebody asked while we waited
+            with suppress(DirectorySilent):
+                view = await self.directory.view(self.view.number)
+                if view is not None:
+                    self.view, changed, self._changed = view, self._changed, anyio.Event()
+                    changed.set()
+
+    async def changed(self) -> None:
+        """Wait until more is known than now, or some time has passed."""
+        with anyio.move_on_after(_LOOK_EVERY):
+            await self._changed.wait()
+
+    def knows(self, host: HostInfo) -> bool:
+        """Whether this life of a host goes on, as far as is known."""
+        return any(each.epoch == host.epoch for each in self.view.hosts)
+
+    async def until_gone(self, host: HostInfo) -> None:
+        """Wait until this life of a host is over."""
+        while self.knows(host):
+            await self._changed.wait()
+
+    # ---- where an address lives -------------------------------------------------------------------------------------
+
+    async def place(self, definition: ServerDefinition, address: Address) -> HostInfo:
+        """The host where an address lives, which is ready to serve it: waits until there is one. Raises
+        `ConnectFailed` when the host cannot start the server."""
+        while True:
+            host = owner(address, definition.placement, self.view)
+            if host is None:
+                await self._look_again()
+                continue
+            try:
+                said = await self.ask(
+                    host, OPEN, {"server": address.server, "scope": address.scope}, within=None
+                )
+            except HostSilent:
+                await self._look_again()
+                continue
+            if said.status == 200:
+                return host
+            if said.status == 502:
+                text = str(said.body.get("message", "its host could not start it"))
+                raise connect_failed(address.server, LostReason(text))
+            await anyio.sleep(min(float(said.body.get("seconds", _AGAIN)), _LOOK_EVERY))
+            await self.refresh()
+
+    async def _look_again(self) -> None:
+        await self.changed()
+        await self.refresh()
+
+    # ---- hosts ------------------------------------------------------------------------------------------------------
+
+    def headers(self, host: HostInfo) -> dict[str, str]:
+        """What every request to this host carries."""
+        return {"Authorization": f"Bearer {self._token}", EPOCH: host.epoch}
+
+    async def ask(
+        self,
+        host: HostInfo,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        within: float | None = _ANSWER_WITHIN,
+    ) -> Said:
+        """Ask a host for something. `body`: None to look only. `within`: seconds; None: as long as the caller waits.
+        Raises `HostSilent`."""
+        import httpx2
+
+        if self._client is None:
+            self._client = await apart(
+                partial(make_client, ServerDefinition("cluster", url=host.url), None, _ANSWER_WITHIN)
+            )
+        method = "GET" if body is None else "POST"
+        try:
+            with anyio.fail_after(within):
+                answer = await self._client.request(
+                    method, host.url + path, headers=self.headers(host), json=body
+                )
+            said: Any = json.loads(answer.content or b"{}")
+        except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+            raise HostSilent(
+                f'The host "{host.name}" of the cluster does not answer: {error or "in time"}.'
+            ) from None
+        return Said(answer.status_code, cast("dict[str, Any]", said) if isinstance(said, dict) else {})
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
