@@ -449,6 +449,11 @@ class RoomPort(Caller):
 
     # ---- the whole room ---------------------------------------------------------------------------------------------
 
+    def end_children_at(self, at: float | None) -> None:
+        """End the processes of all servers at this time of `time.monotonic()`, even if this process is stopped by then,
+        unless another time was said before. See `Guard.end_children_at`."""
+        self.live.guard.end_children_at(at)
+
     def expect_clients(self) -> None:
         """Clients that can answer different things will come and go, in sessions. So shared servers are told from the
         start that they may ask for everything, and the room answers for a client that cannot. For a door, before the

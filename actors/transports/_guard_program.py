@@ -9,6 +9,10 @@ process that carries TAG in its environment, and write their number to that desc
 the server with this process, which `-pid` ends. When the lifeline closes or the owner ends, the guard kills every group
 on the list and every cgroup. Then it kills every process that carries the run's tag, until it finds no more.
 
+`!NANOSECONDS` names a time of the system's monotonic clock, which is the same in all processes. From then on the guard
+kills all this while the owner lives, too, whether the owner runs or is stopped, and whatever else it starts, until it
+names a later time (or none, `!`).
+
 The cgroups are made here, after the server has started, because the kernel may take tens of milliseconds to move a
 process: here only the guard waits. What the server has forked by then is moved too, unless it has left its parent.
 
@@ -37,6 +41,7 @@ PAUSE = 0.05  # seconds between those sweeps
 DEATH = 0.5  # seconds in which a killed process should be dead
 LOOK = 50  # milliseconds between two looks at cgroups that are ending, and
 FIRST_LOOK = 0.001  # seconds while somebody waits for them
+LONGEST = 3_600_000  # milliseconds that one `poll` waits: it takes no numbers of any size
 
 
 def main(run_tag: bytes, owner: int) -> None:
@@ -51,8 +56,11 @@ def main(run_tag: bytes, owner: int) -> None:
         watch.register(owner_fd, select.POLLIN)
     ended = False
     while not ended:
-        ended = any(fd == owner_fd for fd, _ in watch.poll(cgroups.patience()))
+        ended = any(fd == owner_fd for fd, _ in watch.poll(sooner(cgroups.patience(), lifeline.patience())))
         ended = not lifeline.listen() or ended
+        if lifeline.is_time_over():
+            cgroups.kill_all()
+            lifeline.found(kill_tagged(lifeline.groups, run_tag))
         cgroups.follow(lifeline.take_servers())
         requests = lifeline.take_requests()
         if requests:
@@ -64,11 +72,17 @@ def main(run_tag: bytes, owner: int) -> None:
     cgroups.wait_ended()
 
 
+def sooner(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
 class Lifeline:
     """Reads the lifeline and keeps what the owner has told us."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.groups: set[int] = set()
+        self._ends: int | None = None  # when everything is killed though the owner lives, in nanoseconds
+        self._quiet = 0  # looks in a row after that which found nothing
         self._servers: list[tuple[bytes, int]] = []
         self._channel = channel
         channel.setblocking(False)
@@ -92,6 +106,20 @@ class Lifeline:
             if not data:
                 return False
 
+    def patience(self) -> int | None:
+        """Milliseconds after which everything has to be killed, or to be looked for again; None: nothing is to do."""
+        if self._ends is None or self._quiet == QUIET:
+            return None
+        left = self._ends - time.monotonic_ns()
+        return min(-(-left // 1_000_000), LONGEST) if left > 0 else int(PAUSE * 1000)
+
+    def is_time_over(self) -> bool:
+        return self._ends is not None and time.monotonic_ns() >= self._ends
+
+    def found(self, any_more: bool) -> None:
+        """Whether a look after the time was over found processes to kill."""
+        self._quiet = 0 if any_more else min(self._quiet + 1, QUIET)
+
     def take_requests(self) -> dict[bytes, list[int]]:
         requests, self._requests = self._requests, {}
         return requests
@@ -102,6 +130,7 @@ class Lifeline:
         return servers
 
     def _obey(self, verb: bytes, rest: bytes) -> None:
+        self._quiet = 0
         if verb == b"+":
             self.groups.add(int(rest))
         elif verb == b"-":
@@ -109,6 +138,8 @@ class Lifeline:
             self._servers.append((verb, int(rest)))
         elif verb == b"=":
             self._servers.append((verb, int(rest)))
+        elif verb == b"!":
+            self._ends = int(rest) if rest else None
         elif verb == b"?":
             self._requests.setdefault(rest, []).append(self._fds.pop(0))
 
@@ -189,6 +220,11 @@ class Cgroups:
             if self._ending:
                 select.select([], [], [], FIRST_LOOK)
         self._ending.clear()  # what is left is removed when the room ends
+
+    def kill_all(self) -> None:
+        """Kill what is in them. They stay."""
+        if os.path.isdir(self._folder):
+            end_cgroup(self._folder)
 
     def end_all(self) -> None:
         if os.path.isdir(self._folder):
@@ -288,14 +324,24 @@ def answer(requests: dict[bytes, list[int]]) -> None:
 
 
 def last_sweep(groups: set[int], run_tag: bytes, *, owner_is_gone: bool) -> None:
-    for group in groups:
-        with suppress(OSError):
-            os.killpg(group, signal.SIGKILL)
+    kill_groups(groups)
     quiet = 0
     while quiet < (QUIET if owner_is_gone else 1):
         quiet = 0 if sweep({run_tag}) else quiet + 1
         if owner_is_gone:
             select.select([], [], [], PAUSE)
+
+
+def kill_tagged(groups: set[int], run_tag: bytes) -> bool:
+    """Kill the groups, and what carries the tag. Returns whether any did."""
+    kill_groups(groups)
+    return bool(sweep({run_tag}))
+
+
+def kill_groups(groups: set[int]) -> None:
+    for group in groups:
+        with suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def sweep(tags: set[bytes]) -> dict[bytes, int]:

@@ -14,6 +14,10 @@ When the guard cannot be started, no new server is started, because nothing coul
 on: restarting the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only
 the leader and fires when the spawning *thread* ends.
 
+The guard can also hold a deadline (`end_children_at`): it ends the children then, although we live. That is for an
+owner that may run them for so long and no longer, and that may be stopped itself when the time is over. No timer of its
+own would do, for it stops with it. While the guard and its owner are both stopped, nobody holds the deadline.
+
 A server gets a cgroup of its own where we may make one. The guard moves it there after its start: moved between fork
 and exec, it would make the whole room wait for about 20 ms, and Python could not use the cheap `vfork`. Anything that
 the server forks before and orphans at once is not in the cgroup.
@@ -73,6 +77,7 @@ class Guard:
         self._groups: set[int] = set()
         self._births: dict[int, int] = {}  # when each running server started, where we adopt orphans
         self._strays: dict[int, int] = {}  # orphans of these servers, with their groups
+        self._children_until: float | None = None
         self._unsaid: deque[bytes] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: socket.socket | None = None
@@ -104,6 +109,9 @@ class Guard:
         ours.setblocking(False)
         self._lifeline = ours
         self._unsaid = deque(b"+%d\n" % group for group in self._groups)
+        if self._children_until is not None:
+            self._unsaid.appendleft(_deadline(self._children_until))
+        self._flush()  # a child may be started now, and we may be stopped before we say more
         self._started.set()
 
     def add(self, pgid: int) -> None:
@@ -116,6 +124,23 @@ class Guard:
         """Put a server that has just started, and what it starts, into a cgroup of its own, where we may make one.
         `remove` ends it."""
         self._say(b"=%d\n" % pid)
+
+    def end_children_at(self, at: float | None) -> None:
+        """End all children at this time of `time.monotonic()`, and all that are started later, whatever we do until
+        then: we may be stopped, or too busy. A later call takes the place of an earlier one, and None takes it back.
+
+        It does not wait. A guard that has not been started, or is started again, is told when it starts.
+        """
+        if self._closed or at == self._children_until:
+            return
+        self._children_until = at
+        if self._process is not None:
+            self._say(_deadline(at))
+
+    @property
+    def is_time_over(self) -> bool:
+        """Whether the children have been ended, and others must not be started."""
+        return self._children_until is not None and time.monotonic() >= self._children_until
 
     def _guard(self, pgid: int) -> None:
         self._groups.add(pgid)
@@ -161,7 +186,6 @@ class Guard:
                 if self._backend.now() - restarted < _AT_ONCE:
                     raise ChildProcessError("it ends as soon as it is started")
                 self.start()
-                self._flush()
                 restarted = self._backend.now()
             await self._until_unwell()
             self._tend()
@@ -325,6 +349,10 @@ class Guard:
 def guard_command(*words: str) -> list[str]:
     """The command that runs the guard's program, as a list of words."""
     return [sys.executable, "-B", "-I", "-S", "-c", _COMPILED, os.fspath(_PROGRAM), *words]
+
+
+def _deadline(at: float | None) -> bytes:
+    return b"!\n" if at is None else b"!%d\n" % int(at * 1_000_000_000)
 
 
 def _spawn(lifeline: socket.socket, run_id: str) -> subprocess.Popen[bytes]:

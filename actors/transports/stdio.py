@@ -107,6 +107,8 @@ class StdioConnector:
         except OSError as error:
             text = f"it was not started: the guard process cannot run ({error}). Check {sys.executable}."
             raise ConnectFailed(text, server=name) from None
+        if self._guard.is_time_over:
+            raise ConnectFailed("it was not started: this host may run no servers any more.", server=name)
         child = start_child(self._definition, child_environment(self._definition, self._tag, self._run_id))
         return StdioConnection(
             child,

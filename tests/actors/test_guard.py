@@ -41,9 +41,9 @@ def _environ(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
+def _owner(backend: str, log: Path, program: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", OWNER.format(root=str(ROOT), log=str(log), backend=backend)]
+        [sys.executable, "-c", program.format(root=str(ROOT), log=str(log), backend=backend)]
     )
 
 
@@ -69,7 +69,7 @@ anyio.run(main, backend={backend!r})
 @in_real_time
 async def test_t32_a_killed_owner_takes_everything_with_it(backend: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    owner = _owner(backend, log)
+    owner = _owner(backend, log, OWNER)
     try:
         pids = await logged(log, "start", 3) + await logged(log, "child", 3)
         assert all(map(lives, pids))
@@ -195,6 +195,101 @@ async def test_a_dead_guard_is_restarted_and_told_again_and_not_of_what_was_remo
         for child in (gone, stays):
             child.kill()
             child.wait()
+
+
+# ---- the deadline ---------------------------------------------------------------------------------------------------
+
+
+def _ended(child: subprocess.Popen[bytes]) -> bool:
+    return child.wait(60) == -signal.SIGKILL
+
+
+@in_real_time
+async def test_the_guard_ends_all_children_at_its_deadline_and_those_that_come_later() -> None:
+    guard = Guard(current_backend(), f"{OURS}-deadline")
+    children = [_sleeper(), _sleeper(TAG="no group of ours", GREENROOM_ROOM=f"{OURS}-deadline")]
+    try:
+        guard.add(children[0].pid)
+        guard.end_children_at(time.monotonic() + 1_000_000_000)
+        assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0
+        assert await until(lambda: _has_begun(children[1]))
+        assert (guard.is_time_over, [child.poll() for child in children]) == (False, [None, None])
+        guard.end_children_at(time.monotonic() + 0.05)
+        assert all(map(_ended, children))
+        assert guard.is_time_over
+        children.append(late := _sleeper())
+        guard.add(late.pid)
+        assert _ended(late)
+        for later in (time.monotonic() + 600, None):
+            guard.end_children_at(time.monotonic())
+            guard.end_children_at(later)
+            children.append(another := _sleeper())
+            guard.add(another.pid)
+            for _ in range(3):
+                assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0
+            assert another.poll() is None
+    finally:
+        guard.close()
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+@in_real_time
+async def test_a_restarted_guard_is_told_its_deadline_again() -> None:
+    guard = Guard(current_backend(), "deadline again")
+    guard.end_children_at(time.monotonic())
+    assert guard.pid is None, "there is nothing to end yet"
+    guard.start()
+    assert await guard.sweep("NOBODY=1", 30.0) == 0
+    first = guard.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    assert await until(lambda: not lives(first))
+    child = _sleeper()
+    try:
+        guard.add(child.pid)
+        assert _ended(child)
+    finally:
+        guard.close()
+        child.kill()
+        child.wait()
+
+
+# It runs its children for two seconds and no longer, unless it says so again.
+LEASEHOLDER = """
+import sys, time, anyio
+sys.path.insert(0, {root!r})
+from tests.support.stdio import definition_of, linked
+async def main():
+    async with anyio.create_task_group() as tasks:
+        for kind in ("group", "setsid", "double"):
+            tasks.start_soon(one, kind)
+async def one(kind):
+    faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", {log!r})
+    async with linked(definition_of("faulty.py", *faults)) as stage:
+        await stage.initialize()
+        while True:
+            stage.guard.end_children_at(time.monotonic() + 2.0)
+            await anyio.sleep(0.2)
+anyio.run(main, backend={backend!r})
+"""
+
+
+@on_trio
+@in_real_time
+async def test_a_stopped_owner_keeps_no_child_beyond_its_deadline(backend: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    owner = _owner(backend, log, LEASEHOLDER)
+    try:
+        pids = await logged(log, "start", 3) + await logged(log, "child", 3)
+        assert all(map(lives, pids))
+        owner.send_signal(signal.SIGSTOP)
+        assert await gone_within(60.0, pids)
+        assert owner.poll() is None
+    finally:
+        owner.kill()
+        owner.wait()
 
 
 # ---- its own program -----------------------------------------------------------------------------------------------

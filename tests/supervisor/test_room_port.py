@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from functools import partial
 
 import anyio
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room, teach
+from tests.support.stdio import SERVERS, lives, until
 
 from greenroom import Greenroom
 from greenroom.actors.workers import LONG_WORK, aside
 from greenroom.config.model import Scrub
-from greenroom.errors import UnknownServer
+from greenroom.errors import ConnectFailed, UnknownServer
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
@@ -70,3 +73,19 @@ async def test_who_waits_until_a_large_answer_is_scrubbed_may_leave() -> None:
                 await port.scrubbed("one", Scrub.ALL, answer)
             may_end.set()
         assert scope.cancelled_caught
+
+
+@in_real_time
+async def test_a_room_whose_time_is_over_has_no_child_and_starts_none() -> None:
+    config = {"mcpServers": {"echo": {"command": sys.executable, "args": [str(SERVERS / "echo.py")]}}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.connect("echo")
+        pid = room.status()[0].pid
+        assert pid is not None
+        port_of(room).end_children_at(time.monotonic())
+        assert await until(lambda: room.status()[0].pid is None)
+        assert not lives(pid)
+        with pytest.raises(ConnectFailed, match="may run no servers any more"):
+            await room.connect("echo")
+        port_of(room).end_children_at(time.monotonic() + 600)
+        await room.connect("echo")
