@@ -130,6 +130,8 @@ def lost_error(server: str, reason: LostReason, reach: Reach, what: str = "was l
 
 def answer_error(server: str, call: Call, error: RpcError) -> CallError:
     """The error of a call that the server answered with an error, or with something that is not an answer."""
+    if error.upstream is not None:
+        return error.upstream.error(error.message, server=server, tool=call.tool)
     if error.fault:
         return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
     return RemoteError(

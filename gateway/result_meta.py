@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..protocol import upstream
+
 DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
-ERROR: Final = "greenroom/error"  # at the direct door: why the server did not answer a call
-SERVER: Final = "greenroom/server"  # in a server's requests and in the data of its errors: its name
+ERROR: Final = upstream.ERROR  # at the direct door: why the server did not answer a call
+SERVER: Final = upstream.SERVER  # in a server's requests and in the data of its errors: its name
 OURS: Final = "greenroom/"
 
 

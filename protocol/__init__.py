@@ -22,5 +22,6 @@ Other rooms may import:
 * `status`: the status of a server as one record
 * `tasks`: work that goes on after a server has answered a call, in both forms
 * `trace_context`: the trace that a request belongs to, as W3C writes it
+* `upstream`: an error of another Greenroom, which carried a call out for us, and what the direct door says of one
 * `version`: the version, cheap to import
 """

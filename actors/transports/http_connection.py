@@ -20,6 +20,7 @@ from ...config.secrets import Hidden
 from ..backend import Backend, pump_group
 from ..peer import NoProcess, PeerHooks
 from ..workers import apart
+from .from_greenroom import FromGreenroom
 from .http_client import WrongTransport, make_client
 from .http_peer import Carrier, HttpPeer
 from .legacy_sse import LegacySse
@@ -54,15 +55,18 @@ class HttpConnector:
         auth: AuthFor | None = None,
         learn: Callable[[tuple[Hidden, ...]], object] | None = None,
         api: OpensApi | None = None,
+        is_greenroom: bool = False,
     ) -> None:
         """`learn` is told the headers that a command of the server gives. `api` makes the carrier where an HTTP API is
-        behind the `url`, and no server that speaks MCP."""
+        behind the `url`, and no server that speaks MCP. `is_greenroom`: it is the direct door of a
+        Greenroom of ours, whose word on how far a call got is believed."""
         self._definition = definition
         self._learn = learn
         self._backend = backend
         self._settings = settings
         self._auth = auth
         self._api = api
+        self._is_greenroom = is_greenroom
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[HttpConnection]:
@@ -77,7 +81,7 @@ class HttpConnector:
         try:
             carrier = None if self._api is None else await self._api(client, has_login=auth is not None)
             async with pump_group() as tasks:
-                peer = HttpPeer(self._backend, hooks, tasks, self._settings.max_line)
+                peer = self._peer(hooks, tasks)
                 made = None if carrier is None else carrier(peer)
                 connection = HttpConnection(definition, client, peer, tasks, self._settings, made)
                 try:
@@ -88,6 +92,13 @@ class HttpConnector:
             if os.getpid() == opened_by:  # a forked process must not use its parent's sockets
                 with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
                     await client.aclose()
+
+    def _peer(self, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> HttpPeer:
+        bound = self._settings.max_line
+        if not self._is_greenroom:
+            return HttpPeer(self._backend, hooks, tasks, bound)
+        link = FromGreenroom(self._definition.name)
+        return HttpPeer(self._backend, link.hooks(hooks), tasks, bound, link.answer_in)
 
 
 class HttpConnection(NoProcess):

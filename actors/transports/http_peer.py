@@ -61,11 +61,19 @@ class HttpPeer(ExchangeTable):
     channel = "the event stream"
     carrier: Carrier
 
-    def __init__(self, backend: Backend, hooks: PeerHooks, tasks: anyio.abc.TaskGroup, max_size: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        hooks: PeerHooks,
+        tasks: anyio.abc.TaskGroup,
+        max_size: int,
+        answer_in: Callable[[ServerMessage], tuple[bytes | None, RpcError | None]] = answer_in,
+    ) -> None:
         notes = Notes(hooks.on_note)
         self._deliveries = Deliveries(self, backend, notes)
         super().__init__(backend, hooks, notes, self._deliveries)
         self.max_size = max_size
+        self._answer_in = answer_in
         self.fall_back: Callable[[WrongTransport], Carrier] | None = None
         self._spawner = Spawner(backend, tasks)
         tasks.start_soon(self._spawner.run)
@@ -173,9 +181,10 @@ class HttpPeer(ExchangeTable):
         if self.is_open(attempt) and not self._silent:
             self._requests.pop(attempt.rpc_id, None)
             exchange = attempt.exchange
-            exchange.reach = Reach.ANSWERED
             _lay_on_one_line(message)
-            result, error = answer_in(message)
+            result, error = self._answer_in(message)
+            upstream = None if error is None else error.upstream
+            exchange.reach = Reach.ANSWERED if upstream is None else upstream.reach
             exchange.owner.exchange_ended(exchange, result, error)
 
     def lose(self, reason: LostReason) -> None:

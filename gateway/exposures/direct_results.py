@@ -26,6 +26,7 @@ from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownRe
 from ...protocol.jsonrpc.encoding import UNREADABLE
 from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.upstream import details_of_error
 from ..attribution import error_data_of
 from ..requests import Job
 from ..result_meta import ERROR
@@ -80,9 +81,9 @@ def fail(job: Job, error: CallError) -> None:
         data = error_data_of(error.server, error.data)
         job.fail(error.rpc_code, f"[{error.server}] {error.rpc_message}", data)
     elif job.method == "tools/call":
-        _fail_call(job, error.message, details(error))
+        _fail_call(job, error.message, details_of_error(error))
     else:
-        job.fail(rpc.INTERNAL_ERROR, job.commands.filled(error.message), details(error))
+        job.fail(rpc.INTERNAL_ERROR, job.commands.filled(error.message), details_of_error(error))
 
 
 def refuse(job: Job, error: GreenroomError) -> None:
@@ -101,10 +102,6 @@ def _fail_call(job: Job, text: str, details: Mapping[str, Any]) -> None:
     """End the job with a text of our own."""
     said = job.commands.filled(text)
     job.answer({"content": [{"type": "text", "text": said}], "isError": True, "_meta": {ERROR: details}})
-
-
-def details(error: CallError) -> dict[str, Any]:
-    return {"error": error.code, "server": error.server, "reach": str(error.reach)}
 
 
 def arguments_of(raw: msgspec.Raw | None) -> Mapping[str, Any]:

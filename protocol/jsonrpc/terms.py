@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+
+if TYPE_CHECKING:
+    from ..upstream import UpstreamError
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS: Final = ("2026-07-28",)
@@ -54,14 +57,16 @@ class RpcFault(Exception):
 @attrs.frozen(eq=False)
 class RpcError:
     """A JSON-RPC error as the other side sent it. `fault=True`: the answer was not JSON-RPC at all. `broken=True`: no
-    answer can come any more, although the connection lives on (an HTTP exchange failed by itself). Only then may the
-    exchange's `reach` be less than ANSWERED."""
+    answer can come any more, although the connection lives on (an HTTP exchange failed by itself). `upstream`: another
+    Greenroom that we trust failed to get an answer, and says why. Only these two may leave the exchange's `reach` below
+    ANSWERED."""
 
     code: int
     message: str
     data: Any = None
     fault: bool = False
     broken: bool = False
+    upstream: UpstreamError | None = None
 
 
 def fault(text: str) -> RpcError:
