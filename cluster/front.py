@@ -16,58 +16,26 @@ A server in the process, or behind a unix socket, is reached from here as in any
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 import anyio
-import attrs
 
 from ..actors.backend import Backend, pump_group
 from ..actors.peer import Connection, Connector, LostReason, PeerHooks, connect_failed
 from ..actors.transports.http_connection import HttpConnector
 from ..config.files import open_config
-from ..config.model import Config, Era, HttpTransport, ServerDefinition, Settings
+from ..config.model import Config, HttpTransport, ServerDefinition, Settings
 from ..config.references import session_variables
 from ..protocol.address import Address
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.events import Note, NoteCode
-from ..protocol.version import VERSION
 from ..supervisor.room import ConfigSource, Greenroom, ReloadPlan, port_of
 from .directory import Directory, DirectorySilent
+from .host_config import VARIABLE, for_front, is_of_hosts, packed, profile_of, unpacked
 from .link import ClusterLink, HostSilent
 from .placement import HostInfo, owner
-
-VARIABLE: Final = "greenroom-variable-"  # before the name of a session's variable, in a header
-_LINKS: Final = 1_000_000  # that one front may have: what is bounded is what runs, at the hosts
-
-
-def packed(config: Config) -> bytes:
-    """A configuration on its way to the hosts, which have the same version of Greenroom."""
-    return pickle.dumps((VERSION, config))
-
-
-def unpacked(raw: bytes) -> Config:
-    """The configuration that a front has posted. It comes from the directory, which only the cluster can write.
-    Raises `UsageError` if another version of Greenroom has posted it."""
-    try:
-        version, config = pickle.loads(raw)  # noqa: S301  whoever can post one can start programs here as well
-    except Exception as error:
-        version, config = f"one that is not to be read ({type(error).__name__})", None
-    if version != VERSION:
-        raise UsageError(
-            f"The configuration of the cluster was posted by Greenroom {version}, and this is {VERSION}. "
-            "Use one version for all hosts and fronts."
-        )
-    return config
-
-
-def for_front(config: Config) -> Config:
-    """The configuration of a front: its links are as many as it likes, and all speak the version with sessions."""
-    servers = {name: attrs.evolve(one, era=Era.HANDSHAKE) for name, one in config.servers.items()}
-    settings = attrs.evolve(config.settings, max_connections=_LINKS)
-    return attrs.evolve(config, servers=servers, settings=settings)
 
 
 class ClusterRoom(Greenroom):
@@ -202,7 +170,7 @@ class _Connectors:
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         live = port_of(self.room).live
-        if definition.command is None and definition.url is None:
+        if not is_of_hosts(definition):
             return live.connectors(definition, address, incarnation)
         try:
             live.connectors.heed(definition, address)
@@ -241,7 +209,7 @@ class HostConnector:
         host = await link.place(self._definition, self._address)
         at_host = ServerDefinition(
             self._definition.name,
-            url=f"{host.url}/mcp/{self._definition.name}",
+            url=f"{host.url}/mcp/{profile_of(self._definition.name)}",
             headers={**self._headers, **link.headers(host)},
             http_transport=HttpTransport.STREAMABLE_HTTP,
             connect_timeout=self._definition.connect_timeout,

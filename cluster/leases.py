@@ -76,6 +76,7 @@ class Joining:
     name: str
     url: str
     pid: int
+    began: str  # when this process was started, as its system says: another one may get its number
     run_id: str  # the mark of its children's processes
     labels: Mapping[str, str] = attrs.field(factory=dict[str, str])
     resources: Mapping[str, float] = attrs.field(factory=dict[str, float])
@@ -89,6 +90,7 @@ class Predecessor:
 
     epoch: str
     pid: int
+    began: str
     run_id: str
 
 
@@ -183,7 +185,10 @@ class Register:
         self._lives[epoch] = _Life(about, info, now, dict.fromkeys(about.claims, 0))
         self._holders.update(dict.fromkeys(about.claims, epoch))
         self._changes += 1
-        left = (Predecessor(life.info.epoch, life.about.pid, life.about.run_id) for life in former)
+        left = (
+            Predecessor(life.info.epoch, life.about.pid, life.about.began, life.about.run_id)
+            for life in former
+        )
         return Joined(epoch, tuple(left))
 
     def predecessor_gone(self, epoch: str, gone: str, now: float) -> None:

@@ -23,12 +23,12 @@ from ..config.model import ServerDefinition
 from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
 from .directory import Directory, DirectorySilent
+from .host_door import EPOCH
 from .placement import HostInfo, View, owner
 
 if TYPE_CHECKING:
     import httpx2
 
-EPOCH: Final = "greenroom-epoch"  # the header that names the host's epoch
 OPEN: Final = "/cluster/open"
 _LOOK_EVERY: Final = 1.0  # seconds
 _AGAIN: Final = 0.1  # seconds until a host is asked again that refused

@@ -174,7 +174,7 @@ class Leases(RuleBasedStateMachine):
         sent = host.now(self.real)
 
         def act() -> None:
-            said = self.register.join(Joining(host.name, "http://h", host.pid, "run"), self.real)
+            said = self.register.join(Joining(host.name, "http://h", host.pid, "1", "run"), self.real)
 
             def answered() -> None:
                 if isinstance(said, Joined) and host.epoch is None and not host.is_stopped:
@@ -228,7 +228,7 @@ class Leases(RuleBasedStateMachine):
             host.children.clear()
         elif not host.lease.is_over(host.now(self.real)):
             about = Joining(
-                host.name, "http://h", host.pid, "run", epoch=epoch, claims=frozenset(host.claims)
+                host.name, "http://h", host.pid, "1", "run", epoch=epoch, claims=frozenset(host.claims)
             )
             sent_now = host.now(self.real)
             joined = self.register.join(about, self.real)
@@ -251,7 +251,7 @@ class Leases(RuleBasedStateMachine):
             host.children.clear()
         self.hosts.clear()
         end = self.real + TIMES.length + TIMES.drift
-        joined = self.register.join(Joining("new", "http://n", 99, "run"), end)
+        joined = self.register.join(Joining("new", "http://n", 99, "1", "run"), end)
         assert isinstance(joined, Joined)
         for server in SERVERS:
             assert self.register.claim(joined.epoch, 1, server, end) == Granted()
@@ -263,7 +263,7 @@ TestLeases.settings = settings(examples(1_500), stateful_step_count=40)
 
 def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_that() -> None:
     register = Register(1, TIMES, 0.0)
-    one, two = (register.join(Joining(name, "http://h", 1, "run"), 0.0) for name in "ab")
+    one, two = (register.join(Joining(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
     assert isinstance(one, Joined)
     assert isinstance(two, Joined)
     assert register.claim(one.epoch, 2, "x", 0.0) == Granted()
@@ -279,8 +279,8 @@ def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_th
 def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
     register = Register(2, TIMES, 100.0)
     assert register.renew("1.5", 7, ("x",), {}, 101.0) == Unknown()
-    back = register.join(Joining("a", "http://h", 1, "run", epoch="1.5", claims=frozenset("x")), 101.0)
-    other = register.join(Joining("b", "http://h", 2, "run"), 101.0)
+    back = register.join(Joining("a", "http://h", 1, "1", "run", epoch="1.5", claims=frozenset("x")), 101.0)
+    other = register.join(Joining("b", "http://h", 2, "1", "run"), 101.0)
     assert isinstance(back, Joined)
     assert back.epoch == "1.5"
     assert isinstance(other, Joined)
@@ -291,7 +291,7 @@ def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
 
 def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_clock() -> None:
     register, slow = Register(1, TIMES, 0.0), HostLease(TIMES)
-    one, two = (register.join(Joining(name, "http://h", 1, "run"), 0.0) for name in "ab")
+    one, two = (register.join(Joining(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
     slow.renewed(0.0)
     assert isinstance(one, Joined)
     assert isinstance(two, Joined)

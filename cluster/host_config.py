@@ -1,0 +1,145 @@
+"""The configuration on its way from a front to the hosts, and what a host and a front make of it.
+
+A front does what stands between a caller and a server: names, profiles, approval, pins, credentials in results, audit.
+So a host has none of it, and shows each server alone, under its own names, as a profile of its own. A host does what
+belongs to a process. So a front has as many links as it likes.
+
+The configuration travels as a pickle. Whoever can write it can start programs on every host as well, so it is no more
+dangerous than what it says; but both ends must be of one version, which is told before anything is read.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Final
+
+import attrs
+
+from ..config.model import (
+    Approve,
+    Config,
+    Era,
+    Lifecycle,
+    Pinning,
+    PrefixMode,
+    Profile,
+    RestartPolicy,
+    Scrub,
+    ServerDefinition,
+    Settings,
+)
+from ..config.references import session_variables
+from ..protocol.errors import UsageError
+from ..protocol.version import VERSION
+from .placement import share
+
+VARIABLE: Final = "greenroom-variable-"  # before the name of a session's variable, in a header
+_LINKS: Final = 1_000_000  # that one front, or the fronts of one host, may have: what is bounded is what runs
+_NAME: Final = 100_000  # characters of a tool's name, which a host never cuts
+_GONE: Final = 60.0  # seconds without a word, after which a front is taken to be gone
+_LIFE: Final = 10 * 365 * 86_400.0  # seconds that a link may last
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_WITH_VERSION: Final = re.compile(rb"greenroom ([^\n]{1,40})\n")
+
+
+def packed(config: Config) -> bytes:
+    """A configuration on its way to the hosts."""
+    return f"greenroom {VERSION}\n".encode() + pickle.dumps(config)
+
+
+def unpacked(raw: bytes) -> Config:
+    """The configuration that a front has posted. Raises `UsageError` if another version of Greenroom has posted it."""
+    head = _WITH_VERSION.match(raw)
+    version = "an unknown version" if head is None else head[1].decode(errors="replace")
+    if head is None or version != VERSION:
+        raise UsageError(
+            f"The configuration of the cluster was posted by Greenroom {version}, and this is {VERSION}. "
+            "Use one version for all hosts and fronts."
+        )
+    return pickle.loads(raw[head.end() :])  # noqa: S301  see above
+
+
+def profile_of(server: str) -> str:
+    """The profile under which a host shows this server, as it is written in a path."""
+    return server if _PLAIN.fullmatch(server) else f"hex.{server.encode().hex()}"
+
+
+def is_of_hosts(definition: ServerDefinition) -> bool:
+    """Whether hosts have this server. One in the process or behind a socket is where the front is."""
+    return definition.command is not None or definition.url is not None
+
+
+def for_front(config: Config) -> Config:
+    """What a front has. Its links speak the version with sessions: the session is what a host isolates by."""
+    servers = {name: _link(one) for name, one in config.servers.items()}
+    return attrs.evolve(
+        config, servers=servers, settings=attrs.evolve(config.settings, max_connections=_LINKS)
+    )
+
+
+def _link(definition: ServerDefinition) -> ServerDefinition:
+    return attrs.evolve(definition, era=Era.HANDSHAKE) if is_of_hosts(definition) else definition
+
+
+def for_host(config: Config, hosts: int) -> Config:
+    """What one of so many hosts has."""
+    servers = {name: _at_host(one) for name, one in config.servers.items() if is_of_hosts(one)}
+    profiles = {profile_of(name): Profile(servers=(name,), expose="direct") for name in servers}
+    return attrs.evolve(
+        config,
+        servers=servers,
+        settings=_settings(config, hosts),
+        profiles=profiles,
+        untrusted=(),
+    )
+
+
+def _at_host(definition: ServerDefinition) -> ServerDefinition:
+    """It starts when a front wants it. One that is to be kept then stays, and comes back."""
+    kept = definition.lifecycle is not Lifecycle.LAZY
+    idle = 0.0 if kept and definition.idle_timeout is None else definition.idle_timeout
+    restart = definition.restart_policy
+    if restart is None and definition.lifecycle is Lifecycle.KEEP_ALIVE:
+        restart = RestartPolicy.ALWAYS
+    return attrs.evolve(
+        definition,
+        lifecycle=Lifecycle.LAZY,
+        idle_timeout=idle,
+        restart_policy=restart,
+        tool_prefix=PrefixMode.NONE,
+        tool_overrides={},
+        include_tools=None,
+        exclude_tools=(),
+        direct_tools=None,
+        approve=None,
+        pinning=Pinning.OFF,
+        scrub=Scrub.OFF,
+        bootstrap=False,
+        placement={},
+    )
+
+
+def _settings(config: Config, hosts: int) -> Settings:
+    variables = {name for one in config.servers.values() for name in session_variables(one)}
+    return attrs.evolve(
+        config.settings,
+        max_connections=share(config.settings.max_connections, hosts),
+        tool_prefix=PrefixMode.NONE,
+        name_limit=_NAME,
+        client_prefix=None,
+        pinning=Pinning.OFF,
+        scrub=Scrub.OFF,
+        approve=Approve.OFF,
+        bootstrap=False,
+        http_tokens={},
+        http_token_profiles={},
+        http_oauth_issuer=None,
+        http_session_headers={VARIABLE + name: name for name in variables},
+        http_max_sessions=_LINKS,
+        http_session_idle=_GONE,
+        http_session_life=_LIFE,
+        http_metrics=False,
+        tasks_keep=None,
+        semantic_search=False,
+    )

@@ -1,0 +1,201 @@
+"""The door of a host: the HTTP door of its room, behind a fence.
+
+Every request carries the cluster's token, which the door checks as it checks any, and the epoch of the host that it is
+meant for. The fence lets a request pass only while this life of the host goes on, its lease is good, and it holds the
+server's claim where one is needed. Otherwise it answers 404 to a link, which says to any client that its session is
+over and that the request did not run; so the front queues the call again, and asks where the address lives now.
+
+Paths of its own: `POST /cluster/open` (take the server, and start it), `/cluster/drain`, `/cluster/restart`, and
+`GET /cluster/status`. A refusal says in `reason` what the front should do, and one that is worth waiting for says how
+long in `seconds`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from ..protocol.address import SHARED
+from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
+from .host_config import profile_of
+from .leases import Granted, HeldBy, Wait
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..supervisor.room import Greenroom
+
+EPOCH: Final = "greenroom-epoch"  # the header that names the epoch of the host
+LINGER: Final = 10.0  # seconds that a server stays where it is after its last link
+_BODY: Final = 65_536  # bytes
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Life(Protocol):
+    """The life of the host that this door belongs to."""
+
+    @property
+    def epoch(self) -> str: ...
+
+    @property
+    def may_serve(self) -> bool: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def holds(self, server: str) -> bool:
+        """Whether it may run this server: it holds its claim, or none is needed."""
+        ...
+
+    async def take(self, server: str) -> Granted | HeldBy | Wait:
+        """Claim the server."""
+        ...
+
+    async def account(self) -> Mapping[str, Any]: ...
+
+
+class Fence:
+    """An ASGI application around `app`, the door of `room`."""
+
+    def __init__(self, app: App, room: Greenroom, life: Life, token: str) -> None:
+        self.links: Counter[str] = Counter()  # requests under way, by server; a link always has one
+        self.used: dict[str, float] = {}  # when the last one ended, by server
+        self._app = app
+        self._room = room
+        self._life = life
+        self._token = token
+        self._config: Config | None = None  # of which the next was made
+        self._servers: Mapping[str, str] = {}
+
+    def is_wanted(self, server: str) -> bool:
+        """Whether a front has a link to the server, or had one a moment ago."""
+        return self.links[server] > 0 or time.monotonic() - self.used.get(server, -LINGER) < LINGER
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
+        if scope["type"] == "http" and path.startswith("/mcp/"):
+            await self._link(path.removeprefix("/mcp/").rstrip("/"), scope, receive, send)
+        elif scope["type"] == "http" and path.startswith("/cluster/"):
+            status, said = await self._command(path.removeprefix("/cluster/"), scope, receive)
+            await _answer(send, status, said)
+        else:
+            await self._app(scope, receive, send)
+
+    # ---- links ------------------------------------------------------------------------------------------------------
+
+    async def _link(self, profile: str, scope: Scope, receive: Receive, send: Send) -> None:
+        server = self._server(profile)
+        why = self._refusal(scope) or (None if server is not None and self._life.holds(server) else "moved")
+        if why is not None or server is None:
+            await _answer(send, 404, {"reason": why or "moved"})
+            return
+        self.links[server] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self.links[server] -= 1
+            self.used[server] = time.monotonic()
+
+    def _server(self, profile: str) -> str | None:
+        config = self._room.config
+        if config is not self._config:
+            self._config, self._servers = config, {profile_of(name): name for name in config.servers}
+        return self._servers.get(profile)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        """Why this request is not for us now; None when it is."""
+        headers = dict(scope["headers"])
+        if headers.get(EPOCH.encode(), b"").decode("latin-1") != self._life.epoch:
+            return "epoch"
+        return None if self._life.may_serve else "lease"
+
+    # ---- what fronts and operators want -----------------------------------------------------------------------------
+
+    async def _command(self, what: str, scope: Scope, receive: Receive) -> tuple[int, Mapping[str, Any]]:
+        headers = dict(scope["headers"])
+        given = headers.get(b"authorization", b"").decode("latin-1")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            return 401, {"reason": "token"}
+        if scope["method"] == "GET":
+            return (200, await self._life.account()) if what == "status" else (404, {"reason": "path"})
+        act = {"open": self._open, "drain": self._drain, "restart": self._restart}.get(what)
+        if act is None:
+            return 404, {"reason": "path"}
+        if (why := self._refusal(scope)) is not None:
+            return 409, {"reason": why}
+        asked = await _body(receive)
+        server = asked.get("server")
+        if not isinstance(server, str):
+            return 400, {"reason": "server"}
+        try:
+            return await act(server, str(asked.get("scope", SHARED)))
+        except UnknownServer:
+            return 425, {"reason": "configuration", "seconds": 0.5}  # it has not come here yet
+        except CallError as error:
+            return 502, {"error": error.code, "message": error.message, "reach": str(error.reach)}
+        except GreenroomError as error:
+            return 502, {"error": error.code, "message": error.message}
+
+    async def _open(self, server: str, scope: str) -> tuple[int, Mapping[str, Any]]:
+        if self._server(profile_of(server)) is None:
+            return 425, {"reason": "configuration", "seconds": 0.5}
+        if not self._life.holds(server):
+            if self._life.is_draining:
+                return 409, {"reason": "draining"}
+            said = await self._life.take(server)
+            if isinstance(said, HeldBy):
+                return 409, {"reason": "held", "by": said.host}
+            if isinstance(said, Wait):
+                return 425, {"reason": "wait", "seconds": said.seconds}
+        self.used[server] = time.monotonic()
+        if scope == SHARED:
+            await self._room.connect(server)
+        else:
+            await self._discover(server)
+        return 200, {}
+
+    async def _discover(self, server: str) -> None:
+        """Learn what the server has, for a link that lists it before anything is started for the link itself."""
+        entry = self._room.entry(server)
+        if entry is None or not entry.known:
+            with suppress(CredentialNeeded):  # then the link's own child tells
+                self._room.refresh(server)
+                await self._room.catalogued()
+
+    async def _drain(self, server: str, _scope: str) -> tuple[int, Mapping[str, Any]]:
+        await self._room.drain(server)
+        return 200, {}
+
+    async def _restart(self, server: str, _scope: str) -> tuple[int, Mapping[str, Any]]:
+        if self._life.holds(server):
+            await self._room.restart(server)
+        return 200, {}
+
+
+async def _body(receive: Receive) -> Mapping[str, Any]:
+    """The body of a request; nothing if it is no object, or too long."""
+    data = b""
+    while len(data) <= _BODY:
+        message = await receive()
+        data += message.get("body", b"")
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            break
+    try:
+        said: Any = json.loads(data) if len(data) <= _BODY else None
+    except ValueError:
+        said = None
+    return cast("Mapping[str, Any]", said) if isinstance(said, dict) else {}
+
+
+async def _answer(send: Send, status: int, said: Mapping[str, Any]) -> None:
+    body = json.dumps(said).encode()
+    head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
