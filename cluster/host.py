@@ -290,7 +290,7 @@ class HostLife:
                     self.epoch,
                     self._number,
                     frozenset(self._claims),
-                    port_of(self.served.room).open_breakers(),
+                    {},
                 )
             except DirectorySilent:
                 if not self._lease.may_serve(time.monotonic()):
@@ -307,7 +307,6 @@ class HostLife:
     async def _heed(self, said: Renewed) -> None:
         """Do what follows from a renewal."""
         self.is_draining = said.is_draining
-        port_of(self.served.room).adopt_breakers(said.breakers)
         if said.config_version < self._version:
             return
         if said.config_version > self._version:
