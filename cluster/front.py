@@ -214,7 +214,7 @@ class HostConnector:
             http_transport=HttpTransport.STREAMABLE_HTTP,
             connect_timeout=self._definition.connect_timeout,
         )
-        connector = HttpConnector(at_host, backend=self._backend, settings=self._settings)
+        connector = HttpConnector(at_host, backend=self._backend, settings=self._settings, is_greenroom=True)
         async with connector.open(hooks) as connection, pump_group() as tasks:
             tasks.start_soon(self._watch, host, hooks)
             try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 import attrs
 
+from ..actors.backend import pump_group
 from ..actors.peer import LostReason, connect_failed
 from ..actors.transports.http_client import make_client
 from ..actors.workers import apart
@@ -111,11 +112,8 @@ class ClusterLink:
             if host is None:
                 await self._look_again()
                 continue
-            try:
-                said = await self.ask(
-                    host, OPEN, {"server": address.server, "scope": address.scope}, within=None
-                )
-            except HostSilent:
+            said = await self._open(host, address)
+            if said is None:
                 await self._look_again()
                 continue
             if said.status == 200:
@@ -125,6 +123,24 @@ class ClusterLink:
                 raise connect_failed(address.server, LostReason(text))
             await anyio.sleep(min(float(said.body.get("seconds", _AGAIN)), _LOOK_EVERY))
             await self.refresh()
+
+    async def _open(self, host: HostInfo, address: Address) -> Said | None:
+        """Ask a host to take an address. That may last as long as its server takes to start, but no longer than this
+        life of the host goes on. None if it did not answer."""
+        said: Said | None = None
+        body = {"server": address.server, "scope": address.scope}
+
+        async def ask() -> None:
+            nonlocal said
+            with suppress(HostSilent):
+                said = await self.ask(host, OPEN, body, within=None)
+            tasks.cancel_scope.cancel()
+
+        async with pump_group() as tasks:
+            tasks.start_soon(ask)
+            await self.until_gone(host)
+            tasks.cancel_scope.cancel()
+        return said
 
     async def _look_again(self) -> None:
         await self.changed()
