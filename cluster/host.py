@@ -41,7 +41,7 @@ from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.version import VERSION
 from ..supervisor.room import Greenroom, port_of
 from .directory import Directory, DirectorySilent
-from .host_config import for_host, unpacked
+from .host_config import for_host, packed, unpacked
 from .host_door import Fence
 from .leases import (
     Fenced,
@@ -103,7 +103,8 @@ class ClusterHost:
         self._stop.set()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be a host until `stop`, or until cancelled. Started once it has joined."""
+        """Be a host until `stop`, until it has been drained and nothing runs here any more, or until cancelled. Started
+        once it has joined."""
         is_told = False
 
         def joined() -> None:
@@ -120,16 +121,20 @@ class ClusterHost:
                 self.say(f"the host has to begin anew: {error}")
                 await self._sleep(_AGAIN)
 
+    @property
+    def rests(self) -> bool:
+        """Whether nothing runs here, and no front has a link. May be asked from another thread."""
+        life = self.life
+        return life is None or life.rests
+
     async def _configuration(self) -> tuple[int, Config]:
-        """What the fronts have posted. Waits until one has."""
-        while True:
+        """What the fronts have posted, or nothing yet. Waits for the directory."""
+        while not self._stop.is_set():
             with suppress(DirectorySilent):
                 version, raw = await self.directory.config()
-                if version:
-                    return version, await apart(partial(unpacked, raw))
-            if self._stop.is_set():
-                return 0, Config()
+                return version, await apart(partial(unpacked, raw)) if version else Config()
             await self._sleep(_AGAIN)
+        return 0, Config()
 
     async def _sleep(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -179,6 +184,10 @@ class HostLife:
         self._ended = anyio.Event()
         self._patience: float | None = None
         self._fence: Fence
+
+    @property
+    def rests(self) -> bool:
+        return not self._claims and not any(list(self._fence.links.values()))
 
     # ---- the room ---------------------------------------------------------------------------------------------------
 
@@ -307,7 +316,10 @@ class HostLife:
     async def _heed(self, said: Renewed) -> None:
         """Do what follows from a renewal."""
         self.is_draining = said.is_draining
+        if self.is_draining and self.rests:
+            self._host.stop()
         if said.config_version < self._version:
+            await self._host.directory.offer_config(self._version, packed(self._config))
             return
         if said.config_version > self._version:
             version, raw = await self._host.directory.config()

@@ -39,6 +39,8 @@ _LINKS: Final = 1_000_000  # that one front, or the fronts of one host, may have
 _NAME: Final = 100_000  # characters of a tool's name, which a host never cuts
 _GONE: Final = 60.0  # seconds without a word, after which a front is taken to be gone
 _LIFE: Final = 10 * 365 * 86_400.0  # seconds that a link may last
+_LATER: Final = 2.0  # seconds that a front waits longer than a host
+_MOVE: Final = 30.0  # seconds that an address may take to be free for another host
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _WITH_VERSION: Final = re.compile(rb"greenroom ([^\n]{1,40})\n")
 
@@ -72,14 +74,31 @@ def is_of_hosts(definition: ServerDefinition) -> bool:
 
 def for_front(config: Config) -> Config:
     """What a front has. Its links speak the version with sessions: the session is what a host isolates by."""
-    servers = {name: _link(one) for name, one in config.servers.items()}
-    return attrs.evolve(
-        config, servers=servers, settings=attrs.evolve(config.settings, max_connections=_LINKS)
+    given = config.settings
+    servers = {name: _link(one, given) if is_of_hosts(one) else one for name, one in config.servers.items()}
+    settings = attrs.evolve(
+        given,
+        max_connections=_LINKS,
+        call_timeout=given.call_timeout + _LATER,
+        call_total_timeout=given.call_total_timeout + _LATER,
     )
+    return attrs.evolve(config, servers=servers, settings=settings)
 
 
-def _link(definition: ServerDefinition) -> ServerDefinition:
-    return attrs.evolve(definition, era=Era.HANDSHAKE) if is_of_hosts(definition) else definition
+def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
+    """The host's limits come first, so that it says what happened. To connect may take as long as to install a server,
+    and as long as a lease before that: what comes to nothing is told by the host, or by its end."""
+    start = max(
+        definition.connect_timeout or settings.connect_timeout,
+        definition.install_timeout or settings.install_timeout,
+    )
+    timeout = definition.call_timeout
+    return attrs.evolve(
+        definition,
+        era=Era.HANDSHAKE,
+        call_timeout=None if timeout is None else timeout + _LATER,
+        connect_timeout=start + _MOVE,
+    )
 
 
 def for_host(config: Config, hosts: int) -> Config:
