@@ -107,7 +107,7 @@ class Renewed:
     hosts: int  # that are there
     is_draining: bool
     config_version: int
-    breakers: Mapping[str, Shut]  # of all hosts, by server
+    breakers: Mapping[str, Shut]  # of the other hosts, by server
     wanted: tuple[str, ...] = ()  # servers that it holds and others want: give them back when they rest
 
 
@@ -220,7 +220,7 @@ class Register:
         life.breakers = breakers
         wanted = tuple(sorted(life.wanted & life.claims.keys()))
         hosts = sum(1 for _ in self._present())
-        return Renewed(hosts, life.info.is_draining, self._config[0], self._shut(now), wanted)
+        return Renewed(hosts, life.info.is_draining, self._config[0], self._shut(life, now), wanted)
 
     def claim(
         self, epoch: str, number: int, server: str, now: float
@@ -295,9 +295,9 @@ class Register:
     def _present(self) -> Iterator[_Life]:
         return (life for life in self._lives.values() if not life.replaced and not life.is_late)
 
-    def _shut(self, now: float) -> dict[str, Shut]:
+    def _shut(self, asks: _Life, now: float) -> dict[str, Shut]:
         shut = dict[str, Shut]()
-        for life in self._present():
+        for life in [each for each in self._present() if each is not asks]:
             for server, one in life.breakers.items():
                 left = attrs.evolve(one, seconds=one.seconds - (now - life.heard))
                 if left.seconds > 0 and (server not in shut or shut[server].seconds < left.seconds):

@@ -21,6 +21,7 @@ import attrs
 
 from ..config.model import Isolation, ServerDefinition
 from ..protocol.address import Address
+from ..protocol.status import Shut as Shut
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
@@ -36,15 +37,6 @@ class HostInfo:
     resources: Mapping[str, float] = attrs.field(factory=dict[str, float], hash=False)
     is_draining: bool = False
     is_late: bool = False  # it was not heard of for some time, and its lease is not over
-
-
-@attrs.frozen
-class Shut:
-    """What a circuit breaker says while it refuses."""
-
-    failures: int
-    seconds: float  # until it lets somebody try again
-    words: str
 
 
 @attrs.frozen

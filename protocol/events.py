@@ -124,6 +124,7 @@ class GateMove(enum.Enum):
     PROBE_LEFT = "probe left"  # the next call is the probe
     ANSWERED = "answered"  # reset
     SESSION_CONNECTED = "session connected"  # reset
+    TOLD = "told"  # another host of the cluster refuses the server
 
 
 _BREAKER_WORDS = {
@@ -162,6 +163,8 @@ class GateDecision(Event):
                 return f"circuit breaker: {self.failures} timeouts or failures in a row"
             case GateMove.QUARANTINED:
                 return f"circuit breaker: quarantined: {self.words}"
+            case GateMove.TOLD:
+                return f"circuit breaker: shut as on another host: {self.words}"
             case _:
                 return f"circuit breaker: {_BREAKER_WORDS[self.move]}"
 

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
+class Shut:
+    """What a circuit breaker tells others while it refuses."""
+
+    failures: int  # in a row
+    seconds: float  # until it lets somebody try again
+    words: str  # what failed last
+
+
+@attrs.frozen
 class ServerStatus:
     """One address of a server: its shared one, a session's or a call's. All times in seconds."""
 

@@ -33,6 +33,7 @@ from ..protocol.errors import Unavailable
 from ..protocol.events import GateDecision, GateMove, Place
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.safe_text import counted
+from ..protocol.status import Shut
 from .pool import Starts
 
 # ---- Backoff and circuit breaker of one server, in one pure object --------------------------------------------------
@@ -49,6 +50,10 @@ from .pool import Starts
 #   cancels it, the next call is the probe.
 # * An answer from a server that has been connected for `stable_after` clears the count. A handshake does not: a
 #   server that initializes and dies must not reset its own backoff.
+#
+# * Hosts of a cluster tell each other which of their breakers refuse. What a breaker is told makes starts wait, and
+#   counts for the next backoff. It never ends an earlier refusal, never trips, and is never told on: otherwise each
+#   would keep the others shut.
 #
 # `CircuitBreaker` is immutable and knows no clock; `now` and the random draw are arguments. Rejected: two mechanisms (a
 # backoff per connection and a breaker per call), which fight each other in practice and disagree about what a
@@ -105,6 +110,7 @@ class CircuitBreaker:
     tripped: bool = False  # the threshold was reached; only an answer resets it
     probing: bool = False  # half-open, and the only probe is under way
     too_often: str = ""  # quarantined: it was restarted so often; until an answer resets it
+    is_told: bool = False  # it refuses as long as it does because another host said so
 
     @property
     def is_troubled(self) -> bool:
@@ -146,7 +152,27 @@ class CircuitBreaker:
 
     def half_open(self) -> CircuitBreaker:
         """A connect by name succeeded: the next call is the probe, without waiting."""
-        return attrs.evolve(self, refuses_until=-math.inf, probing=False)
+        return attrs.evolve(self, refuses_until=-math.inf, probing=False, is_told=False)
+
+    def shut(self, now: float) -> Shut | None:
+        """What to tell other hosts: that it refuses, if it has found so itself."""
+        seconds = self.refuses_until - now
+        return Shut(self.failures, seconds, self.reason) if seconds > 0 and not self.is_told else None
+
+    def told(self, policy: BreakerPolicy, now: float, shut: Shut) -> CircuitBreaker:
+        """Another host refuses for so long."""
+        until = now + shut.seconds
+        if until < max(self.refuses_until, now) + _STALE:
+            return self
+        failures = max(self.failures, min(shut.failures, policy.threshold - 1), 1)
+        return attrs.evolve(
+            self,
+            failures=failures,
+            failed_at=now,
+            reason=f"{shut.words} (on another host)",
+            refuses_until=until,
+            is_told=True,
+        )
 
     def quarantined(self, policy: BreakerPolicy, now: float, reason: str) -> CircuitBreaker:
         """Restart intensity was exceeded. This is treated like reaching the threshold, so it is not for ever."""
@@ -159,6 +185,7 @@ class CircuitBreaker:
             tripped=True,
             probing=False,
             too_often=reason,
+            is_told=False,
         )
 
     def _failed(self, policy: BreakerPolicy, now: float, reason: str, delay: float) -> CircuitBreaker:
@@ -172,6 +199,7 @@ class CircuitBreaker:
         )  # no probe is out
 
 
+_STALE: Final = 1.0  # seconds by which what another host says may be too late
 _UNTROUBLED: Final = CircuitBreaker()  # of every server that has not failed
 BYPASS_EVERY = 1.0  # seconds between two starts that bypass a breaker
 # From these states a call leads to an attempt to connect, about which the server's own breaker decides too.
@@ -264,6 +292,18 @@ class ServerBreaker:
         the server counts as hung."""
         self._set(self.state.timed_out(self._breakers.policy, self._now(), "did not answer"), GateMove.SILENT)
         return self.state.tripped
+
+    # ---- other hosts ------------------------------------------------------------------------------------------------
+
+    def shut(self) -> Shut | None:
+        """What to tell other hosts."""
+        return self.state.shut(self._now())
+
+    def told(self, shut: Shut) -> None:
+        """Another host refuses the server."""
+        state = self.state.told(self._breakers.policy, self._now(), shut)
+        if state != self.state:
+            self._set(state, GateMove.TOLD, words=shut.words)
 
     # ---- starts -----------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from ..protocol.jsonrpc.incoming import read_parts, read_value
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcFault
 from ..protocol.result import ToolResult
 from ..protocol.safe_text import one_line
-from ..protocol.status import ServerStatus
+from ..protocol.status import ServerStatus, Shut
 from ..protocol.trace_context import trace_in, without_trace
 from ..safety.audit import Asked
 from .caller import (
@@ -464,6 +464,19 @@ class RoomPort(Caller):
         """One client will come soon and say what it can answer. Servers that start without a call start then, or after
         `seconds`, so that they are not told too little and started twice. For a door, before the room is opened."""
         self.runtime.client_within = seconds
+
+    def shut(self) -> dict[str, Shut]:
+        """The servers whose circuit breakers refuse because of what happened here, for other hosts."""
+        found = ((name, record.breaker.shut()) for name, record in self.live.root.records.items())
+        return {name: shut for name, shut in found if shut is not None}
+
+    def heed_shut(self, others: Mapping[str, Shut]) -> None:
+        """What the circuit breakers of other hosts say, by server. Servers that are not configured here do not count.
+        See `CircuitBreaker.told`."""
+        records = self.live.root.records
+        for name, shut in others.items():
+            if name in records:
+                records[name].breaker.told(shut)
 
     @property
     def telemetry(self) -> Tracing | None:

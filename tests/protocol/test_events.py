@@ -79,6 +79,11 @@ SAID: list[tuple[Event, Kind, str]] = [
         Kind.DECISION,
         "circuit breaker: reset: a session connected",
     ),
+    (
+        GateDecision(**HEAD, move=GateMove.TOLD, words="it exited"),
+        Kind.DECISION,
+        "circuit breaker: shut as on another host: it exited",
+    ),
     (EndDecision(**HEAD, cause=Cause.LOST, then="connect"), Kind.DECISION, "lost: then connect"),
     (Eviction(**HEAD, reason=Reason.OVER_LIMIT), Kind.DECISION, "pool: evicted more are live than there are slots"),
     (ApprovalDecision(**ASKED, move=ApprovalMove.DENIED), Kind.DECISION, "approval: t: denied"),

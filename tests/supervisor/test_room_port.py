@@ -8,6 +8,7 @@ import time
 from functools import partial
 
 import anyio
+import attrs
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room, teach
@@ -16,7 +17,7 @@ from tests.support.stdio import SERVERS, lives, until
 from greenroom import Greenroom
 from greenroom.actors.workers import LONG_WORK, aside
 from greenroom.config.model import Scrub
-from greenroom.errors import ConnectFailed, UnknownServer
+from greenroom.errors import ConnectFailed, Unavailable, UnknownServer
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
@@ -89,3 +90,20 @@ async def test_a_room_whose_time_is_over_has_no_child_and_starts_none() -> None:
             await room.connect("echo")
         port_of(room).end_children_at(time.monotonic() + 600)
         await room.connect("echo")
+
+
+@in_virtual_time
+async def test_rooms_tell_each_other_which_servers_fail() -> None:
+    broken = FakeServer(refuse_start="no such host")
+    async with open_room({"one": broken}) as here, open_room({"one": FakeServer()}) as there:
+        assert port_of(here).shut() == {}
+        with pytest.raises(ConnectFailed):
+            await here.connect("one")
+        said = {name: attrs.evolve(shut, seconds=20.0) for name, shut in port_of(here).shut().items()}
+        assert [*said] == ["one"]
+        port_of(there).heed_shut({**said, "unknown": said["one"]})
+        with pytest.raises(Unavailable, match="on another host"):
+            await there.call("echo", server="one")
+        assert port_of(there).shut() == {}, "it has found nothing itself"
+        await anyio.sleep(20.0)
+        await there.connect("one")
