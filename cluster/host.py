@@ -299,7 +299,7 @@ class HostLife:
                     self.epoch,
                     self._number,
                     frozenset(self._claims),
-                    {},
+                    port_of(self.served.room).shut(),
                 )
             except DirectorySilent:
                 if not self._lease.may_serve(time.monotonic()):
@@ -316,6 +316,7 @@ class HostLife:
     async def _heed(self, said: Renewed) -> None:
         """Do what follows from a renewal."""
         self.is_draining = said.is_draining
+        port_of(self.served.room).heed_shut(said.breakers)
         if self.is_draining and self.rests:
             self._host.stop()
         if said.config_version < self._version:
