@@ -414,9 +414,9 @@ class CallTable:
         """Take the call off the table, and tell its server that nobody wants the answer any more."""
         incarnation = self.actor.incarnation
         assert incarnation is not None
-        incarnation.peer.abandon(call, reason)
-        if call.task is not None:
+        if call.task is not None or (self.has_tasks and call.method == "tools/call"):
             incarnation.tasks.cancel(call)
+        incarnation.peer.abandon(call, reason)
         self.take_off(call)
 
     def take_off(self, call: Call) -> None:

@@ -236,6 +236,7 @@ class ExchangeTable:
             exchange = self._requests.answered(answered if type(answered) is int else as_id(answered))
             if exchange is None:
                 self._note_unasked(message.id, bytes(message.error))
+                self._hooks.on_late_answer(bytes(message.result))
             else:
                 result, error = answer_in(message)
                 exchange.owner.exchange_ended(exchange, result, error)

@@ -525,6 +525,9 @@ class PeerListener:
             during if isinstance(during, Call) else self.incarnation.tasks.call_of(params),
         )
 
+    def on_late_answer(self, result: bytes) -> None:
+        self.incarnation.tasks.late(result)
+
     def on_gap(self) -> None:
         incarnation = self.incarnation
         incarnation.look_again()

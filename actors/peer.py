@@ -141,6 +141,10 @@ class PeerHooks(Protocol):
         to, where the transport tells."""
         ...
 
+    def on_late_answer(self, result: bytes) -> None:
+        """A result that no open request has: its request was given up, or never made. Empty: an error."""
+        ...
+
     def on_gap(self) -> None:
         """The stream of notifications was interrupted and is back: changes in between were missed."""
         ...
@@ -170,8 +174,8 @@ class Peer(Protocol):
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         """The owner no longer wants the answer. If the request was sent, the server is told
-        (`notifications/cancelled`); if not, it is taken out of the write queue. A late answer is dropped by its
-        id. Harmless when the exchange has already ended."""
+        (`notifications/cancelled`); if not, it is taken out of the write queue. A late answer ends
+        nothing (`PeerHooks.on_late_answer`). Harmless when the exchange has already ended."""
         ...
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None: ...

@@ -10,7 +10,8 @@ What a task asks of the client is asked as a server's other requests are. From 2
 answer to `tasks/get`, and each is answered once. Until 2025-11-25 they come by themselves, at the latest while
 `tasks/result` is open, which is therefore requested as soon as a task needs input.
 
-A call that ends before its task does has the server told (`tasks/cancel`); nobody waits for the answer to that.
+A call that ends before its task does has the server told (`tasks/cancel`); nobody waits for the answer to that. So
+does one that was given up before the server had answered it with a task.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ from ..protocol.tasks import (
     UPDATE,
     Status,
     Task,
+    made_in,
     related_to,
     told_in,
     unrelated,
+    with_extension,
 )
 from .handshake import RpcFailure, ask_raw
 from .peer import Exchange, WhenEnded
@@ -94,6 +97,7 @@ class ServerTasks:
         self._incarnation = incarnation
         self._context = incarnation.actor.context
         self._running: dict[str, ServerTask] = {}  # by the server's id of it
+        self._given_up: int = 0  # calls that nobody awaits, and of which the server may yet make a task
 
     # ---- from the call table ----------------------------------------------------------------------------------------
 
@@ -111,10 +115,31 @@ class ServerTasks:
             call.on_task()
 
     def cancel(self, call: Call) -> None:
-        """The call has ended before its task: tell the server."""
+        """The call has ended before its task, or before there was one: tell the server."""
+        if call.task is None:
+            self._given_up += 1
+            return
         told = Exchange(WhenEnded(lambda _exchange, _result, _error: None), CANCEL, {"taskId": call.task})
         told.version, told.declares, told.trace = call.version, call.declares, call.trace
         self._incarnation.peer.request(told)
+
+    def late(self, result: bytes) -> None:
+        """An answer that nobody waits for any more. If it is a task that the server has just made, tell it so: at most
+        once for each call that was given up, because each is a request."""
+        if not self._given_up:
+            return
+        peer, calls = self._incarnation.peer, self._incarnation.actor.calls
+        modern = peer.protocol_version in MODERN_VERSIONS
+        try:
+            task = made_in(result, modern=modern) if calls.has_tasks else None
+        except WireFault:
+            return
+        if task is None or task.status.is_final or task.id in self._running:
+            return
+        self._given_up -= 1
+        told = Exchange(WhenEnded(lambda _exchange, _result, _error: None), CANCEL, {"taskId": task.id})
+        told.declares = with_extension(peer.client_capabilities) if modern else None
+        peer.request(told)
 
     @property
     def watched(self) -> list[str]:

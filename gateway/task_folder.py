@@ -14,7 +14,7 @@ is not even looked for. The file's time is when its time to live is over. So wha
 removed by names alone (`sweep`): as much as one gateway keeps, and the oldest goes first.
 
 What is to be written or removed is noted on the loop, the last for each task, and a thread does it. Files are replaced
-in one step. One that is torn all the same, too long, or of somebody else, is passed over.
+in one step. One that is torn all the same, too long, or of somebody else, is passed over; the first of them is told.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class TaskFolder:
         self._todo: dict[str, tuple[TaskRecord, bytes] | None] = {}  # by file names; None: it is removed
         self._writing = anyio.Lock()
         self._lock: BaseFileLock | None = None
+        self._unreadable = ""  # the last file of a task that could not be read, and why
+        self._has_told = False
 
     async def open(self) -> None:
         """Make the gateway's own folder, and sweep. Raises `OSError` when it cannot be used."""
@@ -136,11 +138,23 @@ class TaskFolder:
         """The task of this id and owner that another gateway has, or had."""
         if not _ID.fullmatch(task_id):
             return None
-        return await aside(partial(self._find, owner, task_id), _THREAD)
+        found = await aside(partial(self._find, owner, task_id), _THREAD)
+        self._tell_unreadable()
+        return found
 
     async def others(self, owner: str) -> list[Found]:
         """All tasks of this owner that other gateways have, or had, without their results."""
-        return await aside(partial(self._others, owner), _THREAD)
+        found = await aside(partial(self._others, owner), _THREAD)
+        self._tell_unreadable()
+        return found
+
+    def _tell_unreadable(self) -> None:
+        """Once: there may be thousands, and each is looked at again and again."""
+        if self._unreadable and not self._has_told:
+            self._has_told = True
+            self._note(
+                f"a task cannot be read, and is passed over, as are others like it: {self._unreadable}"
+            )
 
     async def sweep(self) -> None:
         """Remove what dead gateways left and nobody can have any more, and what is more than the bounds."""
@@ -214,13 +228,20 @@ class TaskFolder:
         try:
             with open(open_own(path, os.O_RDONLY), "rb") as file:
                 record = _record.decode(file.readline(_HEAD))
-                if record.name != path.name or record.until <= time.time():
+                if record.until <= time.time():
                     return None
                 is_done = record.status is Status.COMPLETED
                 result = file.read(record.size + 1) if whole and is_done else None
-        except (OSError, *rpc.UNWRITABLE):
+        except FileNotFoundError:
+            return None
+        except (OSError, *rpc.UNWRITABLE) as problem:
+            self._unreadable = f"{path}: {problem}"
+            return None
+        if record.name != path.name:
+            self._unreadable = f"{path}: it is about another task"
             return None
         if result is not None and (len(result) != record.size or not result.startswith(b"{")):
+            self._unreadable = f"{path}: its result is not whole"
             return None
         is_lost = not record.status.is_final and not _lives(path.parent)
         return Found(record, is_lost, result)

@@ -14,9 +14,9 @@ in the middle of a call is asked in the task, too, and the call goes on with the
 All tasks of a gateway are in one `KeptTasks`. A task belongs to its owner, which is the principal behind a client and
 the profile that it sees: any connection of the same owner finds it, and to anybody else it is unknown. It outlives its
 client, and while it runs, so does the client's session, with the processes that belong to it (`Conversations`). Number
-and bytes are bounded. When they are reached, the oldest finished tasks of the owner that has the most make room. So
-nobody can take all of it, and nobody loses a task to an owner that has more; if there is none to drop, no further one
-is accepted. A task is dropped when its time to live is over.
+and bytes are bounded: of results, and of what waiting tasks ask. When they are reached, the oldest finished tasks of
+the owner that has the most make room. So nobody can take all of it, and nobody loses a task to an owner that has more;
+if there is none to drop, no further one is accepted. A task is dropped when its time to live is over.
 
 With the setting `tasks.keep` there is a folder in which tasks outlive the gateway (`task_folder`). A task is in it
 before its client is told of it, and a result before the task is told completed. Tasks of other gateways are read from
@@ -50,8 +50,8 @@ import msgspec
 
 from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
-from ..protocol.bounds import LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
-from ..protocol.errors import CallError, Reach
+from ..protocol.bounds import ASKED_BYTES_OF_ONE, LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
+from ..protocol.errors import CallError, Reach, RpcRefusal
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
 from ..protocol.result import says_error
 from ..protocol.tasks import ABOUT_TASKS, CANCEL, EXTENSION, GET, LIST, RELATED, RESULT, Status
@@ -77,6 +77,9 @@ _ELSEWHERE: Final = (
     "Invalid params: another gateway works on this task. It can be looked at and awaited here; "
     "cancelled, or given input, only there."
 )
+_TOO_MUCH_ASKED: Final = (
+    "There is no room left to keep what the task asks ({size:,} bytes). Retry when some have ended."
+)
 _MESSAGE: Final = 4_096  # characters of a message that are kept
 _ERROR_BYTES: Final = 65_536  # of an error that is kept with what its server says of it
 _PAGE: Final = 50  # tasks of one list
@@ -98,6 +101,7 @@ class KeptTask:
         self.modern = modern  # in which version its client spoke
         self.token: Any = None  # with which its client of 2025-11-25 hears of progress
         self.is_elsewhere: bool = False  # another gateway works on it
+        self.asked_bytes: int = 0  # of what it asks and waits for
         self.is_error: bool = False  # its result says that the tool failed
         self.status: Status = Status.WORKING
         self.message: str = ""
@@ -119,10 +123,12 @@ class KeptTask:
         self._asking = 0  # how much its client of 2025-11-25 is being asked
         self.hearers: dict[TaskStream, Mapping[str, Any]] = {}  # each with the `_meta` of its subscription
         self._round = 0
+        self._line_bytes = 0  # of the result that asked
 
     @property
     def size(self) -> int:
-        return len(self.result or b"")
+        """Bytes of its result, or of what it asks while it has none."""
+        return len(self.result or b"") + self.asked_bytes
 
     @property
     def outlook(self) -> str:
@@ -193,19 +199,27 @@ class KeptTask:
         )
         params = {**call.params, **{key: msgspec.Raw(rpc.encode(value)) for key, value in more.items()}}
         self._given, self._state = {}, None
+        self._hold(-self._line_bytes)
+        self._line_bytes = 0
         self.carry(session.task_job(self, call, params), session.begin_task)
 
     async def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask its client of 2026-07-28, whichever connection that comes back on. Returns the answer. There may be
-        several such questions at a time. Cancelling this withdraws the question."""
+        several such questions at a time. Cancelling this withdraws the question. Raises `RpcRefusal` when there is no
+        room for it."""
         self._round += 1
-        name, asker = f"{self._round}-question", _Asker()
+        name, asker, size = f"{self._round}-question", _Asker(), rpc.weigh(request)
+        if not self._store.has_room_for_question(self, size):
+            raise RpcRefusal(rpc.OVERLOADED, _TOO_MUCH_ASKED.format(size=size))
         self._asked[name], self._askers[name] = request, asker
+        self._hold(size)
         self._set(Status.INPUT_REQUIRED)
         try:
             return await asker.response()
         finally:
             del self._askers[name]
+            if not self.status.is_final:
+                self._hold(-size)
             if self._asked.pop(name, None) is not None and not self._asked and not self.status.is_final:
                 self._set(Status.WORKING)
 
@@ -273,6 +287,11 @@ class KeptTask:
         if len(line) <= LARGE_MESSAGE and b"input_required" in line:
             parts = rpc.read_parts(msgspec.Raw(line))
             if rpc.read_value(parts.get("resultType")) == "input_required":
+                if not self._store.has_room_for_question(self, len(line)):
+                    self._fail(RpcFault(rpc.OVERLOADED, _TOO_MUCH_ASKED.format(size=len(line))))
+                    return
+                self._hold(len(line))
+                self._line_bytes = len(line)
                 self._take_questions(rpc.read_value(parts.get("inputRequests")))
                 self._state = rpc.read_value(parts.get("requestState"))
                 self._set(Status.INPUT_REQUIRED)
@@ -328,7 +347,8 @@ class KeptTask:
 
     def _end(self, status: Status, message: str = "") -> None:
         self._job = self.call = None
-        self._asked, self._keys = {}, {}
+        self._asked, self._keys, self._given = {}, {}, {}
+        self._hold(-self.asked_bytes)
         session = self._session
         self._set(status, message)
         self._session = None
@@ -336,6 +356,11 @@ class KeptTask:
         if self._store.keeps and status is not Status.COMPLETED and session is not None:
             self._store.keep(self, status)
             session.spawn_beside(self._store.kept)
+
+    def _hold(self, size: int) -> None:
+        """So many bytes more, or fewer, are kept of what it asks."""
+        self.asked_bytes += size
+        self._store.resized(self, size)
 
     def _set(self, status: Status, message: str = "") -> None:
         self.status, self.message, self._changed = status, message[:_MESSAGE] or self.message, _now()
@@ -580,19 +605,22 @@ class KeptTasks:
         return [task for task in self._of.get(owner, {}).values() if task.is_of(session)]
 
     def has_room_for(self, task: KeptTask, size: int) -> bool:
-        """Whether a result of this size can be kept. The oldest results of the owner that has the most make room for
-        it, which may be its own; if that would not do, none."""
+        """Whether so many bytes more can be kept. The oldest results of the owner that has the most make room for it,
+        which may be its own; if that would not do, none."""
         missing = self._bytes + size - TASK_BYTES
         if missing <= 0:
             return True
         held = {owner: sum(each.size for each in tasks.values()) for owner, tasks in self._of.items()}
         held[task.owner] = held.get(task.owner, 0) + size
-        results = {owner: [each for each in tasks.values() if each.size] for owner, tasks in self._of.items()}
+        results = {
+            owner: [each for each in tasks.values() if each.result] for owner, tasks in self._of.items()
+        }
         leave = list[KeptTask]()
         while missing > 0:
-            most = max(held, key=lambda owner: (held[owner], owner == task.owner))
-            if not results.get(most):
+            larger = [owner for owner in held if results.get(owner) and held[owner] >= held[task.owner]]
+            if not larger:
                 return False
+            most = max(larger, key=lambda owner: (held[owner], owner == task.owner))
             oldest = results[most].pop(0)
             held[most] -= oldest.size
             missing -= oldest.size
@@ -600,6 +628,17 @@ class KeptTasks:
         for each in leave:
             self.drop(each)
         return True
+
+    def has_room_for_question(self, task: KeptTask, size: int) -> bool:
+        """Whether so many bytes more of what a task asks can be kept. A task that waits is not dropped, so one owner
+        may have only some of them."""
+        asked = sum(each.asked_bytes for each in self._of.get(task.owner, {}).values())
+        return asked + size <= ASKED_BYTES_OF_ONE and self.has_room_for(task, size)
+
+    def resized(self, task: KeptTask, more: int) -> None:
+        """So many bytes more, or fewer, are kept of what a task asks."""
+        if task.id in self._tasks:
+            self._bytes += more
 
     def ended(self, task: KeptTask) -> None:
         """A task has ended: its result counts from now on."""

@@ -78,7 +78,8 @@ RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
 RECENT_EVENTS: Final = 5_000
 TASKS: Final = 1_000  # of all clients of one gateway, running or kept
 TASKS_OF_ONE: Final = 100  # of one principal
-TASK_BYTES: Final = 64 * MIB  # of all results that are kept
+TASK_BYTES: Final = 64 * MIB  # of all results that are kept, and of what tasks ask
+ASKED_BYTES_OF_ONE: Final = 16 * MIB  # of what the waiting tasks of one principal ask
 LINKS: Final = 4_096  # of results, remembered for one client
 LINKS_AT_ONCE: Final = 1_024
 COMPLETIONS: Final = 100
@@ -304,11 +305,12 @@ BOUNDS: Final = (
         TASKS_OF_ONE,
     ),
     Bound(
-        "their results, of one gateway",
+        "their results, and what they ask, of one gateway",
         "bytes",
-        "the oldest are dropped, of the principal that has the most",
+        "the oldest results are dropped, of the principal that has the most",
         TASK_BYTES,
     ),
+    Bound("what waiting tasks of one principal ask", "bytes", "no more is asked", ASKED_BYTES_OF_ONE),
     Bound("resources that results link to, for one client", "links", "the oldest are forgotten", LINKS),
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
     Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),

@@ -248,6 +248,9 @@ class _Child:
     def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         pass
 
+    def on_late_answer(self, result: bytes) -> None:
+        pass
+
     def on_gap(self) -> None:
         pass
 

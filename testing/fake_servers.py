@@ -511,6 +511,10 @@ class FakeConnection:
             return
         self._hear()  # a late answer is a sign of life too
         if exchange not in self._open:
+            if not self._over:
+                self.hooks.on_late_answer(
+                    b"" if isinstance(answer, RpcError) else json.dumps(answer).encode()
+                )
             return
         self._open.discard(exchange)
         exchange.reach = Reach.ANSWERED

@@ -165,7 +165,9 @@ async def test_a_task_is_told_completed_when_its_result_is_in_the_folder(tmp_pat
 
 
 @in_real_time
-async def test_files_that_are_torn_or_of_others_are_passed_over(tmp_path: Path) -> None:
+async def test_files_that_are_torn_or_of_others_are_passed_over_with_one_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with keeping(tmp_path / "t") as gate, gate.person() as ann:
         tasks = [await begin(ann, n=number) for number in range(7)]
         assert [await ended(ann, task) for task in tasks] == ["completed"] * 7
@@ -212,6 +214,7 @@ async def test_files_that_are_torn_or_of_others_are_passed_over(tmp_path: Path) 
         listed = await ann.ask("tasks/list")
         assert tasks[5] in [each["taskId"] for each in listed["tasks"]]
         assert not half.exists()
+    assert capsys.readouterr().out.count("a task cannot be read, and is passed over") == 1
     assert (tmp_path / "t" / "mine.txt").exists()
     assert (own / "mine.txt").exists()
 

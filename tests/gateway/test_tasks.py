@@ -341,6 +341,57 @@ async def test_nobody_takes_all_the_room_for_tasks_and_nobody_loses_one_to_who_h
         assert await statuses(ann, of_ann[3], late, *small) == ["unknown", *["completed"] * 3]
 
 
+@pytest.mark.parametrize("in_a_result", [True, False])
+@in_virtual_time
+async def test_what_a_waiting_task_asks_counts_until_it_is_answered(
+    monkeypatch: pytest.MonkeyPatch, in_a_result: bool
+) -> None:
+    monkeypatch.setattr(kept, "TASK_BYTES", 10_000)
+    monkeypatch.setattr(kept, "ASKED_BYTES_OF_ONE", 7_000)
+
+    async def ask(call: FakeCall) -> Any:
+        await anyio.sleep(5)
+        request: dict[str, Any] = {"method": "elicitation/create"}
+        request["params"] = {**FORM, "message": "x" * call["size"]}
+        if not in_a_result:
+            return (await call.ask(request["method"], request["params"]))["action"]
+        is_answered = bytes(server.calls[-1].get("inputResponses") or b"null") != b"null"
+        more = {"resultType": "input_required", "inputRequests": {"q": request}, "requestState": "s"}
+        return "done" if is_answered else more
+
+    server = FakeServer(handler=ask)
+    if in_a_result:
+        found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        server.methods["server/discover"] = lambda _params: found
+    async with (
+        gateway(server, taskAfterMs=1_000) as gate,
+        gate.person(modern=True) as ann,
+        gate.person(modern=True, subject="bob") as bob,
+    ):
+
+        async def begin(who: Person, size: int) -> Any:
+            made = await who.ask("tools/call", {"name": "a_echo", "arguments": {"size": size}})
+            await anyio.sleep(6)
+            return await who.ask("tasks/get", {"taskId": made["taskId"]})
+
+        first = await begin(ann, 5_000)
+        assert first["status"] == "input_required"
+        refused = await begin(ann, 3_000)
+        assert "no room left to keep what the task asks" in refused["error"]["message"]
+        of_bob = await begin(bob, 3_000)
+        assert of_bob["status"] == "input_required", "Ann has not all the room"
+        for who, task in ((ann, first), (bob, of_bob)):
+            (name,) = task["inputRequests"]
+            given = {"taskId": task["taskId"], "inputResponses": {name: YES}}
+            await who.ask("tasks/update", given)
+        await anyio.sleep(10)
+        assert (await ann.ask("tasks/get", {"taskId": first["taskId"]}))["status"] == "completed"
+        again = await begin(ann, 6_500)
+        assert again["status"] == "input_required", "what was answered counts no more"
+        await ann.ask("tasks/cancel", {"taskId": again["taskId"]})
+        assert (await begin(ann, 6_500))["status"] == "input_required", "nor what was cancelled"
+
+
 @in_virtual_time
 async def test_the_task_of_a_server_is_passed_under_an_id_of_ours() -> None:
     server = TaskServer(modern=True)

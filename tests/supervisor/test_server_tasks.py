@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,6 +116,33 @@ async def test_a_caller_that_leaves_has_the_task_cancelled(modern: bool) -> None
         assert server.asked("tasks/cancel") == [{"taskId": "t1"}]
         assert len(server.asked("tasks/get")) == 1, "nobody looks any more"
         assert room.status()[0].in_flight == 0
+
+
+@ERAS
+@in_virtual_time
+async def test_a_task_that_is_made_of_a_call_that_was_given_up_is_cancelled(modern: bool) -> None:
+    server = TaskServer(modern)
+    server.fake.call_latency = 1
+    async with open_room({"a": server.fake}) as room, Outcomes() as calls:
+        running = calls.start(room, "a_slow")
+        await anyio.sleep(0.5)
+        running.cancel()
+        await anyio.sleep(5)
+        assert server.asked("tasks/cancel") == [{"taskId": "t1"}]
+        assert not server.asked("tasks/get")
+        server.fake.call_latency = 0
+        going_on = calls.start(room, "a_slow")
+        await anyio.sleep(0.5)
+        for number in range(3):  # it answers again and again, as if that were another task
+            (connection,) = server.fake.connections
+            again = {"taskId": f"x{number}", "status": "working"}
+            said_again = {"resultType": "task", **again} if modern else {"task": again}
+            connection.hooks.on_late_answer(json.dumps(said_again).encode())
+        await anyio.sleep(5)
+        assert len(server.asked("tasks/cancel")) == 1, "no more often than calls were given up"
+        server.finish(said("done"), task="t2")
+        await anyio.sleep(2)
+        assert going_on.outcome == "done"
 
 
 @ERAS

@@ -56,6 +56,9 @@ class Recorder:
         self.requests.append((rpc_id, method, params))
         self._check(method)
 
+    def on_late_answer(self, result: bytes) -> None:
+        pass
+
     def on_gap(self) -> None:
         self.gaps += 1
         self._check("gap")
