@@ -357,17 +357,15 @@ class HostLife:
         """Claim no longer what rests: no child, and no link or, where this host drains, no call."""
         root = port_of(self.served.room).live.root
         for server in list(self._claims):
-            if server not in root.records:
-                self._claims.discard(server)
-                continue
-            actors = root.actors_of(server)
+            actors = root.actors_of(server) if server in root.records else []
             if self.is_draining and not any(actor.in_flight or actor.queued for actor in actors):
                 for actor in actors:
                     actor.stop(Ending(Cause.EVICTED))
-            elif self._fence.is_wanted(server):
+            elif self._fence.is_wanted(server) and server in root.records:
                 continue
             if all(actor.life.state in _RESTING for actor in actors):
                 self._claims.discard(server)
+                self._fence.unlink(server)
 
     async def account(self) -> Mapping[str, Any]:
         """What an operator is told of this host."""

@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+import anyio
+
 from ..protocol.address import SHARED
 from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
 from .host_config import profile_of
@@ -67,6 +69,7 @@ class Fence:
     def __init__(self, app: App, room: Greenroom, life: Life, token: str) -> None:
         self.links: Counter[str] = Counter()  # requests under way, by server; a link always has one
         self.used: dict[str, float] = {}  # when the last one ended, by server
+        self._streams: dict[str, set[anyio.CancelScope]] = {}  # of notifications, one for each link
         self._app = app
         self._room = room
         self._life = life
@@ -77,6 +80,11 @@ class Fence:
     def is_wanted(self, server: str) -> bool:
         """Whether a front has a link to the server, or had one a moment ago."""
         return self.links[server] > 0 or time.monotonic() - self.used.get(server, -LINGER) < LINGER
+
+    def unlink(self, server: str) -> None:
+        """End the streams of the links to a server that is no longer here: so their fronts come back, and are told."""
+        for stream in self._streams.pop(server, ()):
+            stream.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
@@ -98,7 +106,15 @@ class Fence:
             return
         self.links[server] += 1
         try:
-            await self._app(scope, receive, send)
+            if scope["method"] == "GET":
+                with anyio.CancelScope() as stream:
+                    self._streams.setdefault(server, set()).add(stream)
+                    try:
+                        await self._app(scope, receive, send)
+                    finally:
+                        self._streams.get(server, set()).discard(stream)
+            else:
+                await self._app(scope, receive, send)
         finally:
             self.links[server] -= 1
             self.used[server] = time.monotonic()

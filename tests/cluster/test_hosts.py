@@ -1,0 +1,313 @@
+"""Hosts as real processes, real HTTP between, real servers: what is lost, who holds what, and what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import attrs
+import httpx2
+import pytest
+from tests.support import in_real_time
+from tests.support.cluster_host import TOKEN, serve, times
+
+from greenroom.cluster.directory import LocalDirectory
+from greenroom.cluster.front import ClusterRoom
+from greenroom.errors import CallError, ServerLost
+from greenroom.testing.servers import whole
+
+LENGTH = 2.0  # seconds of a lease
+WITHIN = 20.0
+
+
+def server(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    args = ["-S", whole.__file__, "--name", name, "--log", str(folder / f"{name}.log")]
+    return {"command": sys.executable, "args": args, **more}
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """A directory here, and hosts in processes of their own."""
+
+    folder: Path
+    directory: LocalDirectory
+    hosts: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict[str, "subprocess.Popen[bytes]"])
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "directory")
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "tests.support.cluster_host", self.socket, name, str(LENGTH)]
+        with (self.folder / f"{name}.err").open("ab") as err:
+            self.hosts[name] = subprocess.Popen(command, stderr=err, start_new_session=True)
+
+    def holder(self, server: str) -> str | None:
+        view = self.directory.register.view(time.monotonic(), "")
+        return None if view is None else view.held.get(server)
+
+    async def until_hosts(self, room: ClusterRoom, count: int) -> None:
+        with anyio.fail_after(WITHIN):
+            while sum(not host.is_late for host in room.hosts()) != count:
+                await anyio.sleep(0.05)
+                await room.link.refresh()
+
+    def children(self) -> list[int]:
+        """The processes of servers, of whatever host."""
+        found: list[int] = []
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                try:
+                    words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+                    state = Path(f"/proc/{name}/stat").read_text(encoding="latin-1").rpartition(") ")[2][0]
+                except OSError:
+                    continue
+                if (
+                    str(self.folder).encode() in b"".join(words)
+                    and whole.__file__.encode() in words
+                    and state != "Z"
+                ):
+                    found.append(int(name))
+        return found
+
+    def end(self) -> None:
+        for process in self.hosts.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self.hosts.values():
+            process.kill()
+            process.wait()
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, servers: Mapping[str, Any], *hosts: str, **settings: Any
+) -> AsyncGenerator[tuple[Cluster, ClusterRoom]]:
+    """A cluster with a front, in which all hosts have joined. When it ends, no server is left anywhere."""
+    it = Cluster(folder, LocalDirectory(times(LENGTH)))
+    config = {"mcpServers": dict(servers), "settings": settings}
+    try:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(serve, it.directory, it.socket)
+            for name in hosts:
+                it.start(name)
+            room = ClusterRoom.open(
+                config, directory=it.directory, token=TOKEN, cache_path=":memory:", bootstrap=False
+            )
+            async with room:
+                await it.until_hosts(room, len(hosts))
+                yield it, room
+            tasks.cancel_scope.cancel()
+    finally:
+        it.end()
+    deadline = time.monotonic() + WITHIN
+    while left := it.children():
+        assert time.monotonic() < deadline, f"servers are left: {left}"
+        await anyio.sleep(0.05)
+
+
+async def echo(room: Any, server: str) -> float:
+    """The seconds until a call was answered."""
+    began = time.monotonic()
+    with anyio.fail_after(WITHIN):
+        result = await room.call(f"{server}_echo", {"text": "it"})
+    assert not result.is_error
+    return time.monotonic() - began
+
+
+@in_real_time
+async def test_calls_go_through_whatever_host_and_isolation_is_kept(tmp_path: Path) -> None:
+    servers = {
+        **{name: server(tmp_path, name) for name in ("one", "two", "three", "four", "five", "six")},
+        "ses": server(tmp_path, "ses", isolation="per_session"),
+        "call": server(tmp_path, "call", isolation="per_call"),
+    }
+    async with cluster(tmp_path, servers, "a", "b") as (it, room):
+        for name in servers:
+            if name != "ses":
+                await echo(room, name)
+        assert {it.holder(name) for name in servers} == {"a", "b", None}
+        assert it.holder("ses") is it.holder("call") is None
+        async with room.session("ann") as ann, room.session("ben") as ben:
+            before = len(it.children())
+            for _ in range(2):
+                await echo(ann, "ses")
+                await echo(ben, "ses")
+            assert len(it.children()) == before + 2, "a child for each session, and no more"
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+
+
+@in_real_time
+async def test_what_servers_say_comes_through(tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    async def answer(_request: Any) -> Any:
+        return {"action": "accept", "content": {"it": "yes"}}
+
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (_, room):
+        await echo(room, "one")
+        await room.call("one_steps", {"count": 3}, on_progress=heard.append)
+        assert [each["progress"] for each in heard] == [1, 2, 3]
+        with pytest.raises(CallError) as refused:
+            await room.call("one_refuse", {})
+        assert (refused.value.code, "[one]" in refused.value.message) == ("call_failed", False)
+        with pytest.raises(CallError) as late:
+            await room.call("one_sleep", {"seconds": 60}, timeout=0.5)
+        assert (late.value.code, str(late.value.reach)) == ("timeout", "sent")
+        async with room.session("ann", on_elicitation=answer) as ann:
+            schema = {"type": "object", "properties": {"it": {"type": "string"}}}
+            asked = {
+                "method": "elicitation/create",
+                "params": {"message": "it?", "requestedSchema": schema},
+            }
+            said = await ann.call("one_ask", asked)
+            assert "yes" in said.text
+
+
+@in_real_time
+async def test_a_host_that_is_killed_loses_what_was_sent_and_nothing_else(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", "b") as (it, room):
+        await echo(room, "one")
+        first = it.holder("one")
+        assert first is not None
+        ends: list[CallError] = []
+
+        async def sent() -> None:
+            with pytest.raises(ServerLost) as lost:
+                await room.call("one_sleep", {"seconds": 60})
+            ends.append(lost.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sent)
+            await anyio.sleep(0.5)
+            it.hosts[first].kill()
+            it.hosts.pop(first).wait()
+            took = await echo(room, "one")
+        assert [str(end.reach) for end in ends] == ["sent"]
+        assert took < LENGTH + 2
+        assert it.holder("one") not in (None, first)
+        assert len(it.children()) == 1
+
+
+@in_real_time
+async def test_a_host_that_is_stopped_loses_its_children_before_another_starts_them(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", "b") as (it, room):
+        await echo(room, "one")
+        first = it.holder("one")
+        assert first is not None
+        (child,) = it.children()
+        epoch = next(host.epoch for host in room.hosts() if host.name == first)
+        it.hosts[first].send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        while it.children() == [child]:
+            assert time.monotonic() - stopped < LENGTH + 1, "its guard has not ended it"
+            await anyio.sleep(0.02)
+        assert it.holder("one") == first, "it was free before it was gone"
+        await echo(room, "one")
+        assert time.monotonic() - stopped < LENGTH + 3
+        assert it.holder("one") not in (None, first)
+        it.hosts[first].send_signal(signal.SIGCONT)
+        await it.until_hosts(room, 2)
+        assert next(host.epoch for host in room.hosts() if host.name == first) != epoch
+        assert len(it.children()) == 1
+
+
+@in_real_time
+async def test_hosts_that_cannot_renew_stop_and_come_back(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
+        await echo(room, "one")
+        it.directory.is_silent = True
+        with anyio.fail_after(LENGTH + 2):
+            while it.children():
+                await anyio.sleep(0.05)
+        it.directory.is_silent = False
+        assert await echo(room, "one") < 2 * LENGTH + 2
+
+
+@in_real_time
+async def test_a_host_started_again_ends_what_its_predecessor_left(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
+        await echo(room, "one")
+        former = it.hosts.pop("a")
+        (epoch,) = (host.epoch for host in room.hosts())
+        former.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        it.start("a")
+        try:
+            with anyio.fail_after(WITHIN):
+                while any(host.epoch == epoch for host in room.hosts()):
+                    await anyio.sleep(0.02)
+            await echo(room, "one")
+            assert time.monotonic() - began < LENGTH + 1.5
+            assert former.wait(1) == -signal.SIGKILL
+            assert len(it.children()) == 1
+        finally:
+            former.kill()
+            former.wait()
+
+
+@in_real_time
+async def test_a_drained_host_gives_back_what_rests_and_ends(tmp_path: Path) -> None:
+    servers = {name: server(tmp_path, name) for name in ("one", "two", "three", "four")}
+    async with cluster(tmp_path, servers, "a", "b") as (it, room):
+        for name in servers:
+            await echo(room, name)
+        assert await it.directory.drain("a", True)
+        with anyio.fail_after(WITHIN):
+            while it.hosts["a"].poll() is None:
+                await anyio.sleep(0.05)
+        for name in servers:
+            await echo(room, name)
+            assert it.holder(name) == "b"
+        assert len(it.children()) == len(servers)
+
+
+@in_real_time
+async def test_a_reload_reaches_the_hosts_and_other_fronts(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
+        config = {"mcpServers": {"one": server(tmp_path, "one")}}
+        async with ClusterRoom.open(
+            config, directory=it.directory, token=TOKEN, cache_path=":memory:"
+        ) as other:
+            await echo(other, "one")
+            await room.reload({"mcpServers": {"new": server(tmp_path, "new")}})
+            await echo(room, "new")
+            with anyio.fail_after(WITHIN):
+                while list(other.config.servers) != ["new"]:
+                    await anyio.sleep(0.05)
+            await echo(other, "new")
+            with anyio.fail_after(WITHIN):
+                while len(it.children()) > 1:
+                    await anyio.sleep(0.05)
+
+
+@in_real_time
+async def test_only_the_cluster_is_let_in_and_only_where_the_host_may(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (_, room),
+        httpx2.AsyncClient() as client,
+    ):
+        (host,) = room.hosts()
+        given = room.link.headers(host)
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+        async def status(path: str, headers: Mapping[str, str], body: Any = hello) -> int:
+            return (await client.post(host.url + path, headers=headers, json=body)).status_code
+
+        wrong = {**given, "Authorization": "Bearer 0123456789abcdef-another"}
+        assert await status("/cluster/open", wrong, {"server": "one"}) == 401
+        assert await status("/cluster/open", {**given, "greenroom-epoch": "1.99"}, {"server": "one"}) == 409
+        assert await status("/mcp/one", {**given, "greenroom-epoch": "1.99"}) == 404
+        assert await status("/mcp/one", given) == 404, "it holds no claim yet"
+        assert await status("/cluster/open", given, {"server": "one"}) == 200
+        assert await status("/mcp/one", wrong) == 401
+        assert await status("/cluster/open", given, {"server": "none"}) == 425

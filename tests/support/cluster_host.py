@@ -1,0 +1,89 @@
+"""A host of a cluster as a process of its own: `python -m tests.support.cluster_host SOCKET NAME LENGTH`.
+
+Its directory is in the test, behind a unix socket: each request is a connection with one pickle in each direction.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from greenroom.cluster.directory import DirectorySilent, LocalDirectory
+from greenroom.cluster.host import ClusterHost, HostAbout
+from greenroom.cluster.leases import LeaseTimes
+
+TOKEN = "0123456789abcdef-cluster"
+
+
+def times(length: float) -> LeaseTimes:
+    return LeaseTimes(length, length / 5, length * 0.3, length / 10)
+
+
+async def serve(directory: LocalDirectory, path: str, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    """Answer the hosts of other processes."""
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            method, args = pickle.loads(await _whole(stream))
+            try:
+                said: Any = await getattr(directory, method)(*args)
+            except DirectorySilent as silent:
+                said = silent
+            await stream.send(pickle.dumps(said))
+
+    async with await anyio.create_unix_listener(path) as listener:
+        task_status.started()
+        await listener.serve(answer)
+
+
+async def _whole(stream: anyio.abc.ByteReceiveStream) -> bytes:
+    data = b""
+    while not data.endswith(b"."):  # a pickle ends with it, and a short one comes whole
+        data += await stream.receive()
+    return data
+
+
+class Away:
+    """The directory behind `path`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return partial(self._ask, method)
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        try:
+            with anyio.fail_after(1):
+                async with await anyio.connect_unix(self._path) as stream:
+                    await stream.send(pickle.dumps((method, args)))
+                    said = pickle.loads(await _whole(stream))
+        except (OSError, TimeoutError, anyio.EndOfStream) as error:
+            raise DirectorySilent(f"The directory does not answer: {error!r}") from None
+        if isinstance(said, DirectorySilent):
+            raise said
+        return said
+
+
+async def main(path: str, name: str, length: float) -> None:
+    directory: Any = Away(path)
+    host = ClusterHost(
+        HostAbout(name), directory, token=TOKEN, times=times(length), cache_path=":memory:", say=_say
+    )
+    await host.run()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], sys.argv[2], float(sys.argv[3]))
