@@ -9,7 +9,7 @@ SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_file
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -24,6 +24,7 @@ help:
 	@echo "make older-sdk     what we use of the MCP SDK, with its 1.x, in an environment of its own"
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make peers   Greenroom and other gateways under the same torture (ARGS='--only mcpo --row killed': one peer, one row)"
+	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_SEED=n)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
 	@echo "make release VERSION=1.2.3   changelog, tag, sdist and wheel, tried in a fresh environment (ARGS=--rehearse: keep nothing)"
@@ -96,6 +97,9 @@ world: .venv/.developed
 peers: .venv/.developed
 	$(BIN)/python -m tools.peers $(ARGS)
 
+cluster: .venv/.clustered
+	$(BIN)/python -m tools.cluster $(ARGS)
+
 bench: .venv/.benched
 	$(BIN)/python -m benchmarks
 
@@ -147,6 +151,10 @@ clean:
 
 .venv/.mutable: .venv/.developed
 	$(PIP) install -c constraints.txt --group mutants
+	@touch $@
+
+.venv/.clustered: .venv/.developed
+	$(PIP) install -c constraints.txt -e '.[ray]'
 	@touch $@
 
 .venv/.releasable: .venv/.developed

@@ -874,6 +874,40 @@ class Verified(TypedDict):
     bad: Annotated[Bad | None, Says("the first bad line; null: none")]
 
 
+class ClusterHost(TypedDict):
+    """A host of a cluster."""
+
+    name: Annotated[str, Says("what it is called: the first digits of its node's id")]
+    url: Annotated[str, Says("its door, for fronts")]
+    state: Annotated[Literal["serving", "draining"], Says("draining: it takes nothing new")]
+    epoch: Annotated[str, Says("of its present life")]
+    holds: Annotated[list[str], Says("servers with one process for all that run there, or are kept for it")]
+    labels: Annotated[dict[str, str], Says("of its node")]
+    resources: Annotated[dict[str, float], Says("of its node, as Ray has them")]
+
+
+class Cluster(TypedDict):
+    """The hosts of a cluster that have a lease."""
+
+    hosts: Annotated[list[ClusterHost], Says("by name")]
+    view: Annotated[str, Says("the number of what the directory knows; it changes with each change")]
+    configuration: Annotated[int, Says("the version of the configuration; 0: none yet")]
+
+
+class ClusterDemo(TypedDict):
+    """What the demo of a cluster did."""
+
+    hosts: Annotated[list[str], Says("by name")]
+    killed: Annotated[str, Says("the host that was killed; empty: the story did not come so far")]
+    ended: Annotated[dict[str, int], Says("how the calls ended that were in flight", "calls")]
+    secondsUntilServed: Annotated[
+        float | None,
+        Says("from the kill until all servers of that host were served; null: they were not", "s"),
+    ]
+    drainReport: Annotated[DrainReport, Says("what became of all calls")]
+    seconds: Annotated[float, Says("how long it took", "s")]
+
+
 # ---- which command has which -----------------------------------------------------------------------------------------
 SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
@@ -895,6 +929,10 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "refresh": (Refreshed,),
         "enable": (Switched,),
         "disable": (Switched,),
+        "cluster start": (Cluster,),
+        "cluster status": (Cluster,),
+        "cluster drain": (Cluster,),
+        "cluster demo": (ClusterDemo,),
         "config": (Configuration,),
         "config --schema": (Object,),
         "trust": (Trust,),

@@ -77,6 +77,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "explain": ("doctor_command", "explain_command", "Say why a server is as it is, and what happens next."),
     "logs": ("logs_command", "logs_command", "Show what a server has written to its stderr."),
     "bench": ("bench_command", "bench_command", "Measure a server: what connecting it over and over costs."),
+    "cluster": ("cluster_command", "cluster_command", "Many machines: hosts on a Ray cluster."),
     "audit": ("audit_command", "audit_command", "Check an audit file, or show its last lines."),
     "trace": ("trace_command", "trace_command", "Turn an event log into a timeline."),
     "completion": ("completion", "completion_command", "Let bash, zsh or fish complete our commands."),

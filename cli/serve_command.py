@@ -104,6 +104,11 @@ _GUARDS = re.compile(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|sett
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="With --http: the certificate, for https.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="With --http: the certificate's key.")
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Run the servers on the hosts of this Ray cluster: HOST:PORT of its head, or auto.",
+)
 @config_option
 def serve_command(
     expose: str,
@@ -123,6 +128,7 @@ def serve_command(
     as_room: str | None,
     ready: int | None,
     lock: int | None,
+    ray: str | None,
     config_path: Path | None,
 ) -> None:
     """Run the gateway: on standard input and output, for an MCP client to start, or over HTTP."""
@@ -177,7 +183,12 @@ def serve_command(
         from ..gateway.otlp import exporting
 
         more |= click.get_current_context().with_resource(exporting(otlp, say))
-    open_room = partial(Greenroom.open, **more) if more else Greenroom.open
+    if ray is not None:
+        from ..cluster.front import ClusterRoom
+
+        open_room = partial(ClusterRoom.open, ray=ray, **more)
+    else:
+        open_room = partial(Greenroom.open, **more) if more else Greenroom.open
     options = Options(
         expose=expose,
         profile=profile,

@@ -7,4 +7,9 @@ without need.
 
 The command line may import:
 
+* `front`: a room whose servers live on the hosts of a cluster
+* `leases`: how long a lease lasts
+* `on_ray`: everything of Ray; a cluster on this machine
+* `placement`: the hosts, as a directory shows them
+* `ray_directory`: the directory of a cluster on Ray
 """

@@ -16,15 +16,17 @@ A server in the process, or behind a unix socket, is reached from here as in any
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import anyio
 
 from ..actors.backend import Backend, pump_group
 from ..actors.peer import Connection, Connector, LostReason, PeerHooks, connect_failed
 from ..actors.transports.http_connection import HttpConnector
+from ..actors.workers import apart
 from ..config.files import open_config
 from ..config.model import Config, HttpTransport, ServerDefinition, Settings
 from ..config.references import session_variables
@@ -37,6 +39,9 @@ from .host_config import VARIABLE, for_front, is_of_hosts, packed, profile_of, u
 from .link import ClusterLink, HostSilent
 from .placement import HostInfo, owner
 
+_TRIES: Final = 20  # to reach a directory when a front begins
+_AGAIN: Final = 0.5  # seconds between two of them
+
 
 class ClusterRoom(Greenroom):
     """A room whose servers live on the hosts of a cluster. Make it with `ClusterRoom.open`, and use it as a
@@ -45,6 +50,7 @@ class ClusterRoom(Greenroom):
     _link: ClusterLink
     _given: Config  # as it was posted
     _version: int = 0  # of the configuration in use
+    _cluster: tuple[Directory | str, str]  # its directory, or the address of the Ray cluster; and its token
 
     @classmethod
     def open(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -58,22 +64,17 @@ class ClusterRoom(Greenroom):
     ) -> ClusterRoom:
         """A room over the servers of `config`, which the hosts of a cluster run. `ray`: the address of the Ray cluster
         ("auto": the one of this machine). `directory` and `token`: of a cluster without Ray. `options`: those of
-        `Greenroom.open` but `connectors`. Raises as that does, and `UsageError` when Ray is not installed or there is
-        no cluster.
+        `Greenroom.open` but `connectors`. Raises as that does.
 
-        When it is entered, its configuration becomes the cluster's: hosts and other fronts follow."""
-        if directory is None:
-            if ray is None:
-                raise UsageError('ClusterRoom.open needs the address of a Ray cluster, as in ray="auto".')
-            from .on_ray import connect
-
-            directory, token = connect(ray)
+        When it is entered, its configuration becomes the cluster's: hosts and other fronts follow. Entering it may take
+        some seconds, and raises `UsageError` when Ray is not installed or there is no cluster."""
+        if directory is None and ray is None:
+            raise UsageError('ClusterRoom.open needs the address of a Ray cluster, as in ray="auto".')
         given, connectors = open_config(config), _Connectors()
         room = super().open(for_front(given), connectors=connectors, **options)
         assert isinstance(room, ClusterRoom)
-        room._link, room._given = ClusterLink(directory, token), given
+        room._given, room._cluster = given, (directory or str(ray), token)
         connectors.room = room
-        room._link.followed = room._follow
         return room
 
     @property
@@ -93,23 +94,46 @@ class ClusterRoom(Greenroom):
     # ---- open and close ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> ClusterRoom:
-        await super().__aenter__()
-        await self._begin()
+        await self._begin(super().__aenter__)
         return self
 
     async def start(self, task_group: Any = None) -> None:
-        """As `Greenroom.start`."""
-        await super().start(task_group)
-        await self._begin()
+        """As `Greenroom.start`. Raises also `UsageError`: there is no such cluster, or Ray is not installed."""
+        await self._begin(partial(super().start, task_group))
 
-    async def _begin(self) -> None:
-        link = self._link
-        await link.refresh()
-        version, raw = await link.directory.config()
-        if version == 0 or unpacked(raw) != self._given:
-            version = await link.directory.post_config(packed(self._given))
-        self._version = version
-        self._live.context.spawn(link.run)
+    async def _begin(self, open_room: Callable[[], Awaitable[object]]) -> None:
+        where, token = self._cluster
+        if isinstance(where, str):
+            from .ray_directory import connect
+
+            found, token = await apart(partial(connect, where))
+            link = ClusterLink(found, token, found.close)
+        else:
+            link = ClusterLink(where, token)
+        self._link = link
+        try:
+            await self._share_config(link.directory)
+            await link.refresh()
+            link.followed = self._follow
+            await open_room()
+            self._live.context.spawn(link.run)
+        except BaseException:
+            await link.close()
+            raise
+
+    async def _share_config(self, directory: Directory) -> None:
+        """Make our configuration the cluster's. A directory that is being started again is waited for."""
+        for left in reversed(range(_TRIES)):
+            try:
+                version, raw = await directory.config()
+                if version == 0 or unpacked(raw) != self._given:
+                    version = await directory.post_config(packed(self._given))
+                self._version = version
+                return
+            except DirectorySilent:
+                if not left:
+                    raise
+                await anyio.sleep(_AGAIN)
 
     async def _follow(self, version: int) -> None:
         """Take over a configuration that another front has posted."""

@@ -149,7 +149,7 @@ class ClusterHost:
         http = HttpOptions(self.about.bind, 0, (Token.of("cluster", self.token),))
         try:
             async with served_http(
-                for_host(config, 1), life.open_room, options, http, wrap=life.fenced
+                for_host(config, 1, self.about.bind), life.open_room, options, http, wrap=life.fenced
             ) as served:
                 life.served = served
                 async with anyio.create_task_group() as tasks:
@@ -182,6 +182,7 @@ class HostLife:
         self._number = 0
         self._asking = anyio.Lock()
         self._ended = anyio.Event()
+        self._due = anyio.Event()  # a renewal is due at once
         self._patience: float | None = None
         self._fence: Fence
 
@@ -236,6 +237,7 @@ class HostLife:
         if not self._ended.is_set():
             self._patience = patience
             self._ended.set()
+            self._due.set()
 
     async def left(self) -> None:
         """Tell the directory that nothing of this life is left."""
@@ -243,9 +245,15 @@ class HostLife:
             with suppress(DirectorySilent), anyio.move_on_after(self._host.times.renew_every):
                 await self._host.directory.leave(self.epoch)
 
+    def hurry(self) -> None:
+        """Renew now: the directory may have news."""
+        self._due.set()
+
     async def _wait(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
-            await self._ended.wait()
+            await self._due.wait()
+        if not self._ended.is_set():
+            self._due = anyio.Event()
 
     async def _join(self, epoch: str | None) -> None:
         """Join until the directory answers, or come back to one that has forgotten us."""
@@ -330,7 +338,7 @@ class HostLife:
         ):
             return
         self._hosts = said.hosts
-        await self.served.room.reload(for_host(self._config, said.hosts))
+        await self.served.room.reload(for_host(self._config, said.hosts, self._host.about.bind))
 
     # ---- claims -----------------------------------------------------------------------------------------------------
 

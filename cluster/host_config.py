@@ -101,14 +101,14 @@ def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
     )
 
 
-def for_host(config: Config, hosts: int) -> Config:
-    """What one of so many hosts has."""
+def for_host(config: Config, hosts: int, bind: str = "127.0.0.1") -> Config:
+    """What one of so many hosts has. `bind`: the address that fronts know it by."""
     servers = {name: _at_host(one) for name, one in config.servers.items() if is_of_hosts(one)}
     profiles = {profile_of(name): Profile(servers=(name,), expose="direct") for name in servers}
     return attrs.evolve(
         config,
         servers=servers,
-        settings=_settings(config, hosts),
+        settings=_settings(config, hosts, bind),
         profiles=profiles,
         untrusted=(),
     )
@@ -139,7 +139,7 @@ def _at_host(definition: ServerDefinition) -> ServerDefinition:
     )
 
 
-def _settings(config: Config, hosts: int) -> Settings:
+def _settings(config: Config, hosts: int, bind: str) -> Settings:
     variables = {name for one in config.servers.values() for name in session_variables(one)}
     return attrs.evolve(
         config.settings,
@@ -151,6 +151,7 @@ def _settings(config: Config, hosts: int) -> Settings:
         scrub=Scrub.OFF,
         approve=Approve.OFF,
         bootstrap=False,
+        http_hosts=(bind,),
         http_tokens={},
         http_token_profiles={},
         http_oauth_issuer=None,

@@ -52,6 +52,8 @@ class Life(Protocol):
     @property
     def is_draining(self) -> bool: ...
 
+    def hurry(self) -> None: ...
+
     def holds(self, server: str) -> bool:
         """Whether it may run this server: it holds its claim, or none is needed."""
         ...
@@ -161,6 +163,7 @@ class Fence:
 
     async def _open(self, server: str, scope: str) -> tuple[int, Mapping[str, Any]]:
         if self._server(profile_of(server)) is None:
+            self._life.hurry()
             return 425, {"reason": "configuration", "seconds": 0.5}
         if not self._life.holds(server):
             if self._life.is_draining:

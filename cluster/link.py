@@ -49,10 +49,12 @@ class Said:
 
 
 class ClusterLink:
-    """The view of one front. `token`: the cluster's, which every request to a host carries."""
+    """The view of one front. `token`: the cluster's, which every request to a host carries. `closes`: ends
+    what reaches the directory; plain, and idempotent."""
 
-    def __init__(self, directory: Directory, token: str) -> None:
+    def __init__(self, directory: Directory, token: str, closes: Callable[[], object] = bool) -> None:
         self.directory = directory
+        self._closes = closes
         self.view = View("")
         self.followed: Callable[[int], Awaitable[None]] | None = (
             None  # told of a newer configuration's version
@@ -182,6 +184,7 @@ class ClusterLink:
         return Said(answer.status_code, cast("dict[str, Any]", said) if isinstance(said, dict) else {})
 
     async def close(self) -> None:
+        self._closes()
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()

@@ -1,0 +1,168 @@
+"""`greenroom cluster`: a cluster of hosts on Ray, as its owner sees it.
+
+`start` gives a Ray cluster its directory, which puts a host on each node; `status` shows the hosts; `drain` takes one
+out of service: what rests moves at its next use, what runs may finish. `demo` makes a cluster on this machine, to see
+it work (`cluster_demo`). All but the demo ask the directory alone, through `cluster.ray_directory`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted
+from . import tables
+from .common import run_to_end, say, show
+
+if TYPE_CHECKING:
+    from ..cluster.placement import HostInfo, View
+    from ..cluster.ray_directory import RayDirectory
+    from . import json_shapes as shapes
+
+_LOOK_EVERY: Final = 0.5  # seconds
+_TO_START: Final = 60.0  # seconds until the first host has a lease
+
+_ray_option = click.option(
+    "--ray",
+    "address",
+    metavar="ADDRESS",
+    help="HOST:PORT of the head of the Ray cluster. Without it: RAY_ADDRESS, or the cluster of this machine.",
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("cluster")
+def cluster_command() -> None:
+    """Many machines: the same servers on the nodes of a Ray cluster."""
+
+
+@cluster_command.command("start")
+@_ray_option
+@_json_option
+def start_command(address: str | None, as_json: bool) -> int:
+    """Give a Ray cluster its directory, and a host on each node; return when hosts serve."""
+    with _directory(address, start=True) as directory:
+        view = _until(partial(_view, directory), lambda view: bool(view.hosts), _TO_START)
+        _show(view, as_json)
+        return 0 if view.hosts else 1
+
+
+@cluster_command.command("status")
+@_ray_option
+@_json_option
+def status_command(address: str | None, as_json: bool) -> int:
+    """Show the hosts of a cluster, and which servers run on which."""
+    with _directory(address) as directory:
+        _show(_view(directory), as_json)
+        return 0
+
+
+@cluster_command.command("drain")
+@click.argument("node")
+@click.option("--off", is_flag=True, help="Take it back into service.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for what runs there to end.",
+)
+@_ray_option
+@_json_option
+def drain_command(node: str, off: bool, wait: float, address: str | None, as_json: bool) -> int:
+    """Let the host of NODE finish what runs, and start nothing there. What rests moves at its next use."""
+    with _directory(address) as directory:
+        name = _named(_view(directory), node).name
+        run_to_end(partial(directory.drain, name, not off))
+        if off:
+            _show(_view(directory), as_json)
+            return 0
+        view = _until(partial(_view, directory), lambda view: not _held(view, name), wait)
+        left = _held(view, name)
+        _show(view, as_json)
+        if left:
+            say(
+                f"{counted(len(left), 'server')} still {'runs' if len(left) == 1 else 'run'} there: {', '.join(left)}"
+            )
+        return 1 if left else 0
+
+
+@cluster_command.command("demo")
+@_json_option
+def demo_command(as_json: bool) -> int:
+    """See it work: three hosts on this machine, calls in flight, a host that is killed, and the account."""
+    from .cluster_demo import run_demo
+
+    return run_demo(as_json=as_json)
+
+
+@contextmanager
+def _directory(address: str | None, *, start: bool = False) -> Generator[RayDirectory]:
+    from ..cluster.leases import LeaseTimes
+    from ..cluster.ray_directory import connect
+
+    where = address or os.environ.get("RAY_ADDRESS") or "auto"
+    directory, _token = connect(where, LeaseTimes() if start else None)
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+def _view(directory: RayDirectory) -> View:
+    view = run_to_end(directory.view)
+    assert view is not None  # it knows none of ours
+    return view
+
+
+def _until(look: Callable[[], View], true: Callable[[View], bool], seconds: float) -> View:
+    end = time.monotonic() + seconds
+    while not true(view := look()) and time.monotonic() < end:
+        time.sleep(_LOOK_EVERY)
+    return view
+
+
+def _named(view: View, node: str) -> HostInfo:
+    """The host whose name begins with `node`. Raises `UsageError` unless there is exactly one."""
+    found = [host for host in view.hosts if host.name.startswith(node)]
+    if len(found) != 1:
+        names = ", ".join(host.name for host in found or view.hosts) or "none"
+        raise UsageError(
+            f"{'Several hosts begin' if found else 'No host begins'} with {node}. There are: {names}."
+        )
+    return found[0]
+
+
+def _held(view: View, name: str) -> list[str]:
+    return sorted(server for server, host in view.held.items() if host == name)
+
+
+def _show(view: View, as_json: bool) -> None:
+    rows = [_row(view, host) for host in sorted(view.hosts, key=lambda host: host.name)]
+    if rows and not as_json and tables.on_terminal():
+        cells = [(row["name"], row["url"], row["state"], ", ".join(row["holds"]) or "-") for row in rows]
+        tables.console().print(tables.table(("host", "address", "state", "persistent servers"), cells))
+        return
+    lines = [f"{r['name']}  {r['url']}  {r['state']}  {', '.join(r['holds']) or '-'}" for r in rows]
+    details: shapes.Cluster = {"hosts": rows, "view": view.number, "configuration": view.config_version}
+    show("\n".join(lines or ["No host has a lease."]), details, as_json)
+
+
+def _row(view: View, host: HostInfo) -> shapes.ClusterHost:
+    return {
+        "name": host.name,
+        "url": host.url,
+        "state": "draining" if host.is_draining else "serving",
+        "epoch": host.epoch,
+        "holds": _held(view, host.name),
+        "labels": dict(host.labels),
+        "resources": dict(host.resources),
+    }

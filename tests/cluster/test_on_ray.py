@@ -1,0 +1,147 @@
+"""What of Ray's part can be shown without Ray: nothing imports it, who is revived when, and a front's way to the
+directory, through a child that meets a Ray of a few lines. `make cluster` shows the rest with the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support import in_real_time
+from tests.support.tiny_ray import ray as ray
+
+from greenroom import UsageError
+from greenroom.cluster.directory import DirectorySilent
+from greenroom.cluster.leases import Joined, Joining, LeaseTimes, Renewed
+from greenroom.cluster.on_ray import carries_host, overdue
+from greenroom.cluster.ray_directory import RayDirectory, connect
+
+
+@contextmanager
+def connected(address: str = "head:1") -> Generator[RayDirectory]:
+    directory, token = connect(address, None)
+    assert token == "secret"
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+def test_nothing_imports_ray_without_need() -> None:
+    rooms = (
+        "greenroom, greenroom.cluster, greenroom.cluster.on_ray, greenroom.cluster.front, greenroom.cli.main"
+    )
+    code = f"import sys, {rooms}; greenroom.Greenroom; sys.exit('ray' in sys.modules)"
+    assert subprocess.run((sys.executable, "-c", code), check=False, timeout=60).returncode == 0
+
+
+# ---- A front's way to the directory ---------------------------------------------------------------------------------
+
+
+@in_real_time
+async def test_a_front_asks_the_directory_through_its_child(ray: Path) -> None:
+    with connected() as directory:
+        joined = await directory.join(Joining("host", "http://127.0.0.1:1", 1, "", "run"))
+        assert isinstance(joined, Joined)
+        assert isinstance(await directory.renew(joined.epoch, 1, frozenset(), {}), Renewed)
+        view = await directory.view()
+        assert view is not None
+        assert [host.name for host in view.hosts] == ["host"]
+        assert await directory.view(view.number) is None
+
+
+@in_real_time
+async def test_what_fails_over_there_is_silence_in_words(ray: Path) -> None:
+    with connected() as directory:
+        with pytest.raises(DirectorySilent, match="cannot be asked: the actor has died"):
+            await directory.leave("1.1")
+        with pytest.raises(DirectorySilent, match="failed: KeyError"):
+            await directory.post_config(b"")
+
+
+@in_real_time
+async def test_a_child_that_has_ended_is_silence_and_then_another(ray: Path) -> None:
+    with connected() as directory:
+        for child in children():
+            os.kill(child, signal.SIGKILL)
+        with anyio.fail_after(30):
+            assert await until(directory, silent=True)
+            assert await until(directory, silent=False)
+    assert not children()
+
+
+async def until(directory: RayDirectory, *, silent: bool) -> bool:
+    while True:
+        try:
+            await directory.view()
+        except DirectorySilent:
+            if silent:
+                return True
+        else:
+            if not silent:
+                return True
+        await anyio.sleep(0.05)
+
+
+def children() -> list[int]:
+    listed = subprocess.run(
+        ("ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())), capture_output=True, text=True
+    )
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "cluster.on_ray" in line]
+
+
+@pytest.mark.parametrize(
+    ("variables", "address", "says"),
+    [
+        ({}, "refuses", "at refuses cannot be used: no cluster is there$"),
+        ({"OTHER": "0.0.1"}, "head:1", "its hosts have Greenroom 0.0.1, and this is"),
+        ({"NONE": "1"}, "head:1", "begin with `greenroom cluster start`"),
+    ],
+)
+@pytest.mark.usefixtures("ray")
+def test_a_cluster_that_cannot_be_used_says_why(
+    variables: dict[str, str], address: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=says):
+        connect(address, None)
+    assert not children()
+
+
+def test_without_ray_one_is_told_what_to_install(ray: Path) -> None:
+    ray.write_text("raise ImportError('no Ray here')")
+    with pytest.raises(UsageError, match=r"install greenroom\[ray\]"):
+        connect("head:1", LeaseTimes())
+
+
+# ---- Who is revived -------------------------------------------------------------------------------------------------
+
+
+def test_a_host_without_a_lease_is_overdue_and_then_has_time_to_start() -> None:
+    patience: dict[str, float] = {}
+    assert overdue(patience, {"a", "b"}, {"a", "b"}, 100.0) == []
+    assert overdue(patience, {"a"}, {"a", "b"}, 102.0) == ["b"]
+    assert overdue(patience, {"a"}, {"a", "b"}, 120.0) == []
+    assert overdue(patience, {"a"}, {"a", "b"}, 200.0) == ["b"]
+
+
+def test_a_worker_that_this_directory_has_not_made_has_time_to_join() -> None:
+    patience: dict[str, float] = {}
+    assert overdue(patience, set(), {"a"}, 100.0) == []
+    assert overdue(patience, set(), {"a"}, 120.0) == []
+    assert overdue(patience, set(), {"a"}, 140.0) == ["a"]
+    assert overdue(patience, set(), set(), 200.0) == []
+    assert patience == {}
+
+
+def test_a_node_that_is_dead_or_has_no_processors_gets_no_host() -> None:
+    assert carries_host({"Alive": True, "Resources": {"CPU": 1.0}})
+    assert not carries_host({"Alive": True, "Resources": {}})
+    assert not carries_host({"Alive": False, "Resources": {"CPU": 1.0}})

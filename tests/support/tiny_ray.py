@@ -1,0 +1,75 @@
+"""A Ray of a few lines, for the child through which a front asks. The directory lives in that child, with these
+`HOSTS`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# The part of Ray that a driver uses; the directory lives in the driver.
+RAY = """
+import os, time
+from greenroom.cluster.leases import Joining, LeaseTimes, Register
+from greenroom.cluster.ray_directory import About
+from greenroom.protocol.version import VERSION
+
+class exceptions:
+    class RayError(Exception): pass
+    class GetTimeoutError(RayError): pass
+
+def init(address, **more):
+    if address == "refuses":
+        raise ConnectionError("no cluster is there\\nand a second line")
+
+class Method:
+    def __init__(self, call):
+        self.remote = lambda *args: lambda: call(*args)
+
+class Handle:
+    def __init__(self):
+        self.register = Register(7, LeaseTimes(), time.monotonic())
+        self.hello = Method(lambda version: os.environ.get("OTHER") or About(VERSION, "secret", LeaseTimes(), 7))
+        self.ask = Method(self.do)
+
+    def do(self, verb, args):
+        if verb == "leave":
+            raise exceptions.RayError("the actor has died")
+        if verb == "post_config":
+            return False, "KeyError: 'x'"
+        now = (time.monotonic(),)
+        return True, getattr(self.register, verb)(*(now + args if verb == "view" else args + now))
+
+handle = Handle()
+for name in os.environ.get("HOSTS", "").split():
+    handle.register.join(Joining(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0}), time.monotonic())
+
+def get_actor(name, namespace):
+    if os.environ.get("NONE"):
+        raise ValueError("no such actor")
+    return handle
+
+class remote:  # the decorator of an actor's class
+    def __init__(self, cls):
+        assert cls.__name__ == "DirectoryActor"
+
+    def options(self, **options):
+        assert options["get_if_exists"] and options["lifetime"] == "detached"
+        return self
+
+    def remote(self, times, token):
+        return handle
+
+def get(ref, timeout):
+    return ref()
+"""
+
+
+@pytest.fixture
+def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Ray for the children of this process."""
+    package = tmp_path / "ray"
+    package.mkdir()
+    (package / "__init__.py").write_text(RAY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return package / "__init__.py"
