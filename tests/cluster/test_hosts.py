@@ -242,7 +242,7 @@ async def test_hosts_that_cannot_renew_stop_and_come_back(tmp_path: Path) -> Non
 
 @in_real_time
 async def test_a_host_started_again_ends_what_its_predecessor_left(tmp_path: Path) -> None:
-    length = 15.0
+    length = 8.0
     async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", length=length) as (it, room):
         await echo(room, "one")
         former = it.hosts.pop("a")
