@@ -75,6 +75,8 @@ class ClusterRoom(Greenroom):
         assert isinstance(room, ClusterRoom)
         room._given, room._cluster = given, (directory or str(ray), token)
         connectors.room = room
+        # A link is told at once all that any client could answer: what is behind it is not started again for a link.
+        port_of(room).expect_clients()
         return room
 
     @property
