@@ -203,13 +203,13 @@ class Call(Exchange):
             return "cancelled"
         return self.error.code if self.error is not None else "result"
 
-    def back_to_queue(self) -> None:
-        """The connection was lost: reset the call, as if it had never been sent."""
-        self.lost_before = True
+    def back_to_queue(self, wait_by: float = math.inf) -> None:
+        """The connection was lost: reset the call, as if it had never been sent. `wait_by`: until when it may wait, if
+        that is before its queue's time is up."""
         self.version: str | None = None
         self.declares: Mapping[str, Any] | None = None
         self.task: str | None = None
-        self.wait_by = math.inf
+        self.wait_by = wait_by
         self.reach = Reach.NOT_SENT
 
 

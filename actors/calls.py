@@ -182,11 +182,16 @@ def lose_all(table: CallTable, reason: LostReason) -> None:
 
 
 def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
-    """Send the call again, once, if it cannot have run or may run twice. Otherwise fail it."""
+    """Send the call again, once, if it cannot have run or may run twice. Otherwise fail it. A server may move more than
+    once before a call reaches it, so that bounds the time of the call and not their number."""
     server, ending = table.actor.address.server, table.actor.life.ending
     if _may_replay(call) and ending is not None and ending.cause.has(Means.REQUEUES):
         table.take_off(call)
-        call.back_to_queue()
+        if reason.loss is Reason.MOVED and call.reach is Reach.NOT_SENT:
+            call.back_to_queue(wait_by=call.accepted_at + table.context.settings.queue_timeout)
+        else:
+            call.lost_before = True
+            call.back_to_queue()
         table.waiting.add(call, first=True)
         return
     if reason.loss is Reason.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
@@ -202,6 +207,7 @@ def broke(table: CallTable, call: Call, error: RpcError) -> None:
     otherwise fail it."""
     if _may_replay(call) and table.actor.life.state is State.CONNECTED:
         table.take_off(call)
+        call.lost_before = True
         call.back_to_queue()
         table.waiting.add(call, first=True)
     else:

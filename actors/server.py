@@ -529,11 +529,13 @@ class Steps:
         wants_login = reason.loss is Reason.NEEDS_AUTH
         if life.state is State.CONNECTING:
             error = login_needed(server, reason.text) if wants_login else connect_failed(server, reason)
-            ending = Ending(Cause.CONNECT_FAILED, _reason_of(error), error=error)
-            login = Ending(Cause.NEEDS_AUTH, reason.text, reason.loss, error=error)
-            self.move(Trigger.FAILED, login if wants_login else ending)
+            cause, words = _LOSSES.get(reason.loss, Cause.CONNECT_FAILED), reason.text
+            if cause is Cause.CONNECT_FAILED:
+                words = _reason_of(error)
+            loss = None if cause is Cause.CONNECT_FAILED else reason.loss
+            self.move(Trigger.FAILED, Ending(cause, words, loss, error=error))
         elif life.state is State.CONNECTED or (life.state is State.DRAINING and not life.stopping):
-            cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
+            cause = _LOSSES.get(reason.loss, Cause.LOST)
             error = errors.lost_error(server, reason, Reach.NOT_SENT)
             self.move(Trigger.LOST, Ending(cause, describe(reason), reason.loss, error=error))
         # In all other states the server is being stopped, so the end of its connection is expected.
@@ -754,6 +756,10 @@ class Steps:
             in_flight=actor.in_flight,
             queued=actor.queued,
         )
+
+
+# The losses that are no failure of the server.
+_LOSSES: Final = {Reason.NEEDS_AUTH: Cause.NEEDS_AUTH, Reason.MOVED: Cause.MOVED}
 
 
 def _reason_of(error: CallError) -> str:

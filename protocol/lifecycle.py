@@ -83,6 +83,7 @@ class Cause(enum.Enum):
     EVICTED = "evicted", Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
     CONNECT_FAILED = "failed to connect", Means.FAILED | Means.NO_START | Means.KEEPS_DISCOVERIES
     LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
+    MOVED = "moved", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
     BUG = "failed: bug", Means.FAILED | Means.KEEPS_NAMES
     NEEDS_AUTH = "needs auth", Means.NO_START
     RESTART = "restart", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
@@ -105,6 +106,7 @@ class Reason(enum.Enum):
     DIED = "died"
     EXPIRED = "session expired"  # the server lives but has forgotten our session: this is not a death
     NEEDS_AUTH = "needs auth"  # the server lives but wants a login
+    MOVED = "moved"  # it is elsewhere now, as its connector says that made the connection: nothing has failed
     UNRESPONSIVE = "unresponsive"  # its calls were not answered, and nothing else was heard
     UNHEALTHY = "unhealthy"  # it failed its health check
     CANCELLED = "cancelled"  # the task that owned the connection was cancelled

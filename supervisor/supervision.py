@@ -124,6 +124,7 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
         ),
         Cause.LOST: _IDLE,  # refined by the restart policy, as
         Cause.BUG: _IDLE,
+        Cause.MOVED: _RENEW,
         Cause.RESTART: _RENEW,
         Cause.RELOAD: _RENEW,
         Cause.NEEDS_AUTH: _DOWN,
@@ -344,8 +345,8 @@ class Supervision:
 # What follows an ending: the rules that come before the table `AFTERMATH`, and the errors that calls get.
 #
 # A closing room starts nothing any more. A discovery goes on until it has learned what its server has. A call's own
-# child ends with its call. If a server was taken down and somebody then asked for it by name, it gets the next
-# connection. The table decides everything else.
+# child ends with its call; if it has moved while the call waits, it is connected to again. If a server was taken down
+# and somebody then asked for it by name, it gets the next connection. The table decides everything else.
 
 
 def refusal_on_the_way_out(actor: ServerActor) -> CallError | None:
@@ -371,7 +372,7 @@ def what_follows(
     if record.discovery is actor and record.available.is_usable and ending.cause.has(Means.KEEPS_DISCOVERIES):
         failed = ending.cause is Cause.CONNECT_FAILED
         return Decision(Next.CONNECT, _down(actor, ending).refusal if failed else None)
-    if actor.address.is_call:
+    if actor.address.is_call and not (ending.cause is Cause.MOVED and actor.is_awaited):
         if ending.cause is Cause.NEEDS_AUTH:
             record.available = record.available.unless_defined(needs_login(server, ending.detail))
         return Decision(Next.GONE, ending.error or call_is_over(server))

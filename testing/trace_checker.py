@@ -472,7 +472,7 @@ class Reasons:
                 return was("failing", server, life.connecting_at)
             case Cause.LOST if event.reason in (Reason.UNRESPONSIVE, Reason.UNHEALTHY):
                 return was("hung", server, life.connected_at)
-            case Cause.LOST:
+            case Cause.LOST | Cause.MOVED:
                 return was("lost", server, event.at)
             case Cause.NEEDS_AUTH:
                 return was("login", server, life.connecting_at)

@@ -1,10 +1,13 @@
 """A link to a Greenroom of ours that carries calls out for us: a host of a cluster.
 
-To the rest of Greenroom it is an HTTP server that speaks MCP. Three things of its direct door are undone here, so that
+To the rest of Greenroom it is an HTTP server that speaks MCP. Four things of its direct door are undone here, so that
 a caller notices nothing of it:
 
 * An end that is Greenroom's own is no answer of the server, so the call ends here with the same error.
 * Errors of the server begin with the server's name, and so do its questions to people. Our own door adds that again.
+* When the host is gone, or knows neither this session nor this life of itself any more, nothing of the server has
+  failed: it has moved. Then what this host has refused is made again where the server is now, without a failure being
+  counted. An exchange that broke in its middle proves nothing, and ends alone.
 * A key of ours in the `_meta` of a result is Greenroom's word there. Of any other server's we believe none.
 
 A connector says that its server is such a Greenroom. Nothing that a server answers can.
@@ -23,6 +26,7 @@ from ...protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError, RpcFault, WireFa
 from ...protocol.upstream import ERROR, as_said, read_upstream, unsigned_request, upstream_in_error
 from ..exchanges import answer_in
 from ..peer import Exchange, LostReason, PeerHooks
+from .http_client import ExchangeFault, SessionExpired, Unreachable
 
 _NAMED: Final = ERROR.encode()
 
@@ -46,6 +50,11 @@ class FromGreenroom:
             return None, attrs.evolve(error, data=None, upstream=upstream)
         text, data = as_said(self.server, error.message, error.data)
         return None, attrs.evolve(error, message=text, data=data)
+
+    def has_moved(self, end: ExchangeFault) -> bool:
+        """Whether this end of an exchange says that the server must be looked for elsewhere. The exchange did not
+        run."""
+        return isinstance(end, (SessionExpired, Unreachable))
 
     def hooks(self, hooks: PeerHooks) -> PeerHooks:
         """The same hooks, for a peer of this link."""

@@ -58,8 +58,8 @@ class HttpConnector:
         is_greenroom: bool = False,
     ) -> None:
         """`learn` is told the headers that a command of the server gives. `api` makes the carrier where an HTTP API is
-        behind the `url`, and no server that speaks MCP. `is_greenroom`: it is the direct door of a
-        Greenroom of ours, whose word on how far a call got is believed."""
+        behind the `url`, and no server that speaks MCP. `is_greenroom`: it is the direct door of a Greenroom of ours,
+        whose word is believed on how far a call got, and on where the server is (`from_greenroom`)."""
         self._definition = definition
         self._learn = learn
         self._backend = backend
@@ -98,7 +98,7 @@ class HttpConnector:
         if not self._is_greenroom:
             return HttpPeer(self._backend, hooks, tasks, bound)
         link = FromGreenroom(self._definition.name)
-        return HttpPeer(self._backend, link.hooks(hooks), tasks, bound, link.answer_in)
+        return HttpPeer(self._backend, link.hooks(hooks), tasks, bound, link)
 
 
 class HttpConnection(NoProcess):

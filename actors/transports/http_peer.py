@@ -49,6 +49,7 @@ from ..exchanges import ExchangeTable, Notes, answer_in, mark_sent
 from ..message_buffer import on_one_line
 from ..peer import Exchange, LostReason, PeerHooks
 from ..room_context import Spawner
+from .from_greenroom import FromGreenroom
 from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
@@ -67,13 +68,15 @@ class HttpPeer(ExchangeTable):
         hooks: PeerHooks,
         tasks: anyio.abc.TaskGroup,
         max_size: int,
-        answer_in: Callable[[ServerMessage], tuple[bytes | None, RpcError | None]] = answer_in,
+        link: FromGreenroom | None = None,
     ) -> None:
+        """`link`: see there; None for every other server."""
         notes = Notes(hooks.on_note)
         self._deliveries = Deliveries(self, backend, notes)
         super().__init__(backend, hooks, notes, self._deliveries)
         self.max_size = max_size
-        self._answer_in = answer_in
+        self.link = link
+        self._answer_in = answer_in if link is None else link.answer_in
         self.fall_back: Callable[[WrongTransport], Carrier] | None = None
         self._spawner = Spawner(backend, tasks)
         tasks.start_soon(self._spawner.run)
@@ -114,8 +117,17 @@ class HttpPeer(ExchangeTable):
         if scope is not None:
             scope.cancel()
 
-    def lose_for(self, end: SessionExpired | LoginNeeded) -> None:
-        self.lose(_reason(end))
+    def lose_for(self, end: ExchangeFault) -> bool:
+        """Lose the connection, if this end of an exchange is the end of it, too. Returns whether it is."""
+        if self.link is not None and self.link.has_moved(end):
+            self.lose(LostReason(str(end), loss=Reason.MOVED))
+        elif isinstance(end, SessionExpired):
+            self.lose(LostReason(f"session expired: {end}", loss=Reason.EXPIRED))
+        elif isinstance(end, LoginNeeded):
+            self.lose(LostReason(str(end), loss=Reason.NEEDS_AUTH))
+        else:
+            return False
+        return True
 
     # -- what a carrier does --
 
@@ -217,12 +229,12 @@ class HttpPeer(ExchangeTable):
         """Carry the request. Whatever happens to it, other exchanges go on."""
         try:
             await self._carry_either_way(attempt)
-        except (SessionExpired, LoginNeeded) as end:
-            self.lose_for(end)
-        except Broken as problem:
-            self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
         except ExchangeFault as problem:
-            self._fail(attempt, fault(str(problem)))
+            if self.lose_for(problem):
+                return
+            broken = isinstance(problem, Broken)
+            text = str(problem)
+            self._fail(attempt, RpcError(PARSE_ERROR, text, broken=True) if broken else fault(text))
 
     async def _carry_either_way(self, attempt: Attempt) -> None:
         try:
@@ -256,12 +268,6 @@ def _is_for(attempt: Attempt, message: ServerMessage) -> bool:
     if message.id is None:
         return bool(bytes(message.error))
     return as_id(message.id) == attempt.rpc_id
-
-
-def _reason(end: SessionExpired | LoginNeeded) -> LostReason:
-    if isinstance(end, SessionExpired):
-        return LostReason(f"session expired: {end}", loss=Reason.EXPIRED)
-    return LostReason(str(end), loss=Reason.NEEDS_AUTH)
 
 
 # ---- Delivers our notifications to an HTTP server, and our replies to its requests ----------------------------------
@@ -336,10 +342,9 @@ class Deliveries:
             introduced.set()
         try:
             await self._peer.carrier.listen(self._listening.set)
-        except (SessionExpired, LoginNeeded) as end:
-            self._peer.lose_for(end)
         except ExchangeFault as problem:
-            self._notes.add("the stream of notifications ended", str(problem))
+            if not self._peer.lose_for(problem):
+                self._notes.add("the stream of notifications ended", str(problem))
         finally:
             self._listening.set()
 
@@ -358,10 +363,9 @@ class Deliveries:
         try:
             with anyio.fail_after(DELIVERED_WITHIN):
                 await self._peer.carrier.deliver(line)
-        except (SessionExpired, LoginNeeded) as end:
-            self._peer.lose_for(end)
         except ExchangeFault as problem:
-            self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
+            if not self._peer.lose_for(problem):
+                self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
         except TimeoutError:
             text = f"not accepted within {DELIVERED_WITHIN:g}s"
             self._notes.add("a message did not reach the server", f"{text}: {excerpt(line)}")

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 
 _OLDER = (404, 405, 406, 415)
+_NOT_HERE = (404, 409)  # with these a host says that what was asked of it belongs elsewhere now
 _FORGOTTEN = ("Server not initialized", "Bad Request: Server not initialized")
 _UNMET = (
     "session",
@@ -182,6 +183,8 @@ class StreamableHttp:
         """End the exchange with the refusal, or raise what else the status means."""
         body = await read_refusal(response)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
+        if self._peer.link is not None and status in _NOT_HERE:
+            raise SessionExpired(words)
         if attempt.method not in ("initialize", "server/discover"):
             self._check_known(response, body, modern=attempt.is_modern)
         elif status == 401:
@@ -239,6 +242,8 @@ class StreamableHttp:
                     settled()
                     fruitless = 0 if await self._hear(response, parser) else fruitless + 1
             except Broken as problem:
+                if self._peer.link is not None and self._peer.link.has_moved(problem):
+                    raise
                 settled()
                 self._peer.notes.add("the stream of notifications broke", str(problem))
             delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)

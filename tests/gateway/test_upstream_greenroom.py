@@ -2,19 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from tests.support.http_door import http_door
+from tests.support.rooms import record_events
 
 from greenroom import Greenroom
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports.http_connection import HttpConnector
 from greenroom.protocol.errors import CallError, Reach, RemoteError
+from greenroom.protocol.events import GateDecision
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
+
+
+def host(server: FakeServer, **settings: Any) -> Greenroom:
+    """A room with this server, called `one`."""
+    return Greenroom.open(
+        {"mcpServers": {"one": {"command": "x"}}, "settings": {"toolPrefix": "none", **settings}},
+        connectors=fake_connectors({"one": server}),
+        cache_path=":memory:",
+        bootstrap=False,
+    )
+
+
+def front(
+    url: Callable[[], str], *, trusted: bool = True, on_elicitation: Any = None, **settings: Any
+) -> Greenroom:
+    """A room that reaches `one` through the door at this URL."""
+
+    def connector(definition: Any, address: Any, incarnation: int) -> HttpConnector:
+        at_host = attrs.evolve(definition, url=url())
+        given = room.config.settings
+        return HttpConnector(at_host, backend=current_backend(), settings=given, is_greenroom=trusted)
+
+    room = Greenroom.open(
+        {
+            "mcpServers": {"one": {"url": "http://x", "era": "handshake"}},
+            "settings": {"toolPrefix": "none", **settings},
+        },
+        connectors=connector,
+        on_elicitation=on_elicitation,
+        cache_path=":memory:",
+        bootstrap=False,
+    )
+    return room
 
 
 @asynccontextmanager
@@ -22,28 +58,10 @@ async def linked(
     server: FakeServer, *, trusted: bool = True, on_elicitation: Any = None, **settings: Any
 ) -> AsyncGenerator[tuple[Greenroom, Greenroom]]:
     """A room with this server, called `one`, and one that reaches it through the first one's door."""
-    given = {"toolPrefix": "none", "breaker": {"failures": 1}, **settings}
-    there = Greenroom.open(
-        {"mcpServers": {"one": {"command": "x"}}, "settings": given},
-        connectors=fake_connectors({"one": server}),
-        cache_path=":memory:",
-        bootstrap=False,
-    )
+    there = host(server, **settings)
     async with there, http_door(there) as door:
         await there.connect("one")
-
-        def connector(definition: Any, address: Any, incarnation: int) -> HttpConnector:
-            return HttpConnector(
-                definition, backend=current_backend(), settings=here.config.settings, is_greenroom=trusted
-            )
-
-        here = Greenroom.open(
-            {"mcpServers": {"one": {"url": door.url}}, "settings": {"toolPrefix": "none"}},
-            connectors=connector,
-            on_elicitation=on_elicitation,
-            cache_path=":memory:",
-            bootstrap=False,
-        )
+        here = front(lambda: door.url, trusted=trusted, on_elicitation=on_elicitation)
         async with here:
             await here.connect("one")
             yield there, here
@@ -115,8 +133,7 @@ def test_a_timeout_is_one() -> None:
 def test_a_server_that_cannot_be_started_was_sent_nothing() -> None:
     async def refuses() -> None:
         server = FakeServer()
-        async with linked(server) as (there, here):
-            await there.restart("one")
+        async with linked(server, failureThreshold=1) as (there, here):
             server.refuse_start = "no such file"
             server.crash()
             first = await failure(here)
@@ -183,3 +200,30 @@ def test_a_question_to_a_person_is_signed_once() -> None:
             assert (result.text, asked) == ("decline", ["Your name?"])
 
     run(asks)
+
+
+def test_a_call_follows_its_server_to_another_host() -> None:
+    """The first host forgets its session, the second cannot be reached any more: neither is a failure."""
+
+    async def moves() -> None:
+        servers = [FakeServer(), FakeServer(), FakeServer()]
+        rooms = [host(server) for server in servers]
+        async with rooms[0], rooms[1], rooms[2], http_door(rooms[0]) as first, http_door(rooms[2]) as third:
+            urls = [first.url]
+            here = front(lambda: urls[-1], restartPolicy="never", failureThreshold=1)
+            for room in rooms:
+                await room.connect("one")
+            async with here:
+                decisions = record_events(here, GateDecision)
+                await here.connect("one")
+                await here.call("echo", {})
+                async with http_door(rooms[1]) as second:
+                    urls.append(second.url)
+                    first.door.sessions.end_all()
+                    await here.call("echo", {})
+                urls.append(third.url)
+                await here.call("echo", {})
+                assert [len(server.calls) for server in servers] == [1, 1, 1]
+                assert decisions == []
+
+    run(moves)

@@ -88,6 +88,7 @@ MEANS = {
     Cause.CONNECT_FAILED: "fs..v..",
     Cause.LOST: "f.rnv..",
     Cause.NEEDS_AUTH: ".s.....",
+    Cause.MOVED: "..rnv..",
     Cause.RESTART: "..rnv..",
     Cause.RELOAD: "..rnv..",
     Cause.DRAINED: "...n.!d",

@@ -20,6 +20,7 @@ TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
     Cause.EVICTED: ((I, I, I), False),
     Cause.CONNECT_FAILED: ((I, I, C), True),
     Cause.LOST: ((I, I, C), False),
+    Cause.MOVED: ((I, C, C), False),
     Cause.RESTART: ((I, C, C), False),
     Cause.RELOAD: ((I, C, C), False),
     Cause.DRAINED: ((D, D, D), True),
