@@ -138,14 +138,18 @@ class ClusterRoom(Greenroom):
                 await anyio.sleep(_AGAIN)
 
     async def _follow(self, version: int) -> None:
-        """Take over a configuration that another front has posted."""
-        if version <= self._version:
+        """Take over a configuration that another front has posted, or give ours to a directory that has none as new:
+        it was started again."""
+        if version == self._version:
             return
+        directory = self._link.directory
         try:
-            posted, raw = await self._link.directory.config()
+            posted, raw = await directory.config()
             if posted > self._version:
                 self._version, self._given = posted, unpacked(raw)
                 await super().reload(for_front(self._given))
+            elif posted < self._version:
+                await directory.offer_config(self._version, packed(self._given))
         except (DirectorySilent, UsageError) as error:
             self._live.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=str(error))
 
