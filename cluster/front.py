@@ -26,6 +26,7 @@ import anyio
 from ..actors.backend import Backend, pump_group
 from ..actors.peer import Connection, Connector, LostReason, PeerHooks, connect_failed
 from ..actors.transports.http_connection import HttpConnector
+from ..actors.transports.http_peer import HttpPeer
 from ..actors.workers import apart
 from ..config.files import open_config
 from ..config.model import Config, HttpTransport, ServerDefinition, Settings
@@ -33,6 +34,7 @@ from ..config.references import session_variables
 from ..protocol.address import Address
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.events import Note, NoteCode
+from ..protocol.lifecycle import Reason
 from ..supervisor.room import ConfigSource, Greenroom, ReloadPlan, port_of
 from .directory import Directory, DirectorySilent
 from .host_config import VARIABLE, for_front, is_of_hosts, packed, profile_of, unpacked
@@ -246,12 +248,12 @@ class HostConnector:
         )
         connector = HttpConnector(at_host, backend=self._backend, settings=self._settings, is_greenroom=True)
         async with connector.open(hooks) as connection, pump_group() as tasks:
-            tasks.start_soon(self._watch, host, hooks)
+            tasks.start_soon(self._watch, host, connection.peer)
             try:
                 yield connection
             finally:
                 tasks.cancel_scope.cancel()
 
-    async def _watch(self, host: HostInfo, hooks: PeerHooks) -> None:
+    async def _watch(self, host: HostInfo, peer: HttpPeer) -> None:
         await self._link.until_gone(host)
-        hooks.on_lost(LostReason(f'its host "{host.name}" is gone'))
+        peer.lose(LostReason(f'its host "{host.name}" is gone', loss=Reason.MOVED))
