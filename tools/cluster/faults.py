@@ -25,6 +25,7 @@ KINDS = {
     "kill the directory": 2,
     "stop the directory": 1,
 }
+STOPPED = 1.5  # leases until what was stopped goes on
 
 
 @attrs.frozen
@@ -78,7 +79,7 @@ def do(fault: Fault, field: Field) -> str:
     stops = fault.kind.startswith("stop")
     send(pid, signal.SIGSTOP if stops else signal.SIGKILL)
     if stops:
-        field.later(field.lease * 1.5, lambda: send(pid, signal.SIGCONT))
+        field.later(field.lease * STOPPED, lambda: send(pid, signal.SIGCONT))
     if fault.kind.endswith("raylet"):
         field.lose(one)
     if fault.kind == "kill a front":
