@@ -16,8 +16,8 @@ import anyio
 import attrs
 import httpx2
 import pytest
+from tests.cluster._host_process import TOKEN, serve, times
 from tests.support import in_real_time
-from tests.support.cluster_host import TOKEN, serve, times
 
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
@@ -49,7 +49,7 @@ class Cluster:
         command = [
             sys.executable,
             "-m",
-            "tests.support.cluster_host",
+            "tests.cluster._host_process",
             self.socket,
             name,
             str(self.directory.register.times.length),

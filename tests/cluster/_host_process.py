@@ -1,4 +1,4 @@
-"""A host of a cluster as a process of its own: `python -m tests.support.cluster_host SOCKET NAME LENGTH`.
+"""A host of a cluster as a process of its own: `python -m tests.cluster._host_process SOCKET NAME LENGTH`.
 
 Its directory is in the test, behind a unix socket: each request is a connection with one pickle in each direction.
 """
