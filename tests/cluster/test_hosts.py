@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -187,6 +188,7 @@ async def test_a_host_that_is_killed_loses_what_was_sent_and_nothing_else(tmp_pa
         first = it.holder("one")
         assert first is not None
         ends: list[CallError] = []
+        took = math.inf
 
         async def sent() -> None:
             with pytest.raises(ServerLost) as lost:
