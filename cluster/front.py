@@ -255,5 +255,8 @@ class HostConnector:
                 tasks.cancel_scope.cancel()
 
     async def _watch(self, host: HostInfo, peer: HttpPeer) -> None:
-        await self._link.until_gone(host)
+        """Send nothing to a host that has not been heard of for a while, and look elsewhere when it is gone."""
+        while (now := self._link.life_of(host)) is not None:
+            peer.hold(now.is_late)
+            await self._link.next_view()
         peer.lose(LostReason(f'its host "{host.name}" is gone', loss=Reason.MOVED))

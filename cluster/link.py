@@ -95,14 +95,18 @@ class ClusterLink:
         with anyio.move_on_after(_LOOK_EVERY):
             await self._changed.wait()
 
-    def knows(self, host: HostInfo) -> bool:
-        """Whether this life of a host goes on, as far as is known."""
-        return any(each.epoch == host.epoch for each in self.view.hosts)
+    def life_of(self, host: HostInfo) -> HostInfo | None:
+        """What is known now of this life of a host; None: it is over."""
+        return next((each for each in self.view.hosts if each.epoch == host.epoch), None)
 
     async def until_gone(self, host: HostInfo) -> None:
         """Wait until this life of a host is over."""
-        while self.knows(host):
-            await self._changed.wait()
+        while self.life_of(host) is not None:
+            await self.next_view()
+
+    async def next_view(self) -> None:
+        """Wait until the directory says something else."""
+        await self._changed.wait()
 
     # ---- where an address lives -------------------------------------------------------------------------------------
 

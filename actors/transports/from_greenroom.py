@@ -103,3 +103,6 @@ class _Hooks:
 
     def on_note(self, text: str) -> None:
         self.hooks.on_note(text)
+
+    def on_late_answer(self, result: bytes) -> None:
+        self.hooks.on_late_answer(result)

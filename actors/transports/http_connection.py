@@ -136,7 +136,7 @@ class HttpConnection(NoProcess):
     async def stop(self, grace: float) -> None:
         """Take no more messages, and tell the server that the session is over, within `grace` seconds. Idempotent."""
         self.peer.silence()
-        if os.getpid() != self._opened_by:
+        if os.getpid() != self._opened_by or self.peer.has_moved:
             return
         with anyio.move_on_after(grace):
             await self.peer.carrier.leave()

@@ -83,6 +83,10 @@ class HttpPeer(ExchangeTable):
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._quiet = anyio.Event()  # while leaving: no exchange is in flight any more
         self._leaving = False
+        self.has_moved = False  # so nobody there knows a session of ours
+        self._held: anyio.Event | None = (
+            None  # while requests are kept back; set when they need not be any more
+        )
 
     @property
     def is_modern(self) -> bool:
@@ -105,6 +109,15 @@ class HttpPeer(ExchangeTable):
             attempt = Attempt(exchange, exchange.rpc_id, line, version)
             self._scopes[attempt.rpc_id] = anyio.CancelScope()
             self.spawn(lambda: self._run(attempt))
+
+    def hold(self, is_held: bool) -> None:
+        """Keep back requests that have not been sent, or send what was kept back. They count as not sent meanwhile. For
+        a server that may be gone, where waiting is better than to send and not to know."""
+        if is_held and self._held is None:
+            self._held = anyio.Event()
+        elif not is_held and self._held is not None:
+            held, self._held = self._held, None
+            held.set()
 
     # -- what deliveries need --
 
@@ -204,6 +217,9 @@ class HttpPeer(ExchangeTable):
         if self._leaving or self._silent:
             return
         self._leaving = True
+        self.has_moved = reason.loss is Reason.MOVED
+        if self._held is not None:
+            self._held.set()
         for rpc_id, scope in self._scopes.items():
             exchange = self._requests.get(rpc_id)
             if exchange is not None and exchange.method == LISTEN:
@@ -219,11 +235,18 @@ class HttpPeer(ExchangeTable):
             with self._scopes[attempt.rpc_id]:
                 if not attempt.is_modern:
                     await self._deliveries.until_heard(attempt.method)
-                await self._carry(attempt)
+                if self._held is None or await self._may_send():
+                    await self._carry(attempt)
         finally:
             del self._scopes[attempt.rpc_id]
             if self._leaving and not self._scopes:
                 self._quiet.set()
+
+    async def _may_send(self) -> bool:
+        """Wait while requests are kept back. False: the connection is over, so this one stays open and unsent."""
+        while (held := self._held) is not None and not self._leaving:
+            await held.wait()
+        return not self._leaving
 
     async def _carry(self, attempt: Attempt) -> None:
         """Carry the request. Whatever happens to it, other exchanges go on."""
