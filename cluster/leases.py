@@ -24,7 +24,7 @@ its predecessor must be dead. It has to end it (`Predecessor`), and say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -163,6 +163,9 @@ class Register:
         self._config: tuple[int, bytes] = (0, b"")
         self._count = 0
         self._changes = 0
+        self._look_at = math.inf  # before that no life is late, or over, that is not known to be
+        self._present: tuple[int, int] = (-1, 0)  # after so many changes: how many hosts are there
+        self._troubled: set[str] = set()  # epochs of lives with circuit breakers that refuse
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
@@ -183,6 +186,7 @@ class Register:
         info = HostInfo(about.name, about.url, epoch, about.labels, about.resources, is_draining)
         self._end(epoch)  # if it is known, it says anew what it holds
         self._lives[epoch] = _Life(about, info, now, dict.fromkeys(about.claims, 0))
+        self._look_at = min(self._look_at, self._late(self._lives[epoch]))
         self._holders.update(dict.fromkeys(about.claims, epoch))
         self._changes += 1
         left = (
@@ -218,9 +222,9 @@ class Register:
         for server in [each for each, made in life.claims.items() if made < number and each not in claims]:
             self._release(life, server)
         life.breakers = breakers
-        wanted = tuple(sorted(life.wanted & life.claims.keys()))
-        hosts = sum(1 for _ in self._present())
-        return Renewed(hosts, life.info.is_draining, self._config[0], self._shut(life, now), wanted)
+        (self._troubled.add if breakers else self._troubled.discard)(epoch)
+        wanted = tuple(sorted(life.wanted & life.claims.keys())) if life.wanted else ()
+        return Renewed(self._hosts(), life.info.is_draining, self._config[0], self._shut(life, now), wanted)
 
     def claim(
         self, epoch: str, number: int, server: str, now: float
@@ -292,12 +296,17 @@ class Register:
 
     # ---- within -----------------------------------------------------------------------------------------------------
 
-    def _present(self) -> Iterator[_Life]:
-        return (life for life in self._lives.values() if not life.replaced and not life.is_late)
+    def _hosts(self) -> int:
+        """How many hosts are there. Counted anew only after a change: each renewal asks."""
+        if self._present[0] != self._changes:
+            present = [life for life in self._lives.values() if not life.replaced and not life.is_late]
+            self._present = (self._changes, len(present))
+        return self._present[1]
 
     def _shut(self, asks: _Life, now: float) -> dict[str, Shut]:
         shut = dict[str, Shut]()
-        for life in [each for each in self._present() if each is not asks]:
+        lives = [self._lives[epoch] for epoch in self._troubled]
+        for life in [each for each in lives if each is not asks and not each.is_late and not each.replaced]:
             for server, one in life.breakers.items():
                 left = attrs.evolve(one, seconds=one.seconds - (now - life.heard))
                 if left.seconds > 0 and (server not in shut or shut[server].seconds < left.seconds):
@@ -311,17 +320,22 @@ class Register:
     def _ends(self, life: _Life) -> float:
         return life.heard + self.times.length + self.times.drift
 
+    def _late(self, life: _Life) -> float:
+        return life.heard + _LATE * self.times.renew_every
+
     def _sweep(self, now: float) -> None:
-        """End the lives whose lease is over."""
-        for life in self._over(now):
+        """End the lives whose lease is over, and see which are late. A renewal only moves these moments on, so it is
+        enough to look when the first of them comes that was known at the last look."""
+        if now < self._look_at:
+            return
+        for life in [life for life in self._lives.values() if now >= self._ends(life)]:
             self._end(life.info.epoch)
         for life in self._lives.values():
-            if not life.is_late and now > life.heard + _LATE * self.times.renew_every:
+            if not life.is_late and now >= self._late(life):
                 life.is_late = True
                 self._changes += 1
-
-    def _over(self, now: float) -> Iterator[_Life]:
-        return iter([life for life in self._lives.values() if now >= self._ends(life)])
+        moments = (self._ends(life) if life.is_late else self._late(life) for life in self._lives.values())
+        self._look_at = min(moments, default=math.inf)
 
     def _end(self, epoch: str) -> None:
         life = self._lives.get(epoch)
@@ -329,6 +343,7 @@ class Register:
             for server in list(life.claims):
                 self._release(life, server)
             del self._lives[epoch]
+            self._troubled.discard(epoch)
             self._changes += 1
 
     def _release(self, life: _Life, server: str) -> None:

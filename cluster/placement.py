@@ -14,6 +14,7 @@ measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from ..protocol.address import Address
 from ..protocol.status import Shut as Shut
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_64_BITS: Final = (1 << 64) - 1
 
 
 @attrs.frozen
@@ -61,12 +63,14 @@ def needs_claim(definition: ServerDefinition, isolation: Isolation) -> bool:
 def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: View) -> HostInfo | None:
     """The host where `address` lives; None if there is none now: no host has what it wants, or the one that holds the
     server is not heard of. `placement`: of the server's entry."""
-    present = [host for host in view.hosts if not host.is_late]
     if address.is_shared and (holder := view.held.get(address.server)) is not None:
-        return next((host for host in present if host.name == holder), None)
-    key = str(address).encode()
-    able = [host for host in present if not host.is_draining and _has(host, placement)]
-    return max(able, key=lambda host: _score(key, host.name), default=None)
+        host = view.host(holder)
+        return None if host is None or host.is_late else host
+    key = _hash(str(address))
+    able = [host for host in view.hosts if not host.is_late and not host.is_draining]
+    if placement:
+        able = [host for host in able if _has(host, placement)]
+    return max(able, key=lambda host: _mixed(key ^ _hash_of_host(host.name)), default=None)
 
 
 def share(max_connections: int, hosts: int) -> int:
@@ -81,5 +85,15 @@ def _has(host: HostInfo, placement: Mapping[str, Mapping[str, Any]]) -> bool:
     )
 
 
-def _score(key: bytes, host: str) -> bytes:
-    return blake2b(key + b"\0" + host.encode(), digest_size=8).digest()
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
+_hash_of_host = lru_cache(10_000)(_hash)  # each address asks for that of every host
+
+
+def _mixed(both: int) -> int:
+    """A score that depends on each bit of two hashes which were laid over each other: the finisher of MurmurHash3."""
+    both = (both ^ both >> 33) * 0xFF51AFD7ED558CCD & _64_BITS
+    both = (both ^ both >> 33) * 0xC4CEB9FE1A85EC53 & _64_BITS
+    return both ^ both >> 33
