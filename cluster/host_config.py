@@ -79,6 +79,7 @@ def for_front(config: Config) -> Config:
     settings = attrs.evolve(
         given,
         max_connections=_LINKS,
+        start_permits=_LINKS,  # what starts is bounded at the hosts, and one that is stopped must hold up no other
         call_timeout=given.call_timeout + _LATER,
         call_total_timeout=given.call_total_timeout + _LATER,
     )
