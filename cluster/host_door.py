@@ -157,6 +157,8 @@ class Fence:
         except UnknownServer:
             return 425, {"reason": "configuration", "seconds": 0.5}  # it has not come here yet
         except CallError as error:
+            if (why := self._refusal(scope)) is not None:  # it is no fault of the server
+                return 409, {"reason": why}
             return 502, {"error": error.code, "message": error.message, "reach": str(error.reach)}
         except GreenroomError as error:
             return 502, {"error": error.code, "message": error.message}
