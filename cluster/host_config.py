@@ -76,18 +76,20 @@ def for_front(config: Config) -> Config:
     """What a front has. Its links speak the version with sessions: the session is what a host isolates by."""
     given = config.settings
     servers = {name: _link(one, given) if is_of_hosts(one) else one for name, one in config.servers.items()}
+    later = given.queue_timeout + _LATER
     settings = attrs.evolve(
         given,
         max_connections=_LINKS,
         start_permits=_LINKS,  # what starts is bounded at the hosts, and one that is stopped must hold up no other
-        call_timeout=given.call_timeout + _LATER,
-        call_total_timeout=given.call_total_timeout + _LATER,
+        call_timeout=given.call_timeout + later,
+        call_total_timeout=given.call_total_timeout + later,
     )
     return attrs.evolve(config, servers=servers, settings=settings)
 
 
 def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
-    """The host's limits come first, so that it says what happened. To connect may take as long as to install a server,
+    """The host's limits come first, so that it says what happened: a call that waits in its queue was sent as far as
+    the front knows, and its time has not begun. To connect may take as long as to install a server,
     and as long as a lease before that: what comes to nothing is told by the host, or by its end."""
     start = max(
         definition.connect_timeout or settings.connect_timeout,
@@ -97,7 +99,7 @@ def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
     return attrs.evolve(
         definition,
         era=Era.HANDSHAKE,
-        call_timeout=None if timeout is None else timeout + _LATER,
+        call_timeout=None if timeout is None else timeout + settings.queue_timeout + _LATER,
         connect_timeout=start + _MOVE,
     )
 

@@ -1,0 +1,28 @@
+"""What hosts and fronts make of the configuration of a cluster."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.cluster.host_config import for_front
+from greenroom.config.model import Config, ServerDefinition, Settings
+
+
+def test_a_front_waits_for_a_call_as_long_as_its_host_may() -> None:
+    """The call waits in the host's queue first, and only the host knows whether the server has it."""
+    given = Settings(queue_timeout=40.0, call_timeout=50.0, call_total_timeout=60.0)
+    servers = {
+        "plain": ServerDefinition("plain", command="x"),
+        "slow": ServerDefinition("slow", command="x", call_timeout=300.0),
+    }
+    front = for_front(Config(servers=servers, settings=given))
+    assert front.settings.call_timeout > 40.0 + 50.0
+    assert front.settings.call_total_timeout > 40.0 + 60.0
+    assert (front.servers["slow"].call_timeout or 0.0) > 40.0 + 300.0
+    assert front.servers["plain"].call_timeout is None
+
+
+def test_a_server_that_is_where_the_front_is_keeps_its_limits() -> None:
+    there = ServerDefinition("there", socket="/run/x", call_timeout=5.0)
+    config = Config(servers={"there": there}, settings=Settings())
+    assert for_front(config).servers["there"] == attrs.evolve(there)
