@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.support.attached import until
 from tests.support.forked import ROOT
-from tests.support.gateway import PATIENCE, serve
+from tests.support.gateway import HELLO, PATIENCE, serve
 from tests.support.otlp import Collector, collector
 from tests.support.whole import direct_door, whole
 
@@ -83,6 +83,23 @@ def test_a_collector_that_is_not_there_costs_a_line_of_the_log_and_holds_nobody_
             assert "result" in door.answer(door.send("tools/call", {"name": "own_echo", "arguments": {}}))
         began = time.monotonic()
     assert time.monotonic() - began < 5
+
+
+def test_a_gateway_whose_client_ends_ends_by_itself_also_when_its_collector_is_not_there(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with serve(tmp_path, {"own": whole("own")}, "--otlp", f"http://127.0.0.1:{port}", cold=True) as gateway:
+        gateway.answer(gateway.send("initialize", HELLO))
+        gateway.answer(
+            gateway.send("tools/call", {"name": "mcp", "arguments": {"tool": "own_echo", "args": {}}})
+        )
+        assert gateway.process.stdin is not None
+        assert gateway.process.stdout is not None
+        gateway.process.stdin.close()
+        gateway.process.stdout.close()
+        assert gateway.process.wait(PATIENCE) == 0, "it was ended by its own alarm"
 
 
 def test_variables_name_the_collector_and_the_service(
