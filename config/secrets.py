@@ -60,6 +60,20 @@ class Hidden:
     known: bool = False
 
 
+_changes = 0
+
+
+def changes() -> int:
+    """How often a secret has become known in this process. What was made without secrets before may have to lose
+    more."""
+    return _changes
+
+
+def may_hold_one(text: str) -> bool:
+    """Whether the text is long enough to hold a secret that is looked for."""
+    return len(text) >= LEAST
+
+
 class Secrets:
     """Known secrets, and texts without them. `others`: further secrets, which are removed everywhere."""
 
@@ -86,6 +100,8 @@ class Secrets:
             spelling for each in found for value in credentials_of(each) for spelling in _spellings(value)
         }
         if not told <= self._spellings.keys():
+            global _changes
+            _changes += 1
             longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
             self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
             self._common = frozenset(filter(is_common, longest_first))

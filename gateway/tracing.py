@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from opentelemetry.trace import SpanKind
 
+from ..config.secrets import may_hold_one
 from ..protocol import jsonrpc as rpc
 from ..protocol.address import Address
 from ..protocol.errors import UsageError
@@ -79,12 +80,12 @@ class RequestSpan:
     def end(self, outcome: str, error: str | None = None, *, is_code: bool = False) -> None:
         """`error`: the kind of error it ended with, or its JSON-RPC code."""
         said, tracing = self._said, self._tracing
-        self._span.set_attribute("greenroom.outcome", outcome)
+        ends = {"greenroom.outcome": outcome}
         if error is not None:
             said["error.type"] = error
         if is_code and error is not None:
-            said["rpc.response.status_code"] = error
-            self._span.set_attribute("rpc.response.status_code", error)
+            said["rpc.response.status_code"] = ends["rpc.response.status_code"] = error
+        self._span.set_attributes(ends)
         tracing.end(self._span, error)
         if "gen_ai.tool.name" in said:
             said["gen_ai.tool.name"] = tracing.counted(said["gen_ai.tool.name"])
@@ -187,7 +188,8 @@ class TracedSession(ClientSession):
 
     def id_of(self, key: bytes) -> str:
         """A request's id, as a string."""
-        return self.hide(key.decode(errors="replace").strip('"'))
+        said = key.decode(errors="replace").strip('"')
+        return self.hide(said) if may_hold_one(said) else said
 
     def target_of(self, job: Job) -> tuple[dict[str, str], str | None]:
         """What a request is about: the tool or prompt, as an attribute, and the URI."""

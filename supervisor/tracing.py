@@ -23,7 +23,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
@@ -39,6 +39,7 @@ from opentelemetry.trace import (
 )
 
 from ..actors.call import Call
+from ..config.secrets import changes
 from ..protocol.address import Address
 from ..protocol.bounds import TRACED_TOOLS
 from ..protocol.errors import Reach, RemoteError
@@ -63,6 +64,7 @@ TOOL_ERROR: Final = "tool_error"
 _LONGEST_NAME: Final = 128
 _ADDRESSES: Final = 1_024  # whose last moves are remembered
 _MOVES: Final = 32  # of one of them
+_REMEMBERED: Final = 1_024  # names without secrets, and what calls have in common
 _WAIT: Final = 0.001  # seconds from which on somebody has waited
 _WAITED_FOR: Final = {
     Place.SLOT: "slot",
@@ -78,6 +80,25 @@ _DURATIONS: Final = {
 Attributes = Mapping[str, str | int | bool]
 
 
+class _Sort(NamedTuple):
+    """What calls must have in common to be told of in the same words."""
+
+    method: str
+    name: str | None  # of the tool or prompt
+    address: Address
+    incarnation: int
+    version: str | None
+    transport: str
+
+
+class _InCommon(NamedTuple):
+    """`said`: the attributes of their spans; `counted`: those of their durations."""
+
+    title: str
+    said: Attributes
+    counted: Attributes
+
+
 class Tracing:
     """What one room tells to OpenTelemetry."""
 
@@ -88,6 +109,9 @@ class Tracing:
             name: meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=SECONDS)
             for name, what in _DURATIONS.items()
         }
+        self._shown: dict[tuple[Address | None, str], str] = {}  # names without the secrets known so far
+        self._in_common: dict[_Sort, _InCommon] = {}  # of calls, with these names
+        self._as_of = changes()  # of what is known, for both
         self._tools: set[str] = set()  # that have durations of their own
         self._moves = OrderedDict[Address, deque[tuple[float, Place]]]()  # of the starts, by their end
         self._connected: dict[Address, float] = {}  # since when
@@ -138,7 +162,47 @@ class Tracing:
 
     def shown(self, name: str, address: Address | None) -> str:
         """A name from outside, without secrets."""
-        return one_line(self._hide(address, name[: 8 * _LONGEST_NAME]), _LONGEST_NAME)
+        self._forget_old()
+        if (known := self._shown.get((address, name))) is not None:
+            return known
+        shown = one_line(self._hide(address, name[: 8 * _LONGEST_NAME]), _LONGEST_NAME)
+        if len(name) <= _LONGEST_NAME:
+            self._shown[address, name] = shown
+        return shown
+
+    def _forget_old(self) -> None:
+        """A secret may have become known, and what is remembered is bounded."""
+        is_old = self._as_of != changes()
+        self._as_of = changes()
+        for known in (self._shown, self._in_common):
+            if is_old or len(known) >= _REMEMBERED:
+                known.clear()
+
+    def in_common(self, sort: _Sort) -> _InCommon:
+        """What the spans and durations of such calls have in common."""
+        self._forget_old()
+        if (known := self._in_common.get(sort)) is not None:
+            return known
+        said: dict[str, str | int] = {
+            "mcp.method.name": sort.method,
+            "network.transport": sort.transport,
+            "greenroom.server": sort.address.server,
+        }
+        if sort.version is not None:
+            said["mcp.protocol.version"] = sort.version
+        target = None
+        if sort.name is not None:
+            said[NAMED[sort.method]] = target = self.shown(sort.name, sort.address)
+        if sort.method == "tools/call":
+            said["gen_ai.operation.name"] = "execute_tool"
+        title = f"{sort.method} {target}" if target else sort.method
+        counted = said
+        if target is not None and sort.method == "tools/call":
+            counted = {**said, NAMED[sort.method]: self.counted(target)}
+        made = _InCommon(title, {**said, "greenroom.incarnation": sort.incarnation}, counted)
+        if sort.name is None or len(sort.name) <= _LONGEST_NAME:
+            self._in_common[sort] = made
+        return made
 
     def counted(self, tool: str) -> str:
         """The tool, as durations name it: there are only so many."""
@@ -219,7 +283,7 @@ def trace_of(span: Span, before: TraceContext | None) -> TraceContext | None:
     if not found.is_valid:
         return before
     parent = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x}"
-    state = found.trace_state.to_header()
+    state = found.trace_state.to_header() if found.trace_state else ""
     if before is None:
         return TraceContext(parent, state)
     return TraceContext(parent, state or before.tracestate, before.baggage)
@@ -266,7 +330,7 @@ class TracedCall:
             self._parent = set_span_in_context(self._whole, parent)
         self._span: Span | None = None
         self._sent_at = 0.0
-        self._said: dict[str, str | int] = {}  # what its span and its duration have in common
+        self._counted: Attributes = {}  # the attributes of its duration
         self.is_held: bool = False  # somebody has to allow it
 
     def allowed(self) -> None:
@@ -291,32 +355,18 @@ class TracedCall:
         else:
             self._span.set_attribute("greenroom.outcome", "sent again")
             tracing.end(self._span)
-        self._said = self._attributes(call)
-        target = self._said.get("gen_ai.tool.name") or self._said.get("gen_ai.prompt.name")
-        more: dict[str, str | int] = {**self._said, "greenroom.incarnation": table.incarnation}
-        uri = (call.params or {}).get("uri")
+        params = call.params or {}
+        name, uri = params.get("name"), params.get("uri")
+        sort = _Sort(
+            call.method, name if isinstance(name, str) and call.method in NAMED else None, address,
+            table.incarnation, call.protocol_version, self._transport,
+        )  # fmt: skip
+        title, more, self._counted = tracing.in_common(sort)
         if isinstance(uri, str):
-            more["mcp.resource.uri"] = tracing.shown(uri, address)
-        name = f"{call.method} {target}" if target else call.method
-        self._span = tracing.span(name, SpanKind.CLIENT, self._parent, now, more)
+            more = {**more, "mcp.resource.uri": tracing.shown(uri, address)}
+        self._span = tracing.span(title, SpanKind.CLIENT, self._parent, now, more)
         self._sent_at = now
         call.trace = trace_of(self._span, self._before)
-
-    def _attributes(self, call: Call) -> dict[str, str | int]:
-        said: dict[str, str | int] = {
-            "mcp.method.name": call.method,
-            "network.transport": self._transport,
-            "greenroom.server": self._address.server,
-        }
-        version = call.protocol_version
-        if version is not None:
-            said["mcp.protocol.version"] = version
-        name = (call.params or {}).get("name")
-        if isinstance(name, str) and call.method in NAMED:
-            said[NAMED[call.method]] = self._tracing.shown(name, self._address)
-        if call.method == "tools/call":
-            said["gen_ai.operation.name"] = "execute_tool"
-        return said
 
     def refused(self, code: str) -> None:
         """No server was asked."""
@@ -341,23 +391,22 @@ class TracedCall:
             elif call.owner is not None:
                 tracing.waited(self._parent, call.owner.address, self._since, now, error)
             return
-        span = self._span
-        span.set_attribute("greenroom.outcome", TOOL_ERROR if error == TOOL_ERROR else call.outcome)
-        span.set_attribute("greenroom.reach", call.reach.value)
+        said = {
+            "greenroom.outcome": TOOL_ERROR if error == TOOL_ERROR else call.outcome,
+            "greenroom.reach": call.reach.value,
+        }
         if call.rpc_id:
-            span.set_attribute("jsonrpc.request.id", str(call.rpc_id))
-        failed: dict[str, str] = {}
+            said["jsonrpc.request.id"] = str(call.rpc_id)
+        counted = self._counted
         if error is not None:
-            failed["error.type"] = error
+            failed = {"error.type": error}
             if isinstance(call.error, RemoteError):
-                failed["rpc.response.status_code"] = error
-                span.set_attribute("rpc.response.status_code", error)
-        tracing.end(span, error)
+                failed["rpc.response.status_code"] = said["rpc.response.status_code"] = error
+            counted = {**counted, **failed}
+        self._span.set_attributes(said)
+        tracing.end(self._span, error)
         if call.reach is not Reach.NOT_SENT:
-            said = {**self._said, **failed}
-            if tool := said.get("gen_ai.tool.name"):
-                said["gen_ai.tool.name"] = tracing.counted(str(tool))
-            tracing.took("mcp.client.operation.duration", now - self._sent_at, said)
+            tracing.took("mcp.client.operation.duration", now - self._sent_at, counted)
 
 
 NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}

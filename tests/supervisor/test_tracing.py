@@ -17,6 +17,7 @@ from tests.support.rooms import open_room, settle, teach
 from tests.support.traced import Telemetry, Told
 
 from greenroom import CallError, Greenroom, UsageError, Verdict
+from greenroom.config.secrets import Hidden
 from greenroom.protocol.bounds import TRACED_TOOLS
 from greenroom.testing.fake_servers import FakeServer, tool
 
@@ -253,6 +254,22 @@ async def test_names_lose_secrets_and_so_does_a_state_that_has_one() -> None:
     assert "tools/call say_" in exported
     assert secret not in exported
     assert secret not in str(telemetry.reader.get_metrics_data())
+
+
+@in_virtual_time
+async def test_names_lose_a_secret_that_becomes_known_later_too() -> None:
+    telemetry, secret = Telemetry(), "quiet-river-4711-stone"
+    server = FakeServer([tool(f"say_{secret}")])
+    async with traced({"a": server}, telemetry) as room:
+        await room.call(f"a_say_{secret}")
+        assert secret in "".join(told.span.to_json() for told in telemetry.spans()), "nobody knows it yet"
+        before = len(telemetry.spans())
+        runtime: Any = room._runtime
+        runtime.context.secrets.add("a", None, [Hidden("token", secret, known=True)])
+        await room.call(f"a_say_{secret}")
+        later = telemetry.spans()[before:]
+        assert {told.name for told in later} == {"a_say_***", "tools/call say_***"}
+        assert secret not in "".join(told.span.to_json() for told in later)
 
 
 @in_virtual_time
