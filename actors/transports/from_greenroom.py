@@ -7,7 +7,8 @@ a caller notices nothing of it:
 * Errors of the server begin with the server's name, and so do its questions to people. Our own door adds that again.
 * When the host is gone, or knows neither this session nor this life of itself any more, nothing of the server has
   failed: it has moved. Then what this host has refused is made again where the server is now, without a failure being
-  counted. An exchange that broke in its middle proves nothing, and ends alone.
+  counted. An exchange that broke in its middle proves nothing, and ends alone; but while a link is being made, nothing
+  is lost by making it again.
 * A key of ours in the `_meta` of a result is Greenroom's word there. Of any other server's we believe none.
 
 A connector says that its server is such a Greenroom. Nothing that a server answers can.

@@ -55,6 +55,11 @@ from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionE
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
 
 
+_LOOK_AGAIN = (
+    0.05  # seconds until a server that has moved is looked for, so that one found nowhere keeps nobody busy
+)
+
+
 class HttpPeer(ExchangeTable):
     """A `Peer`; its connection sets `carrier`. Its tasks run in `tasks`. It starts one task there that starts the
     others, because a request may be made where no task is running."""
@@ -130,9 +135,16 @@ class HttpPeer(ExchangeTable):
         if scope is not None:
             scope.cancel()
 
+    def _bears_no_call(self) -> bool:
+        """Whether all that was sent only gets the connection ready, or looks what there is."""
+        open_ = self._requests.values()
+        return all(each.reach is Reach.NOT_SENT or each.method in _NO_CALLS for each in open_)
+
     def lose_for(self, end: ExchangeFault) -> bool:
         """Lose the connection, if this end of an exchange is the end of it, too. Returns whether it is."""
-        if self.link is not None and self.link.has_moved(end):
+        if self.link is not None and (
+            self.link.has_moved(end) or (isinstance(end, Broken) and self._bears_no_call())
+        ):
             self.lose(LostReason(str(end), loss=Reason.MOVED))
         elif isinstance(end, SessionExpired):
             self.lose(LostReason(f"session expired: {end}", loss=Reason.EXPIRED))
@@ -272,6 +284,8 @@ class HttpPeer(ExchangeTable):
     async def _see_off(self, reason: LostReason) -> None:
         with anyio.move_on_after(LAST_ANSWERS):
             await self._quiet.wait()
+        if self.has_moved:
+            await anyio.sleep(_LOOK_AGAIN)
         if not self._silent:
             self.silence()
             self._hooks.on_lost(reason)
@@ -314,6 +328,8 @@ _NOTHING_TO_ASK = frozenset(
         *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"),
     }
 )
+
+_NO_CALLS = frozenset({"initialize", LISTEN, *_NOTHING_TO_ASK})
 
 
 class Deliveries:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.abc
 import attrs
 import pytest
 from tests.support.http_door import http_door
@@ -227,3 +228,29 @@ def test_a_call_follows_its_server_to_another_host() -> None:
                 assert decisions == []
 
     run(moves)
+
+
+def test_a_link_that_breaks_while_it_is_made_is_made_again() -> None:
+    async def breaks() -> None:
+        server = FakeServer()
+        there = host(server)
+        async with there, http_door(there) as door, await anyio.create_tcp_listener(local_port=0) as listener:
+            address: Any = listener.extra(anyio.abc.SocketAttribute.local_address)
+            urls = [f"http://127.0.0.1:{address[1]}/mcp"]
+            await there.connect("one")
+
+            async def hang_up(stream: anyio.abc.SocketStream) -> None:
+                async with stream:
+                    await stream.receive()
+                    urls.append(door.url)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listener.serve, hang_up)
+                here = front(lambda: urls[-1], failureThreshold=1)
+                async with here:
+                    decisions = record_events(here, GateDecision)
+                    await here.connect("one")
+                    assert (len(urls), decisions) == (2, [])
+                tasks.cancel_scope.cancel()
+
+    run(breaks)
