@@ -40,7 +40,7 @@ def drawn(seed: str) -> Iterator[Fault]:
     chance = random.Random(seed)
     while True:
         (kind,) = chance.choices(list(KINDS), list(KINDS.values()))
-        yield Fault(kind, chance.random(), chance.uniform(0.2, 2.2))
+        yield Fault(kind, chance.random(), chance.uniform(0.3, 1.3))
 
 
 class Field(Protocol):
