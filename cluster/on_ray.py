@@ -53,6 +53,7 @@ _LOOK_EVERY: Final = 2.0  # seconds
 _TO_START: Final = (
     30.0  # seconds from the start of a worker to its first lease; a loaded machine takes its time
 )
+_RESTS_FOR: Final = 10.0  # seconds until a host that was drained looks whether it still is
 _TO_KILL: Final = 10.0  # seconds; Ray gives a worker that does not answer five, then kills it
 
 
@@ -216,7 +217,8 @@ def actor_name(host: str) -> str:
 
 class HostActor:
     """A worker of Ray that is a host and nothing else: the host has a thread and a loop of its own, so that calls wait
-    for nothing of Ray's. When the host ends, whatever the reason, the worker does, and Ray starts another."""
+    for nothing of Ray's. When the host fails, whatever the reason, the worker ends, and Ray starts another. One that
+    has been drained and rests stays, for the watch to end, and looks now and then whether it is to serve again."""
 
     def __init__(
         self, name: str, address: str, labels: Mapping[str, str], resources: Mapping[str, float], about: About
@@ -225,28 +227,35 @@ class HostActor:
 
         as_ordinary_process()
         directory = RayDirectory(partial(ask_directory, {}), within=about.times.renew_every)
-        host = ClusterHost(
+        self._made = partial(
+            ClusterHost,
             HostAbout(name=name, bind=address, labels=labels, resources=resources),
             directory,
             token=about.token,
             times=about.times,
             say=partial(print, f"host {name}:", flush=True),
         )
-        self._host = host
-        threading.Thread(target=self._run, args=(host,), name="greenroom host", daemon=True).start()
+        self._host: ClusterHost | None = None
+        threading.Thread(target=self._run, name="greenroom host", daemon=True).start()
 
-    def _run(self, host: ClusterHost) -> None:
+    def _run(self) -> None:
         from ..gateway.event_loop import GatewayLoop
 
         try:
-            anyio.run(host.run, backend="asyncio", backend_options={"loop_factory": GatewayLoop})
+            while True:
+                anyio.run(self._live, backend="asyncio", backend_options={"loop_factory": GatewayLoop})
+                time.sleep(_RESTS_FOR)
         except BaseException:
             traceback.print_exc()
         time.sleep(1)  # or one that fails at once is revived a hundred times a second
         os._exit(1)
 
+    async def _live(self) -> None:
+        self._host = self._made()
+        await self._host.run()
+
     def rests(self) -> bool:
-        return self._host.rests
+        return self._host is None or self._host.rests
 
 
 def as_ordinary_process() -> None:

@@ -42,7 +42,8 @@ class Handle:
 
 handle = Handle()
 for name in os.environ.get("HOSTS", "").split():
-    handle.register.join(Joining(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0}), time.monotonic())
+    about = Joining(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0})
+    handle.register.join(about, time.monotonic())
 
 def get_actor(name, namespace):
     if os.environ.get("NONE"):

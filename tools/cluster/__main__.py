@@ -39,7 +39,13 @@ LIMIT = (
 )  # seconds to the next answer of an address that moves, if its start takes none
 # What a fault of another kind may take from those who call a server that all share: a directory that was started again
 # grants nothing for a lease, and without any directory all leases end.
-_OF_ANOTHER = {"kill the directory": LIMIT + 2.0, "stop the directory": faults.STOPPED * TIMES.length + LIMIT}
+_OF_ANOTHER = {
+    "kill the directory": LIMIT + 2.0,
+    "stop the directory": faults.STOPPED * TIMES.length + LIMIT,
+    "kill a front": 0.0,
+    "stop a front": faults.STOPPED * TIMES.length,
+    "kill a front's driver": 0.0,
+}
 # Ray's own notice of a lost raylet, so that a stopped one is lost within the run.
 RAY = {
     "health_check_initial_delay_ms": 0,
