@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -20,6 +21,7 @@ from ...config.secrets import Hidden
 from ..backend import Backend, pump_group
 from ..peer import NoProcess, PeerHooks
 from ..workers import apart
+from .bare_http import BareClient
 from .from_greenroom import FromGreenroom
 from .http_client import WrongTransport, make_client
 from .http_peer import Carrier, HttpPeer
@@ -75,11 +77,12 @@ class HttpConnector:
         definition = self._definition
         auth = self._auth(definition) if self._auth is not None else None
         timeout = definition.connect_timeout or self._settings.connect_timeout
-        # In a thread: the first client imports the library and reads the trusted certificates.
-        client = await apart(lambda: make_client(definition, auth, timeout, self._learn))
+        client = await self._client(auth, timeout)
         opened_by = os.getpid()
         try:
-            carrier = None if self._api is None else await self._api(client, has_login=auth is not None)
+            carrier: Callable[[HttpPeer], Carrier] | None = None
+            if self._api is not None and not isinstance(client, BareClient):
+                carrier = await self._api(client, has_login=auth is not None)
             async with pump_group() as tasks:
                 peer = self._peer(hooks, tasks)
                 made = None if carrier is None else carrier(peer)
@@ -92,6 +95,13 @@ class HttpConnector:
             if os.getpid() == opened_by:  # a forked process must not use its parent's sockets
                 with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
                     await client.aclose()
+
+    async def _client(self, auth: Any, timeout: float) -> httpx2.AsyncClient | BareClient:
+        definition = self._definition
+        if self._is_greenroom and (definition.url or "").startswith("http://"):
+            return BareClient(definition, timeout)
+        # In a thread: the first client imports the library and reads the trusted certificates.
+        return await apart(lambda: make_client(definition, auth, timeout, self._learn))
 
     def _peer(self, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> HttpPeer:
         bound = self._settings.max_line
@@ -107,7 +117,7 @@ class HttpConnection(NoProcess):
     def __init__(
         self,
         definition: ServerDefinition,
-        client: httpx2.AsyncClient,
+        client: httpx2.AsyncClient | BareClient,
         peer: HttpPeer,
         tasks: anyio.abc.TaskGroup,
         settings: Settings,
@@ -123,15 +133,16 @@ class HttpConnection(NoProcess):
         wish = definition.http_transport
         if carrier is not None:
             peer.carrier = carrier
-        elif wish is HttpTransport.SSE:
+        elif wish is HttpTransport.SSE and not isinstance(client, BareClient):
             peer.carrier = LegacySse(self._url, client, peer, tasks)
         else:
             peer.carrier = StreamableHttp(self._url, client, peer, settings, may_be_older=wish is None)
-            peer.fall_back = self._as_older
+            if not isinstance(client, BareClient):
+                peer.fall_back = partial(self._as_older, client)
 
-    def _as_older(self, refusal: WrongTransport) -> LegacySse:
+    def _as_older(self, client: httpx2.AsyncClient, refusal: WrongTransport) -> LegacySse:
         before = f"no Streamable HTTP ({refusal}), and no older event stream: "
-        return LegacySse(self._url, self._client, self.peer, self._tasks, before)
+        return LegacySse(self._url, client, self.peer, self._tasks, before)
 
     async def stop(self, grace: float) -> None:
         """Take no more messages, and tell the server that the session is over, within `grace` seconds. Idempotent."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,10 @@ from ...protocol.jsonrpc.incoming import (
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
 from ...protocol.tasks import CANCEL, GET, UPDATE
 from ..workers import CATALOGUE, LONG_WORK, aside
+from .bare_http import BareClient
 from .event_parser import EventParser
 from .http_client import (
+    Answer,
     BadAnswer,
     Broken,
     LoginNeeded,
@@ -94,7 +96,7 @@ class StreamableHttp:
     def __init__(
         self,
         url: str,
-        client: httpx2.AsyncClient,
+        client: httpx2.AsyncClient | BareClient,
         peer: HttpPeer,
         settings: Settings,
         *,
@@ -128,7 +130,7 @@ class StreamableHttp:
         if attempt.is_modern:
             name = partial(self._tools.headers, attempt.method, attempt.exchange.params)
             named = name() if len(attempt.line) < LARGE_MESSAGE else await aside(name)
-        async with exchanged(self._client, self._post(attempt.line, attempt, named)) as response:
+        async with self._post(attempt.line, attempt, named) as response:
             self._peer.heard()
             if not response.is_success:
                 await self._refused(attempt, response)
@@ -144,11 +146,11 @@ class StreamableHttp:
                     await self._is_no_answer(response)
 
     async def _open_again(self, stream: AnswerStream) -> None:
-        async with exchanged(self._client, self._get(stream.last_id)) as response:
+        async with self._get(stream.last_id) as response:
             if await self._is_stream(response):
                 await stream.read(response)
 
-    async def _is_no_answer(self, response: httpx2.Response) -> None:
+    async def _is_no_answer(self, response: Answer) -> None:
         body = await read_refusal(response)
         if response.status_code == 202 or not body.strip():
             raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
@@ -179,7 +181,7 @@ class StreamableHttp:
 
     # -- refusals --
 
-    async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
+    async def _refused(self, attempt: Attempt, response: Answer) -> None:
         """End the exchange with the refusal, or raise what else the status means."""
         body = await read_refusal(response)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
@@ -195,7 +197,7 @@ class StreamableHttp:
             raise BadAnswer(words)
         self._peer.answer(attempt, error)
 
-    def _check_known(self, response: httpx2.Response, body: bytes, *, modern: bool = False) -> None:
+    def _check_known(self, response: Answer, body: bytes, *, modern: bool = False) -> None:
         """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us. `modern`: it says so
         to a request of 2026-07-28."""
         if response.status_code == 401:
@@ -219,7 +221,7 @@ class StreamableHttp:
     # -- other messages --
 
     async def deliver(self, line: bytes) -> None:
-        async with exchanged(self._client, self._post(line, None)) as response:
+        async with self._post(line, None) as response:
             self._peer.heard()
             if not response.is_success:
                 body = await read_refusal(response)
@@ -233,7 +235,7 @@ class StreamableHttp:
         fruitless = 0
         while self._session is not None and not self._peer.is_silent:
             try:
-                async with exchanged(self._client, self._get(parser.last_id)) as response:
+                async with self._get(parser.last_id) as response:
                     if not await self._is_stream(response):
                         return
                     if delay is not None and not parser.last_id:
@@ -254,7 +256,7 @@ class StreamableHttp:
                 else wished
             )
 
-    async def _is_stream(self, response: httpx2.Response) -> bool:
+    async def _is_stream(self, response: Answer) -> bool:
         """Whether a GET brought an event stream; a server need not offer one. Raises what else a refusal means."""
         self._peer.heard()
         if response.status_code >= 500:
@@ -263,7 +265,7 @@ class StreamableHttp:
             self._check_known(response, await read_refusal(response))
         return response.is_success and media_type(response) == "text/event-stream"
 
-    async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
+    async def _hear(self, response: Answer, parser: EventParser) -> bool:
         """Read the stream to its end. Returns whether it brought anything."""
         heard, last_id = False, parser.last_id
         async with aclosing(response.aiter_bytes()) as pieces:
@@ -285,33 +287,44 @@ class StreamableHttp:
         headers, self._session = self._own_headers(), None
         with anyio.move_on_after(_FAREWELL):
             try:
-                request = request_to(self._client, HTTPMethod.DELETE, self._url, headers)
-                async with exchanged(self._client, request):
+                async with self._exchange(HTTPMethod.DELETE, headers):
                     pass
             except (Broken, LoginNeeded):
                 return  # the server is gone, or refuses; either way there is nothing left to end
 
     # -- what goes out --
 
+    def _exchange(
+        self,
+        method: HTTPMethod,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        attempt: Attempt | None = None,
+    ) -> AbstractAsyncContextManager[Answer]:
+        if isinstance(self._client, BareClient):
+            on_sent = bool if attempt is None else partial(self._peer.sent, attempt)
+            return self._client.exchange(method.value, headers, body, on_sent)
+        teller = None if attempt is None else SentTeller(attempt, self._peer)
+        return exchanged(self._client, request_to(self._client, method, self._url, headers, body, teller))
+
     def _post(
         self, line: bytes, attempt: Attempt | None, named: Mapping[str, str] = _NOTHING
-    ) -> httpx2.Request:
+    ) -> AbstractAsyncContextManager[Answer]:
         """`named`: the headers that repeat what is in the body."""
         headers = self._own_headers() if attempt is None else self._headers_of(attempt)
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if attempt is None:
-            return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
+            return self._exchange(HTTPMethod.POST, headers, line)
         if attempt.exchange.trace is not None:
             headers |= attempt.exchange.trace.fields
         headers.update(named)
-        trace = SentTeller(attempt, self._peer)
-        return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
+        return self._exchange(HTTPMethod.POST, headers, line, attempt)
 
-    def _get(self, last_id: str) -> httpx2.Request:
+    def _get(self, last_id: str) -> AbstractAsyncContextManager[Answer]:
         headers = {**self._own_headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last_id:
             headers["Last-Event-ID"] = last_id
-        return request_to(self._client, HTTPMethod.GET, self._url, headers)
+        return self._exchange(HTTPMethod.GET, headers)
 
     def _headers_of(self, attempt: Attempt) -> dict[str, str]:
         if attempt.exchange.version is None:
@@ -327,7 +340,7 @@ class StreamableHttp:
         return headers
 
 
-def _session_in(response: httpx2.Response) -> str | None:
+def _session_in(response: Answer) -> str | None:
     """The id of the session that an answer opens. Raises `BadAnswer` when the id cannot be sent back in a header."""
     session = response.headers.get("mcp-session-id")
     if not session:
@@ -430,7 +443,7 @@ class AnswerStream:
     def is_resumable(self) -> bool:
         return bool(self.last_id) and not self._attempt.is_modern
 
-    async def read(self, response: httpx2.Response) -> None:
+    async def read(self, response: Answer) -> None:
         """Take messages until the stream ends. A moment after the answer we end it ourselves."""
         with anyio.CancelScope() as scope:
             async with aclosing(response.aiter_bytes()) as pieces:
