@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -30,6 +31,7 @@ from .background import NoRoom, RoomPlace, start_room
 _TRIES: Final = 10  # rooms that may be leaving while we come
 _ANSWER_WITHIN: Final = 60.0  # seconds for the room's answer to a hello
 _LEAVES_WITHIN: Final = 60.0  # seconds for an older room to end
+_TOLD_AFTER: Final = 5.0  # seconds of either, after which is said what is waited for
 _SOON: Final = 5.0  # seconds; a room that is lost sooner after another is not replaced
 _LOSSES: Final = 1
 
@@ -78,7 +80,7 @@ def attach(find: Callable[[], Starting], hello: Hello, max_line: int, note: Call
             while True:
                 with closing(Pipes()) as pipes:
                     starting = find()
-                    line, words = join(starting, hello, pipes.theirs)
+                    line, words = join(starting, hello, pipes.theirs, note)
                     os.close(pipes.theirs.pop())  # only the room writes answers
                     since = time.monotonic()
                     with line:
@@ -113,16 +115,18 @@ def _without_blocking(fd: int) -> Generator[None]:
             os.set_blocking(fd, True)
 
 
-def join(starting: Starting, hello: Hello, descriptors: Sequence[int]) -> tuple[socket.socket, Words]:
+def join(
+    starting: Starting, hello: Hello, descriptors: Sequence[int], note: Callable[[str], object]
+) -> tuple[socket.socket, Words]:
     """A connection to a room that has taken our client. Starts the room if there is none, and waits for an older one
-    to leave. Raises `NoRoom` or `Refused`."""
+    to leave. `note` is told what takes long. Raises `NoRoom` or `Refused`."""
     for _ in range(_TRIES):
         line = dial(starting.place)
         if line is None:
             starting.start()
             continue
         words = Words(line)
-        answer = _answer(line, words, hello, descriptors)
+        answer = _answer(line, words, hello, descriptors, note)
         if answer is not None and "error" in answer:
             line.close()
             raise Refused(str(answer["error"]["message"]), str(answer["error"]["code"]))
@@ -130,7 +134,7 @@ def join(starting: Starting, hello: Hello, descriptors: Sequence[int]) -> tuple[
             line.settimeout(None)
             return line, words
         with line:
-            _until_gone(line, words)
+            _until_gone(line, words, note)
     raise NoRoom("Each background room that was found was just ending. Try again.")
 
 
@@ -148,28 +152,55 @@ def dial(place: RoomPlace) -> socket.socket | None:
 
 
 def _answer(
-    line: socket.socket, words: Words, hello: Hello, descriptors: Sequence[int]
+    line: socket.socket,
+    words: Words,
+    hello: Hello,
+    descriptors: Sequence[int],
+    note: Callable[[str], object],
 ) -> dict[str, Any] | None:
     """The room's answer to a hello. None: it is leaving. Raises `NoRoom`."""
+    who = _named(line)
     line.settimeout(_ANSWER_WITHIN)
     try:
         send_hello(line, hello, descriptors)
-        return words.next()
+        waits = f"{who} does not answer. It may be stopped, or busy; it is waited for {_ANSWER_WITHIN:g} s."
+        return _next(line, words, _ANSWER_WITHIN, partial(note, waits))
     except TimeoutError:
-        pid = peer_pid(line)
         line.close()
-        who = "The background room" if pid is None else f"The background room (pid {pid})"
-        text = f"{who} did not answer within {_ANSWER_WITHIN:g} s. End its process and try again."
-        raise NoRoom(text) from None
+        raise NoRoom(
+            f"{who} did not answer within {_ANSWER_WITHIN:g} s. End its process and try again."
+        ) from None
     except OSError:  # it has closed the connection
         return None
 
 
-def _until_gone(line: socket.socket, words: Words) -> None:
+def _until_gone(line: socket.socket, words: Words, note: Callable[[str], object]) -> None:
     """Wait until a room that is leaving has closed the connection."""
-    line.settimeout(_LEAVES_WITHIN)
+    waits = f"{_named(line)} is ending, and lets its calls finish; it is waited for {_LEAVES_WITHIN:g} s."
     try:
-        while words.next() is not None:
-            pass
+        if _next(line, words, _LEAVES_WITHIN, partial(note, waits)) is not None:
+            while words.next() is not None:
+                pass
     except OSError:
         raise NoRoom("An older background room does not end. Stop it: greenroom stop.") from None
+
+
+def _next(
+    line: socket.socket, words: Words, within: float, tell: Callable[[], object]
+) -> dict[str, Any] | None:
+    """The room's next word. `tell` is called when it has not come soon. Raises `TimeoutError`."""
+    soon = min(_TOLD_AFTER, within)
+    line.settimeout(soon)
+    try:
+        return words.next()
+    except TimeoutError:
+        if soon == within:
+            raise
+    tell()
+    line.settimeout(within - soon)
+    return words.next()
+
+
+def _named(line: socket.socket) -> str:
+    pid = peer_pid(line)
+    return "The background room" if pid is None else f"The background room (pid {pid})"

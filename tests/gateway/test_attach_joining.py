@@ -86,7 +86,7 @@ def is_open(line: socket.socket) -> bool:
 
 def test_a_room_that_takes_the_client_is_joined_and_its_next_word_may_take_for_ever() -> None:
     with _Rooms(({"pid": 7}, {"end": "x"}), stays=True).known() as rooms:
-        line, words = join(rooms, HELLO, [])
+        line, words = join(rooms, HELLO, [], print)
         assert line.gettimeout() is None
         assert words.next() == {"end": "x"}, "what came with the answer is not lost"
         assert json.loads(rooms.theirs[0].recv(1 << 16))["version"] == "9"
@@ -95,7 +95,7 @@ def test_a_room_that_takes_the_client_is_joined_and_its_next_word_may_take_for_e
 
 def test_where_no_room_runs_one_is_started_and_where_one_leaves_the_next_is_joined() -> None:
     with _Rooms(None, LEAVING, (), ({"pid": 7},)).known() as rooms:
-        line, _ = join(rooms, HELLO, [])
+        line, _ = join(rooms, HELLO, [], print)
         assert rooms.started == 1
         assert [is_open(each) for each in rooms.dialled] == [False, False, True]
         assert line is rooms.dialled[-1]
@@ -105,7 +105,7 @@ def test_a_refusal_is_told_with_its_code_and_its_connection_is_closed() -> None:
     refusal = {"error": {"message": "There is no such profile. Name another.", "code": "unknown_profile"}}
     with _Rooms((refusal,)).known() as rooms:
         with pytest.raises(Refused, match="Name another") as caught:
-            join(rooms, HELLO, [])
+            join(rooms, HELLO, [], print)
         assert caught.value.code == "unknown_profile"
         assert not is_open(rooms.dialled[0])
 
@@ -113,7 +113,7 @@ def test_a_refusal_is_told_with_its_code_and_its_connection_is_closed() -> None:
 def test_ten_rooms_that_were_just_ending_are_enough() -> None:
     with _Rooms(*([LEAVING] * 11)).known() as rooms:
         with pytest.raises(NoRoom, match="Try again"):
-            join(rooms, HELLO, [])
+            join(rooms, HELLO, [], print)
         assert len(rooms.dialled) == 10
         assert not any(map(is_open, rooms.dialled))
 
@@ -132,14 +132,34 @@ def test_a_room_that_hangs_is_waited_for_so_long_and_the_connection_closed(
     monkeypatch.setattr(attach_client, limit, 0.01)
     with _Rooms(words, stays=True).known() as rooms:
         with pytest.raises(NoRoom, match=said):
-            join(rooms, HELLO, [])
+            join(rooms, HELLO, [], print)
         assert not is_open(rooms.dialled[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), r"\(pid \d+\) does not answer. It may be stopped"),
+        (LEAVING, "is ending, and lets its calls finish"),
+    ],
+)
+def test_what_is_waited_for_is_told_after_some_seconds(
+    words: tuple[dict[str, Any], ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attach_client._TOLD_AFTER == 5.0
+    for limit, seconds in (("_TOLD_AFTER", 0.01), ("_ANSWER_WITHIN", 0.05), ("_LEAVES_WITHIN", 0.05)):
+        monkeypatch.setattr(attach_client, limit, seconds)
+    told = list[str]()
+    with _Rooms(words, stays=True).known() as rooms, pytest.raises(NoRoom):
+        join(rooms, HELLO, [], told.append)
+    [line] = told
+    assert re.search(said, line)
 
 
 def test_a_room_that_is_leaving_is_waited_for_longer_than_for_its_answer() -> None:
     """It lets the calls of its clients finish. What it says meanwhile is passed over."""
     with _Rooms(({"leaving": True}, {"end": "x"}), ({"pid": 1},)).known() as rooms:
-        join(rooms, HELLO, [])
+        join(rooms, HELLO, [], print)
         assert not is_open(rooms.dialled[0])
 
 

