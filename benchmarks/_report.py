@@ -38,6 +38,7 @@ TITLES: Mapping[str, str] = {
     "B19": "Finding a tool",
     "B20": "Traces",
     "B21": "In the process of a FastMCP client",
+    "B22": "A cluster",
 }
 
 

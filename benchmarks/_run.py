@@ -36,6 +36,7 @@ ROWS: Mapping[str, str] = {
     "B19": "b19_finding",
     "B20": "b20_traces",
     "B21": "b21_in_process",
+    "B22": "b22_cluster",
 }
 
 
