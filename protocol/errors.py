@@ -244,7 +244,8 @@ class UnknownResource(UsageError):
     _http_status = 404
 
     def __init__(self, uri: str, servers: Sequence[str] = ()) -> None:
-        hint = f" Specify a server: {some_of(servers)}." if servers else " No server has resources."
+        there = f" Use a URI as it is listed, or say which server has it: {some_of(servers)}."
+        hint = there if servers else " No server has resources."
         super().__init__(f'Resource "{uri}" is not listed by any server.{hint}')
         self.uri = uri
 
@@ -256,7 +257,7 @@ class AmbiguousTool(UsageError):
 
     def __init__(self, tool: str, candidates: Sequence[str], *, what: str = "Tool") -> None:
         super().__init__(
-            f'{what} "{tool}" matches multiple servers. Specify a server. Candidates: {some_of(candidates)}'
+            f'{what} "{tool}" matches multiple servers. Use one of these, or say which server: {some_of(candidates)}'
         )
         self.tool = tool
         self.candidates: tuple[str, ...] = tuple(candidates)

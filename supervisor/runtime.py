@@ -83,6 +83,14 @@ if TYPE_CHECKING:
 FLUSH_TIME = 2.0
 
 
+_open_runs = set[str]()
+
+
+def open_runs() -> frozenset[str]:
+    """The `run_id`s of the rooms of this process that are open now: their processes are no orphans."""
+    return frozenset(_open_runs)
+
+
 class Runtime:
     """The machinery of one room, from its start to its end. It is made before the loop runs, and `run` completes it."""
 
@@ -157,6 +165,7 @@ class Runtime:
     def disown(self) -> None:
         """This is a copy in a forked process: nobody can use it, and it has nothing to end."""
         self.is_copy, self.is_running = True, False
+        _open_runs.discard(self.run_id)
         text = "This room belongs to the process that forked this one. Open another here, after the fork."
         self.root.closing = RoomClosed(text, server="")
 
@@ -167,6 +176,7 @@ class Runtime:
                 async with anyio.create_task_group() as tasks:
                     self._build(tasks)
                     self.is_built = self.is_running = True
+                    _open_runs.add(self.run_id)
                     await self._start(tasks)
                     task_status.started()
                     await self._wait_for_stop()
@@ -577,6 +587,7 @@ class Runtime:
         if not self.is_running:
             return
         self.is_running: bool = False
+        _open_runs.discard(self.run_id)
         closed = RoomClosed("The room has closed.", server="")
         abort(self.root, closed)
         self.root.supervision.release()

@@ -11,7 +11,6 @@ with a loop of one's own and in virtual time.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -127,9 +126,8 @@ def _left() -> set[int]:
     found = _processes()
     if not found:
         return found
-    from ..supervisor.runtime import Runtime
+    from ..supervisor.runtime import open_runs
     from .assertions import run_ids
 
-    runtimes: list[Runtime] = [each for each in gc.get_objects() if type(each) is Runtime]
-    is_open = {each.run_id.encode() for each in runtimes if each.is_running}
+    is_open = {run.encode() for run in open_runs()}
     return {pid for pid in found if (of := run_ids(pid)) and is_open.isdisjoint(of)}

@@ -82,7 +82,7 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
     (
         errors.UnknownResource("u:x", ("a", "b")),
         "resource_not_found",
-        'Resource "u:x" is not listed by any server. Specify a server: a, b.',
+        'Resource "u:x" is not listed by any server. Use a URI as it is listed, or say which server has it: a, b.',
         {**PLAIN, "uri": "u:x"},
     ),
     (
@@ -94,13 +94,13 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
     (
         errors.AmbiguousTool("t", ("a_t", "b_t")),
         "ambiguous_tool",
-        'Tool "t" matches multiple servers. Specify a server. Candidates: a_t, b_t',
+        'Tool "t" matches multiple servers. Use one of these, or say which server: a_t, b_t',
         {**PLAIN, "tool": "t", "candidates": ["a_t", "b_t"]},
     ),
     (
         errors.AmbiguousTool("p", (), what="Prompt"),
         "ambiguous_tool",
-        'Prompt "p" matches multiple servers. Specify a server. Candidates: ',
+        'Prompt "p" matches multiple servers. Use one of these, or say which server: ',
         {**PLAIN, "tool": "p", "candidates": []},
     ),
     (errors.RpcRefusal(0, "no", ""), "refused", "no", {"rpc_code": 0, "data": ""}),

@@ -1455,7 +1455,7 @@ async def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be
             await room.get_prompt("nothing", server="a")
         assert "only_a" in str(unknown.value)
         assert "only_b" not in str(unknown.value), "that is another's"
-        with pytest.raises(UnknownResource, match="Specify a server: a, b"):
+        with pytest.raises(UnknownResource, match="say which server has it: a, b"):
             await room.read_resource("nowhere:/")
         with pytest.raises(UnknownServer):
             await room.complete({"type": "ref/resource", "uri": "x:/1"}, {}, server="nobody")

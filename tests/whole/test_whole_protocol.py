@@ -124,7 +124,7 @@ async def test_names_that_lead_nowhere_say_what_there_is() -> None:
         await room.catalogued()
         with pytest.raises(UnknownPrompt, match="There are: one_greet"):
             await room.get_prompt("zebra")
-        with pytest.raises(UnknownResource, match="Specify a server: one, two"):
+        with pytest.raises(UnknownResource, match="say which server has it: one, two"):
             await room.read_resource("zebra://1")
         with pytest.raises(
             AmbiguousTool, match="greenroom://one/shared://same, greenroom://two/shared://same"
