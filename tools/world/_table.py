@@ -250,6 +250,14 @@ CLIENTS: tuple[Client, ...] = (
     Client("Google ADK", "pypi", ("google-adk[mcp]==2.13.0",), "google_adk_client.py", played="agent"),
     Client("mcp-use", "pypi", ("mcp-use==1.7.1",), "mcp_use_client.py", refusals="text", played="agent"),
     Client("Strands", "pypi", ("strands-agents==1.62.0",), "strands_client.py", played="agent"),
+    Client(
+        "CrewAI",
+        "pypi",
+        ("crewai==1.15.30", "crewai-tools[mcp]==1.15.30", "mcp==1.30.0"),
+        "crewai_client.py",
+        refusals="text",
+        played="agent",
+    ),
 )
 
 ADAPTERS: tuple[Adapter, ...] = (
