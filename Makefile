@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_files.py supervisor/test_circuit_breaker.py supervisor/test_restart.py supervisor/test_pool.py supervisor/test_health.py \
   supervisor/test_reload_plan.py protocol/test_lifecycle.py catalogue/test_names.py catalogue/test_index.py protocol/test_large.py whole/test_lifecycle_search.py \
-  whole/test_explored_rooms.py)
+  whole/test_explored_rooms.py whole/test_explored_tasks.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
