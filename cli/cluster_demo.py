@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -58,6 +59,8 @@ def run_demo(*, as_json: bool = False) -> int:
 
     story = Story(as_json)
     with ExitStack() as stack:
+        # The hosts keep what they know of the demo's servers, and that is nothing for the user's own catalogue.
+        os.environ["XDG_CACHE_HOME"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="gr-"))
         story.scene("A head and three nodes of Ray start on this machine")
         try:
             story.cluster = LocalCluster(

@@ -259,6 +259,7 @@ def main() -> int:
     seconds = float(os.environ.get("GREENROOM_CLUSTER_SECONDS") or 120)
     print(f"a cluster under faults for {seconds:g} s: GREENROOM_SEED={seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="gr-cluster-"))
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # of the hosts
     wrong = Run(seed, seconds, folder).course()
     for line in wrong[:40]:
         print(f"WRONG: {line}")
