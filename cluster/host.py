@@ -29,6 +29,7 @@ import anyio.abc
 import attrs
 
 from ..actors.peer import Connector, LostReason, connect_failed
+from ..actors.server import ServerActor
 from ..actors.workers import apart
 from ..config.model import Config, ServerDefinition
 from ..config.references import isolation_of
@@ -40,6 +41,7 @@ from ..protocol.errors import GreenroomError
 from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.version import VERSION
 from ..supervisor.room import Greenroom, port_of
+from ..supervisor.runtime import sole
 from .directory import Directory, DirectorySilent
 from .host_config import for_host, packed, unpacked
 from .host_door import Fence
@@ -60,6 +62,8 @@ from .placement import needs_claim, share
 
 _AGAIN: Final = 0.5  # seconds until the directory is asked again after it was silent
 _MARK: Final = "GREENROOM_ROOM="  # what each process of a room carries in its environment
+_LOOK_AGAIN: Final = 0.5  # seconds until it is seen whether the last calls have ended
+_LAST: Final = 0.5  # seconds, for a call that came just then
 _LOOKS: Final = 100  # for what is left of a former life
 _LOOK_EVERY: Final = 0.02  # seconds
 _RESTING: Final = (State.IDLE, State.CLOSED)
@@ -96,6 +100,7 @@ class ClusterHost:
         self.cache_path = cache_path
         self.say = say
         self.life: HostLife | None = None
+        self.newest: tuple[int, Config] = (0, Config())  # that any life has heard of; a directory may forget
         self._stop = anyio.Event()
 
     def stop(self) -> None:
@@ -103,8 +108,8 @@ class ClusterHost:
         self._stop.set()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be a host until `stop`, until it has been drained and nothing runs here any more, or until cancelled. Started
-        once it has joined."""
+        """Be a host until `stop`, or until cancelled. Started once it has joined. One that is drained stays, and takes
+        nothing: whoever runs it sees in `rests` when to stop it."""
         is_told = False
 
         def joined() -> None:
@@ -115,10 +120,10 @@ class ClusterHost:
 
         while not self._stop.is_set():
             try:
-                version, config = await self._configuration()
-                await self._live(version, config, joined)
-            except (GreenroomError, OSError) as error:
-                self.say(f"the host has to begin anew: {error}")
+                await self._learn()
+                await self._live(joined)
+            except* (GreenroomError, OSError) as errors:
+                self.say(f"the host has to begin anew: {sole(errors)}")
                 await self._sleep(_AGAIN)
 
     @property
@@ -127,29 +132,34 @@ class ClusterHost:
         life = self.life
         return life is None or life.rests
 
-    async def _configuration(self) -> tuple[int, Config]:
-        """What the fronts have posted, or nothing yet. Waits for the directory."""
+    async def _learn(self) -> None:
+        """Take what the fronts have posted. Waits for the directory. Raises `UsageError`."""
         while not self._stop.is_set():
             with suppress(DirectorySilent):
-                version, raw = await self.directory.config()
-                return version, await apart(partial(unpacked, raw)) if version else Config()
+                await self.read()
+                return
             await self._sleep(_AGAIN)
-        return 0, Config()
+
+    async def read(self) -> None:
+        """Read the directory's configuration, if it is newer than ours. Raises `DirectorySilent`, `UsageError`."""
+        version, raw = await self.directory.config()
+        if version > self.newest[0]:
+            self.newest = version, await apart(partial(unpacked, raw))
 
     async def _sleep(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await self._stop.wait()
 
-    async def _live(self, version: int, config: Config, joined: Callable[[], None]) -> None:
+    async def _live(self, joined: Callable[[], None]) -> None:
         """One life, from its room to its end."""
         if self._stop.is_set():
             return
-        life = HostLife(self, version, config)
+        life = HostLife(self)
         options = Options(expose="direct", version=VERSION)
         http = HttpOptions(self.about.bind, 0, (Token.of("cluster", self.token),))
         try:
             async with served_http(
-                for_host(config, 1, self.about.bind), life.open_room, options, http, wrap=life.fenced
+                for_host(self.newest[1], 1, self.about.bind), life.open_room, options, http, wrap=life.fenced
             ) as served:
                 life.served = served
                 async with anyio.create_task_group() as tasks:
@@ -162,7 +172,7 @@ class ClusterHost:
 
     async def _until_stopped(self, life: HostLife) -> None:
         await self._stop.wait()
-        life.end(None)
+        await life.finish()
 
 
 class HostLife:
@@ -170,21 +180,29 @@ class HostLife:
 
     served: Served
 
-    def __init__(self, host: ClusterHost, version: int, config: Config) -> None:
+    def __init__(self, host: ClusterHost) -> None:
         self.epoch: str = ""
-        self.is_draining: bool = False
+        self._is_drained = False  # by somebody who told the directory
         self._host = host
-        self._version = version
-        self._config = config  # as it was posted
         self._hosts = 1
         self._lease = HostLease(host.times)
         self._claims: set[str] = set()
         self._number = 0
         self._asking = anyio.Lock()
+        self._is_due = False  # a renewal waits to be sent
+        self._said: Renewed | None = None  # by the last renewal
+        self._news = anyio.Event()
+        self._applied = host.newest[0]  # the version of the configuration of the room
+        self._unusable = 0  # the version of a configuration that could not be used
         self._ended = anyio.Event()
         self._due = anyio.Event()  # a renewal is due at once
-        self._patience: float | None = None
+        self._is_leaving = False
+        self._patience = 0.0
         self._fence: Fence
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_drained or self._is_leaving
 
     @property
     def rests(self) -> bool:
@@ -211,33 +229,67 @@ class HostLife:
         return server in self._claims or not self._is_single(server)
 
     def _is_single(self, server: str) -> bool:
-        definition = self._config.servers.get(server)
-        return definition is not None and needs_claim(
-            definition, isolation_of(definition, self._config.settings)
-        )
+        config = self._host.newest[1]
+        definition = config.servers.get(server)
+        return definition is not None and needs_claim(definition, isolation_of(definition, config.settings))
 
     # ---- from the first to the last renewal --------------------------------------------------------------------------
 
     async def run(self, joined: Callable[[], None]) -> None:
-        """Join, and renew until this life ends. Then close the room."""
+        """Join, and renew until this life ends. Then close the room. While its last calls run, the lease is renewed."""
         try:
             await self._join(None)
-            self._host.life = self
-            joined()
-            while not self._ended.is_set():
-                await self._wait(self._host.times.renew_every)
-                await self._renew()
+            if self.epoch:
+                self._host.life = self
+                joined()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._keep)
+                    tasks.start_soon(self._follow)
+                    tasks.start_soon(self._watch_lease)
+                    await self._ended.wait()
+                    await self.served.end(self._patience)
+                    tasks.cancel_scope.cancel()
         finally:
-            patience = self._patience if self._lease.may_serve(time.monotonic()) else 0.0
             with anyio.CancelScope(shield=True):
-                await self.served.end(patience)
+                await self.served.end(0.0)
 
-    def end(self, patience: float | None) -> None:
-        """This life is over. `patience`: seconds for calls in flight; None: as configured."""
-        if not self._ended.is_set():
-            self._patience = patience
-            self._ended.set()
-            self._due.set()
+    def end(self, patience: float = 0.0) -> None:
+        """This life is over. `patience`: seconds for calls in flight."""
+        self._patience = patience
+        self._ended.set()
+        self._due.set()
+
+    async def finish(self) -> None:
+        """End this life politely: take nothing new, let what runs finish for as long as a room that closes does, and
+        give back each server when it rests. The lease is renewed meanwhile."""
+        self._is_leaving = True
+        if self.epoch:
+            with anyio.move_on_after(self._host.newest[1].settings.drain_timeout):
+                while any(self._is_busy(server) for server in self.served.room.config.servers):
+                    self.hurry()
+                    await anyio.sleep(_LOOK_AGAIN)
+        self.end(_LAST)
+
+    def _is_busy(self, server: str) -> bool:
+        """Whether a call waits for it, or is under way."""
+        return any(actor.in_flight or actor.queued for actor in self._actors_of(server))
+
+    def _actors_of(self, server: str) -> list[ServerActor]:
+        root = port_of(self.served.room).live.root
+        return root.actors_of(server) if server in root.records else []
+
+    async def _keep(self) -> None:
+        while not self._ended.is_set():
+            await self._wait(self._host.times.renew_every)
+            await self._renew()
+
+    async def _watch_lease(self) -> None:
+        """Close the room of a lease that cannot be renewed, while there is time and whatever is waited for."""
+        while self._lease.may_serve(time.monotonic()):
+            with anyio.move_on_after(self._lease.serves_until - time.monotonic()):
+                await self._ended.wait()
+                return
+        self.end()
 
     async def left(self) -> None:
         """Tell the directory that nothing of this life is left."""
@@ -252,8 +304,7 @@ class HostLife:
     async def _wait(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await self._due.wait()
-        if not self._ended.is_set():
-            self._due = anyio.Event()
+        self._due = anyio.Event()
 
     async def _join(self, epoch: str | None) -> None:
         """Join until the directory answers, or come back to one that has forgotten us."""
@@ -279,7 +330,7 @@ class HostLife:
                 await self._wait(_AGAIN)
                 continue
             if isinstance(said, Fenced):
-                self.end(0.0)
+                self.end()
                 return
             await self._take_over(said)
             self.epoch = said.epoch
@@ -287,17 +338,20 @@ class HostLife:
             return
 
     async def _take_over(self, said: Joined) -> None:
-        """End what is left of former lives, and say so."""
+        """End what is left of former lives, and say so. If that is not heard, their leases run out."""
         for former in said.predecessors:
             if await apart(partial(end_predecessor, former)):
-                await self._host.directory.predecessor_gone(said.epoch, former.epoch)
+                with suppress(DirectorySilent):
+                    await self._host.directory.predecessor_gone(said.epoch, former.epoch)
 
     def _renewed(self, sent: float) -> None:
         self._lease.renewed(sent)
         port_of(self.served.room).end_children_at(self._lease.children_until)
 
     async def _renew(self) -> None:
+        self._is_due = True
         async with self._asking:
+            self._is_due = False
             if self._ended.is_set():
                 return
             self._give_back()
@@ -310,35 +364,52 @@ class HostLife:
                     port_of(self.served.room).shut(),
                 )
             except DirectorySilent:
-                if not self._lease.may_serve(time.monotonic()):
-                    self.end(0.0)
                 return
             if isinstance(said, Renewed):
                 self._renewed(sent)
-                await self._heed(said)
+                self._heed(said)
             elif isinstance(said, Unknown) and self._lease.may_serve(time.monotonic()):
                 await self._join(self.epoch)
             else:
-                self.end(0.0)
+                self.end()
 
-    async def _heed(self, said: Renewed) -> None:
-        """Do what follows from a renewal."""
-        self.is_draining = said.is_draining
+    def _heed(self, said: Renewed) -> None:
+        """Do what follows from a renewal at once, and leave the rest to `_follow`."""
+        self._is_drained = said.is_draining
         port_of(self.served.room).heed_shut(said.breakers)
-        if self.is_draining and self.rests:
-            self._host.stop()
-        if said.config_version < self._version:
-            await self._host.directory.offer_config(self._version, packed(self._config))
+        self._said = said
+        self._news.set()
+
+    async def _follow(self) -> None:
+        """Take over what renewals say of the configuration and the number of hosts. In a task of its own, for it may
+        wait until calls of a changed server have ended, and the lease may not."""
+        while True:
+            await self._news.wait()
+            self._news, said = anyio.Event(), self._said
+            assert said is not None
+            try:
+                await self._adapt(said)
+            except DirectorySilent:
+                pass  # the next renewal says it again
+            except (GreenroomError, OSError) as error:
+                self._unusable = said.config_version
+                self._host.say(f"this configuration of the cluster cannot be used: {error}")
+
+    async def _adapt(self, said: Renewed) -> None:
+        host = self._host
+        version, config = host.newest
+        if said.config_version < version:
+            await host.directory.offer_config(version, packed(config))
             return
-        if said.config_version > self._version:
-            version, raw = await self._host.directory.config()
-            self._version, self._config = version, await apart(partial(unpacked, raw))
-        elif share(self._config.settings.max_connections, said.hosts) == share(
-            self._config.settings.max_connections, self._hosts
-        ):
+        if said.config_version == self._unusable:
             return
-        self._hosts = said.hosts
-        await self.served.room.reload(for_host(self._config, said.hosts, self._host.about.bind))
+        if said.config_version > version:
+            await host.read()
+            version, config = host.newest
+        most = config.settings.max_connections
+        if version != self._applied or share(most, said.hosts) != share(most, self._hosts):
+            await self.served.room.reload(for_host(config, said.hosts, host.about.bind))
+            self._applied, self._hosts = version, said.hosts
 
     # ---- claims -----------------------------------------------------------------------------------------------------
 
@@ -347,7 +418,7 @@ class HostLife:
         async with self._asking:
             if self.holds(server):
                 return Granted()
-            if not self.may_serve:
+            if not self.may_serve or self._is_due:
                 return Wait(_AGAIN)
             self._number += 1
             try:
@@ -365,8 +436,8 @@ class HostLife:
         """Claim no longer what rests: no child, and no link or, where this host drains, no call."""
         root = port_of(self.served.room).live.root
         for server in list(self._claims):
-            actors = root.actors_of(server) if server in root.records else []
-            if self.is_draining and not any(actor.in_flight or actor.queued for actor in actors):
+            actors = self._actors_of(server)
+            if self.is_draining and not self._is_busy(server):
                 for actor in actors:
                     actor.stop(Ending(Cause.EVICTED))
             elif self._fence.is_wanted(server) and server in root.records:
@@ -407,10 +478,12 @@ class _Claimed:
 
 def end_predecessor(former: Predecessor) -> bool:
     """End a former process of this host, and the processes of its room. Returns whether nothing of them is left. Only
-    where processes can be looked into (Linux); elsewhere the former lease has to run out."""
-    if former.pid == os.getpid():
+    where processes can be looked into (Linux), and if it was where we see it (on this machine, since its last start,
+    in this container); otherwise the former lease has to run out."""
+    here = _began(os.getpid())
+    if former.pid == os.getpid() and former.began == here:
         return True  # an earlier room of this process, which has been closed
-    if not _began(os.getpid()):
+    if not here or former.began.partition(" ")[2] != here.partition(" ")[2]:
         return False
     mark = (_MARK + former.run_id).encode()
     for _ in range(_LOOKS):
@@ -440,9 +513,12 @@ def _words(pid: int, what: str) -> list[bytes]:
 
 
 def _began(pid: int) -> str:
-    """When a process was started; empty if it is gone, or only waits to be reaped, or cannot be looked into."""
+    """When and where a process was started; empty if it is gone, or only waits to be reaped, or cannot be looked
+    into."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(") ")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="latin-1").strip()
+        container = os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
-    return fields[18] if state != "Z" and len(fields) > 18 else ""
+    return f"{fields[18]} {boot} {container}" if state != "Z" and len(fields) > 18 else ""

@@ -90,7 +90,7 @@ class Fence:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        if scope["type"] == "http" and path.startswith("/mcp/"):
+        if scope["type"] == "http" and f"{path}/".startswith("/mcp/"):  # without a profile it is nobody's
             await self._link(path.removeprefix("/mcp/").rstrip("/"), scope, receive, send)
         elif scope["type"] == "http" and path.startswith("/cluster/"):
             status, said = await self._command(path.removeprefix("/cluster/"), scope, receive)

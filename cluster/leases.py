@@ -57,7 +57,11 @@ class HostLease:
 
     def may_serve(self, now: float) -> bool:
         """Whether calls may be taken and children started."""
-        return now < self._sent + self._times.length - self._times.refuse_before
+        return now < self.serves_until
+
+    @property
+    def serves_until(self) -> float:
+        return self._sent + self._times.length - self._times.refuse_before
 
     @property
     def children_until(self) -> float:

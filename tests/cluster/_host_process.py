@@ -6,6 +6,7 @@ Its directory is in the test, behind a unix socket: each request is a connection
 from __future__ import annotations
 
 import pickle
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -78,7 +79,16 @@ async def main(path: str, name: str, length: float) -> None:
     host = ClusterHost(
         HostAbout(name), directory, token=TOKEN, times=times(length), cache_path=":memory:", say=_say
     )
-    await host.run()
+
+    async def stop_when_asked() -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+            async for _ in signals:
+                host.stop()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop_when_asked)
+        await host.run()
+        tasks.cancel_scope.cancel()
 
 
 def _say(text: str) -> None:

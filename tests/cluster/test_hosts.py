@@ -22,6 +22,8 @@ from tests.support import in_real_time
 
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
+from greenroom.cluster.host import end_predecessor
+from greenroom.cluster.leases import Predecessor
 from greenroom.errors import CallError, ServerLost
 from greenroom.testing.servers import whole
 
@@ -268,18 +270,43 @@ async def test_a_host_started_again_ends_what_its_predecessor_left(tmp_path: Pat
 
 
 @in_real_time
-async def test_a_drained_host_gives_back_what_rests_and_ends(tmp_path: Path) -> None:
+async def test_a_drained_host_gives_back_what_rests_and_takes_nothing(tmp_path: Path) -> None:
     servers = {name: server(tmp_path, name) for name in ("one", "two", "three", "four")}
+    results: list[Any] = []
+
+    async def account(room: ClusterRoom) -> Mapping[str, Any]:
+        (host,) = (host for host in room.hosts() if host.name == "a")
+        return (await room.link.ask(host, "/cluster/status")).body
+
     async with cluster(tmp_path, servers, "a", "b") as (it, room):
         for name in servers:
             await echo(room, name)
-        assert await it.directory.drain("a", True)
+        busy = next(name for name in servers if it.holder(name) == "a")
+
+        async def long() -> None:
+            results.append(await room.call(f"{busy}_sleep", {"seconds": 2 * LENGTH}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(long)
+            await anyio.sleep(0.5)
+            assert await it.directory.drain("a", True)
+            with anyio.fail_after(WITHIN):
+                while (await account(room))["holds"] != [busy]:
+                    await anyio.sleep(0.05)
+            for name in servers:
+                if name != busy:
+                    await echo(room, name)
+                    assert it.holder(name) == "b"
+            assert not results
+        assert [result.is_error for result in results] == [False]
         with anyio.fail_after(WITHIN):
-            while it.hosts["a"].poll() is None:
+            while it.holder(busy) == "a":
                 await anyio.sleep(0.05)
-        for name in servers:
-            await echo(room, name)
-            assert it.holder(name) == "b"
+        await echo(room, busy)
+        assert it.holder(busy) == "b"
+        told = await account(room)
+        assert (told["draining"], told["holds"], told["name"]) == (True, [], "a")
+        assert it.hosts["a"].poll() is None, "whoever runs it stops it"
         assert len(it.children()) == len(servers)
 
 
@@ -322,4 +349,34 @@ async def test_only_the_cluster_is_let_in_and_only_where_the_host_may(tmp_path: 
         assert await status("/mcp/one", given) == 404, "it holds no claim yet"
         assert await status("/cluster/open", given, {"server": "one"}) == 200
         assert await status("/mcp/one", wrong) == 401
+        assert await status("/mcp", given) == 404, "it would be fenced off from nothing"
         assert await status("/cluster/open", given, {"server": "none"}) == 425
+
+
+@in_real_time
+async def test_a_host_asked_to_end_keeps_its_lease_until_its_calls_have_ended(tmp_path: Path) -> None:
+    results: list[Any] = []
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", "b") as (it, room):
+        await echo(room, "one")
+        first = it.holder("one")
+        assert first is not None
+
+        async def long() -> None:
+            results.append(await room.call("one_sleep", {"seconds": 2 * LENGTH}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(long)
+            await anyio.sleep(0.5)
+            it.hosts[first].terminate()
+        assert [result.is_error for result in results] == [False]
+        with anyio.fail_after(WITHIN):
+            while it.hosts[first].poll() is None:
+                await anyio.sleep(0.05)
+        await echo(room, "one")
+        assert it.holder("one") not in (None, first)
+
+
+@pytest.mark.parametrize("began", ["", "1 another-machine pid:[1]"])
+def test_a_predecessor_elsewhere_is_not_taken_to_be_gone(began: str) -> None:
+    former = Predecessor("1.1", os.getpid(), "a run of another host", began)
+    assert not end_predecessor(former)
