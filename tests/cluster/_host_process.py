@@ -9,6 +9,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -31,12 +32,16 @@ async def serve(directory: LocalDirectory, path: str, *, task_status: anyio.abc.
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
-            method, args = pickle.loads(await _whole(stream))
+            try:
+                method, args = pickle.loads(await _whole(stream))
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return
             try:
                 said: Any = await getattr(directory, method)(*args)
             except DirectorySilent as silent:
                 said = silent
-            await stream.send(pickle.dumps(said))
+            with suppress(anyio.BrokenResourceError):  # who asked is gone, or has given up
+                await stream.send(pickle.dumps(said))
 
     async with await anyio.create_unix_listener(path) as listener:
         task_status.started()
