@@ -580,6 +580,44 @@ def balance(world: World) -> tuple[float, float]:
     )  # type: ignore[return-value]
 
 
+def picture(world: World) -> str:
+    """The share of calls that did not get their answer at once, second by second, and what happened when."""
+    width, height, left, top, floor = 760, 300, 50, 60, 260
+    size = world.size
+
+    def x(second: float) -> float:
+        return left + (width - left - 20) * second / size.seconds
+
+    def line(colour: str, share: Callable[[Second], float]) -> str:
+        """As steps of five seconds: one is too short for a rate."""
+        spans = [world.seconds[at : at + 5] for at in range(5, int(size.seconds), 5)]
+        shares = [sum(map(share, span)) / max(1, sum(it.calls for it in span)) for span in spans]
+        points = [(x(5 + 5 * at), floor - (floor - top) * min(1.0, one)) for at, one in enumerate(shares)]
+        drawn = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+        return f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2"/>'
+
+    title = f"{size.hosts:,} hosts: calls without an answer at once"
+    shapes = [f'<text x="{left}" y="24" font-size="14" font-weight="bold">{title}</text>']
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        y = floor - (floor - top) * share
+        shapes.append(f'<line x1="{left}" y1="{y}" x2="{width - 20}" y2="{y}" stroke="#ddd"/>')
+        shapes.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end" fill="#666">{share:.0%}</text>')
+    for at, fault in enumerate(PLAN):
+        shapes.append(
+            f'<line x1="{x(fault.at):.1f}" y1="{top}" x2="{x(fault.at):.1f}" y2="{floor}" stroke="#bbb"/>'
+        )
+        shapes.append(
+            f'<text x="{x(fault.at) + 3:.1f}" y="{top - 18 + 13 * (at % 2)}" font-size="10">{fault.name}</text>'
+        )
+    shapes.append(line("#3b6ea5", lambda it: it.held_up))
+    shapes.append(line("#b5473c", lambda it: it.lost + it.refused))
+    shapes.append(f'<text x="{left}" y="{height - 14}" fill="#3b6ea5">held up for a second or more</text>')
+    shapes.append(f'<text x="{left + 220}" y="{height - 14}" fill="#b5473c">lost or refused</text>')
+    box = f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *shapes, "</svg>", ""])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=100)
@@ -588,7 +626,7 @@ def main() -> None:
     parser.add_argument("--calls", type=float, default=1_000, help="a second")
     parser.add_argument("--slots", type=int, default=200, help="of each host")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--series", type=Path, help="a file for what happened in each second")
+    parser.add_argument("--picture", type=Path, help="an SVG of what happened in each second")
     given = parser.parse_args()
     world = simulate(Size(given.hosts, given.servers, given.sessions, given.calls, given.slots), given.seed)
     calls = sum(it.calls for it in world.seconds)
@@ -600,9 +638,8 @@ def main() -> None:
     servers, sessions = balance(world)
     print(f"most at one host ÷ mean: servers {servers:.2f}, sessions {sessions:.2f}")
     print(f"two children of one server at once: {world.doubles}")
-    if given.series is not None:
-        rows = [",".join(map(str, attrs.astuple(it))) for it in world.seconds]
-        given.series.write_text("\n".join(["calls,held_up,lost,refused,moves,starts", *rows, ""]))
+    if given.picture is not None:
+        given.picture.write_text(picture(world))
 
 
 if __name__ == "__main__":
