@@ -440,7 +440,7 @@ def test_a_server_has_its_own_time_to_accept_a_connection(
         settings = Settings(connect_timeout=7.0)
         connector = http_connection.HttpConnector(definition, backend=current_backend(), settings=settings)
         async with connector.open(Recorder()) as connection:
-            client = connection._client
+            client: Any = connection._client
             assert (client.timeout.connect, client.timeout.read) == (limit, None)
 
     run(backend, body)
