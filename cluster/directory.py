@@ -71,7 +71,7 @@ class LocalDirectory:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._now = clock
-        self.register = Register(number, times or LeaseTimes(), clock())
+        self.register: Register = Register(number, times or LeaseTimes(), clock())
         self.is_silent = False
 
     async def _asked(self) -> float:

@@ -55,7 +55,7 @@ class ClusterLink:
     def __init__(self, directory: Directory, token: str, closes: Callable[[], object] = bool) -> None:
         self.directory = directory
         self._closes = closes
-        self.view = View("")
+        self.view: View = View("")
         self.followed: Callable[[int], Awaitable[None]] | None = (
             None  # told of a newer configuration's version
         )

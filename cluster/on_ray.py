@@ -430,7 +430,7 @@ class LocalCluster:
         self._cluster = import_module("ray.cluster_utils").Cluster()
         logging.getLogger("ray").setLevel(logging.ERROR)  # it tells which head was started last
         self._last = 1
-        self.head = self._add(num_cpus=0, _system_config=settings)
+        self.head: Any = self._add(num_cpus=0, _system_config=settings)
 
     @property
     def address(self) -> str:

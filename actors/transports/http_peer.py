@@ -88,7 +88,7 @@ class HttpPeer(ExchangeTable):
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._quiet = anyio.Event()  # while leaving: no exchange is in flight any more
         self._leaving = False
-        self.has_moved = False  # so nobody there knows a session of ours
+        self.has_moved: bool = False  # so nobody there knows a session of ours
         self._held: anyio.Event | None = (
             None  # while requests are kept back; set when they need not be any more
         )
