@@ -761,6 +761,7 @@ def test_what_the_room_says_of_a_breaker_is_kept_beside_what_was_seen() -> None:
         (1.0, -math.inf, GateMove.QUARANTINED),  # its probe has left
         (1.0, 7.0, None),
         (1.0, 8.0, None),
+        (1.0, 8.0, None),  # another host of a cluster has told
     ]
     assert not breaker.is_tripped
     assert told.violations == []
