@@ -8,6 +8,9 @@ SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_file
   whole/test_explored_rooms.py whole/test_explored_tasks.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# The theme of the site says at each build that MkDocs 2 will not be for it.
+export NO_MKDOCS_2_WARNING := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
 
@@ -73,7 +76,7 @@ check: .venv/.benched
 # Into .build/site: static files, which load nothing from elsewhere.
 site: .venv/.developed
 	$(BIN)/mkdocs build
-	@echo "the site of the docs: .build/site/readme.html"
+	@echo "the site of the docs: .build/site/index.html"
 
 conformance: .venv/.developed
 	@$(BIN)/python tools/conformance.py $(ARGS)

@@ -24,8 +24,8 @@ best.
 
 Rejected: the sum of fixed points for whole words, beginnings and parts in four fields that stood here before. It is
 what other gateways do, knows nothing of rare and common words, and finds half as many tools at the first try
-(docs/search.md has the figures). Rejected: a search library. BM25 from one found a third fewer, for it does not know
-the synonyms of this trade, and they bring numpy or a binary of several megabytes.
+(docs/finding-tools.md has the figures). Rejected: a search library. BM25 from one found a third fewer, for it does not
+know the synonyms of this trade, and they bring numpy or a binary of several megabytes.
 """
 
 from __future__ import annotations

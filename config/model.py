@@ -632,7 +632,7 @@ class Settings:
         "semanticSearch",
         MODEL,
         "Whether search finds tools by meaning too, and with the model in which folder; true: the model of the package "
-        "([by meaning](search.md#by-meaning)).",
+        "([by meaning](finding-tools.md#by-meaning)).",
         False,
     )
     direct_tools: bool | tuple[str, ...] = key(

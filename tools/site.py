@@ -23,6 +23,8 @@ PAGES: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+# What was changed has every word, and would be found before what says how things are.
+_UNSEARCHED: Final = "---\nsearch: {exclude: true}\n---\n"
 _LINK: Final = re.compile(r"(!?)\[([^\]\[]*)\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
@@ -31,7 +33,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that stand beside the folder."""
     for name, page in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=moved(text, "", _has(files))))
+        told = _UNSEARCHED if name == "CHANGELOG.md" else ""
+        files.append(File.generated(config, page, content=told + moved(text, "", _has(files))))
     return files
 
 
