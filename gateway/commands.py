@@ -51,7 +51,7 @@ def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
     """The methods of the control socket for calls that wait for approval."""
 
     async def approvals(params: Mapping[str, Any]) -> Any:
-        said = {"approvals": _view(room, params), "waitingForApproval": len(room.approvals)}
+        said = {"approvals": approvals_view(room, params), "waitingForApproval": len(room.approvals)}
         if params.get("number") is not None:
             said["hasEnded"] = room.approvals.has_ended(whole_in(params, "number"))
         return said
@@ -66,7 +66,7 @@ def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
     return {"approvals": approvals, "approve": approve}
 
 
-def _view(room: RoomPort, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+def approvals_view(room: RoomPort, params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The waiting calls; with a number in `params`, only the call of this number. Seconds have one decimal."""
     desk = room.approvals
     if params.get("watching") is not None:
@@ -149,7 +149,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
 
     async def status(_params: Mapping[str, Any]) -> Any:
         said = await room_status_view(port)
-        return {**said, "waitingForApproval": len(port.approvals), **_audit_view(port)}
+        return {**said, "waitingForApproval": len(port.approvals), **audit_view(port)}
 
     async def explain(params: Mapping[str, Any]) -> Any:
         from .explain import explained
@@ -221,7 +221,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
     }
 
 
-def _audit_view(room: RoomPort) -> dict[str, Any]:
+def audit_view(room: RoomPort) -> dict[str, Any]:
     """The audit file, if there is one."""
     file = room.audit
     if file is None:

@@ -442,6 +442,8 @@ class _Serving:
         from .doors.http_sessions import WANTED, GivingWay
         from .doors.http_streams import Feed
         from .metrics import HEARD
+        from .page.room_page import RoomPage
+        from .page.routes import Routes
 
         port_of(room).expect_clients()
         port_of(room).keep_recent()
@@ -465,6 +467,14 @@ class _Serving:
                 commands=self.options.commands,
             )
             operations = Operations(room, self.options.version, feed, metrics, commands=self.options.commands)
+            page = RoomPage(
+                room,
+                version=self.options.version,
+                door="http",
+                clients=operations.clients,
+                commands=self.options.commands,
+            )
+            routes = Routes(page, rules)
             door = operations.door = HttpDoor(
                 conversations,
                 access,
@@ -473,8 +483,9 @@ class _Serving:
                 on_end=log.line,
                 profile=self.http.profile,
                 session_headers=self.config.settings.http_session_headers,
-                pages=operations.pages(),
-                open_pages=operations.open_pages(),
+                pages={**operations.pages(), **routes.pages()},
+                open_pages={**operations.open_pages(), **routes.open_pages()},
+                posts=routes.posts(),
             )
             await outer.start(door.run)
             if access.oauth is not None:
@@ -498,6 +509,7 @@ class _Serving:
                     await conversations.settled()
                     door.sessions.end_all()
                     feed.close()
+                    page.close()
                     server.close()
                     await opened.lines.closed(self.leaving.last_words)
 

@@ -51,6 +51,7 @@ from .server_messages import LOG_LEVELS
 from .skills import SkillRead, current_skill, read_directory, read_skill
 
 if TYPE_CHECKING:
+    from ..actors.event_stream import Subscription
     from ..actors.host import Host
     from ..actors.peer import Connector
     from ..actors.timers import Timer
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from ..catalogue.fingerprints import PinKey
     from ..catalogue.index import Index
     from ..catalogue.namespace import Place, Target
-    from ..protocol.events import Event
+    from ..protocol.events import Event, Kind
     from ..safety.approval_desk import Desk
     from ..safety.audit_file import AuditFile
     from .tracing import Tracing
@@ -482,6 +483,14 @@ class RoomPort(Caller):
     def telemetry(self) -> Tracing | None:
         """What tells OpenTelemetry of this room; None: nobody wants to know."""
         return self.runtime.tracing
+
+    def now(self) -> float:
+        """The time of the room's clock, which is that of its events."""
+        return self.live.context.backend.now()
+
+    def listen(self, callback: Callable[[Event], None], kinds: Iterable[Kind]) -> Subscription:
+        """Call `callback(event)` in the step that makes an event, until the subscription is closed."""
+        return self.runtime.events.listen(callback, kinds)
 
     def keep_recent(self) -> None:
         """Keep the last events and calls for `recent`. For a door, in the loop of the room."""

@@ -156,10 +156,14 @@ class Operations:
             "version": self._version,
             "uptimeSeconds": round(anyio.current_time() - self._started, 1),
             "sessions": self._sessions,
-            "clients": self.door.sessions.view() if self.door is not None else [],
+            "clients": self.clients(),
             "waitingForApproval": len(self._room.approvals),
         }
         return _answer(True, {**about, **self._commands.filled_in(said)})
+
+    def clients(self) -> list[dict[str, Any]]:
+        """Who has a session, and why it is still here."""
+        return self.door.sessions.view() if self.door is not None else []
 
     @property
     def _sessions(self) -> int:
@@ -234,10 +238,10 @@ _NO_PAGES: Final[Mapping[str, Page]] = {}
 
 
 class HttpDoor:
-    """The door to `conversations`. `pages` are further paths, for GET; those in `open_pages` need no token. `profile`
-    is what clients see whose token has none. `session_headers` name the headers whose values a session is given.
-    `on_end` is told of each session that has ended, and why. `refusals` counts the refused requests by the status of
-    the answer."""
+    """The door to `conversations`. `pages` are further paths, for GET, and `posts` for POST; those in `open_pages` need
+    no token. `profile` is what clients see whose token has none; an owner sees everything. `session_headers` name the
+    headers whose values a session is given. `on_end` is told of each session that has ended, and why. `refusals` counts
+    the refused requests by the status of the answer."""
 
     def __init__(
         self,
@@ -251,6 +255,7 @@ class HttpDoor:
         session_headers: Mapping[str, str] = {},
         pages: Mapping[str, Page] = _NO_PAGES,
         open_pages: Mapping[str, Page] = _NO_PAGES,
+        posts: Mapping[str, Page] = _NO_PAGES,
     ) -> None:
         self.sessions: Sessions
         self.is_ending = False
@@ -268,6 +273,7 @@ class HttpDoor:
                 *(Route(path, _Endpoint(self._mcp)) for path in _PATHS),
                 *(Route(path, page) for path, page in open_pages.items()),
                 *(Route(path, self._for_everything(page)) for path, page in pages.items()),
+                *(Route(path, self._for_everything(page), methods=["POST"]) for path, page in posts.items()),
                 *(Route(WELL_KNOWN + path, self._metadata) for path in ("", *_PATHS) if access.oauth),
             ],
             redirect_slashes=False,
@@ -347,7 +353,7 @@ class HttpDoor:
         profile."""
 
         async def shown(request: PageRequest) -> Response:
-            caller = await self._access.caller(request.state.request)
+            caller = request.state.caller = await self._access.caller(request.state.request)
             if self._bound(caller) is not None:
                 raise no_such_path()
             return await page(request)
@@ -378,7 +384,7 @@ class HttpDoor:
 
     def _bound(self, caller: Caller) -> str | None:
         """The profile that this caller is bound to; None: it sees everything."""
-        return caller.profile if caller.profile is not None else self._profile
+        return caller.profile if caller.profile is not None or caller.is_owner else self._profile
 
     def _profile_of(self, caller: Caller, named: str | None) -> str | None:
         """What this caller sees. A caller that is bound to a profile can name no other one."""

@@ -57,9 +57,10 @@ class Token:
     name: str
     digest: bytes = attrs.field(repr=False)
     profile: str | None = None
+    is_owner: bool = False
 
     @classmethod
-    def of(cls, name: str, text: str, profile: str | None = None) -> Token:
+    def of(cls, name: str, text: str, profile: str | None = None, *, is_owner: bool = False) -> Token:
         if len(text) < _SHORTEST or not text.isascii() or not text.isprintable() or " " in text:
             raise UsageError(
                 f"The token {name!r} cannot be used: it needs {_SHORTEST} or more printable ASCII characters "
@@ -67,7 +68,7 @@ class Token:
             )
         if name.startswith(OAUTH):
             raise UsageError(f"The token {name!r} needs another name: those with {OAUTH} are of OAuth.")
-        return cls(name, _digest(text.encode()), profile)
+        return cls(name, _digest(text.encode()), profile, is_owner)
 
 
 def tokens_in(
@@ -202,7 +203,7 @@ class Access:
             if hmac.compare_digest(token.digest, digest):
                 found = token
         if found is not None:
-            return Caller(found.name, found.profile)
+            return Caller(found.name, found.profile, is_owner=found.is_owner)
         if oauth is not None:
             return await oauth.caller(bearer[1] if bearer else b"")
         raise Refusal(401, "Unauthorized: this token is not known.", _WRONG)

@@ -1,0 +1,279 @@
+"""What a page is told while it looks: everything once, and then what changes.
+
+A watch keeps what it has told and compares. It hears the room's events, which say whose rows may be different now, and
+looks at these rows four times a second at most. Some things have no event (the last line that an installing server
+wrote, an answer that is late): so servers on their way to a connection are looked at each time, and all of them each
+few seconds.
+
+Seconds that only go on (`retryIn`, `waiting`) are no news: the page counts them from the `at` of the message that
+brought them.
+
+A reader pulls. One that is slow is told less often, and then everything that has changed meanwhile; of events it is
+told how many it has missed. So it costs the room no more than a fast one. While nobody watches there is no watch:
+nothing hears, counts or compares.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+
+from ...actors.workers import aside_if_many
+from ...config.reading import is_array, is_object
+from ...protocol.errors import GreenroomError
+from ...protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CallEvent,
+    CallSent,
+    CatalogueChanged,
+    Event,
+    Kind,
+    Lagged,
+)
+from ..event_log import TOLD, record_of
+from ..exposures.query_modes import Snapshot
+from ..next_steps import Commands
+from ..views import room_status_view, status_view
+
+if TYPE_CHECKING:
+    from ...supervisor.room_port import RoomPort
+
+Frame = tuple[str, Any]  # the name of a message, and what it says
+TICK: Final = 0.25  # seconds between two looks
+ALIVE: Final = 15.0  # seconds of silence after which there is a sign of life
+_ALL: Final = 5.0  # seconds between two looks at all rows
+_SLOWLY: Final = 1.0  # seconds between two looks at what may be a thousand, and has no events
+_RECENT: Final = 600.0  # seconds back that a new page is told of
+_FIRST: Final = 1_000  # events of these
+_KEPT: Final = 1_000  # events that wait for a reader
+_PIECE: Final = 100  # events in a message
+DESK: Final = 5.0  # seconds for which a look of an owner's page counts as watching the desk
+_HEARD: Final = frozenset(Kind) - {Kind.STEP}
+_GO_ON: Final = frozenset(
+    {"at", "failedAgo", "waiting", "retryIn", "silentSeconds", "endsInSeconds", "seconds", "left"}
+)
+ALIVE_FRAME: Final[Frame] = ("", None)
+
+
+class Sources(Protocol):
+    """What a watch asks beside the rows. A section that is None is not there."""
+
+    @property
+    def port(self) -> RoomPort: ...
+    @property
+    def commands(self) -> Commands: ...
+    @property
+    def is_over(self) -> bool:
+        """Whether the gateway has ended."""
+        ...
+
+    def quick(self) -> dict[str, Any]:
+        """The sections that are small, and may change at any time."""
+        ...
+
+    async def slow(self) -> dict[str, Any]:
+        """The sections that may be long, or come from files."""
+        ...
+
+
+class Watch:
+    """One page that looks. `acts`: its person may answer calls that wait for approval, so a call may wait for it."""
+
+    def __init__(self, sources: Sources, *, acts: bool) -> None:
+        self._sources = sources
+        self._port = sources.port
+        self._acts = acts
+        self._rows: dict[str, dict[str, Any]] = {}  # as they were told
+        self._told: dict[str, Any] = {}  # sections, likewise
+        self._calls: dict[int, dict[str, Any]] = {}  # open ones
+        self._dirty: set[str] = set()
+        self._restless: Collection[str] = ()  # servers whose rows change without events
+        self._is_all_dirty = False
+        self._events: deque[Event | Lagged] = deque(maxlen=_KEPT)
+        self._missed = 0
+
+    async def frames(self) -> AsyncGenerator[Frame]:
+        """What the page is told. Ends with the gateway."""
+        hearing = self._port.listen(self._hear, _HEARD)
+        try:
+            recent = self._port.recent(_RECENT)
+            yield "snapshot", await self._snapshot(recent())
+            for records in _pieces([event for event in recent() if _is_told(event)][-_FIRST:]):
+                yield "events", records
+            last = now = anyio.current_time()
+            all_at, slowly_at = now + _ALL, now + _SLOWLY
+            while not self._sources.is_over:
+                await anyio.sleep(TICK)
+                now = anyio.current_time()
+                if missed := self._missed:
+                    self._missed, last = 0, now
+                    yield "lagged", {"missed": missed}
+                for records in _pieces(self._taken()):
+                    last = now
+                    yield "events", records
+                is_all, is_slow = self._is_all_dirty or now >= all_at, now >= slowly_at
+                all_at = now + _ALL if is_all else all_at
+                slowly_at = now + _SLOWLY if is_slow else slowly_at
+                change = await self._change(is_all, is_slow)
+                if change:
+                    last = now
+                    yield "change", {**self._times(), **change}
+                if now - last >= ALIVE:
+                    last = now
+                    yield ALIVE_FRAME
+        finally:
+            hearing.close()
+
+    # ---- what is heard ---------------------------------------------------------------------------------------------
+
+    def _hear(self, event: Event) -> None:
+        """In the step that has made the event: note what it means, no more."""
+        address = event.address
+        if address is not None:
+            self._dirty.add(address.server)
+        elif isinstance(event, CatalogueChanged):
+            self._is_all_dirty = True
+        if isinstance(event, CallEvent):
+            _follow(self._calls, event)
+        if _is_told(event):
+            self._missed += len(self._events) == _KEPT
+            self._events.append(event)
+
+    def _taken(self) -> list[Event | Lagged]:
+        taken = [*self._events]
+        self._events.clear()
+        return taken
+
+    # ---- what is told ----------------------------------------------------------------------------------------------
+
+    async def _snapshot(self, recent: Iterable[Event]) -> dict[str, Any]:
+        for event in recent:
+            if isinstance(event, CallEvent):
+                _follow(self._calls, event)
+        self._watch_desk()
+        rows = await self._all_rows()
+        self._rows = {row["name"]: row for row in rows}
+        self._told = {**self._sources.quick(), "calls": self._open_calls(), **await self._sources.slow()}
+        return {**self._times(), "servers": rows, **self._told}
+
+    async def _change(self, is_all: bool, is_slow: bool) -> dict[str, Any]:
+        """What is different from what was told."""
+        self._watch_desk()
+        sections = {**self._sources.quick(), "calls": self._open_calls()}
+        if is_slow:
+            sections |= await self._sources.slow()
+        news = {name: value for name, value in sections.items() if not _is_same(self._told.get(name), value)}
+        self._told |= news
+        servers = await self._changed_rows(is_all)
+        return {**({"servers": servers} if servers else {}), **news}
+
+    async def _changed_rows(self, is_all: bool) -> dict[str, Any]:
+        names = {*self._dirty, *self._restless}
+        self._dirty.clear()
+        gone: list[str] = []
+        if is_all:
+            self._is_all_dirty = False
+            rows = await self._all_rows()
+            there = {row["name"] for row in rows}
+            gone = [name for name in self._rows if name not in there]
+        elif names:
+            rows = await self._some_rows(names)
+        else:
+            return {}
+        changed = [row for row in rows if not _is_same(self._rows.get(row["name"]), row)]
+        self._rows.update((row["name"], row) for row in changed)
+        for name in gone:
+            del self._rows[name]
+        return {"changed": changed, "gone": gone} if changed or gone else {}
+
+    async def _all_rows(self) -> list[dict[str, Any]]:
+        rows = _rows_in(self._sources.commands.filled_in(await room_status_view(self._port)))
+        self._restless = [row["name"] for row in rows if _is_restless(row)]
+        return rows
+
+    async def _some_rows(self, names: Collection[str]) -> list[dict[str, Any]]:
+        """The rows of these servers, as a view of all would have them."""
+        port, found = self._port, list[Any]()
+        for name in names:
+            try:
+                found += port.status(name)
+            except GreenroomError:  # it is gone
+                self._is_all_dirty = True
+        some = Snapshot(port.config, port.index, found)
+        view = await aside_if_many(len(found), partial(status_view, some))
+        rows = [row for row in _rows_in(self._sources.commands.filled_in(view)) if row["name"] in names]
+        quiet = {row["name"] for row in rows if not _is_restless(row)}
+        self._restless = [name for name in {*self._restless, *names} if name not in quiet]
+        return rows
+
+    def _open_calls(self) -> list[dict[str, Any]]:
+        return [dict(call) for call in self._calls.values()]
+
+    def _watch_desk(self) -> None:
+        if self._acts:
+            self._port.approvals.watch(DESK)
+
+    def _times(self) -> dict[str, float]:
+        """The time of the room's clock, which is that of events, and of the wall clock."""
+        return {"at": round(self._port.now(), 6), "wall": round(time.time(), 3)}
+
+
+def _follow(calls: dict[int, dict[str, Any]], event: CallEvent) -> None:
+    """Keep the open calls."""
+    if isinstance(event, CallEnded):
+        calls.pop(event.call, None)
+    elif isinstance(event, CallAccepted | CallSent):
+        calls[event.call] = {
+            "id": event.call,
+            "server": event.server,
+            "scope": event.scope,
+            "tool": event.tool,
+            "method": event.method,
+            "session": event.client,
+            "state": "sent" if isinstance(event, CallSent) else "queued",
+            "since": round(event.at, 6),
+        }
+
+
+def _is_told(event: Event) -> bool:
+    return event.kind in TOLD or isinstance(event, CallEnded)
+
+
+def _pieces(events: Sequence[Event | Lagged]) -> Iterable[list[dict[str, Any]]]:
+    rest = iter(events)
+    while piece := list(islice(rest, _PIECE)):
+        yield [record_of(event) for event in piece]
+
+
+def _rows_in(view: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a status, each with its further addresses."""
+    further: dict[str, list[Any]] = {}
+    for row in view.get("addresses", ()):
+        further.setdefault(row["name"], []).append(row)
+    return [{**row, "addresses": further.get(row["name"], [])} for row in view["servers"]]
+
+
+def _is_restless(row: Mapping[str, Any]) -> bool:
+    return any(
+        each["state"] in ("connecting", "draining") or each.get("waitingFor") is not None
+        for each in (row, *row["addresses"])
+    )
+
+
+def _is_same(told: Any, now: Any) -> bool:
+    """Whether nothing but the time has changed."""
+    if is_object(told) and is_object(now):
+        return told.keys() == now.keys() and all(
+            (told[key] is None) == (value is None) if key in _GO_ON else _is_same(told[key], value)
+            for key, value in now.items()
+        )
+    if is_array(told) and is_array(now):
+        return len(told) == len(now) and all(map(_is_same, told, now))
+    return bool(told == now)
