@@ -70,7 +70,7 @@ check: .venv/.benched
 	$(BIN)/python tools/public_types.py
 	$(BIN)/python tools/public_surface.py --check
 	$(BIN)/python tools/arrows.py
-	$(BIN)/python tools/docs.py
+	$(BIN)/python -m tools.docs
 	$(BIN)/mkdocs build
 
 # Into .build/site: static files, which load nothing from elsewhere.

@@ -303,14 +303,3 @@ def _drain(
         attrs.evolve(life, state=State.DRAINING, ending=ending, deadline=deadline, stopping=stopping),
         tuple(effects),
     )
-
-
-def mermaid() -> str:
-    """The table as a Mermaid state diagram, for the docs."""
-    lines = ["stateDiagram-v2", "    [*] --> idle"]
-    for state, row in TABLE.items():
-        for target in dict.fromkeys(row.values()):
-            triggers = ", ".join(t.value for t, to in row.items() if to is target)
-            lines.append(f"    {state.value} --> {target.value}: {triggers}")
-    lines.append("    closed --> [*]")
-    return "\n".join(lines) + "\n"

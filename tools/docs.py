@@ -1,6 +1,6 @@
 """Keeps the docs up to date: what they say is compared with its source.
 
-* The diagram of `docs/lifecycle.md` is the one that the lifecycle table makes.
+* The diagrams of `docs/diagrams` are those that the code makes (`tools.diagrams`).
 * The Python example of README is `examples/embed.py`, word for word (a test runs that file).
 * The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too). Its tables
   are made from the words of fault scripts.
@@ -23,7 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from greenroom.protocol.lifecycle import mermaid
+from tools import diagrams
+
 from greenroom.testing.fault_plan import DEEDS, STEPS, Deed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,10 +51,9 @@ def main(root: Path) -> int:
     return 1 if wrong else 0
 
 
-def diagram(root: Path) -> Iterator[str]:
-    """The lifecycle page shows the diagram that the table makes."""
-    if fenced(_text(root / "docs/lifecycle.md"), "mermaid") != mermaid():
-        yield "docs/lifecycle.md: the diagram differs; paste greenroom.protocol.lifecycle.mermaid() into it"
+def drawings(root: Path) -> Iterator[str]:
+    """Each diagram is as it would be drawn now."""
+    yield from diagrams.stale(root, diagrams.pictures(ROOT))
 
 
 def example(root: Path) -> Iterator[str]:
@@ -187,7 +187,7 @@ def addresses(name: str, text: str) -> Iterator[str]:
 
 
 CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
-    diagram,
+    drawings,
     example,
     testing_examples,
     framework_examples,

@@ -26,7 +26,6 @@ from greenroom.protocol.lifecycle import (
     State,
     Trigger,
     is_late,
-    mermaid,
     settle,
     step,
     words_of,
@@ -248,21 +247,6 @@ def test_the_last_call_ends_a_drain_and_nothing_else(state: State, stopping: boo
     starts = state is State.DRAINING and not stopping
     assert effects == ((Effect.STOP_TREE,) if starts else ())
     assert after == (attrs.evolve(life, stopping=True) if starts else life)
-
-
-def test_the_diagram_has_every_arrow_once() -> None:
-    lines = mermaid().splitlines()
-
-    arrows = [line.strip().split(": ") for line in lines if ": " in line]
-    drawn = {
-        (route.split(" --> ")[0], trigger): route.split(" --> ")[1]
-        for route, names in arrows
-        for trigger in names.split(", ")
-    }
-
-    assert (lines[:2], lines[-1]) == (["stateDiagram-v2", "    [*] --> idle"], "    closed --> [*]")
-    assert mermaid() == "\n".join(lines) + "\n"
-    assert drawn == EXPECTED
 
 
 # ---- against a model, and through every life there can be ---------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools import docs
+from tools import diagrams, docs
 from tools.arrows import ROOMS
+
+from greenroom.protocol.lifecycle import State, Trigger
 
 ROOT = Path(__file__).resolve().parents[2]
 BRIEF = """
@@ -45,9 +48,22 @@ def _edit(page: Path, old: str, new: str) -> None:
 
 
 def test_another_diagram_is_found(copy: Path) -> None:
-    _edit(copy / "docs/lifecycle.md", "idle --> closed: stop", "idle --> closed: nothing")
+    _edit(copy / "docs/diagrams/lifecycle.svg", ">connecting<", ">dialling<")
 
-    assert "diagram differs" in next(iter(docs.diagram(copy)))
+    assert [line.partition(":")[0] for line in docs.drawings(copy)] == ["docs/diagrams/lifecycle.svg"]
+
+
+def test_a_diagram_shows_every_move_of_its_table() -> None:
+    drawn = diagrams.lifecycle(
+        {
+            State.IDLE: {Trigger.CONNECT: State.CONNECTING, Trigger.STOP: State.CLOSED},
+            State.CONNECTING: {},
+            State.CLOSED: {},
+        }
+    )
+
+    words = re.findall(r">([^<>]+)</text>", drawn)
+    assert sorted(words) == ["closed", "connect", "connecting", "idle", "stop"]
 
 
 def test_another_example_is_found(copy: Path) -> None:
