@@ -1,1 +1,276 @@
-document.getElementById("page").textContent = "Greenroom";
+// The frame: where one is, what is drawn there, the keyboard, light and dark, and the life of the stream.
+
+const SECTIONS = [
+  { path: "", title: "Overview", icon: "overview", make: overviewSection },
+  { path: "calls", title: "Calls", icon: "calls", make: callsSection, badge: () => room.calls.length },
+  { path: "sessions", title: "Sessions", icon: "sessions", make: sessionsSection, badge: () => room.clients.length },
+  { path: "tasks", title: "Tasks", icon: "tasks", make: tasksSection, badge: () => room.tasks.filter((task) => task.status === "working" || task.status === "input_required").length, isThere: () => room.hello?.sections?.tasks !== false },
+  { path: "tools", title: "Tools", icon: "tools", make: toolsSection, badge: () => counts().tools },
+  { path: "approvals", title: "Approvals", icon: "approvals", make: approvalsSection, badge: () => room.approvals.length, waits: true, isThere: () => room.hello?.sections?.approvals !== false },
+  { path: "changes", title: "Changes", icon: "changes", make: changesSection, badge: changesWaiting, waits: true },
+  { path: "timeline", title: "Timeline", icon: "timeline", make: timelineSection },
+  { path: "hosts", title: "Hosts", icon: "hosts", make: hostsSection, badge: () => room.hosts?.length ?? 0, isThere: () => room.hello?.sections?.cluster === true || room.hosts != null },
+];
+
+const main = document.getElementById("main");
+const panelPlace = document.getElementById("panel");
+const route = { section: null, server: null, shown: null, panel: null };
+
+function whereNow() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [first, ...rest] = path.split("/");
+  let name = rest.join("/");
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    name = "";
+  }
+  return { first, rest: name, query: new URLSearchParams(query) };
+}
+
+/** Go to where the address says. */
+function follow() {
+  if (link.state === "refused") return;
+  const where = whereNow();
+  const server = where.first === "servers" && where.rest ? where.rest : null;
+  const path = where.first === "servers" ? "" : where.first;
+  const section = SECTIONS.find((each) => each.path === path) ?? SECTIONS[0];
+  const isFirst = route.section === null;
+  if (section !== route.section || (route.shown?.server ?? "") !== (section.path === "tools" ? where.query.get("server") ?? "" : "")) {
+    route.shown?.end?.();
+    route.section = section;
+    route.shown = section.make(where);
+    main.replaceChildren(route.shown.node);
+    scrollTo(0, 0);
+    route.shown.begin?.();
+    if (!isFirst && !server) main.querySelector("h1")?.focus({ preventScroll: true });
+    document.title = section.path ? `${section.title} – Greenroom` : "Greenroom";
+  } else if (section.path === "tools") route.shown.goTo(where.rest);
+  if (server !== route.server) showPanel(server, isFirst);
+  changed("all");
+}
+
+function showPanel(server, isFirst) {
+  const before = route.server;
+  route.panel?.end();
+  route.server = server;
+  route.panel = server === null ? null : serverPanel(server, closePanel);
+  panelPlace.hidden = server === null;
+  panelPlace.replaceChildren(...(route.panel ? [route.panel.node] : []));
+  document.body.classList.toggle("with-panel", server !== null);
+  if (route.panel) {
+    setAttribute(panelPlace, "aria-labelledby", "panel-name");
+    panelPlace.scrollTop = 0;
+    if (!isFirst) route.panel.title.focus();
+  } else if (before !== null && route.section === SECTIONS[0]) {
+    requestAnimationFrame(() => route.shown.leave?.(before));
+  }
+}
+
+function closePanel() {
+  if (route.server !== null) location.hash = "#/";
+}
+
+// ---- drawing
+
+function draw(kinds) {
+  drawFrame();
+  if (link.state === "refused") return;
+  const { shown, panel } = route;
+  if (!room.ready) {
+    if (!main.childElementCount) main.replaceChildren(el("p", { class: "muted" }, "Reading …"));
+    return;
+  }
+  if (!shown) return follow();
+  if (kinds.has("all") || shown.needs.some((kind) => kinds.has(kind))) shown.draw(kinds);
+  if (panel && (kinds.has("all") || ["servers", "events", "calls", "hello"].some((kind) => kinds.has(kind)))) panel.draw();
+  announce();
+}
+
+function drawFrame() {
+  const there = SECTIONS.filter((section) => section.isThere?.() ?? true);
+  const nav = document.getElementById("sections");
+  if (!nav.firstChild) nav.append(el("ul"));
+  keyed(
+    nav.firstChild,
+    there,
+    (section) => section.path,
+    (section) => el("li", {}, el("a", { href: `#/${section.path}` }, icon(section.icon), el("span", {}, section.title), el("span", { class: "badge" }))),
+    (item, section) => {
+      const [, , badge] = item.firstChild.children;
+      const count = room.ready ? section.badge?.() ?? 0 : 0;
+      setAttribute(item.firstChild, "aria-current", section === route.section && "page");
+      setText(badge, count ? number(count) : "");
+      badge.hidden = !count;
+      badge.classList.toggle("waits", Boolean(section.waits));
+    },
+  );
+  drawLink();
+}
+
+const LINK = {
+  closed: ["ring", "not open"],
+  opening: ["connecting", "opening"],
+  "opening again": ["connecting", "opening again"],
+  live: ["connected", "live"],
+  paused: ["ring", "paused"],
+  lost: ["failed", "lost"],
+  refused: ["person", "no access"],
+};
+
+function drawLink() {
+  const node = document.getElementById("link");
+  const [kind, word] = LINK[link.state];
+  const more = link.state === "lost" ? `, next try in ${span(Math.max(0, link.retryAt - Date.now() / 1000))}` : link.state === "live" && !mayAct() ? ", read only" : "";
+  if (node.said !== kind + word + more) node.replaceChildren(mark(kind === "person" ? "person" : kind, kind), el("span", {}, word + more));
+  node.said = kind + word + more;
+  setAttribute(node, "title", link.state === "live" && !mayAct() ? "You may look and not act. greenroom page opens this page for its owner." : null);
+  const { hello } = room;
+  if (hello) {
+    const up = hello.gateway?.startedAt ? `, up ${span(wallNow() - hello.gateway.startedAt)}` : "";
+    const line = `${hello.gateway?.folder ?? ""}\nGreenroom ${hello.version}, pid ${hello.gateway?.pid}${up}`;
+    const place = document.getElementById("gateway");
+    if (place.said !== line) place.replaceChildren(named(hello.gateway?.folder ?? "", 200), el("br"), oneLine(`Greenroom ${hello.version}, pid ${hello.gateway?.pid}${up}`));
+    place.said = line;
+    setAttribute(place, "title", oneLine(hello.gateway?.config, 300) || null);
+  }
+  if (link.state === "refused") showDoor();
+}
+
+// What needs a person is told to a screen reader, and stands in the title of the tab, when it changes.
+let lastTold = null;
+
+function announce() {
+  const approvals = room.approvals.length;
+  const changes = changesWaiting();
+  const failed = counts().failed;
+  const said = [approvals && `${counted(approvals, "call")} ${approvals === 1 ? "waits" : "wait"} for approval`, changes && `${counted(changes, "change")} to look at`, failed && `${counted(failed, "server")} failed`].filter(Boolean).join(", ");
+  if (said !== lastTold) {
+    lastTold = said;
+    tell(said || "Nothing waits for you.");
+    const title = route.section?.path ? `${route.section.title} – Greenroom` : "Greenroom";
+    document.title = approvals + changes ? `(${approvals + changes}) ${title}` : title;
+  }
+}
+
+// ---- the door: without a token, or with a wrong one
+
+function showDoor() {
+  if (main.querySelector(".door")) return;
+  route.shown?.end?.();
+  Object.assign(route, { section: null, shown: null });
+  showPanel(null, true);
+  const { status, text } = link.refused;
+  const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
+  const form = el("form", {}, el("label", { for: "token" }, "Token"), field, el("div", { class: "buttons" }, el("button", { class: "first", type: "submit" }, "Open")));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!field.value) return;
+    keepToken(field.value);
+    main.replaceChildren();
+    setLink("closed");
+    openStream();
+  });
+  main.replaceChildren(
+    el(
+      "div",
+      { class: "door" },
+      el("h1", { tabindex: "-1" }, status === 401 ? "This room wants a token" : "This is not for you"),
+      el("p", { class: "muted" }, plain(text)),
+      status === 401 && token() && el("p", { class: "notice warn" }, "The token that this tab has is not taken."),
+      form,
+      el("p", { class: "muted" }, "On the machine of the room, this command opens the page with one: ", command("greenroom page")),
+    ),
+  );
+  field.focus();
+}
+
+// ---- light and dark
+
+const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
+
+function setTheme(theme) {
+  document.documentElement.classList.remove("light", "dark");
+  if (theme !== "auto") document.documentElement.classList.add(theme);
+  const button = document.getElementById("theme");
+  button.replaceChildren(icon("theme"), el("span", {}, THEMES[theme]));
+  setAttribute(button, "aria-label", `Colours: ${THEMES[theme]}. Change`);
+  button.dataset.theme = theme;
+}
+
+function beginTheme() {
+  let theme = "auto";
+  try {
+    theme = localStorage.getItem("greenroom-theme") ?? "auto";
+  } catch {
+    // it is as the system wants, then
+  }
+  setTheme(theme in THEMES ? theme : "auto");
+  document.getElementById("theme").addEventListener("click", (event) => {
+    const names = Object.keys(THEMES);
+    const next = names[(names.indexOf(event.currentTarget.dataset.theme) + 1) % names.length];
+    setTheme(next);
+    try {
+      localStorage.setItem("greenroom-theme", next);
+    } catch {
+      // it lasts until the page is loaded again
+    }
+  });
+}
+
+// ---- the keyboard
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
+  if (event.key === "/" && !isTyping && route.shown?.search && !route.shown.search.hidden) {
+    event.preventDefault();
+    route.shown.search.focus();
+    route.shown.search.select();
+  } else if (event.key === "Escape") {
+    if (isTyping && document.activeElement === route.shown?.search && document.activeElement.value) {
+      document.activeElement.value = "";
+      document.activeElement.dispatchEvent(new Event("input"));
+    } else if (route.server !== null) closePanel();
+    else if (isTyping) document.activeElement.blur();
+  }
+});
+
+// The skip link must not change the address, which says where one is.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
+// ---- life: nothing is asked for and nothing is drawn while nobody looks
+
+let ticking = 0;
+
+function tick() {
+  if (link.state === "lost") drawLink();
+  if (!room.ready || link.state === "refused") return;
+  route.shown?.tick?.();
+  route.panel?.tick();
+}
+
+function wake() {
+  if (document.hidden) {
+    clearInterval(ticking);
+    ticking = 0;
+    closeStream();
+  } else {
+    ticking ||= setInterval(tick, 1000);
+    openStream();
+    changed("all");
+  }
+}
+
+addEventListener("hashchange", () => {
+  takeToken();
+  follow();
+});
+document.addEventListener("visibilitychange", wake);
+takeToken();
+beginTheme();
+drawFrame();
+wake();
