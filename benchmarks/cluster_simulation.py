@@ -275,7 +275,9 @@ class Host:
                 self.close()
 
         self.world.ask(
-            self, lambda register: register.renew(epoch, number, claims, shut, self.world.now), answered
+            self,
+            lambda register: register.renew(epoch, number, claims, shut, False, self.world.now),
+            answered,
         )
 
     def _come_back(self, life: int) -> None:

@@ -40,7 +40,12 @@ class Directory(Protocol):
     async def predecessor_gone(self, epoch: str, gone: str) -> None: ...
 
     async def renew(
-        self, epoch: str, number: int, claims: Collection[str], breakers: Mapping[str, Shut]
+        self,
+        epoch: str,
+        number: int,
+        claims: Collection[str],
+        breakers: Mapping[str, Shut],
+        is_leaving: bool = False,
     ) -> Renewed | Fenced | Unknown: ...
 
     async def claim(
@@ -87,9 +92,14 @@ class LocalDirectory:
         self.register.predecessor_gone(epoch, gone, await self._asked())
 
     async def renew(
-        self, epoch: str, number: int, claims: Collection[str], breakers: Mapping[str, Shut]
+        self,
+        epoch: str,
+        number: int,
+        claims: Collection[str],
+        breakers: Mapping[str, Shut],
+        is_leaving: bool = False,
     ) -> Renewed | Fenced | Unknown:
-        return self.register.renew(epoch, number, claims, breakers, await self._asked())
+        return self.register.renew(epoch, number, claims, breakers, is_leaving, await self._asked())
 
     async def claim(self, epoch: str, number: int, server: str) -> Granted | HeldBy | Wait | Fenced | Unknown:
         return self.register.claim(epoch, number, server, await self._asked())

@@ -261,7 +261,7 @@ class HostLife:
 
     async def finish(self) -> None:
         """End this life politely: take nothing new, let what runs finish for as long as a room that closes does, and
-        give back each server when it rests. The lease is renewed meanwhile."""
+        give back each server when it rests. The lease is renewed meanwhile, and so everybody is told."""
         self._is_leaving = True
         if self.epoch:
             with anyio.move_on_after(self._host.newest[1].settings.drain_timeout):
@@ -362,6 +362,7 @@ class HostLife:
                     self._number,
                     frozenset(self._claims),
                     port_of(self.served.room).shut(),
+                    self._is_leaving,
                 )
             except DirectorySilent:
                 return

@@ -151,7 +151,12 @@ class _Life:
     wanted: set[str] = attrs.field(factory=set[str])
     breakers: Mapping[str, Shut] = attrs.field(factory=dict[str, Shut])
     is_late: bool = False
+    is_leaving: bool = False
     replaced: bool = False  # there is a newer life of this host
+
+    def as_seen(self) -> HostInfo:
+        is_draining = self.info.is_draining or self.is_leaving
+        return attrs.evolve(self.info, is_late=self.is_late, is_draining=is_draining)
 
 
 class Register:
@@ -211,17 +216,19 @@ class Register:
         number: int,
         claims: Collection[str],
         breakers: Mapping[str, Shut],
+        is_leaving: bool,
         now: float,
     ) -> Renewed | Fenced | Unknown:
         """A host goes on, and says what it holds; what it does not name is free. `number`: of this request; each of a
-        host's requests has a greater one than those before. `breakers`: those of its circuit breakers that refuse."""
+        host's requests has a greater one than those before. `breakers`: those of its circuit breakers that refuse.
+        `is_leaving`: it ends when its last calls have ended, so place nothing there."""
         self._sweep(now)
         life = self._lives.get(epoch)
         if life is None or life.replaced:
             return self._stranger(epoch)
         life.heard = max(life.heard, now)
-        if life.is_late:
-            life.is_late = False
+        if life.is_late or life.is_leaving != is_leaving:
+            life.is_late, life.is_leaving = False, is_leaving
             self._changes += 1
         for server in [each for each, made in life.claims.items() if made < number and each not in claims]:
             self._release(life, server)
@@ -293,8 +300,7 @@ class Register:
         if number == known:
             return None
         current = (life for life in self._lives.values() if not life.replaced)
-        infos = (attrs.evolve(life.info, is_late=life.is_late) for life in current)
-        hosts = tuple(sorted(infos, key=lambda info: info.name))
+        hosts = tuple(sorted((life.as_seen() for life in current), key=lambda info: info.name))
         held = {server: self._lives[epoch].about.name for server, epoch in self._holders.items()}
         return View(number, hosts, held, self._config[0])
 

@@ -68,9 +68,14 @@ class RayDirectory:
         await self._of("predecessor_gone", epoch, gone)
 
     async def renew(
-        self, epoch: str, number: int, claims: Collection[str], breakers: Mapping[str, Shut]
+        self,
+        epoch: str,
+        number: int,
+        claims: Collection[str],
+        breakers: Mapping[str, Shut],
+        is_leaving: bool = False,
     ) -> Renewed | Fenced | Unknown:
-        return await self._of("renew", epoch, number, frozenset(claims), dict(breakers))
+        return await self._of("renew", epoch, number, frozenset(claims), dict(breakers), is_leaving)
 
     async def claim(self, epoch: str, number: int, server: str) -> Granted | HeldBy | Wait | Fenced | Unknown:
         return await self._of("claim", epoch, number, server)

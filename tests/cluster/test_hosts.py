@@ -356,18 +356,24 @@ async def test_only_the_cluster_is_let_in_and_only_where_the_host_may(tmp_path: 
 @in_real_time
 async def test_a_host_asked_to_end_keeps_its_lease_until_its_calls_have_ended(tmp_path: Path) -> None:
     results: list[Any] = []
-    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", "b") as (it, room):
+    servers = {name: server(tmp_path, name) for name in ("one", "two", "three", "four", "five", "six")}
+    async with cluster(tmp_path, servers, "a", "b") as (it, room):
         await echo(room, "one")
         first = it.holder("one")
         assert first is not None
+        other = next(name for name in servers if name != "one" and room.host_of(name) == room.host_of("one"))
 
         async def long() -> None:
-            results.append(await room.call("one_sleep", {"seconds": 2 * LENGTH}))
+            results.append(await room.call("one_sleep", {"seconds": 4 * LENGTH}))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(long)
             await anyio.sleep(0.5)
             it.hosts[first].terminate()
+            await echo(room, other)
+            assert it.holder(other) not in (None, first)
+            assert not results, "it had to wait until the host was gone"
+            assert [host.is_draining for host in room.hosts() if host.name == first] == [True]
         assert [result.is_error for result in results] == [False]
         with anyio.fail_after(WITHIN):
             while it.hosts[first].poll() is None:

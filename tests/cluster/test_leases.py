@@ -23,6 +23,8 @@ from greenroom.cluster.leases import (
     Unknown,
     Wait,
 )
+from greenroom.cluster.placement import owner
+from greenroom.protocol.address import Address
 
 TIMES = LeaseTimes()
 NAMES = ("a", "b", "c")
@@ -195,7 +197,7 @@ class Leases(RuleBasedStateMachine):
         self, host: Host, epoch: str, number: int, claims: frozenset[str], sent: float
     ) -> Callable[[], None]:
         def act() -> None:
-            said = self.register.renew(epoch, number, claims, {}, self.real)
+            said = self.register.renew(epoch, number, claims, {}, False, self.real)
             self.answers.append(lambda: self._told(host, epoch, said, sent))
 
         return act
@@ -267,18 +269,40 @@ def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_th
     assert isinstance(one, Joined)
     assert isinstance(two, Joined)
     assert register.claim(one.epoch, 2, "x", 0.0) == Granted()
-    assert isinstance(register.renew(one.epoch, 1, (), {}, 0.0), Renewed)
+    assert isinstance(register.renew(one.epoch, 1, (), {}, False, 0.0), Renewed)
     assert register.claim(two.epoch, 1, "x", 0.0) == HeldBy("a")
-    told = register.renew(one.epoch, 3, ("x",), {}, 1.0)
+    told = register.renew(one.epoch, 3, ("x",), {}, False, 1.0)
     assert isinstance(told, Renewed)
     assert told.wanted == ("x",)
-    register.renew(one.epoch, 4, (), {}, 1.0)
+    register.renew(one.epoch, 4, (), {}, False, 1.0)
     assert register.claim(two.epoch, 2, "x", 1.0) == Granted()
+
+
+def test_a_host_that_leaves_is_seen_and_given_nothing_until_it_is_gone() -> None:
+    register = Register(1, TIMES, 0.0)
+    one = register.join(Joining("a", "http://h", 1, "1", "run"), 0.0)
+    assert isinstance(one, Joined)
+    before = register.view(0.0)
+    register.renew(one.epoch, 1, (), {}, True, 1.0)
+    after = register.view(1.0)
+    assert before is not None
+    assert after is not None
+    assert after.number != before.number
+    assert [(host.name, host.is_draining) for host in after.hosts] == [("a", True)]
+    assert owner(Address("x"), {}, after) is None
+    told = register.renew(one.epoch, 2, (), {}, True, 2.0)
+    assert register.view(2.0, after.number) is None, "nothing new"
+    assert isinstance(told, Renewed)
+    assert not told.is_draining, "nobody else has asked for it"
+    register.leave(one.epoch, 3.0)
+    gone = register.view(3.0)
+    assert gone is not None
+    assert gone.hosts == ()
 
 
 def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
     register = Register(2, TIMES, 100.0)
-    assert register.renew("1.5", 7, ("x",), {}, 101.0) == Unknown()
+    assert register.renew("1.5", 7, ("x",), {}, False, 101.0) == Unknown()
     back = register.join(Joining("a", "http://h", 1, "1", "run", epoch="1.5", claims=frozenset("x")), 101.0)
     other = register.join(Joining("b", "http://h", 2, "1", "run"), 101.0)
     assert isinstance(back, Joined)
@@ -297,10 +321,10 @@ def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_cloc
     assert isinstance(two, Joined)
     register.claim(one.epoch, 1, "x", 0.0)
     for second in range(1, 11):
-        register.renew(two.epoch, second, (), {}, float(second))
+        register.renew(two.epoch, second, (), {}, False, float(second))
     gone = slow.children_until / (
         1 - TIMES.drift / TIMES.length / 1.1
     )  # in real seconds, by a clock that is slow
     assert isinstance(register.claim(two.epoch, 11, "x", gone - 0.01), Wait)
     assert register.claim(two.epoch, 12, "x", TIMES.length + TIMES.drift) == Granted()
-    assert isinstance(register.renew(one.epoch, 9, ("x",), {}, 12.0), Fenced)
+    assert isinstance(register.renew(one.epoch, 9, ("x",), {}, False, 12.0), Fenced)
