@@ -6,6 +6,7 @@ isolation, two hundred calls in flight; hosts, raylets, fronts and the directory
 | `server` | the servers: each writes down what it runs, for whom, and that it still lives |
 | `front` | a front: an embedded `ClusterRoom` whose callers write down each call and its one outcome |
 | `faults` | draws the faults from the seed, and does them |
+| `pace` | measures how fast the machine is, which limits follow |
 | `books` | compares what callers and servers wrote; says what must not be |
 | `__main__` | the course of a run |
 """

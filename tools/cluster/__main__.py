@@ -1,7 +1,11 @@
 """The course of a run: the cluster, the fronts, the faults, the calm, and what the books say.
 
-GREENROOM_CLUSTER_SECONDS: how long there are faults (120). GREENROOM_SEED: brings a sequence of faults back; it does
-not determine their timing, nor who exists to be hit. Exit status 1: something was as it must not be, and is printed.
+GREENROOM_CLUSTER_SECONDS: how long there are faults (120). GREENROOM_CLUSTER_CALLS: how many calls are in flight (200).
+GREENROOM_SEED: brings a sequence of faults back; it does not determine their timing, nor who exists to be hit. Exit
+status 1: something was as it must not be, and is printed.
+
+How long anything may take follows from what the same run has measured: how long all servers needed to start when there
+were no faults, and how much slower the machine has become since (`pace`).
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ from greenroom.cluster.on_ray import LocalCluster
 from greenroom.cluster.ray_directory import RayDirectory, connect
 
 from . import books, faults
+from .pace import Pace
 
 TIMES = LeaseTimes()
 HOSTS = 3
 FRONTS = ("front-trio", "front-asyncio")
-CALLS = 200  # in flight
 LIMIT = (
     TIMES.length + TIMES.drift + 2.0
 )  # seconds to the next answer of an address that moves, if its start takes none
@@ -78,13 +82,14 @@ def config(folder: Path) -> dict[str, Any]:
 
 
 class Run:
-    def __init__(self, seed: str, seconds: float, folder: Path) -> None:
-        self.seed, self.seconds, self.folder = seed, seconds, folder
+    def __init__(self, seed: str, seconds: float, calls: int, folder: Path) -> None:
+        self.seed, self.seconds, self.calls, self.folder = seed, seconds, calls, folder
         self.lease = TIMES.length
+        self._pace = Pace()
         self._began = time.monotonic()
         self._later: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
-        self._leaving: list[Any] = []
+        self._leaving: list[tuple[Any, float]] = []  # nodes, and since when
         self._fronts: dict[str, subprocess.Popen[bytes]] = {}
         self._killed: set[str] = set()
         self._done: list[tuple[float, str]] = []
@@ -99,7 +104,7 @@ class Run:
 
     def lose(self, node: Any) -> None:
         self._nodes.remove(node)
-        self._leaving.append(node)
+        self._leaving.append((node, time.monotonic()))
 
     def fronts(self) -> list[int]:
         return [front.pid for front in self._fronts.values() if front.poll() is None]
@@ -120,9 +125,15 @@ class Run:
         """What is due, for whom."""
         while self._later and self._later[0][0] <= max(time.monotonic(), until):
             heapq.heappop(self._later)[2]()
-        for node in self._leaving[:]:  # a raylet that nobody reaps keeps its workers alive
+        for node in self._nodes[:]:
             if node.all_processes["raylet"][0].process.poll() is not None:
-                self._leaving.remove(node)
+                self.say("a raylet has ended by itself: its head took it for dead")
+                self.lose(node)
+        for node, since in self._leaving[:]:  # a raylet that nobody reaps keeps its workers alive
+            if node.all_processes["raylet"][0].process.poll() is not None:
+                self._leaving.remove((node, since))
+                if time.monotonic() - since > 1.0:  # it was stopped, and its host has lived until now
+                    self._done.append((time.monotonic(), "end of a stopped raylet"))
                 self._cluster.remove(node)
                 self._nodes.append(self._cluster.add())
                 self.say("another node has joined")
@@ -155,7 +166,7 @@ class Run:
                     "books": str(self.folder),
                     "config": config(self.folder),
                     "servers": servers(),
-                    "callers": CALLS // len(FRONTS) - len(servers()["persistent"]),
+                    "callers": max(1, self.calls // len(FRONTS) - len(servers()["persistent"])),
                 }
                 (self.folder / "plan.json").write_text(json.dumps(plan))
                 for name in FRONTS:
@@ -168,15 +179,17 @@ class Run:
                     front.wait()
         finally:
             self._cluster.close()
-        left = faults.wait_until(lambda: not faults.having(str(self.folder)), 5.0)
+        left = faults.wait_until(lambda: not faults.having(str(self.folder)), self._within(5.0))
+        self._pace.close()
         if not left:
             wrong += [f"left over: {pid} {faults.command(pid)}" for pid in faults.having(str(self.folder))]
         return wrong + self._books()
 
     def _under_faults(self, hosts: Callable[[], int]) -> list[str]:
         began = time.monotonic()
-        if not faults.wait_until(self._all_answer, 90.0, self._tick):
+        if not faults.wait_until(self._all_answer, 60.0 + 4 * (began - self._began), self._tick):
             raise RuntimeError(f"not every server has answered every front:\n{self._said(FRONTS[0])}")
+        self._starting = (began, time.monotonic())
         self.start = time.monotonic() - began
         self.say(f"every server has answered every front; all together took {self.start:.1f} s to start")
         end = time.monotonic() + self.seconds
@@ -190,17 +203,18 @@ class Run:
         self.say("calm")
         faults.wait_until(lambda: not (self._later or self._leaving), 30.0, self._tick)
         wrong: list[str] = []
-        if not faults.wait_until(lambda: hosts() == HOSTS, 40.0, self._tick):
+        if not faults.wait_until(lambda: hosts() == HOSTS, self._within(40.0), self._tick):
             wrong.append(f"{hosts()} hosts have a lease after the calm, not {HOSTS}")
         self.calm = time.monotonic()
-        if not faults.wait_until(self._all_answer, LIMIT + self.start, self._tick):
+        if not faults.wait_until(self._all_answer, self._within(LIMIT), self._tick):
             wrong.append("not every server answers every front after the calm")
         for name, front in self._fronts.items():
             front.send_signal(signal.SIGTERM)
+            limit = self._within(45.0)
             try:
-                code = front.wait(timeout=60)
+                code = front.wait(timeout=limit)
             except subprocess.TimeoutExpired:
-                wrong.append(f"{name} has not ended within a minute")
+                wrong.append(f"{name} has not ended within {limit:.0f} s")
             else:
                 if code:
                     wrong.append(f"{name} ended with {code}:\n{self._said(name)}")
@@ -208,6 +222,12 @@ class Run:
 
     calm = 0.0
     start = 0.0  # seconds that all servers together took to start, as they do again after a fault
+    _starting = (0.0, 0.0)  # when that was
+
+    def _within(self, seconds: float, during: tuple[float, float] | None = None) -> float:
+        """So many seconds, and what all servers need to start on this machine, as it was during that time (now)."""
+        now = time.monotonic()
+        return seconds + self.start * self._pace.slower(self._starting, during or (now - self.lease, now))
 
     def _all_answer(self) -> bool:
         """Whether each front has had an answer of each persistent server, since it was started and since the calm."""
@@ -238,7 +258,7 @@ class Run:
         for gap, at, server in longest:
             during = [done.partition(":")[0] for when, done in self._done if at - LIMIT < when < at + gap]
             allowed = max(LIMIT, sum(_OF_ANOTHER.get(kind, LIMIT) for kind in during))
-            if gap > allowed + self.start:
+            if gap > self._within(allowed, (at, at + gap)):
                 wrong.append(
                     f"{server} did not answer for {gap:.1f} s, at {at - self._began:.1f}, while {during}"
                 )
@@ -254,13 +274,22 @@ def _hosts(directory: RayDirectory) -> int:
     return 0 if view is None else sum(not host.is_late for host in view.hosts)
 
 
+def _ended(_number: int, _frame: object) -> None:
+    sys.exit("the run was ended before its end")  # and cleans up
+
+
 def main() -> int:
     seed = os.environ.get("GREENROOM_SEED") or str(random.SystemRandom().randrange(2**32))
     seconds = float(os.environ.get("GREENROOM_CLUSTER_SECONDS") or 120)
-    print(f"a cluster under faults for {seconds:g} s: GREENROOM_SEED={seed}", flush=True)
+    calls = int(os.environ.get("GREENROOM_CLUSTER_CALLS") or 200)
+    print(
+        f"a cluster under faults for {seconds:g} s, {calls} calls in flight: GREENROOM_SEED={seed}",
+        flush=True,
+    )
     folder = Path(tempfile.mkdtemp(prefix="gr-cluster-"))
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # of the hosts
-    wrong = Run(seed, seconds, folder).course()
+    signal.signal(signal.SIGTERM, _ended)
+    wrong = Run(seed, seconds, calls, folder).course()
     for line in wrong[:40]:
         print(f"WRONG: {line}")
     if wrong:
