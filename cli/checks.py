@@ -14,7 +14,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -35,6 +35,7 @@ from ..config.references import expand_definition, is_url, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..gateway.next_steps import Commands
+from ..protocol.address import SHARED
 from ..protocol.errors import (
     DISABLED,
     NO_EFFECT_HERE,
@@ -48,8 +49,10 @@ from ..protocol.errors import (
 )
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode, Transition
 from ..protocol.lifecycle import State
+from ..protocol.near_names import meant
 from ..protocol.status import about, hidden_in_words
 from ..protocol.version import VERSION
+from .exit_codes import FAILED, NOTED, OK, WARNED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -65,6 +68,9 @@ class Severity(enum.StrEnum):
     ERROR = "error"  # something does not work
     WARNING = "warning"  # something will go wrong, or is not safe
     NOTE = "note"  # worth knowing
+
+
+_CODES: Final = {Severity.ERROR: FAILED, Severity.WARNING: WARNED, Severity.NOTE: NOTED}
 
 
 @attrs.frozen
@@ -96,6 +102,8 @@ class Setup:
     seen_starting: set[str] = attrs.field(
         factory=set[str]
     )  # servers of which a running gateway knows a start
+    tools: dict[str, int] = attrs.field(factory=dict[str, int])  # how many each has that was started here
+    is_preflight: bool = False  # its servers are needed, so to disable one mends nothing
 
     @cached_property
     def catalogue(self) -> OfflineCatalogue:
@@ -103,6 +111,10 @@ class Setup:
         from ..gateway.offline import open_catalogue
 
         return open_catalogue(self.config)
+
+    def or_disable(self, server: str) -> str:
+        """The end of a mend for who can do without the server."""
+        return "" if self.is_preflight else f", or: `{self.commands.about('disable', server)}`"
 
     def in_service(self) -> Iterator[ServerDefinition]:
         return (server for server in self.config.servers.values() if not server.disabled)
@@ -121,7 +133,7 @@ class Setup:
 
 DIALS_FOR: Final = 0.5  # seconds
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
-FAILED: Final = "failure"  # the check that tells of the last failures
+LAST: Final = "failure"  # the check that tells of the last failures
 _SLOW: Final = 5.0  # seconds from the start of the program to its tools
 _ON_STDOUT: Final = "on stdout"  # how a note about its output begins or ends
 
@@ -160,7 +172,7 @@ def gateways(setup: Setup) -> Iterator[Finding]:
         return
     if version != VERSION:
         what = f"runs Greenroom {version}, and this command is {VERSION}"
-        mend = f"restart the client that started process {gateway.pid}, or: {setup.commands.about('stop')}"
+        mend = f"restart the client that started process {gateway.pid}, or: `{setup.commands.about('stop')}`"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
     yield from _of_rows(setup, rows)
 
@@ -196,8 +208,8 @@ def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
         what = f"was lost {ago}: {row['failure']}"
     works = not starts and not quarantined and row.get("cached")
     refresh, explain = (setup.commands.about(verb, name) for verb in ("refresh", "explain"))
-    mend = f"mend that, then: `{refresh}`. See also: {explain}"
-    return Finding(Severity.WARNING if works else Severity.ERROR, FAILED, name, what, mend)
+    mend = f"mend that, then: `{refresh}`. See also: `{explain}`"
+    return Finding(Severity.WARNING if works else Severity.ERROR, LAST, name, what, mend)
 
 
 def of_start(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
@@ -263,8 +275,8 @@ _Check = Callable[[Setup], Iterable[Finding]]
 def examine(setup: Setup) -> list[Finding]:
     """All findings, the worst first. What keeps a server from starting is said once."""
     found = [finding for check in CHECKS for finding in check(setup)]
-    explained = {one.about for one in found if one.check != FAILED and one.severity is Severity.ERROR}
-    return worst_first(one for one in found if one.check != FAILED or one.about not in explained)
+    explained = {one.about for one in found if one.check != LAST and one.severity is Severity.ERROR}
+    return worst_first(one for one in found if one.check != LAST or one.about not in explained)
 
 
 def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Finding]:
@@ -286,6 +298,48 @@ def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Findi
 def worst_first(found: Iterable[Finding]) -> list[Finding]:
     """The findings in the order in which they are printed."""
     return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def exit_code(found: Iterable[Finding], least: Severity) -> int:
+    """The code of the worst finding, if it weighs at least as much as `least`; else 0."""
+    worst = min((list(Severity).index(one.severity) for one in found), default=None)
+    if worst is None or worst > list(Severity).index(least):
+        return OK
+    return _CODES[list(Severity)[worst]]
+
+
+def examine_required(setup: Setup, servers: Iterable[str]) -> list[Finding]:
+    """What is found about these servers and the files of their entries, and why one of them cannot be started."""
+    found: list[Finding] = []
+    for name in servers:
+        found += _in_the_way(setup, name)
+        if name in setup.config.servers and not setup.config.servers[name].disabled:
+            found += examine_one(setup, name, {})
+    return worst_first(dict.fromkeys(found))  # two may be of one file
+
+
+def _in_the_way(setup: Setup, name: str) -> Iterator[Finding]:
+    """Why a server that is required cannot be started at all."""
+    about = setup.commands.about
+    problem, server = setup.config.broken.get(name), setup.config.servers.get(name)
+    if problem is not None and problem.code == UNTRUSTED:
+        yield Finding(Severity.ERROR, "trust", name, str(problem), about("trust"))
+    elif problem is not None:
+        mend = f"correct {_place_in_words(problem.where)}"
+        yield Finding(Severity.ERROR, "server", name, str(problem), mend)
+    elif server is None:
+        known = (*setup.config.servers, *setup.config.broken)
+        what = f"there is no server of this name.{meant(name, known)}"
+        mend = f"{about('add', name)} -- COMMAND"
+        if setup.config.unread:
+            what, mend = f"{what} A file cannot be read: {setup.config.unread[0]}", about("doctor")
+        yield Finding(Severity.ERROR, "required", name, what, mend)
+    elif server.disabled:
+        yield Finding(Severity.ERROR, "required", name, "it is disabled", about("enable", name))
+    elif needed := session_variables(server):
+        what = f"its start needs what only a session gives: {', '.join(sorted(needed))}"
+        mend = f"write a default into its entry: ${{session.{min(needed)}:-VALUE}}"
+        yield Finding(Severity.ERROR, "required", name, what, mend)
 
 
 # ---- the configuration ---------------------------------------------------------------------------------------
@@ -315,7 +369,7 @@ def _files(setup: Setup) -> Iterator[Finding]:
 def _broken(setup: Setup) -> Iterator[Finding]:
     for name, problem in setup.config.broken.items():
         if problem.code not in (UNTRUSTED, DISABLED):  # the first is said once for the whole file
-            mend = f"correct {_place_in_words(problem.where)}, or: {setup.commands.about('disable', name)}"
+            mend = f"correct {_place_in_words(problem.where)}{setup.or_disable(name)}"
             yield Finding(Severity.ERROR, "server", name, str(problem), mend)
 
 
@@ -323,7 +377,7 @@ def _nothing(setup: Setup) -> Iterator[Finding]:
     if not (setup.config.servers or setup.config.broken or setup.config.unread):
         mend = f"{setup.commands.about('add')} NAME -- COMMAND"
         if setup.path is None:
-            mend = f"`{mend}`, or those of a client: greenroom init CLIENT --move"
+            mend = f"`{mend}`, or those of a client: `greenroom init CLIENT --move`"
         yield Finding(Severity.WARNING, "configuration", "servers", "there are none", mend)
 
 
@@ -332,7 +386,7 @@ def _unread(setup: Setup) -> Iterator[Finding]:
     unread = unread_file(working_directory(None), setup.config.files) if setup.path is None else None
     if unread is not None:
         what = "it is not read: of a folder only .mcp.json and .greenroom/mcp.json are"
-        mend = "give it one of these names, or: greenroom --config mcp.json"
+        mend = "give it one of these names, or: `greenroom --config mcp.json`"
         yield Finding(Severity.NOTE, "configuration", os.fspath(unread), what, mend)
 
 
@@ -373,12 +427,12 @@ def _programs(setup: Setup) -> Iterator[Finding]:
         if not server.command.strip():
             written = setup.config.servers[server.name].command
             what = f"its command is empty, because the variables in it are: {written}"
-            mend = f'set them, or correct "command", or: {setup.commands.about("disable", server.name)}'
+            mend = f'set them, or correct "command"{setup.or_disable(server.name)}'
             yield Finding(Severity.ERROR, "program", server.name, what, mend)
             continue
         command = server.command if os.sep not in server.command else os.fspath(cwd / server.command)
         if shutil.which(command, path=server.env.get("PATH") or setup.environ.get("PATH")) is None:
-            mend = f"{_how_to_get(server)}, or: {setup.commands.about('disable', server.name)}"
+            mend = f"{_how_to_get(server)}{setup.or_disable(server.name)}"
             what = f"its program is not found or cannot be run: {server.command}"
             if (program := _first_word(server, cwd, setup.environ)) is not None:
                 mend = f'"command": "{program}", and put the rest into "args", each argument on its own'
@@ -403,7 +457,7 @@ def _env_files(setup: Setup) -> Iterator[Finding]:
         try:
             variables_in(file, server.name, server.env_file_asked)
         except GreenroomError as error:
-            mend = f"correct its envFile, or: {setup.commands.about('disable', server.name)}"
+            mend = f"correct its envFile{setup.or_disable(server.name)}"
             yield Finding(Severity.ERROR, "env file", server.name, str(error), mend)
             continue
         with suppress(OSError):
@@ -425,7 +479,7 @@ def _documents(setup: Setup) -> Iterator[Finding]:
         try:
             api = api_in_file(server)
         except ConnectFailed as error:
-            mend = f"correct its entry, or: {setup.commands.about('disable', server.name)}"
+            mend = f"correct its entry{setup.or_disable(server.name)}"
             yield Finding(Severity.ERROR, "document", server.name, error.reason, mend)
             continue
         for note in islice(api.all_notes(_OPERATIONS), 3):
@@ -557,7 +611,7 @@ def _meaning(setup: Setup) -> Iterator[Finding]:
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
-def _collector(setup: Setup) -> Iterator[Finding]:
+def collector(setup: Setup) -> Iterator[Finding]:
     """What keeps `serve --otlp` from being heard: all of it if --otlp is given here too, else what can be seen without
     sending anything."""
     if setup.otlp is not None:
@@ -575,7 +629,7 @@ def _collector(setup: Setup) -> Iterator[Finding]:
         with suppress(ValueError):
             if place.hostname in _THIS_MACHINE and not _listens(place.hostname, place.port or 80):
                 what = "nothing listens at the place on this machine that it names"
-                mend = f"to see what `serve --otlp` would do: {setup.commands.about('doctor', options=('--otlp',))}"
+                mend = f"to see what `serve --otlp` would do: `{setup.commands.about('doctor', options=('--otlp',))}`"
                 yield Finding(Severity.NOTE, "otlp", name, what, mend)
 
 
@@ -589,7 +643,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _logins,
     _names,
 )
-CHECKS: Final = (_broken, _nothing, _unread, _cache, *_OF_SERVERS, _meaning, _collector, gateways, sockets)
+CHECKS: Final = (_broken, _nothing, _unread, _cache, *_OF_SERVERS, _meaning, collector, gateways, sockets)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -598,9 +652,15 @@ CHECKS: Final = (_broken, _nothing, _unread, _cache, *_OF_SERVERS, _meaning, _co
 # Starts every server once, in a room of its own, and says what was wrong: for `greenroom doctor --start`.
 
 
-async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str], object]) -> list[Finding]:
-    """What is wrong with the servers in service that need no session. Each is started once and ended, without those
-    that are `known` to fail. What they have and print is kept, as that of every start."""
+async def try_servers(
+    setup: Setup,
+    known: Collection[str],
+    tell: Callable[[str], object],
+    required: Collection[str] | None = None,
+) -> list[Finding]:
+    """What is wrong with the servers in service that need no session, or with those of them that are `required`. Each
+    is started once and ended, without those that are `known` to fail. What they have and print is kept, as that of
+    every start. A server that is required must list its tools, too."""
     from ..supervisor.room import Greenroom
     from .logs_command import has_log
 
@@ -610,6 +670,8 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
     odd: set[str] = set()
     able = (server for server in setup.in_service() if not session_variables(server))
     names = [server.name for server in able if server.name not in known]
+    if required is not None:
+        names = [name for name in names if name in required]
 
     def heard(event: Event | Lagged) -> None:
         server = event.server if isinstance(event, Event) else None
@@ -627,17 +689,21 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
         tell(f"starting {name}")
         try:
             await room.connect(name)
+            (row,) = (row for row in room.status() if row.server == name and row.scope == SHARED)
+            setup.tools[name] = row.tool_count or 0
+            if required is not None and not row.tool_count:
+                findings.append(_without_tools(setup, name, row.problems))
             await room.drain(name)
         except NeedsAuth as error:
             mend = setup.commands.about("auth", name)
             findings.append(Finding(Severity.ERROR, "login", name, error.message, mend))
         except GreenroomError as error:
             logs = (
-                f". What it printed: {setup.commands.about('logs', name)}"
+                f". What it printed: `{setup.commands.about('logs', name)}`"
                 if has_log(setup.config, name)
                 else ""
             )
-            mend = f"correct its entry, or: `{setup.commands.about('disable', name)}`{logs}"
+            mend = f"correct its entry{setup.or_disable(name)}{logs}"
             findings.append(Finding(Severity.ERROR, "start", name, error.message, mend))
 
     async with room.events([Kind.NOTE, Kind.TRANSITION]) as events, anyio.create_task_group() as readers:
@@ -652,3 +718,10 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
                 group.start_soon(one, room, name)
         events.close()  # the reader reads the rest and ends
     return findings
+
+
+def _without_tools(setup: Setup, name: str, problems: Sequence[str]) -> Finding:
+    """The finding about a server that is required, has started, and has listed no tool."""
+    what = f"it started, and lists no tools{f': {problems[0]}' if problems else ''}"
+    mend = f"see what its entry passes to it, and what it says: `{setup.commands.about('explain', name)}`"
+    return Finding(Severity.ERROR, "start", name, what, mend)

@@ -28,6 +28,12 @@ def complete_servers(ctx: click.Context, _param: click.Parameter, incomplete: st
     return [] if config is None else [name for name in config.servers if name.startswith(incomplete)]
 
 
+def complete_several_servers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The same behind each comma."""
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in complete_servers(ctx, param, last)]
+
+
 def complete_tools(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The tools that the cache knows, of the server that `--server` names or of all."""
     from ..gateway.offline import open_catalogue

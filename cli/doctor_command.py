@@ -26,7 +26,7 @@ from .common import (
     run_to_end,
     say,
 )
-from .completion import complete_servers
+from .completion import complete_servers, complete_several_servers
 from .tables import show_lines
 
 if TYPE_CHECKING:
@@ -40,8 +40,33 @@ _NAMED = 5
 MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 
+def _names(_context: click.Context, _option: click.Parameter, said: Sequence[str]) -> tuple[str, ...]:
+    """The names in `--require a,b --require c`, each once."""
+    names = [name.strip() for each in said for name in each.split(",")]
+    if not all(names):
+        raise click.BadParameter("a name is empty. Write it as: --require github,linear")
+    return tuple(dict.fromkeys(names))
+
+
 @click.command("doctor")
 @click.option("--start", "starts", is_flag=True, help="Start every server once, and say what goes wrong.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="SERVER,…",
+    callback=_names,
+    shell_complete=complete_several_servers,
+    help="Start these servers once, and look only at them: an error if one does not start and list its tools.",
+)
+@click.option(
+    "--fail-on",
+    "least",
+    type=click.Choice(["error", "warning", "note"]),
+    default="error",
+    show_default=True,
+    help="The least that is a failure.",
+)
 @click.option(
     "--otlp",
     is_flag=False,
@@ -51,34 +76,51 @@ MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 )
 @common_options
 def doctor_command(
-    starts: bool, otlp: str | None, config_path: Path | None, pid: int | None, as_json: bool
+    starts: bool,
+    required: tuple[str, ...],
+    least: str,
+    otlp: str | None,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
 ) -> int:
     """Say what is wrong with the set-up, and what mends it.
 
-    Nothing is started unless you say --start, and nothing is changed. What a running gateway, or else the cache, knows
-    of its servers' starts and failures is used. The exit code is 1 when there is an error.
+    Nothing is started unless you say --start or --require, and nothing is changed. What a running gateway, or else the
+    cache, knows of its servers' starts and failures is used.
+
+    The exit code is that of the worst finding: 1 for an error, 3 for a warning, 4 for a note. It is 0 if that weighs
+    less than --fail-on says.
     """
-    from .checks import Setup, Severity, examine
+    from .checks import Setup, Severity, collector, examine, examine_required, exit_code
 
     config = load_asked(config_path, pid)
-    setup = Setup(config, config_path, os.environ, commands_typed(), otlp)
-    found = examine(setup)
-    if starts:
-        from .checks import FAILED, try_servers, worst_first
+    setup = Setup(config, config_path, os.environ, commands_typed(), otlp, is_preflight=bool(required))
+    if required:
+        found = [*examine_required(setup, required), *(collector(setup) if otlp is not None else ())]
+    else:
+        found = examine(setup)
+    if starts or required:
+        from .checks import LAST, try_servers, worst_first
 
-        found = [one for one in found if one.check != FAILED]  # whether it still fails is seen now
+        found = [one for one in found if one.check != LAST]  # whether it still fails is seen now
         known = {one.about for one in found if one.severity is Severity.ERROR}
-        found = worst_first((*found, *run_to_end(lambda: try_servers(setup, known, say))))
+        tried = run_to_end(lambda: try_servers(setup, known, say, required or None))
+        found = worst_first((*found, *tried))
     counts = {each.value: sum(one.severity is each for one in found) for each in Severity}
-    rows = [one.as_dict() for one in found]
-    files = list(config.files)
-    unseen = [] if starts else _not_seen(setup)
-    show_lines(
-        _lines(found, config, unseen, starts=starts),
-        {"findings": rows, "files": files, "notSeenStarting": unseen, **counts},
-        as_json,
-    )
-    return int(counts["error"] > 0)
+    details: dict[str, Any] = {
+        "findings": [one.as_dict() for one in found],
+        "files": list(config.files),
+        "notSeenStarting": [] if starts or required else _not_seen(setup),
+        **counts,
+    }
+    if required:
+        details["required"] = [{"server": name, "tools": setup.tools.get(name)} for name in required]
+        lines = _of_required(found, required, setup.tools)
+    else:
+        lines = _lines(found, config, details["notSeenStarting"], starts=starts)
+    show_lines(lines, details, as_json)
+    return exit_code(found, Severity(least))
 
 
 def _not_seen(setup: Setup) -> list[str]:
@@ -86,10 +128,23 @@ def _not_seen(setup: Setup) -> list[str]:
     return [server.name for server in setup.in_service() if server.name not in setup.seen_starting]
 
 
-def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, starts: bool) -> Iterator[str]:
+def _found(found: Sequence[Finding]) -> Iterator[str]:
     for one in found:
         yield one_line(f"{MARKS[one.severity.value]} {one.about}: {one.what}")
         yield f"    → {' '.join(one.mend.splitlines())}"  # the rest stays, for a command may be in it
+
+
+def _of_required(
+    found: Sequence[Finding], required: Sequence[str], tools: Mapping[str, int]
+) -> Iterator[str]:
+    yield from _found(found)
+    for name in required:
+        if tools.get(name):
+            yield one_line(f"✓ {name}: it starts, and has {counted(tools[name], 'tool')}")
+
+
+def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, starts: bool) -> Iterator[str]:
+    yield from _found(found)
     if not found:
         yield f"✓ Nothing is wrong{'' if starts else ' that can be seen without starting a server'}."
     if unseen:

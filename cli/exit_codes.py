@@ -1,10 +1,17 @@
-"""Exit codes of every command."""
+"""Exit codes of every command.
+
+A script that asks only whether a command has failed needs 0. `greenroom doctor` has one code for each weight of a
+finding: an error is the failure of a check, as it always was, and the other two are said only if they are asked for
+(`--fail-on`), so that a warning never stops a script that did not ask about warnings.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 OK: Final = 0
-FAILED: Final = 1  # the call failed
+FAILED: Final = 1  # the call, or the check, failed; `doctor`: an error
 USAGE: Final = 2  # bad usage or configuration
+WARNED: Final = 3  # `doctor --fail-on warning`: a warning, and nothing worse
+NOTED: Final = 4  # `doctor --fail-on note`: a note, and nothing worse
 INTERRUPTED: Final = 130  # Ctrl-C, as shells count it

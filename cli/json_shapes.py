@@ -230,15 +230,28 @@ class Explained(Origin):
     sources: Annotated[dict[str, str], Says("which file each key of the entry is from")]
 
 
+class Required(TypedDict):
+    """A server that must start and list its tools."""
+
+    server: Annotated[str, Says("the server")]
+    tools: Annotated[int | None, Says("how many it has listed; null: it did not start", "tools")]
+
+
 class Doctor(TypedDict):
-    """What is wrong with the set-up."""
+    """What is wrong with the set-up. The exit code is that of the worst finding, if it weighs at least as much as
+    `--fail-on` says: 1 for an error, 3 for a warning, 4 for a note."""
 
     findings: Annotated[list[Finding], Says("in the order of the checks")]
     files: Annotated[list[str], Says("the files that the configuration is made of")]
-    notSeenStarting: Annotated[list[str], Says("servers that no running gateway has started")]
+    notSeenStarting: Annotated[
+        list[str], Says("servers that no running gateway has started; empty if they are started now")
+    ]
     error: Annotated[int, Says("how many findings are errors", "findings")]
     warning: Annotated[int, Says("how many are warnings", "findings")]
     note: Annotated[int, Says("how many are notes", "findings")]
+    required: NotRequired[
+        Annotated[list[Required], Says("in the order they were named in", when="`--require` is given")]
+    ]
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------

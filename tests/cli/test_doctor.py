@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from tests.support.auth_server import auth_server
 from tests.support.gateway import FAULTY, PATIENCE, faulty, serve
@@ -25,7 +26,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
 from greenroom.cli import checks as _running
 from greenroom.cli.checks import Finding, Setup, Severity
-from greenroom.cli.main import run
+from greenroom.cli.main import cli, run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
 from greenroom.gateway.doors.control_protocol import control_directory, identity, socket_path
@@ -103,10 +104,14 @@ def no_cache(home: Path) -> Path:
     return own_config(home, servers(a={"command": "sh"}))
 
 
+def no_folder(home: Path) -> Path:
+    return own_config(home, servers(a={"command": "sh", "cwd": str(home / "no" / "where")}))
+
+
 WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
     ("an empty program", has(a={"command": "${NO_4711}"}), "error", "program", "set them, or correct"),
-    ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
+    ("its folder", no_folder, "error", "program", "mkdir"),
     ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct /"),
     ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
     ("a key of another client", has(a={"command": "sh", "timeout": 60}), "note", "configuration", "leave it for"),
@@ -296,7 +301,7 @@ def test_with_start_a_server_that_prints_or_cannot_start_is_named(
     found = [(one["about"], one["severity"], one["mend"]) for one in details["findings"]]
     assert found[0] == (
         *("dies", "error"),
-        "correct its entry, or: `greenroom disable dies`. What it printed: greenroom logs dies",
+        "correct its entry, or: `greenroom disable dies`. What it printed: `greenroom logs dies`",
     )
     assert [severity for _, severity, _ in found] == sorted(severity for _, severity, _ in found)
     assert run(["logs", "dies"]) == 0
@@ -588,3 +593,93 @@ def test_a_collector_that_is_not_there_and_a_missing_extra_are_errors(
 def test_the_port_of_grpc_is_known() -> None:
     [(_, mend)] = wrong_with("http://127.0.0.1:4317/")
     assert "4318" in mend
+
+
+# ---- what scripts ask -----------------------------------------------------------------------------------------------
+
+WEIGHTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
+    "nothing": ({"command": sys.executable}, {"error": 0, "warning": 0, "note": 0}),
+    "note": ({"command": "sh", "timeout": 60}, {"error": 0, "warning": 0, "note": 4}),
+    "warning": ({"command": "sh", "comand": 1, "timeout": 60}, {"error": 0, "warning": 3, "note": 3}),
+    "error": ({"command": "uvx-nowhere", "comand": 1}, {"error": 1, "warning": 1, "note": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_the_exit_code_tells_the_weight_of_the_worst_finding(
+    home: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry, codes = WEIGHTS[name]
+    own_config(home, servers(a=entry))
+    assert run(["doctor"]) == codes["error"]
+    for least, code in codes.items():
+        assert run(["doctor", "--fail-on", least]) == code
+    said = run(["doctor", "--json", "--fail-on", "note"]), capsys.readouterr().out[-1:]
+    assert said == (codes["note"], "\n")
+
+
+def stdio(*faults: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-S", os.fspath(FAULTY), *faults]}
+
+
+REQUIRED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("it starts", stdio(), "", ""),
+    ("it ends at once", stdio("--crash-at", "start"), "start", "What it printed: `greenroom logs a`"),
+    ("it does not list its tools", stdio("--fail-list", "tools/list"), "start", "correct its entry"),
+    ("it has none", stdio("--kinds", "prompts"), "start", "`greenroom explain a`"),
+    ("it has no program", {"command": "uvx-nowhere"}, "program", "install"),
+    ("it is disabled", {**stdio(), "disabled": True}, "required", "greenroom enable a"),
+    ("its entry is none", {}, "server", "correct mcpServers.a in /"),
+    ("only a session starts it", {**stdio(), "env": {"A": "${session.USER}"}, "isolation": "per_session"}, "required",
+     "write a default into its entry: ${session.USER:-VALUE}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entry", "check", "mend"), [row[1:] for row in REQUIRED], ids=[row[0] for row in REQUIRED]
+)
+def test_a_required_server_starts_and_lists_its_tools_or_is_an_error(
+    home: Path, entry: dict[str, Any], check: str, mend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a=entry, other={"command": "uvx-nowhere"}))
+    assert run(["doctor", "--require", "a", "--json"]) == int(check != "")
+    said = json.loads(capsys.readouterr().out)
+    found = [(one["about"], one["severity"], one["check"]) for one in said["findings"]]
+    assert found == [("a", "error", check)] * (check != "")
+    assert all(mend in one["mend"] and "disable" not in one["mend"] for one in said["findings"])
+    (row,) = said["required"]
+    assert bool(row["tools"]) is (check == "")
+
+
+def test_several_servers_are_required_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_config(home, servers(a=stdio(), github=stdio(), broken={}))
+    assert run(["doctor", "--require", "github, a", "--require", "a"]) == 0
+    said = capsys.readouterr()
+    assert [line.partition(":")[0] for line in said.out.splitlines()] == ["✓ github", "✓ a"]
+    assert run(["doctor", "--require", "a,git_hub", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    (found,) = said["findings"]
+    assert (found["about"], 'Did you mean "github"?' in found["what"]) == ("git_hub", True)
+    assert [row["server"] for row in said["required"]] == ["a", "git_hub"]
+    assert run(["doctor", "--require", "a,"]) == 2
+    assert "--require github,linear" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_may_be_why_a_required_server_is_missing(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own_config(home, '{"mcpServers": {')
+    assert run(["doctor", "--require", "a", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert str(file) in found["what"]
+    assert found["mend"] == "greenroom doctor"
+
+
+def test_the_servers_behind_each_comma_are_completed(home: Path) -> None:
+    own_config(home, servers(github={"command": "sh"}, gitlab={"command": "sh"}, linear={"command": "sh"}))
+    command = cli.get_command(click.Context(cli), "doctor")
+    assert command is not None
+    (option,) = (one for one in command.params if one.name == "required")
+    context = click.Context(command)
+    for typed, offered in (("gi", ["github", "gitlab"]), ("linear,gith", ["linear,github"]), ("x", [])):
+        assert [one.value for one in option.shell_complete(context, typed)] == offered
