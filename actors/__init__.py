@@ -33,6 +33,7 @@ Other rooms may import:
 * `transports.http_connection`: an HTTP server's connection
 * `transports.http_peer`: the peer over HTTP, and what carries its requests
 * `transports.in_process`: a server object of the SDK in our loop; all that is used of its provisional API
+* `transports.link`: our end of a link to a Greenroom that carries calls out for us
 * `transports.lines`: lines in and out of descriptors, bounded, towards a slow or silent other side
 * `transports.npx`: starts what `npx` would start, without npm
 * `transports.orphans`: adopts processes that left their tree (Linux)

@@ -189,6 +189,10 @@ class ExchangeTable:
 
     # -- in --
 
+    def read_answer(self, message: ServerMessage) -> tuple[bytes | None, RpcError | None]:
+        """The result of an answer, or its error: exactly one of the two is not None."""
+        return answer_in(message)
+
     def take_line(self, line: bytes | bytearray) -> None:
         """One line or event that came in: a message, a batch of them, or junk."""
         text = line if line.isascii() else repair_utf8(line)
@@ -238,7 +242,9 @@ class ExchangeTable:
                 self._note_unasked(message.id, bytes(message.error))
                 self._hooks.on_late_answer(bytes(message.result))
             else:
-                result, error = answer_in(message)
+                result, error = self.read_answer(message)
+                if error is not None and error.upstream is not None:
+                    exchange.reach = error.upstream.reach
                 exchange.owner.exchange_ended(exchange, result, error)
         elif message.id is None:
             self.unasked += 1

@@ -1,7 +1,7 @@
 """The same room over many machines: hosts run the servers, fronts serve the clients, a directory says who may run what.
 
-A host is an ordinary room with its ordinary HTTP door, and a front is an ordinary room that reaches its servers
-through hosts. So what is here is small: where an address lives (`placement`), for how long a host may run it
+A host is an ordinary room with a door for links, and a front is an ordinary room that reaches its servers through
+links. So what is here is small: where an address lives (`placement`), for how long a host may run it
 (`leases`), and both ends of the way from front to host. Everything of Ray is in `on_ray`, and nothing of it is imported
 without need.
 

@@ -1,7 +1,7 @@
 """`ClusterRoom`: a room whose servers live on the hosts of a cluster.
 
 It is an ordinary `Greenroom`. Only the way to a server differs: a server's actor here connects to the host where its
-address lives (`HostConnector`), over the HTTP door that every host has, as it would to any HTTP server. So a connected
+address lives (`HostConnector`), over a link (`protocol.links`). So a connected
 server here is a link, and what idles, is evicted or restarted here are links. The process is the host's, and ends soon
 after its last link.
 
@@ -17,32 +17,34 @@ A server in the process, or behind a unix socket, is reached from here as in any
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 
 from ..actors.backend import Backend, pump_group
-from ..actors.peer import Connection, Connector, LostReason, PeerHooks, connect_failed
-from ..actors.transports.http_connection import HttpConnector
-from ..actors.transports.http_peer import HttpPeer
+from ..actors.peer import Connector, LostReason, PeerHooks, connect_failed
+from ..actors.transports.link import LAST_ANSWERS, LinkPeer, linked
+from ..actors.transports.unix_socket import SocketConnection
 from ..actors.workers import apart
 from ..config.files import open_config
-from ..config.model import Config, HttpTransport, ServerDefinition, Settings
+from ..config.model import Config, ServerDefinition, Settings
 from ..config.references import session_variables
 from ..protocol.address import Address
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.events import Note, NoteCode
-from ..protocol.lifecycle import Reason
+from ..protocol.links import NoLink
 from ..supervisor.room import ConfigSource, Greenroom, ReloadPlan, port_of
 from .directory import Directory, DirectorySilent
-from .host_config import VARIABLE, for_front, is_of_hosts, packed, profile_of, unpacked
+from .host_config import for_front, is_of_hosts, packed, unpacked
 from .link import ClusterLink, HostSilent
 from .placement import HostInfo, owner
 
 _TRIES: Final = 20  # to reach a directory when a front begins
 _AGAIN: Final = 0.5  # seconds between two of them
+_GREETED_WITHIN: Final = 5.0  # seconds; a host that is asked has just said that it is ready
 
 
 class ClusterRoom(Greenroom):
@@ -210,53 +212,64 @@ class _Connectors:
             raise connect_failed(address.server, LostReason(str(error))) from None
         names = session_variables(definition)
         given: Mapping[str, str] = live.sessions.variables(address.session) if names else {}
-        headers = {VARIABLE + name: given[name] for name in names if name in given}
+        variables = {name: given[name] for name in names if name in given}
         context = live.context
-        return HostConnector(self.room.link, definition, address, headers, context.backend, context.settings)
+        return HostConnector(
+            self.room.link, definition, address, variables, context.backend, context.settings
+        )
 
 
 class HostConnector:
-    """Reaches one incarnation of a server through the host where it lives. `headers`: the values of its session."""
+    """Reaches one incarnation of a server through the host where it lives. `variables`: the values of its session."""
 
     def __init__(
         self,
         link: ClusterLink,
         definition: ServerDefinition,
         address: Address,
-        headers: Mapping[str, str],
+        variables: Mapping[str, str],
         backend: Backend,
         settings: Settings,
     ) -> None:
         self._link = link
         self._definition = definition
         self._address = address
-        self._headers = headers
+        self._variables = variables
         self._backend = backend
         self._settings = settings
 
     @asynccontextmanager
-    async def open(self, hooks: PeerHooks) -> AsyncGenerator[Connection]:
-        """Find the host, and connect to it. Raises `ConnectFailed`."""
-        link = self._link
-        host = await link.place(self._definition, self._address)
-        at_host = ServerDefinition(
-            self._definition.name,
-            url=f"{host.url}/mcp/{profile_of(self._definition.name)}",
-            headers={**self._headers, **link.headers(host)},
-            http_transport=HttpTransport.STREAMABLE_HTTP,
-            connect_timeout=self._definition.connect_timeout,
-        )
-        connector = HttpConnector(at_host, backend=self._backend, settings=self._settings, is_greenroom=True)
-        async with connector.open(hooks) as connection, pump_group() as tasks:
-            tasks.start_soon(self._watch, host, connection.peer)
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[SocketConnection[LinkPeer]]:
+        """Find the host, and connect to it: to the next one while they refuse. Raises `ConnectFailed`."""
+        async with AsyncExitStack() as stack:
+            while True:
+                host = await self._link.place(self._definition, self._address)
+                opening = linked(
+                    urlsplit(host.url).hostname or "",
+                    host.link_port,
+                    self._link.hello(host, self._address.server, self._variables),
+                    hooks,
+                    self._backend,
+                    self._settings,
+                    _GREETED_WITHIN,
+                )
+                try:
+                    connection = await stack.enter_async_context(opening)
+                    break
+                except (NoLink, OSError):  # it has just ended, or is not the one any more
+                    await self._link.look_again()
+            tasks = await stack.enter_async_context(pump_group())
+            tasks.start_soon(self._watch, host, connection)
             try:
                 yield connection
             finally:
                 tasks.cancel_scope.cancel()
 
-    async def _watch(self, host: HostInfo, peer: HttpPeer) -> None:
+    async def _watch(self, host: HostInfo, connection: SocketConnection[LinkPeer]) -> None:
         """Send nothing to a host that has not been heard of for a while, and look elsewhere when it is gone."""
         while (now := self._link.life_of(host)) is not None:
-            peer.hold(now.is_late)
+            connection.peer.hold(now.is_late)
             await self._link.next_view()
-        peer.lose(LostReason(f'its host "{host.name}" is gone', loss=Reason.MOVED))
+        connection.peer.move()
+        await anyio.sleep(LAST_ANSWERS)
+        connection.over(f'its host "{host.name}" is gone')

@@ -1,4 +1,4 @@
-"""A host: one room and its HTTP door, for as long as a lease allows, again and again.
+"""A host: one room and its doors, for as long as a lease allows, again and again.
 
 A *life* of a host is a room under one epoch. It joins the directory, renews its lease every two seconds, and ends when
 the directory says so, when the lease cannot be renewed, or when the host is asked to stop. Then everything is closed,
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ from ..actors.workers import apart
 from ..config.model import Config, ServerDefinition
 from ..config.references import isolation_of
 from ..gateway.doors.http_auth import Token
+from ..gateway.doors.http_server import bound
+from ..gateway.doors.link_door import LinkDoor
 from ..gateway.serve import HttpOptions, Options, Served, served_http
 from ..gateway.views import room_status_view
 from ..protocol.address import Address
@@ -199,6 +202,8 @@ class HostLife:
         self._is_leaving = False
         self._patience = 0.0
         self._fence: Fence
+        self._links: LinkDoor
+        self._link_port = 0
 
     @property
     def is_draining(self) -> bool:
@@ -206,7 +211,7 @@ class HostLife:
 
     @property
     def rests(self) -> bool:
-        return not self._claims and not any(list(self._fence.links.values()))
+        return not self._claims and not self._links.open.total()
 
     # ---- the room ---------------------------------------------------------------------------------------------------
 
@@ -237,21 +242,32 @@ class HostLife:
 
     async def run(self, joined: Callable[[], None]) -> None:
         """Join, and renew until this life ends. Then close the room. While its last calls run, the lease is renewed."""
+        settings = self.served.room.config.settings
+        self._links = self._fence.links = LinkDoor(
+            self.served.conversations, self._fence, settings.max_line, self._host.say
+        )
         try:
+            with bound(self._host.about.bind, 0) as listener:
+                await self._live(listener, joined)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.served.end(0.0)
+
+    async def _live(self, listener: socket.socket, joined: Callable[[], None]) -> None:
+        self._link_port = listener.getsockname()[1]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._links.run, listener)
             await self._join(None)
             if self.epoch:
                 self._host.life = self
                 joined()
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._keep)
-                    tasks.start_soon(self._follow)
-                    tasks.start_soon(self._watch_lease)
-                    await self._ended.wait()
-                    await self.served.end(self._patience)
-                    tasks.cancel_scope.cancel()
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self.served.end(0.0)
+                tasks.start_soon(self._keep)
+                tasks.start_soon(self._follow)
+                tasks.start_soon(self._watch_lease)
+                await self._ended.wait()
+                await self.served.end(self._patience)
+                await self._links.close()
+            tasks.cancel_scope.cancel()
 
     def end(self, patience: float = 0.0) -> None:
         """This life is over. `patience`: seconds for calls in flight."""
@@ -321,6 +337,7 @@ class HostLife:
                 resources=about.resources,
                 epoch=epoch,
                 claims=frozenset(self._claims),
+                link_port=self._link_port,
             )
             try:
                 said = await self._host.directory.join(joining)
@@ -429,7 +446,7 @@ class HostLife:
             if isinstance(said, Fenced | Unknown):
                 return Wait(_AGAIN)  # the next renewal finds out what to do
             if isinstance(said, Granted):
-                self._fence.used[server] = time.monotonic()
+                self._links.used[server] = time.monotonic()
                 self._claims.add(server)
             return said
 
@@ -445,7 +462,7 @@ class HostLife:
                 continue
             if all(actor.life.state in _RESTING for actor in actors):
                 self._claims.discard(server)
-                self._fence.unlink(server)
+                self._links.unlink(server)
 
     async def account(self) -> Mapping[str, Any]:
         """What an operator is told of this host."""
@@ -458,7 +475,7 @@ class HostLife:
             "draining": self.is_draining,
             "leaseSeconds": round(self._lease.children_until - time.monotonic(), 3),
             "holds": sorted(self._claims),
-            "links": {server: count for server, count in self._fence.links.items() if count},
+            "links": {server: count for server, count in self._links.open.items() if count},
             "calls": None if report is None else attrs.asdict(report),
         }
 

@@ -29,16 +29,12 @@ from ..config.model import (
     ServerDefinition,
     Settings,
 )
-from ..config.references import session_variables
 from ..protocol.errors import UsageError
 from ..protocol.version import VERSION
 from .placement import share
 
-VARIABLE: Final = "greenroom-variable-"  # before the name of a session's variable, in a header
 _LINKS: Final = 1_000_000  # that one front, or the fronts of one host, may have: what is bounded is what runs
 _NAME: Final = 100_000  # characters of a tool's name, which a host never cuts
-_GONE: Final = 60.0  # seconds without a word, after which a front is taken to be gone
-_LIFE: Final = 10 * 365 * 86_400.0  # seconds that a link may last
 _LATER: Final = 2.0  # seconds that a front waits longer than a host
 _MOVE: Final = 30.0  # seconds that an address may take to be free for another host
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -143,7 +139,6 @@ def _at_host(definition: ServerDefinition) -> ServerDefinition:
 
 
 def _settings(config: Config, hosts: int, bind: str) -> Settings:
-    variables = {name for one in config.servers.values() for name in session_variables(one)}
     return attrs.evolve(
         config.settings,
         max_connections=share(config.settings.max_connections, hosts),
@@ -158,10 +153,7 @@ def _settings(config: Config, hosts: int, bind: str) -> Settings:
         http_tokens={},
         http_token_profiles={},
         http_oauth_issuer=None,
-        http_session_headers={VARIABLE + name: name for name in variables},
-        http_max_sessions=_LINKS,
-        http_session_idle=_GONE,
-        http_session_life=_LIFE,
+        http_session_headers={},
         http_metrics=False,
         tasks_keep=None,
         semantic_search=False,

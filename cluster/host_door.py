@@ -1,11 +1,11 @@
-"""The door of a host: the HTTP door of its room, behind a fence.
+"""The doors of a host: links carry calls, and HTTP is for what fronts and operators want of the host itself.
 
-Every request carries the cluster's token, which the door checks as it checks any, and the epoch of the host that it is
-meant for. The fence lets a request pass only while this life of the host goes on, its lease is good, and it holds the
-server's claim where one is needed. Otherwise it answers 404 to a link, which says to any client that its session is
-over and that the request did not run; so the front queues the call again, and asks where the address lives now.
+Every link and every command carries the cluster's token, and the epoch of the host that it is meant for. The fence lets
+a call pass only while this life of the host goes on, its lease is good, and it holds the server's claim where one is
+needed. Otherwise it answers that the server has moved and that the call was not sent; so the front queues the call
+again, and asks where the address lives now.
 
-Paths of its own: `POST /cluster/open` (take the server, and start it), `/cluster/drain`, `/cluster/restart`, and
+Paths: `POST /cluster/open` (take the server, and start it), `/cluster/drain`, `/cluster/restart`, and
 `GET /cluster/status`. A refusal says in `reason` what the front should do, and one that is worth waiting for says how
 long in `seconds`.
 """
@@ -15,20 +15,18 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-import anyio
-
 from ..protocol.address import SHARED
 from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
+from ..protocol.links import Hello, NoLink
 from .host_config import profile_of
 from .leases import Granted, HeldBy, Wait
 
 if TYPE_CHECKING:
-    from ..config.model import Config
+    from ..gateway.doors.link_door import LinkDoor
     from ..supervisor.room import Greenroom
 
 EPOCH: Final = "greenroom-epoch"  # the header that names the epoch of the host
@@ -66,32 +64,25 @@ class Life(Protocol):
 
 
 class Fence:
-    """An ASGI application around `app`, the door of `room`."""
+    """An ASGI application around `app`, the HTTP door of `room`; and who may have a link (`Entry`)."""
+
+    links: LinkDoor  # set before this life joins
 
     def __init__(self, app: App, room: Greenroom, life: Life, token: str) -> None:
-        self.links: Counter[str] = Counter()  # requests under way, by server; a link always has one
-        self.used: dict[str, float] = {}  # when the last one ended, by server
-        self._streams: dict[str, set[anyio.CancelScope]] = {}  # of notifications, one for each link
         self._app = app
         self._room = room
         self._life = life
         self._token = token
-        self._config: Config | None = None  # of which the next was made
-        self._servers: Mapping[str, str] = {}
 
     def is_wanted(self, server: str) -> bool:
         """Whether a front has a link to the server, or had one a moment ago."""
-        return self.links[server] > 0 or time.monotonic() - self.used.get(server, -LINGER) < LINGER
-
-    def unlink(self, server: str) -> None:
-        """End the streams of the links to a server that is no longer here: so their fronts come back, and are told."""
-        for stream in self._streams.pop(server, ()):
-            stream.cancel()
+        links = self.links
+        return links.open[server] > 0 or time.monotonic() - links.used.get(server, -LINGER) < LINGER
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        if scope["type"] == "http" and f"{path}/".startswith("/mcp/"):  # without a profile it is nobody's
-            await self._link(path.removeprefix("/mcp/").rstrip("/"), scope, receive, send)
+        if scope["type"] == "http" and f"{path}/".startswith("/mcp/"):  # calls come over links
+            await _answer(send, 404, {"reason": "path"})
         elif scope["type"] == "http" and path.startswith("/cluster/"):
             status, said = await self._command(path.removeprefix("/cluster/"), scope, receive)
             await _answer(send, status, said)
@@ -100,37 +91,22 @@ class Fence:
 
     # ---- links ------------------------------------------------------------------------------------------------------
 
-    async def _link(self, profile: str, scope: Scope, receive: Receive, send: Send) -> None:
-        server = self._server(profile)
-        why = self._refusal(scope) or (None if server is not None and self._life.holds(server) else "moved")
-        if why is not None or server is None:
-            await _answer(send, 404, {"reason": why or "moved"})
-            return
-        self.links[server] += 1
-        try:
-            if scope["method"] == "GET":
-                with anyio.CancelScope() as stream:
-                    self._streams.setdefault(server, set()).add(stream)
-                    try:
-                        await self._app(scope, receive, send)
-                    finally:
-                        self._streams.get(server, set()).discard(stream)
-            else:
-                await self._app(scope, receive, send)
-        finally:
-            self.links[server] -= 1
-            self.used[server] = time.monotonic()
+    def admit(self, hello: Hello) -> str:
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            raise NoLink("token")
+        why = self._refusal(hello.epoch)
+        if why is not None:
+            raise NoLink(why)
+        if hello.server not in self._room.config.servers or not self._life.holds(hello.server):
+            raise NoLink("moved")
+        return profile_of(hello.server)
 
-    def _server(self, profile: str) -> str | None:
-        config = self._room.config
-        if config is not self._config:
-            self._config, self._servers = config, {profile_of(name): name for name in config.servers}
-        return self._servers.get(profile)
+    def may_call(self, hello: Hello) -> bool:
+        return self._life.may_serve and self._life.holds(hello.server)
 
-    def _refusal(self, scope: Scope) -> str | None:
-        """Why this request is not for us now; None when it is."""
-        headers = dict(scope["headers"])
-        if headers.get(EPOCH.encode(), b"").decode("latin-1") != self._life.epoch:
+    def _refusal(self, epoch: str) -> str | None:
+        """Why what is meant for the host of this epoch is not for us now; None when it is."""
+        if epoch != self._life.epoch:
             return "epoch"
         return None if self._life.may_serve else "lease"
 
@@ -146,7 +122,8 @@ class Fence:
         act = {"open": self._open, "drain": self._drain, "restart": self._restart}.get(what)
         if act is None:
             return 404, {"reason": "path"}
-        if (why := self._refusal(scope)) is not None:
+        epoch = headers.get(EPOCH.encode(), b"").decode("latin-1")
+        if (why := self._refusal(epoch)) is not None:
             return 409, {"reason": why}
         asked = await _body(receive)
         server = asked.get("server")
@@ -157,14 +134,14 @@ class Fence:
         except UnknownServer:
             return 425, {"reason": "configuration", "seconds": 0.5}  # it has not come here yet
         except CallError as error:
-            if (why := self._refusal(scope)) is not None:  # it is no fault of the server
+            if (why := self._refusal(epoch)) is not None:  # it is no fault of the server
                 return 409, {"reason": why}
             return 502, {"error": error.code, "message": error.message, "reach": str(error.reach)}
         except GreenroomError as error:
             return 502, {"error": error.code, "message": error.message}
 
     async def _open(self, server: str, scope: str) -> tuple[int, Mapping[str, Any]]:
-        if self._server(profile_of(server)) is None:
+        if server not in self._room.config.servers:
             self._life.hurry()
             return 425, {"reason": "configuration", "seconds": 0.5}
         if not self._life.holds(server):
@@ -175,7 +152,7 @@ class Fence:
                 return 409, {"reason": "held", "by": said.host}
             if isinstance(said, Wait):
                 return 425, {"reason": "wait", "seconds": said.seconds}
-        self.used[server] = time.monotonic()
+        self.links.used[server] = time.monotonic()
         if scope == SHARED:
             await self._room.connect(server)
         else:

@@ -86,6 +86,7 @@ class Joining:
     resources: Mapping[str, float] = attrs.field(factory=dict[str, float])
     epoch: str | None = None
     claims: frozenset[str] = frozenset()
+    link_port: int = 0  # of its door for links
 
 
 @attrs.frozen
@@ -192,7 +193,15 @@ class Register:
         for life in former:
             life.replaced = True
         is_draining = about.name in self._draining
-        info = HostInfo(about.name, about.url, epoch, about.labels, about.resources, is_draining)
+        info = HostInfo(
+            about.name,
+            about.url,
+            epoch,
+            about.labels,
+            about.resources,
+            is_draining,
+            link_port=about.link_port,
+        )
         self._end(epoch)  # if it is known, it says anew what it holds
         self._lives[epoch] = _Life(about, info, now, dict.fromkeys(about.claims, 0))
         self._look_at = min(self._look_at, self._late(self._lives[epoch]))

@@ -23,6 +23,7 @@ from ..actors.workers import apart
 from ..config.model import ServerDefinition
 from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
+from ..protocol.links import Hello
 from .directory import Directory, DirectorySilent
 from .host_door import EPOCH
 from .placement import HostInfo, View, owner
@@ -116,11 +117,11 @@ class ClusterLink:
         while True:
             host = owner(address, definition.placement, self.view)
             if host is None:
-                await self._look_again()
+                await self.look_again()
                 continue
             said = await self._open(host, address)
             if said is None:
-                await self._look_again()
+                await self.look_again()
                 continue
             if said.status == 200:
                 return host
@@ -148,14 +149,19 @@ class ClusterLink:
             tasks.cancel_scope.cancel()
         return said
 
-    async def _look_again(self) -> None:
+    async def look_again(self) -> None:
+        """Wait a little, or until more is known, and ask the directory."""
         await self.changed()
         await self.refresh()
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
+    def hello(self, host: HostInfo, server: str, variables: Mapping[str, str]) -> Hello:
+        """What a link to a server at this host begins with."""
+        return Hello(self._token, host.epoch, server, variables)
+
     def headers(self, host: HostInfo) -> dict[str, str]:
-        """What every request to this host carries."""
+        """What every command to this host carries."""
         return {"Authorization": f"Bearer {self._token}", EPOCH: host.epoch}
 
     async def ask(

@@ -39,6 +39,7 @@ class HostInfo:
     resources: Mapping[str, float] = attrs.field(factory=dict[str, float], hash=False)
     is_draining: bool = False
     is_late: bool = False  # it was not heard of for some time, and its lease is not over
+    link_port: int = 0  # of its door for links, at the same address
 
 
 @attrs.frozen

@@ -9,6 +9,8 @@ Other rooms may import:
 * `doors.control_client`: a command's end of the control socket
 * `doors.control_protocol`: requests on the control socket, and where the socket is
 * `doors.http_auth`: who may use the door: hosts, origins, bearer tokens, OAuth
+* `doors.http_server`: carries the bytes of the HTTP door; a socket that listens
+* `doors.link_door`: links: another Greenroom has us carry out the calls of a server
 * `event_log`: the event stream as log lines and as a JSONL file
 * `event_loop`: the event loop of a `serve` process
 * `explain`: why a server is as it is, in sentences

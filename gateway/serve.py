@@ -343,6 +343,7 @@ class Served:
 
     room: Greenroom
     url: str  # of its MCP endpoint, with the port that was chosen
+    conversations: Conversations  # of all its clients, for another door
     _door: HttpDoor
     _leaving: Exit
 
@@ -375,7 +376,7 @@ async def served_http(
             leaving = Exit(lambda: None)
             serving = _Serving(prepared, config, options, http, outer, leaving)
             async with serving.opened(open_room(config), wrap) as opened:
-                yield Served(opened.room, opened.url, opened.door, leaving)
+                yield Served(opened.room, opened.url, opened.conversations, opened.door, leaving)
             outer.cancel_scope.cancel()
 
 
@@ -414,6 +415,7 @@ class _Opened:
     """A room whose door is open, and the lines of the commands that it may answer."""
 
     room: Greenroom
+    conversations: Conversations
     door: HttpDoor
     url: str
     lines: control.Lines
@@ -493,7 +495,7 @@ class _Serving:
             outer.start_soon(giving_way.run, door.sessions)
             app, listener = wrap(door, room), self.prepared.listener
             server = HttpServer(app, listener, rules, cert=self.http.cert, key=self.http.key)
-            opened = _Opened(room, door, _url(listener, self.http), control.Lines(outer))
+            opened = _Opened(room, conversations, door, _url(listener, self.http), control.Lines(outer))
             await outer.start(conversations.keep_tasks)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)

@@ -14,6 +14,7 @@ Other rooms may import:
 * `jsonrpc.outgoing`: requests, notifications and replies as lines, with what each era carries in `_meta`
 * `jsonrpc.terms`: versions, error codes, names in `_meta`; what can be wrong with a message
 * `lifecycle`: the lifecycle table
+* `links`: how one Greenroom has another carry calls out: hello, welcome, and what has moved
 * `model_calls`: tool calls as a model's API gives them, and their answers as it takes them
 * `model_tools`: tools as a model's API takes them: names, schemas, and the way back
 * `near_names`: which known name somebody may have meant

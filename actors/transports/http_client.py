@@ -37,7 +37,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPMethod
 from http.cookiejar import Cookie, CookieJar
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.lowlevel
@@ -176,25 +176,7 @@ def request_to(
         return client.build_request(method, url, content=body, headers=encoded, extensions=extensions)
 
 
-class Answer(Protocol):
-    """What is read of an answer: a response of the library, or a `BareAnswer`."""
-
-    @property
-    def status_code(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def is_success(self) -> bool: ...
-
-    @property
-    def is_redirect(self) -> bool: ...
-
-    def aiter_bytes(self) -> AsyncGenerator[bytes]: ...
-
-
-async def read_bounded(response: Answer, limit: int) -> bytes | bytearray:
+async def read_bounded(response: httpx2.Response, limit: int) -> bytes | bytearray:
     """The whole body, which is JSON, on one line. Raises `BadAnswer` when it is over `limit` bytes, or has more values
     than a message may have."""
     body = MessageBuffer()
@@ -219,7 +201,7 @@ async def read_raw(response: httpx2.Response, limit: int) -> bytes:
     return bytes(body)
 
 
-async def read_refusal(response: Answer) -> bytes:
+async def read_refusal(response: httpx2.Response) -> bytes:
     """The body of a refusal, as far as it can be read within a few seconds and its bound."""
     body = bytearray()
     with anyio.move_on_after(_REFUSAL_WITHIN), contextlib.suppress(ExchangeFault):
@@ -376,7 +358,7 @@ class Incoming(httpx2.AsyncByteStream):
                         raise BadAnswer(f"the answer is over the bound of {self._limit:,} bytes")
                     if self._is_lines and length > HTTP_ASIDE_BYTES + HTTP_PACKED * came:
                         raise BadAnswer(f"the event stream is packed over {HTTP_PACKED} times")
-                    for part in parts_of(piece, is_lines=self._is_lines):
+                    for part in self._parts(piece):
                         yield part
                         if anyio.current_time() > turn:
                             await anyio.lowlevel.checkpoint()
@@ -384,17 +366,15 @@ class Incoming(httpx2.AsyncByteStream):
         finally:
             await _unwind(raw)
 
+    def _parts(self, piece: bytes) -> Iterator[bytes]:
+        if not self._is_lines or piece.count(b"\n") + piece.count(b"\r") <= _LINES:
+            yield piece
+            return
+        for start in range(0, len(piece), _PIECE_OF_LINES):
+            yield piece[start : start + _PIECE_OF_LINES]
+
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def parts_of(piece: bytes, *, is_lines: bool) -> Iterator[bytes]:
-    """The piece, cut if it is of an event stream and holds many lines."""
-    if not is_lines or piece.count(b"\n") + piece.count(b"\r") <= _LINES:
-        yield piece
-        return
-    for start in range(0, len(piece), _PIECE_OF_LINES):
-        yield piece[start : start + _PIECE_OF_LINES]
 
 
 async def _next(raw: AsyncIterator[bytes]) -> bytes:
@@ -728,7 +708,7 @@ def status_in_words(status: int) -> str:
         return f"HTTP {status}"
 
 
-def refusal_in_words(response: Answer, body: bytes) -> str:
+def refusal_in_words(response: httpx2.Response, body: bytes) -> str:
     """A refusal: its status, and what its body says."""
     text = status_in_words(response.status_code)
     location = response.headers.get("location")
@@ -739,34 +719,34 @@ def refusal_in_words(response: Answer, body: bytes) -> str:
     return f"{text} ({scope_in_words(response)})" if lacks_scope(response) else text
 
 
-def scope_in_words(response: Answer) -> str:
+def scope_in_words(response: httpx2.Response) -> str:
     """What to do about a refusal for which `lacks_scope` is true."""
     found = _SCOPE.search(response.headers["www-authenticate"])
     scope = f'the scope "{(found[1] or found[2] or "")[:200]}"' if found else "a scope for this"
     return f"the login lacks {scope}: log in again with it, as greenroom auth --scope does"
 
 
-def lacks_scope(response: Answer) -> bool:
+def lacks_scope(response: httpx2.Response) -> bool:
     """Whether a 403 says that our login does not allow this request (RFC 6750)."""
     challenge = response.headers.get("www-authenticate", "")
     return response.status_code == 403 and _INSUFFICIENT.search(challenge) is not None
 
 
-def login_in_words(response: Answer) -> str:
+def login_in_words(response: httpx2.Response) -> str:
     """A 401: the status, and what the server says about logging in."""
     challenge = response.headers.get("www-authenticate")
     text = status_in_words(response.status_code)
     return f"{text} ({challenge[:200]})" if challenge else text
 
 
-def said(response: Answer, body: bytes) -> str:
+def said(response: httpx2.Response, body: bytes) -> str:
     """What a body that is not JSON-RPC says."""
     if media_type(response) in ("text/html", "application/xhtml+xml"):
         return "an HTML page; this URL does not appear to speak MCP"
     return excerpt(body, 200)
 
 
-def media_type(response: Answer) -> str:
+def media_type(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

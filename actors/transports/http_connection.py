@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -21,8 +20,6 @@ from ...config.secrets import Hidden
 from ..backend import Backend, pump_group
 from ..peer import NoProcess, PeerHooks
 from ..workers import apart
-from .bare_http import BareClient
-from .from_greenroom import FromGreenroom
 from .http_client import WrongTransport, make_client
 from .http_peer import Carrier, HttpPeer
 from .legacy_sse import LegacySse
@@ -57,18 +54,15 @@ class HttpConnector:
         auth: AuthFor | None = None,
         learn: Callable[[tuple[Hidden, ...]], object] | None = None,
         api: OpensApi | None = None,
-        is_greenroom: bool = False,
     ) -> None:
         """`learn` is told the headers that a command of the server gives. `api` makes the carrier where an HTTP API is
-        behind the `url`, and no server that speaks MCP. `is_greenroom`: it is the direct door of a Greenroom of ours,
-        whose word is believed on how far a call got, and on where the server is (`from_greenroom`)."""
+        behind the `url`, and no server that speaks MCP."""
         self._definition = definition
         self._learn = learn
         self._backend = backend
         self._settings = settings
         self._auth = auth
         self._api = api
-        self._is_greenroom = is_greenroom
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[HttpConnection]:
@@ -77,14 +71,13 @@ class HttpConnector:
         definition = self._definition
         auth = self._auth(definition) if self._auth is not None else None
         timeout = definition.connect_timeout or self._settings.connect_timeout
-        client = await self._client(auth, timeout)
+        # In a thread: the first client imports the library and reads the trusted certificates.
+        client = await apart(lambda: make_client(definition, auth, timeout, self._learn))
         opened_by = os.getpid()
         try:
-            carrier: Callable[[HttpPeer], Carrier] | None = None
-            if self._api is not None and not isinstance(client, BareClient):
-                carrier = await self._api(client, has_login=auth is not None)
+            carrier = None if self._api is None else await self._api(client, has_login=auth is not None)
             async with pump_group() as tasks:
-                peer = self._peer(hooks, tasks)
+                peer = HttpPeer(self._backend, hooks, tasks, self._settings.max_line)
                 made = None if carrier is None else carrier(peer)
                 connection = HttpConnection(definition, client, peer, tasks, self._settings, made)
                 try:
@@ -96,20 +89,6 @@ class HttpConnector:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
                     await client.aclose()
 
-    async def _client(self, auth: Any, timeout: float) -> httpx2.AsyncClient | BareClient:
-        definition = self._definition
-        if self._is_greenroom and (definition.url or "").startswith("http://"):
-            return BareClient(definition, timeout)
-        # In a thread: the first client imports the library and reads the trusted certificates.
-        return await apart(lambda: make_client(definition, auth, timeout, self._learn))
-
-    def _peer(self, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> HttpPeer:
-        bound = self._settings.max_line
-        if not self._is_greenroom:
-            return HttpPeer(self._backend, hooks, tasks, bound)
-        link = FromGreenroom(self._definition.name)
-        return HttpPeer(self._backend, link.hooks(hooks), tasks, bound, link)
-
 
 class HttpConnection(NoProcess):
     """A client and its peer."""
@@ -117,7 +96,7 @@ class HttpConnection(NoProcess):
     def __init__(
         self,
         definition: ServerDefinition,
-        client: httpx2.AsyncClient | BareClient,
+        client: httpx2.AsyncClient,
         peer: HttpPeer,
         tasks: anyio.abc.TaskGroup,
         settings: Settings,
@@ -133,21 +112,20 @@ class HttpConnection(NoProcess):
         wish = definition.http_transport
         if carrier is not None:
             peer.carrier = carrier
-        elif wish is HttpTransport.SSE and not isinstance(client, BareClient):
+        elif wish is HttpTransport.SSE:
             peer.carrier = LegacySse(self._url, client, peer, tasks)
         else:
             peer.carrier = StreamableHttp(self._url, client, peer, settings, may_be_older=wish is None)
-            if not isinstance(client, BareClient):
-                peer.fall_back = partial(self._as_older, client)
+            peer.fall_back = self._as_older
 
-    def _as_older(self, client: httpx2.AsyncClient, refusal: WrongTransport) -> LegacySse:
+    def _as_older(self, refusal: WrongTransport) -> LegacySse:
         before = f"no Streamable HTTP ({refusal}), and no older event stream: "
-        return LegacySse(self._url, client, self.peer, self._tasks, before)
+        return LegacySse(self._url, self._client, self.peer, self._tasks, before)
 
     async def stop(self, grace: float) -> None:
         """Take no more messages, and tell the server that the session is over, within `grace` seconds. Idempotent."""
         self.peer.silence()
-        if os.getpid() != self._opened_by or self.peer.has_moved:
+        if os.getpid() != self._opened_by:
             return
         with anyio.move_on_after(grace):
             await self.peer.carrier.leave()

@@ -49,15 +49,9 @@ from ..exchanges import ExchangeTable, Notes, answer_in, mark_sent
 from ..message_buffer import on_one_line
 from ..peer import Exchange, LostReason, PeerHooks
 from ..room_context import Spawner
-from .from_greenroom import FromGreenroom
 from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
-
-
-_LOOK_AGAIN = (
-    0.05  # seconds until a server that has moved is looked for, so that one found nowhere keeps nobody busy
-)
 
 
 class HttpPeer(ExchangeTable):
@@ -67,31 +61,17 @@ class HttpPeer(ExchangeTable):
     channel = "the event stream"
     carrier: Carrier
 
-    def __init__(
-        self,
-        backend: Backend,
-        hooks: PeerHooks,
-        tasks: anyio.abc.TaskGroup,
-        max_size: int,
-        link: FromGreenroom | None = None,
-    ) -> None:
-        """`link`: see there; None for every other server."""
+    def __init__(self, backend: Backend, hooks: PeerHooks, tasks: anyio.abc.TaskGroup, max_size: int) -> None:
         notes = Notes(hooks.on_note)
         self._deliveries = Deliveries(self, backend, notes)
         super().__init__(backend, hooks, notes, self._deliveries)
         self.max_size = max_size
-        self.link = link
-        self._answer_in = answer_in if link is None else link.answer_in
         self.fall_back: Callable[[WrongTransport], Carrier] | None = None
         self._spawner = Spawner(backend, tasks)
         tasks.start_soon(self._spawner.run)
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._quiet = anyio.Event()  # while leaving: no exchange is in flight any more
         self._leaving = False
-        self.has_moved: bool = False  # so nobody there knows a session of ours
-        self._held: anyio.Event | None = (
-            None  # while requests are kept back; set when they need not be any more
-        )
 
     @property
     def is_modern(self) -> bool:
@@ -115,15 +95,6 @@ class HttpPeer(ExchangeTable):
             self._scopes[attempt.rpc_id] = anyio.CancelScope()
             self.spawn(lambda: self._run(attempt))
 
-    def hold(self, is_held: bool) -> None:
-        """Keep back requests that have not been sent, or send what was kept back. They count as not sent meanwhile. For
-        a server that may be gone, where waiting is better than to send and not to know."""
-        if is_held and self._held is None:
-            self._held = anyio.Event()
-        elif not is_held and self._held is not None:
-            held, self._held = self._held, None
-            held.set()
-
     # -- what deliveries need --
 
     def spawn(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -135,24 +106,8 @@ class HttpPeer(ExchangeTable):
         if scope is not None:
             scope.cancel()
 
-    def _bears_no_call(self) -> bool:
-        """Whether all that was sent only gets the connection ready, or looks what there is."""
-        open_ = self._requests.values()
-        return all(each.reach is Reach.NOT_SENT or each.method in _NO_CALLS for each in open_)
-
-    def lose_for(self, end: ExchangeFault) -> bool:
-        """Lose the connection, if this end of an exchange is the end of it, too. Returns whether it is."""
-        if self.link is not None and (
-            self.link.has_moved(end) or (isinstance(end, Broken) and self._bears_no_call())
-        ):
-            self.lose(LostReason(str(end), loss=Reason.MOVED))
-        elif isinstance(end, SessionExpired):
-            self.lose(LostReason(f"session expired: {end}", loss=Reason.EXPIRED))
-        elif isinstance(end, LoginNeeded):
-            self.lose(LostReason(str(end), loss=Reason.NEEDS_AUTH))
-        else:
-            return False
-        return True
+    def lose_for(self, end: SessionExpired | LoginNeeded) -> None:
+        self.lose(_reason(end))
 
     # -- what a carrier does --
 
@@ -218,10 +173,9 @@ class HttpPeer(ExchangeTable):
         if self.is_open(attempt) and not self._silent:
             self._requests.pop(attempt.rpc_id, None)
             exchange = attempt.exchange
+            exchange.reach = Reach.ANSWERED
             _lay_on_one_line(message)
-            result, error = self._answer_in(message)
-            upstream = None if error is None else error.upstream
-            exchange.reach = Reach.ANSWERED if upstream is None else upstream.reach
+            result, error = answer_in(message)
             exchange.owner.exchange_ended(exchange, result, error)
 
     def lose(self, reason: LostReason) -> None:
@@ -229,9 +183,6 @@ class HttpPeer(ExchangeTable):
         if self._leaving or self._silent:
             return
         self._leaving = True
-        self.has_moved = reason.loss is Reason.MOVED
-        if self._held is not None:
-            self._held.set()
         for rpc_id, scope in self._scopes.items():
             exchange = self._requests.get(rpc_id)
             if exchange is not None and exchange.method == LISTEN:
@@ -247,29 +198,22 @@ class HttpPeer(ExchangeTable):
             with self._scopes[attempt.rpc_id]:
                 if not attempt.is_modern:
                     await self._deliveries.until_heard(attempt.method)
-                if self._held is None or await self._may_send():
-                    await self._carry(attempt)
+                await self._carry(attempt)
         finally:
             del self._scopes[attempt.rpc_id]
             if self._leaving and not self._scopes:
                 self._quiet.set()
 
-    async def _may_send(self) -> bool:
-        """Wait while requests are kept back. False: the connection is over, so this one stays open and unsent."""
-        while (held := self._held) is not None and not self._leaving:
-            await held.wait()
-        return not self._leaving
-
     async def _carry(self, attempt: Attempt) -> None:
         """Carry the request. Whatever happens to it, other exchanges go on."""
         try:
             await self._carry_either_way(attempt)
+        except (SessionExpired, LoginNeeded) as end:
+            self.lose_for(end)
+        except Broken as problem:
+            self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
         except ExchangeFault as problem:
-            if self.lose_for(problem):
-                return
-            broken = isinstance(problem, Broken)
-            text = str(problem)
-            self._fail(attempt, RpcError(PARSE_ERROR, text, broken=True) if broken else fault(text))
+            self._fail(attempt, fault(str(problem)))
 
     async def _carry_either_way(self, attempt: Attempt) -> None:
         try:
@@ -284,8 +228,6 @@ class HttpPeer(ExchangeTable):
     async def _see_off(self, reason: LostReason) -> None:
         with anyio.move_on_after(LAST_ANSWERS):
             await self._quiet.wait()
-        if self.has_moved:
-            await anyio.sleep(_LOOK_AGAIN)
         if not self._silent:
             self.silence()
             self._hooks.on_lost(reason)
@@ -305,6 +247,12 @@ def _is_for(attempt: Attempt, message: ServerMessage) -> bool:
     if message.id is None:
         return bool(bytes(message.error))
     return as_id(message.id) == attempt.rpc_id
+
+
+def _reason(end: SessionExpired | LoginNeeded) -> LostReason:
+    if isinstance(end, SessionExpired):
+        return LostReason(f"session expired: {end}", loss=Reason.EXPIRED)
+    return LostReason(str(end), loss=Reason.NEEDS_AUTH)
 
 
 # ---- Delivers our notifications to an HTTP server, and our replies to its requests ----------------------------------
@@ -328,8 +276,6 @@ _NOTHING_TO_ASK = frozenset(
         *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"),
     }
 )
-
-_NO_CALLS = frozenset({"initialize", LISTEN, *_NOTHING_TO_ASK})
 
 
 class Deliveries:
@@ -381,9 +327,10 @@ class Deliveries:
             introduced.set()
         try:
             await self._peer.carrier.listen(self._listening.set)
+        except (SessionExpired, LoginNeeded) as end:
+            self._peer.lose_for(end)
         except ExchangeFault as problem:
-            if not self._peer.lose_for(problem):
-                self._notes.add("the stream of notifications ended", str(problem))
+            self._notes.add("the stream of notifications ended", str(problem))
         finally:
             self._listening.set()
 
@@ -402,9 +349,10 @@ class Deliveries:
         try:
             with anyio.fail_after(DELIVERED_WITHIN):
                 await self._peer.carrier.deliver(line)
+        except (SessionExpired, LoginNeeded) as end:
+            self._peer.lose_for(end)
         except ExchangeFault as problem:
-            if not self._peer.lose_for(problem):
-                self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
+            self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
         except TimeoutError:
             text = f"not accepted within {DELIVERED_WITHIN:g}s"
             self._notes.add("a message did not reach the server", f"{text}: {excerpt(line)}")

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from functools import partial
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
@@ -47,10 +47,8 @@ from ...protocol.jsonrpc.incoming import (
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
 from ...protocol.tasks import CANCEL, GET, UPDATE
 from ..workers import CATALOGUE, LONG_WORK, aside
-from .bare_http import BareClient
 from .event_parser import EventParser
 from .http_client import (
-    Answer,
     BadAnswer,
     Broken,
     LoginNeeded,
@@ -74,7 +72,6 @@ if TYPE_CHECKING:
 
 
 _OLDER = (404, 405, 406, 415)
-_NOT_HERE = (404, 409)  # with these a host says that what was asked of it belongs elsewhere now
 _FORGOTTEN = ("Server not initialized", "Bad Request: Server not initialized")
 _UNMET = (
     "session",
@@ -96,7 +93,7 @@ class StreamableHttp:
     def __init__(
         self,
         url: str,
-        client: httpx2.AsyncClient | BareClient,
+        client: httpx2.AsyncClient,
         peer: HttpPeer,
         settings: Settings,
         *,
@@ -130,7 +127,7 @@ class StreamableHttp:
         if attempt.is_modern:
             name = partial(self._tools.headers, attempt.method, attempt.exchange.params)
             named = name() if len(attempt.line) < LARGE_MESSAGE else await aside(name)
-        async with self._post(attempt.line, attempt, named) as response:
+        async with exchanged(self._client, self._post(attempt.line, attempt, named)) as response:
             self._peer.heard()
             if not response.is_success:
                 await self._refused(attempt, response)
@@ -146,11 +143,11 @@ class StreamableHttp:
                     await self._is_no_answer(response)
 
     async def _open_again(self, stream: AnswerStream) -> None:
-        async with self._get(stream.last_id) as response:
+        async with exchanged(self._client, self._get(stream.last_id)) as response:
             if await self._is_stream(response):
                 await stream.read(response)
 
-    async def _is_no_answer(self, response: Answer) -> None:
+    async def _is_no_answer(self, response: httpx2.Response) -> None:
         body = await read_refusal(response)
         if response.status_code == 202 or not body.strip():
             raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
@@ -181,12 +178,10 @@ class StreamableHttp:
 
     # -- refusals --
 
-    async def _refused(self, attempt: Attempt, response: Answer) -> None:
+    async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
         """End the exchange with the refusal, or raise what else the status means."""
         body = await read_refusal(response)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
-        if self._peer.link is not None and status in _NOT_HERE:
-            raise SessionExpired(words)
         if attempt.method not in ("initialize", "server/discover"):
             self._check_known(response, body, modern=attempt.is_modern)
         elif status == 401:
@@ -197,7 +192,7 @@ class StreamableHttp:
             raise BadAnswer(words)
         self._peer.answer(attempt, error)
 
-    def _check_known(self, response: Answer, body: bytes, *, modern: bool = False) -> None:
+    def _check_known(self, response: httpx2.Response, body: bytes, *, modern: bool = False) -> None:
         """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us. `modern`: it says so
         to a request of 2026-07-28."""
         if response.status_code == 401:
@@ -221,7 +216,7 @@ class StreamableHttp:
     # -- other messages --
 
     async def deliver(self, line: bytes) -> None:
-        async with self._post(line, None) as response:
+        async with exchanged(self._client, self._post(line, None)) as response:
             self._peer.heard()
             if not response.is_success:
                 body = await read_refusal(response)
@@ -235,7 +230,7 @@ class StreamableHttp:
         fruitless = 0
         while self._session is not None and not self._peer.is_silent:
             try:
-                async with self._get(parser.last_id) as response:
+                async with exchanged(self._client, self._get(parser.last_id)) as response:
                     if not await self._is_stream(response):
                         return
                     if delay is not None and not parser.last_id:
@@ -244,8 +239,6 @@ class StreamableHttp:
                     settled()
                     fruitless = 0 if await self._hear(response, parser) else fruitless + 1
             except Broken as problem:
-                if self._peer.link is not None and self._peer.link.has_moved(problem):
-                    raise
                 settled()
                 self._peer.notes.add("the stream of notifications broke", str(problem))
             delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)
@@ -256,7 +249,7 @@ class StreamableHttp:
                 else wished
             )
 
-    async def _is_stream(self, response: Answer) -> bool:
+    async def _is_stream(self, response: httpx2.Response) -> bool:
         """Whether a GET brought an event stream; a server need not offer one. Raises what else a refusal means."""
         self._peer.heard()
         if response.status_code >= 500:
@@ -265,7 +258,7 @@ class StreamableHttp:
             self._check_known(response, await read_refusal(response))
         return response.is_success and media_type(response) == "text/event-stream"
 
-    async def _hear(self, response: Answer, parser: EventParser) -> bool:
+    async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
         """Read the stream to its end. Returns whether it brought anything."""
         heard, last_id = False, parser.last_id
         async with aclosing(response.aiter_bytes()) as pieces:
@@ -287,44 +280,33 @@ class StreamableHttp:
         headers, self._session = self._own_headers(), None
         with anyio.move_on_after(_FAREWELL):
             try:
-                async with self._exchange(HTTPMethod.DELETE, headers):
+                request = request_to(self._client, HTTPMethod.DELETE, self._url, headers)
+                async with exchanged(self._client, request):
                     pass
             except (Broken, LoginNeeded):
                 return  # the server is gone, or refuses; either way there is nothing left to end
 
     # -- what goes out --
 
-    def _exchange(
-        self,
-        method: HTTPMethod,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        attempt: Attempt | None = None,
-    ) -> AbstractAsyncContextManager[Answer]:
-        if isinstance(self._client, BareClient):
-            on_sent = bool if attempt is None else partial(self._peer.sent, attempt)
-            return self._client.exchange(method.value, headers, body, on_sent)
-        teller = None if attempt is None else SentTeller(attempt, self._peer)
-        return exchanged(self._client, request_to(self._client, method, self._url, headers, body, teller))
-
     def _post(
         self, line: bytes, attempt: Attempt | None, named: Mapping[str, str] = _NOTHING
-    ) -> AbstractAsyncContextManager[Answer]:
+    ) -> httpx2.Request:
         """`named`: the headers that repeat what is in the body."""
         headers = self._own_headers() if attempt is None else self._headers_of(attempt)
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if attempt is None:
-            return self._exchange(HTTPMethod.POST, headers, line)
+            return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
         if attempt.exchange.trace is not None:
             headers |= attempt.exchange.trace.fields
         headers.update(named)
-        return self._exchange(HTTPMethod.POST, headers, line, attempt)
+        trace = SentTeller(attempt, self._peer)
+        return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
 
-    def _get(self, last_id: str) -> AbstractAsyncContextManager[Answer]:
+    def _get(self, last_id: str) -> httpx2.Request:
         headers = {**self._own_headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last_id:
             headers["Last-Event-ID"] = last_id
-        return self._exchange(HTTPMethod.GET, headers)
+        return request_to(self._client, HTTPMethod.GET, self._url, headers)
 
     def _headers_of(self, attempt: Attempt) -> dict[str, str]:
         if attempt.exchange.version is None:
@@ -340,7 +322,7 @@ class StreamableHttp:
         return headers
 
 
-def _session_in(response: Answer) -> str | None:
+def _session_in(response: httpx2.Response) -> str | None:
     """The id of the session that an answer opens. Raises `BadAnswer` when the id cannot be sent back in a header."""
     session = response.headers.get("mcp-session-id")
     if not session:
@@ -443,7 +425,7 @@ class AnswerStream:
     def is_resumable(self) -> bool:
         return bool(self.last_id) and not self._attempt.is_modern
 
-    async def read(self, response: Answer) -> None:
+    async def read(self, response: httpx2.Response) -> None:
         """Take messages until the stream ends. A moment after the answer we end it ourselves."""
         with anyio.CancelScope() as scope:
             async with aclosing(response.aiter_bytes()) as pieces:

@@ -1,7 +1,8 @@
 """A server behind a unix socket: the line protocol of stdio, on one descriptor, with no process to start or kill.
 
 The line peer does nearly everything. What is left is to connect, to notice that the other side closed, and to
-close. The server is somebody else's process, so stopping only closes the connection.
+close (`SocketConnection`, which serves a link as well). The server is somebody else's process, so stopping only
+closes the connection.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Generic, TypeVar
 
 import anyio
 import anyio.abc
@@ -18,12 +20,14 @@ import anyio.abc
 from ...config.model import ServerDefinition, Settings
 from ...config.private_files import check_peer
 from ...protocol.errors import ConnectFailed
+from ...protocol.lifecycle import Reason
 from ..backend import Backend, pump_group
 from ..fork import inert_in_forks, let_go
 from ..peer import LostReason, NoProcess, PeerHooks
 from .line_peer import LinePeer
 
 _LOOK_AGAIN = 0.02  # seconds, while the server's queue of connections is full
+PeerT = TypeVar("PeerT", bound=LinePeer)
 
 
 class SocketPeer(LinePeer):
@@ -40,18 +44,14 @@ class UnixConnector:
         self._settings = settings
 
     @asynccontextmanager
-    async def open(self, hooks: PeerHooks) -> AsyncGenerator[UnixConnection]:
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[SocketConnection[SocketPeer]]:
         """Connect. Raises `ConnectFailed` when nobody listens there."""
         with socket.socket(socket.AF_UNIX) as line:
             line.setblocking(False)
             await self._connect(line)
-            connection = UnixConnection(line, hooks, backend=self._backend, settings=self._settings)
-            async with pump_group() as tasks:
-                connection.pump(tasks)
-                try:
-                    yield connection
-                finally:
-                    connection.kill_now()
+            connection = SocketConnection(SocketPeer, line, hooks, self._backend, self._settings)
+            async with connection.pumped():
+                yield connection
 
     async def _connect(self, line: socket.socket) -> None:
         name, path = self._definition.name, self._definition.socket
@@ -80,42 +80,63 @@ class UnixConnector:
             raise ConnectFailed(text + more, server=self._definition.name) from None
 
 
-class UnixConnection(NoProcess):
-    """A connected socket and its peer."""
+class SocketConnection(NoProcess, Generic[PeerT]):
+    """A connected socket and its peer, which `make` makes as a `LinePeer` is made. `loss`: what the end means."""
 
     def __init__(
-        self, line: socket.socket, hooks: PeerHooks, *, backend: Backend, settings: Settings
+        self,
+        make: Callable[..., PeerT],
+        line: socket.socket,
+        hooks: PeerHooks,
+        backend: Backend,
+        settings: Settings,
+        *,
+        loss: Reason = Reason.DIED,
+        pause: float = 0.0,
     ) -> None:
+        """`pause`: seconds until the end is told."""
         self._line = line
         self._hooks = hooks
         self._backend = backend
+        self._loss = loss
+        self._pause = pause
         self._over = backend.waiter()
         self._how = ""  # the first sign of the end, in words
-        self.peer: SocketPeer = SocketPeer(
+        self.peer: PeerT = make(
             backend,
             hooks,
             read_fd=line.fileno(),
             write_fd=line.fileno(),
             max_line=settings.max_line,
-            on_over=self._see_end,
+            on_over=self.over,
         )
         inert_in_forks(self)
 
-    def pump(self, tasks: anyio.abc.TaskGroup) -> None:
-        tasks.start_soon(self._backend.read_forever, self._line.fileno(), self.peer.read)
-        tasks.start_soon(self.peer.write_forever)
-        tasks.start_soon(self._watch_end)
+    @asynccontextmanager
+    async def pumped(self) -> AsyncGenerator[anyio.abc.TaskGroup]:
+        """Carry messages while this is open; nothing of it is left afterwards."""
+        async with pump_group() as tasks:
+            tasks.start_soon(self._backend.read_forever, self._line.fileno(), self.peer.read)
+            tasks.start_soon(self.peer.write_forever)
+            tasks.start_soon(self._watch_end)
+            try:
+                yield tasks
+            finally:
+                self.kill_now()
 
-    def _see_end(self, how: str) -> None:
+    def over(self, how: str) -> None:
+        """The connection is over, as these words say. Only the first ones count."""
         self._how = self._how or how
         self._over.set()
 
     async def _watch_end(self) -> None:
         await self._over.wait()
         await self.peer.read_last()
+        if self._pause:
+            await anyio.sleep(self._pause)
         if not self.peer.is_silent:
             self.peer.silence()
-            self._hooks.on_lost(LostReason(self._how))
+            self._hooks.on_lost(LostReason(self._how, loss=self._loss))
 
     async def stop(self, grace: float) -> None:
         """Close the connection. Idempotent."""

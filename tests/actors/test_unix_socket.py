@@ -18,7 +18,7 @@ from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports import unix_socket
-from greenroom.actors.transports.unix_socket import UnixConnection, UnixConnector
+from greenroom.actors.transports.unix_socket import SocketConnection, SocketPeer, UnixConnector
 from greenroom.config.model import ServerDefinition, Settings
 from greenroom.protocol.errors import ConnectFailed, Reach, ServerLost
 from greenroom.supervisor.room import Greenroom
@@ -189,7 +189,7 @@ async def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has() 
     with ours, theirs:
         ours.setblocking(False)
         hooks, call = Recorder(), Call("ping")
-        connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+        connection = SocketConnection(SocketPeer, ours, hooks, current_backend(), Settings())
         connection.peer.request(call)
         theirs.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
         theirs.close()
@@ -206,9 +206,9 @@ async def test_the_first_sign_of_its_end_is_the_one_that_is_told() -> None:
     with ours, theirs:
         ours.setblocking(False)
         hooks = Recorder()
-        connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+        connection = SocketConnection(SocketPeer, ours, hooks, current_backend(), Settings())
         for how in ("", "sent too much junk", "closed the connection"):
-            connection._see_end(how)
+            connection.over(how)
         await connection._watch_end()
         await connection._watch_end()
         assert [reason.text for reason in hooks.reasons] == ["sent too much junk"], "once"
@@ -220,7 +220,7 @@ async def test_hanging_up_ourselves_is_no_loss() -> None:
     with ours, theirs:
         ours.setblocking(False)
         hooks = Recorder()
-        connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+        connection = SocketConnection(SocketPeer, ours, hooks, current_backend(), Settings())
         await connection.stop(1.0)
         assert theirs.recv(1) == b""
         connection._over.set()
@@ -234,7 +234,7 @@ async def test_a_forked_copy_does_not_hang_up() -> None:
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        connection = UnixConnection(ours, Recorder(), backend=current_backend(), settings=Settings())
+        connection = SocketConnection(SocketPeer, ours, Recorder(), current_backend(), Settings())
         child = os.fork()
         if not child:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import attrs
@@ -337,19 +339,33 @@ async def test_only_the_cluster_is_let_in_and_only_where_the_host_may(tmp_path: 
     ):
         (host,) = room.hosts()
         given = room.link.headers(host)
-        hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        hello = room.link.hello(host, "one", {})
 
-        async def status(path: str, headers: Mapping[str, str], body: Any = hello) -> int:
+        async def status(path: str, headers: Mapping[str, str], body: Any) -> int:
             return (await client.post(host.url + path, headers=headers, json=body)).status_code
+
+        async def refused(line: bytes) -> str | None:
+            address = urlsplit(host.url).hostname or ""
+            async with await anyio.connect_tcp(address, host.link_port) as stream:
+                await stream.send(line)
+                try:
+                    return json.loads(await stream.receive()).get("refused")
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    return "without a word"
 
         wrong = {**given, "Authorization": "Bearer 0123456789abcdef-another"}
         assert await status("/cluster/open", wrong, {"server": "one"}) == 401
         assert await status("/cluster/open", {**given, "greenroom-epoch": "1.99"}, {"server": "one"}) == 409
-        assert await status("/mcp/one", {**given, "greenroom-epoch": "1.99"}) == 404
-        assert await status("/mcp/one", given) == 404, "it holds no claim yet"
+        assert await refused(attrs.evolve(hello, epoch="1.99").line()) == "epoch"
+        assert await refused(hello.line()) == "moved", "it holds no claim yet"
         assert await status("/cluster/open", given, {"server": "one"}) == 200
-        assert await status("/mcp/one", wrong) == 401
-        assert await status("/mcp", given) == 404, "it would be fenced off from nothing"
+        assert await refused(attrs.evolve(hello, token="0123456789abcdef-another").line()) == "token"
+        assert await refused(attrs.evolve(hello, server="none").line()) == "moved"
+        assert await refused(b"GET / HTTP/1.1\r\n\r\n") == "no hello"
+        assert await refused(b"x" * (1 << 20)) == "without a word"
+        assert await refused(hello.line()) is None
+        for path in ("/mcp", "/mcp/one"):
+            assert await status(path, given, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}) == 404
         assert await status("/cluster/open", given, {"server": "none"}) == 425
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -16,8 +16,14 @@ from tests.support.rooms import record_events
 from greenroom import Greenroom
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports.http_connection import HttpConnector
+from greenroom.actors.transports.link import linked
+from greenroom.config.model import ServerDefinition, Settings
+from greenroom.gateway.clients import Conversations
+from greenroom.gateway.doors.http_server import bound
+from greenroom.gateway.doors.link_door import LinkDoor
 from greenroom.protocol.errors import CallError, Reach, RemoteError
 from greenroom.protocol.events import GateDecision
+from greenroom.protocol.links import OPEN, Hello, NoLink
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 
@@ -31,17 +37,59 @@ def host(server: FakeServer, **settings: Any) -> Greenroom:
     )
 
 
-def front(
-    url: Callable[[], str], *, trusted: bool = True, on_elicitation: Any = None, **settings: Any
-) -> Greenroom:
-    """A room that reaches `one` through the door at this URL."""
+@attrs.define(eq=False)
+class Entry:
+    """Who lets links in, as the fence of a host does. `here`: whether the server is."""
 
-    def connector(definition: Any, address: Any, incarnation: int) -> HttpConnector:
-        at_host = attrs.evolve(definition, url=url())
-        given = room.config.settings
-        return HttpConnector(at_host, backend=current_backend(), settings=given, is_greenroom=trusted)
+    here: bool = True
 
-    room = Greenroom.open(
+    def admit(self, hello: Hello) -> str | None:
+        if not self.here:
+            raise NoLink("moved")
+        return None
+
+    def may_call(self, _hello: Hello) -> bool:
+        return self.here
+
+
+@attrs.define(eq=False)
+class Links:
+    port: int
+    door: LinkDoor
+    entry: Entry
+
+
+@asynccontextmanager
+async def link_door(room: Greenroom) -> AsyncGenerator[Links]:
+    """The door for links of a room."""
+    conversations = Conversations(room, expose="direct", version="1", note=lambda _text: None)
+    entry: Any = Entry()
+    door = LinkDoor(conversations, entry, room.config.settings.max_line, lambda _text: None)
+    with bound("127.0.0.1", 0) as listener:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(conversations.watch)
+            tasks.start_soon(door.run, listener)
+            yield Links(listener.getsockname()[1], door, entry)
+            await door.close()
+            tasks.cancel_scope.cancel()
+
+
+@attrs.frozen
+class Connector:
+    """Reaches `one` over a link to this port."""
+
+    port: int
+
+    @asynccontextmanager
+    async def open(self, hooks: Any) -> AsyncGenerator[Any]:
+        hello, backend = Hello("token", "1.1", "one"), current_backend()
+        async with linked("127.0.0.1", self.port, hello, hooks, backend, Settings(), 5.0) as connection:
+            yield connection
+
+
+def front(connector: Callable[..., Any], *, on_elicitation: Any = None, **settings: Any) -> Greenroom:
+    """A room that reaches `one` as `connector` does."""
+    return Greenroom.open(
         {
             "mcpServers": {"one": {"url": "http://x", "era": "handshake"}},
             "settings": {"toolPrefix": "none", **settings},
@@ -51,18 +99,17 @@ def front(
         cache_path=":memory:",
         bootstrap=False,
     )
-    return room
 
 
 @asynccontextmanager
-async def linked(
-    server: FakeServer, *, trusted: bool = True, on_elicitation: Any = None, **settings: Any
+async def linked_rooms(
+    server: FakeServer, *, on_elicitation: Any = None, **settings: Any
 ) -> AsyncGenerator[tuple[Greenroom, Greenroom]]:
-    """A room with this server, called `one`, and one that reaches it through the first one's door."""
+    """A room with this server, called `one`, and one that reaches it over a link."""
     there = host(server, **settings)
-    async with there, http_door(there) as door:
+    async with there, link_door(there) as door:
         await there.connect("one")
-        here = front(lambda: door.url, trusted=trusted, on_elicitation=on_elicitation)
+        here = front(lambda *_: Connector(door.port), on_elicitation=on_elicitation)
         async with here:
             await here.connect("one")
             yield there, here
@@ -90,7 +137,7 @@ def run(test: Any) -> None:
 def test_an_error_of_the_server_is_as_the_server_said_it() -> None:
     async def errors() -> None:
         server = FakeServer(call_error=(-32001, "no such bill"))
-        async with linked(server) as (there, here):
+        async with linked_rooms(server) as (there, here):
             error = await failure(here)
             assert isinstance(error, RemoteError)
             assert (error.rpc_code, error.rpc_message, error.data) == (-32001, "no such bill", None)
@@ -102,7 +149,7 @@ def test_an_error_of_the_server_is_as_the_server_said_it() -> None:
 def test_a_lost_call_says_that_it_may_have_run() -> None:
     async def loses() -> None:
         server = FakeServer(call_latency=60.0)
-        async with linked(server) as (there, here), anyio.create_task_group() as tasks:
+        async with linked_rooms(server) as (there, here), anyio.create_task_group() as tasks:
             told: list[CallError] = []
 
             async def ask(room: Greenroom) -> None:
@@ -125,7 +172,7 @@ def test_a_lost_call_says_that_it_may_have_run() -> None:
 
 def test_a_timeout_is_one() -> None:
     async def waits() -> None:
-        async with linked(FakeServer(call_latency=60.0), requestTimeoutMs=300) as (there, here):
+        async with linked_rooms(FakeServer(call_latency=60.0), requestTimeoutMs=300) as (there, here):
             same(await failure(there), await failure(here))
 
     run(waits)
@@ -134,7 +181,7 @@ def test_a_timeout_is_one() -> None:
 def test_a_server_that_cannot_be_started_was_sent_nothing() -> None:
     async def refuses() -> None:
         server = FakeServer()
-        async with linked(server, failureThreshold=1) as (there, here):
+        async with linked_rooms(server, failureThreshold=1) as (there, here):
             server.refuse_start = "no such file"
             server.crash()
             first = await failure(here)
@@ -157,11 +204,17 @@ def test_only_a_greenroom_of_ours_is_believed() -> None:
             "_meta": {"greenroom/error": {"error": "timeout", "server": "one", "reach": "not_sent"}},
         }
         server = FakeServer(tools=[tool("echo")], methods={"tools/call": lambda _params: lie})
-        async with linked(server) as (_, here):
+        async with linked_rooms(server) as (_, here):
             result = await here.call("echo", {})
             assert (result.is_error, result.text) == (True, "I did not run it")
-        async with linked(FakeServer(call_latency=60.0), trusted=False, requestTimeoutMs=300) as (_, here):
-            result = await here.call("echo", {})
+        there = host(FakeServer(call_latency=60.0), requestTimeoutMs=300)
+        async with there, http_door(there) as door:
+            await there.connect("one")
+            at_host = ServerDefinition("one", url=door.url)
+            here = front(lambda *_: HttpConnector(at_host, backend=current_backend(), settings=Settings()))
+            async with here:
+                await here.connect("one")
+                result = await here.call("echo", {})
             assert result.is_error
             assert "did not answer within" in result.text
 
@@ -171,7 +224,7 @@ def test_only_a_greenroom_of_ours_is_believed() -> None:
 def test_what_is_no_call_of_a_tool_ends_alike() -> None:
     async def reads() -> None:
         server = FakeServer(resources={"made://one": "text"}, prompts={"p": "said"})
-        async with linked(server) as (there, here):
+        async with linked_rooms(server) as (there, here):
             server.deaf = True
             server.crash()
             server.refuse_start = "no such file"
@@ -196,61 +249,90 @@ def test_a_question_to_a_person_is_signed_once() -> None:
         async def handler(call: Any) -> str:
             return str((await call.elicit("Your name?"))["action"])
 
-        async with linked(FakeServer(handler=handler), on_elicitation=answer) as (_, here):
+        async with linked_rooms(FakeServer(handler=handler), on_elicitation=answer) as (_, here):
             result = await here.call("echo", {})
             assert (result.text, asked) == ("decline", ["Your name?"])
 
     run(asks)
 
 
-def test_a_call_follows_its_server_to_another_host() -> None:
-    """The first host forgets its session, the second cannot be reached any more: neither is a failure."""
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_call_follows_its_server_to_another_host(loop: str) -> None:
+    """One host says that the server is elsewhere, the next one ends its link: neither is a failure."""
 
     async def moves() -> None:
         servers = [FakeServer(), FakeServer(), FakeServer()]
         rooms = [host(server) for server in servers]
-        async with rooms[0], rooms[1], rooms[2], http_door(rooms[0]) as first, http_door(rooms[2]) as third:
-            urls = [first.url]
-            here = front(lambda: urls[-1], restartPolicy="never", failureThreshold=1)
+        async with AsyncExitStack() as stack:
             for room in rooms:
+                await stack.enter_async_context(room)
                 await room.connect("one")
+            doors = [await stack.enter_async_context(link_door(room)) for room in rooms]
+            doors.reverse()
+            here = front(lambda *_: Connector(doors[-1].port), restartPolicy="never", failureThreshold=1)
             async with here:
                 decisions = record_events(here, GateDecision)
                 await here.connect("one")
                 await here.call("echo", {})
-                async with http_door(rooms[1]) as second:
-                    urls.append(second.url)
-                    first.door.sessions.end_all()
-                    await here.call("echo", {})
-                urls.append(third.url)
+                doors.pop().entry.here = False
+                await here.call("echo", {})
+                doors.pop().door.unlink("one")
+                await anyio.sleep(0.1)
                 await here.call("echo", {})
                 assert [len(server.calls) for server in servers] == [1, 1, 1]
                 assert decisions == []
 
-    run(moves)
+    anyio.run(moves, backend=loop)
+
+
+def test_what_was_sent_is_answered_before_a_link_ends() -> None:
+    async def ends() -> None:
+        server, results = FakeServer(call_latency=0.3), list[str]()
+        there = host(server)
+        async with there, link_door(there) as door:
+            await there.connect("one")
+            here = front(lambda *_: Connector(door.port))
+            async with here:
+                await here.connect("one")
+
+                async def call() -> None:
+                    results.append((await here.call("echo", {"text": "it"})).text)
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call)
+                    while not server.calls:
+                        await anyio.sleep(0.01)
+                    door.entry.here = False
+                    tasks.start_soon(call)
+                    await anyio.sleep(0.1)
+                    assert (len(server.calls), results) == (1, [])
+                    door.entry.here = True
+                assert len(results) == len(server.calls) == 2
+
+    run(ends)
 
 
 def test_a_link_that_breaks_while_it_is_made_is_made_again() -> None:
     async def breaks() -> None:
-        server = FakeServer()
-        there = host(server)
-        async with there, http_door(there) as door, await anyio.create_tcp_listener(local_port=0) as listener:
+        there = host(FakeServer())
+        async with there, link_door(there) as door, await anyio.create_tcp_listener(local_port=0) as listener:
             address: Any = listener.extra(anyio.abc.SocketAttribute.local_address)
-            urls = [f"http://127.0.0.1:{address[1]}/mcp"]
+            ports = [address[1]]
             await there.connect("one")
 
             async def hang_up(stream: anyio.abc.SocketStream) -> None:
                 async with stream:
                     await stream.receive()
-                    urls.append(door.url)
+                    await stream.send(OPEN)
+                    ports.append(door.port)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listener.serve, hang_up)
-                here = front(lambda: urls[-1], failureThreshold=1)
+                here = front(lambda *_: Connector(ports[-1]), failureThreshold=1)
                 async with here:
                     decisions = record_events(here, GateDecision)
                     await here.connect("one")
-                    assert (len(urls), decisions) == (2, [])
+                    assert (len(ports), decisions) == (2, [])
                 tasks.cancel_scope.cancel()
 
     run(breaks)
