@@ -1,7 +1,8 @@
 // How things are said: the words of `greenroom status` and `greenroom explain`, and numbers and times in one form.
 
 const counted = (count, noun, more = `${noun}s`) => `${number(count)} ${count === 1 ? noun : more}`;
-const number = (value) => (value == null ? "" : value.toLocaleString("en-US"));
+const NUMBERS = new Intl.NumberFormat("en-US");
+const number = (value) => (value == null ? "" : NUMBERS.format(value));
 
 /** How long something takes or took, in at most three digits. */
 function duration(seconds) {
@@ -103,9 +104,8 @@ const remaining = (row, seconds) => (seconds == null ? null : Math.max(0, second
 
 /** A transition in words: `connected`, or why it ended. */
 function moveInWords(move) {
-  const because = [move.cause, move.detail].filter(Boolean).map((each) => oneLine(each));
-  const after = move.to === "idle" || move.to === "closed" ? "not running" : move.to;
-  return because.length ? `${after}: ${[...new Set(because)].join(", ")}` : after;
+  const because = [...new Set([move.cause, move.detail].filter(Boolean).map((each) => oneLine(each)))].join(": ");
+  return because || (move.to === "idle" || move.to === "closed" ? "not running" : move.to);
 }
 
 const outcomeInWords = (call) => (call.isError ? "tool’s error" : oneLine(call.outcome.replaceAll("_", " "), 60));

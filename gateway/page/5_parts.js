@@ -1,6 +1,7 @@
 // Parts that sections share: a table that holds only the rows in sight, and the strip of a server's last quarter of an hour.
 
-const SPARE = 10; // rows beyond what is seen, above and below
+const SPARE = 8; // rows beyond what is seen, above and below, at least
+const STEP = 8; // rows that come and go together
 
 /**
  * A table of any length that scrolls with the page. `columns`: `{key, head, order?, class?, numeric?, width?, make, update}`;
@@ -15,8 +16,8 @@ class Table {
     this.active = 0;
     this.drawn = new Map();
     this.rowHeight = 0;
-    this.above = el("tbody", { class: "pad", "aria-hidden": "true" }, el("tr", {}, el("td", { colspan: columns.length })));
-    this.below = el("tbody", { class: "pad", "aria-hidden": "true" }, el("tr", {}, el("td", { colspan: columns.length })));
+    this.above = el("tbody", { class: "pad", "aria-hidden": "true" }, el("tr", {}, el("td")));
+    this.below = el("tbody", { class: "pad", "aria-hidden": "true" }, el("tr", {}, el("td")));
     this.rows = el("tbody", { class: "rows" });
     this.heads = columns.map((column) => this.#head(column));
     this.table = el(
@@ -109,8 +110,8 @@ class Table {
     const top = this.table.tHead.getBoundingClientRect().bottom;
     const start = this.above.getBoundingClientRect().top;
     const unseen = Math.max(0, Math.max(top, 0) - start);
-    const first = Math.max(0, Math.min(this.items.length - 1, Math.floor(unseen / height) - SPARE));
-    const last = Math.min(this.items.length, Math.ceil((unseen + innerHeight) / height) + SPARE);
+    const first = Math.max(0, Math.min(this.items.length - 1, STEP * Math.floor(unseen / height / STEP) - SPARE));
+    const last = Math.min(this.items.length, STEP * Math.ceil((unseen + innerHeight) / height / STEP) + SPARE);
     if (!fresh && first === this.first && last === this.last) return;
     [this.first, this.last] = [first, last];
     const kept = new Map();

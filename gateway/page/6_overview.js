@@ -28,7 +28,7 @@ function overviewSection() {
         ["waiting for you", number(waits), waits && "person"],
         ["calls in flight", number(inFlight)],
         ["calls queued", number(queued)],
-        ["calls in the last minute", number(minute)],
+        ["calls per minute", number(minute)],
         ["clients", number(room.clients.length)],
         ...(room.pool?.most ? [["slots in use", number(room.pool.held), null, `of ${number(room.pool.most)}`]] : []),
       ]);

@@ -128,7 +128,7 @@ function serverPanel(name, close) {
         (action) => el("button", { type: "button", class: ACTIONS[action][1], on: { click: (event) => actFrom(event.currentTarget, { action, server: name }) } }, ACTIONS[action][0]),
       );
       drawStrip(strip, row, 64);
-      const last = (room.moves.get(name) ?? []).filter((move) => move.to !== "closed").slice(-7).reverse();
+      const last = (room.moves.get(name) ?? []).filter(isTold).slice(-8).reverse();
       keyed(
         moves,
         last,
@@ -203,6 +203,9 @@ function serverPanel(name, close) {
   }
 }
 
+/** Whether a transition says something: that nothing runs after an ending that was told does not. */
+const isTold = (move, place, moves) => !["idle", "closed"].includes(move.to) || (place > 0 && moves[place - 1].cause == null);
+
 /** A next step: a command that can be copied, or a sentence. */
 function stepOf(step) {
   const found = /^(.*?:\s+)?(greenroom\s.+)$/s.exec(step);
@@ -251,7 +254,7 @@ function latencyTable(withServer = true) {
   const node = el(
     "table",
     { class: "plain", "aria-label": "Latency by tool" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col", width: withServer ? "34%" : "44%" }, "Tool"), withServer && el("th", { scope: "col", class: "middle" }, "Server"), el("th", right, "Calls"), el("th", right, "Failed"), el("th", { ...right, title: "half of the calls took at most this" }, "p50"), el("th", { ...right, title: "19 of 20 calls took at most this" }, "p95"))),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Tool"), withServer && el("th", { scope: "col", class: "middle" }, "Server"), el("th", { ...right, width: 56 }, "Calls"), el("th", { ...right, width: 62 }, "Failed"), el("th", { ...right, width: 76, title: "half of the calls took at most this" }, "p50"), el("th", { ...right, width: 76, title: "19 of 20 calls took at most this" }, "p95"))),
     body,
   );
   return {

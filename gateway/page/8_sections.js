@@ -114,7 +114,7 @@ function tasksSection() {
       textColumn("message", "Says", (task) => oneLine(task.message), { class: "note middle", titled: true }),
       { key: "server", head: "Server", class: "middle", width: "16%", order: (task) => task.server, make: () => el("a", {}, el("bdi")), update: (cell, task) => { setAttribute(cell.firstChild, "href", serverAddress(task.server)); setText(cell.firstChild.firstChild, oneLine(task.server)); } },
       textColumn("session", "Session", (task) => oneLine(task.session ?? "the room"), { class: "wide muted", width: "14%" }),
-      numberColumn("age", "Begun", (task) => (task.createdAt == null ? null : now() - task.createdAt), { width: "96", said: (age) => `${span(age)} ago` }),
+      numberColumn("age", "Age", (task) => (task.createdAt == null ? null : now() - task.createdAt), { width: "80", said: span }),
     ],
   });
   let stop;
