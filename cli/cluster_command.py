@@ -2,7 +2,8 @@
 
 `start` gives a Ray cluster its directory, which puts a host on each node; `status` shows the hosts; `drain` takes one
 out of service: what rests moves at its next use, what runs may finish. `demo` makes a cluster on this machine, to see
-it work (`cluster_demo`). All but the demo ask the directory alone, through `cluster.ray_directory`.
+it work (`cluster_demo`). `start` and `status` ask the directory alone, through `cluster.ray_directory`. `drain` asks
+the host, too: only that knows what became of its calls.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import counted
 from . import tables
-from .common import run_to_end, say, show
+from .common import run_to_end, show
 
 if TYPE_CHECKING:
     from ..cluster.placement import HostInfo, View
@@ -48,7 +48,7 @@ def cluster_command() -> None:
 @_json_option
 def start_command(address: str | None, as_json: bool) -> int:
     """Give a Ray cluster its directory, and a host on each node; return when hosts serve."""
-    with _directory(address, start=True) as directory:
+    with _directory(address, start=True) as (directory, _token):
         view = _until(partial(_view, directory), lambda view: bool(view.hosts), _TO_START)
         _show(view, as_json)
         return 0 if view.hosts else 1
@@ -59,7 +59,7 @@ def start_command(address: str | None, as_json: bool) -> int:
 @_json_option
 def status_command(address: str | None, as_json: bool) -> int:
     """Show the hosts of a cluster, and which servers run on which."""
-    with _directory(address) as directory:
+    with _directory(address) as (directory, _token):
         _show(_view(directory), as_json)
         return 0
 
@@ -78,21 +78,19 @@ def status_command(address: str | None, as_json: bool) -> int:
 @_ray_option
 @_json_option
 def drain_command(node: str, off: bool, wait: float, address: str | None, as_json: bool) -> int:
-    """Let the host of NODE finish what runs, and start nothing there. What rests moves at its next use."""
-    with _directory(address) as directory:
-        name = _named(_view(directory), node).name
-        run_to_end(partial(directory.drain, name, not off))
+    """Let the host of NODE finish what runs, and start nothing there. What rests moves at its next use. Ends with the
+    account of the host: its calls, and what became of its servers."""
+    from .cluster_drain import drain_host
+
+    with _directory(address) as (directory, token):
+        host = _named(_view(directory), node)
         if off:
+            run_to_end(partial(directory.drain, host.name, False))
             _show(_view(directory), as_json)
             return 0
-        view = _until(partial(_view, directory), lambda view: not _held(view, name), wait)
-        left = _held(view, name)
-        _show(view, as_json)
-        if left:
-            say(
-                f"{counted(len(left), 'server')} still {'runs' if len(left) == 1 else 'run'} there: {', '.join(left)}"
-            )
-        return 1 if left else 0
+        drained = run_to_end(partial(drain_host, directory, token, host, wait))
+        show("\n".join(drained.lines()), drained.summary(), as_json)
+        return 1 if drained.left else 0
 
 
 @cluster_command.command("demo")
@@ -105,14 +103,14 @@ def demo_command(as_json: bool) -> int:
 
 
 @contextmanager
-def _directory(address: str | None, *, start: bool = False) -> Generator[RayDirectory]:
+def _directory(address: str | None, *, start: bool = False) -> Generator[tuple[RayDirectory, str]]:
     from ..cluster.leases import LeaseTimes
     from ..cluster.ray_directory import connect
 
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
-    directory, _token = connect(where, LeaseTimes() if start else None)
+    directory, token = connect(where, LeaseTimes() if start else None)
     try:
-        yield directory
+        yield directory, token
     finally:
         directory.close()
 
@@ -141,10 +139,6 @@ def _named(view: View, node: str) -> HostInfo:
     return found[0]
 
 
-def _held(view: View, name: str) -> list[str]:
-    return sorted(server for server, host in view.held.items() if host == name)
-
-
 def _show(view: View, as_json: bool) -> None:
     rows = [_row(view, host) for host in sorted(view.hosts, key=lambda host: host.name)]
     if rows and not as_json and tables.on_terminal():
@@ -162,7 +156,7 @@ def _row(view: View, host: HostInfo) -> shapes.ClusterHost:
         "url": host.url,
         "state": "draining" if host.is_draining else "serving",
         "epoch": host.epoch,
-        "holds": _held(view, host.name),
+        "holds": view.held_by(host.name),
         "labels": dict(host.labels),
         "resources": dict(host.resources),
     }

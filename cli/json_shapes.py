@@ -907,6 +907,22 @@ class Cluster(TypedDict):
     configuration: Annotated[int, Says("the version of the configuration; 0: none yet")]
 
 
+class ClusterDrained(TypedDict):
+    """What a host that drains has given back, and what became of its calls."""
+
+    host: Annotated[str, Says("its name")]
+    gone: Annotated[bool, Says("it has left, or its lease is over")]
+    moved: Annotated[dict[str, str], Says("servers that were there, and the host where each runs now")]
+    free: Annotated[list[str], Says("servers that rested: each starts at another host when it is used next")]
+    ended: Annotated[list[str], Says("servers of sessions and calls, whose processes have ended with these")]
+    left: Annotated[list[str], Says("servers that still run there; the exit code is 1 then")]
+    calls: Annotated[
+        DrainReport | None,
+        Says("what became of the calls of the host, in its present life; null: it did not say"),
+    ]
+    seconds: Annotated[float, Says("how long it was waited", "s")]
+
+
 class ClusterDemo(TypedDict):
     """What the demo of a cluster did."""
 
@@ -944,7 +960,8 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "disable": (Switched,),
         "cluster start": (Cluster,),
         "cluster status": (Cluster,),
-        "cluster drain": (Cluster,),
+        "cluster drain NODE": (ClusterDrained,),
+        "cluster drain NODE --off": (Cluster,),
         "cluster demo": (ClusterDemo,),
         "config": (Configuration,),
         "config --schema": (Object,),

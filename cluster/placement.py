@@ -55,6 +55,10 @@ class View:
         """The host of this name, if it is there."""
         return next((host for host in self.hosts if host.name == name), None)
 
+    def held_by(self, name: str) -> list[str]:
+        """The servers that the host of this name may run alone, sorted."""
+        return sorted(server for server, holder in self.held.items() if holder == name)
+
 
 def needs_claim(definition: ServerDefinition, isolation: Isolation) -> bool:
     """Whether at most one process of this server may live in the cluster: it is a program that everybody shares."""

@@ -27,15 +27,25 @@ def test_the_hosts_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [("status",), ("start",), ("drain", "4f")])
+@pytest.mark.parametrize("words", [("status",), ("start",), ("drain", "4f", "--off")])
 def test_a_program_reads_the_hosts(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", *words, "--ray", "head:1", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     conforms("cluster status", shown)
     conforms("cluster start", shown)
-    conforms("cluster drain", shown)
-    states = [host["state"] for host in shown["hosts"]]
-    assert states == ["draining" if "drain" in words else "serving", "serving", "serving"]
+    conforms("cluster drain NODE --off", shown)
+    assert [host["state"] for host in shown["hosts"]] == ["serving", "serving", "serving"]
+
+
+def test_a_host_that_is_drained_and_says_nothing_has_no_account(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "drain", "4f", "--ray", "head:1", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    conforms("cluster drain NODE", shown)
+    assert (shown["host"], shown["left"], shown["calls"]) == ("4f2a", [], None)
+    assert run(["cluster", "drain", "4f", "--ray", "head:1"]) == 0
+    assert capsys.readouterr().out == (
+        "4f2a runs nothing any more\nthe host does not say what became of its calls\n"
+    )
 
 
 @pytest.mark.parametrize(
