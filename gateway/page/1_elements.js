@@ -70,7 +70,8 @@ function keyed(parent, items, keyOf, make, update) {
 }
 
 // Characters that nobody sees, or that turn the text around them.
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
+const UNSEEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
 const LONGEST = 400;
 
 /** A text from outside as it may be shown: unseen characters by their numbers, and not longer than `most`. */
@@ -81,14 +82,24 @@ function plain(text, most = LONGEST) {
   return cut.replace(UNSEEN, (char) => `⟨${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
-const oneLine = (text, most) => plain(String(text ?? "").replace(/\s+/g, " ").trim(), most);
+const oneLine = (text, most) =>
+  plain(
+    String(text ?? "")
+      .replace(/\s+/g, " ")
+      .trim(),
+    most,
+  );
 
 /** A name from outside, kept apart from the direction of the text around it. */
 const named = (text, most = 120) => el("bdi", {}, oneLine(text, most));
 
 /** A command to run elsewhere, which can be copied. */
 function command(text) {
-  const copy = el("button", { class: "quiet", type: "button", "aria-label": "Copy the command", title: "Copy" }, icon("copy"));
+  const copy = el(
+    "button",
+    { class: "quiet", type: "button", "aria-label": "Copy the command", title: "Copy" },
+    icon("copy"),
+  );
   copy.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(text);
@@ -105,7 +116,10 @@ const said = document.getElementById("said");
 /** Say one sentence at the edge of the window, for some seconds; what went wrong stays until it is closed. */
 function say(text, isBad = false) {
   const line = el("p", { class: isBad && "bad" }, el("span", {}, plain(text, 1000)));
-  if (isBad) line.append(el("button", { type: "button", "aria-label": "Close", on: { click: () => line.remove() } }, icon("close")));
+  if (isBad)
+    line.append(
+      el("button", { type: "button", "aria-label": "Close", on: { click: () => line.remove() } }, icon("close")),
+    );
   else setTimeout(() => line.remove(), 5000);
   said.append(line);
   while (said.childElementCount > 4) said.firstChild.remove();

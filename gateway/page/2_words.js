@@ -29,12 +29,36 @@ const STATES = {
   failed: { word: "failed", mark: "failed", kind: "failed", group: "failed" },
   broken: { word: "broken", mark: "failed", kind: "failed", group: "failed", tip: "its entry cannot be used" },
   "needs-auth": { word: "needs auth", mark: "person", kind: "person", group: "person", tip: "it waits for a login" },
-  untrusted: { word: "not trusted", mark: "person", kind: "person", group: "person", tip: "its project’s file is not trusted" },
-  draining: { word: "draining", mark: "draining", kind: "draining", group: "moving", tip: "it ends when its calls have ended" },
+  untrusted: {
+    word: "not trusted",
+    mark: "person",
+    kind: "person",
+    group: "person",
+    tip: "its project’s file is not trusted",
+  },
+  draining: {
+    word: "draining",
+    mark: "draining",
+    kind: "draining",
+    group: "moving",
+    tip: "it ends when its calls have ended",
+  },
   connecting: { word: "connecting", mark: "connecting", kind: "connecting", group: "moving" },
   connected: { word: "connected", mark: "connected", kind: "connected", group: "connected" },
-  cached: { word: "cached", mark: "ring", kind: "ring", group: "resting", tip: "its tools are known; a call of one starts it" },
-  "not-connected": { word: "not connected", mark: "dotted", kind: "dotted", group: "resting", tip: "nothing is known of it yet" },
+  cached: {
+    word: "cached",
+    mark: "ring",
+    kind: "ring",
+    group: "resting",
+    tip: "its tools are known; a call of one starts it",
+  },
+  "not-connected": {
+    word: "not connected",
+    mark: "dotted",
+    kind: "dotted",
+    group: "resting",
+    tip: "nothing is known of it yet",
+  },
   disabled: { word: "disabled", mark: "disabled", kind: "disabled", group: "disabled" },
 };
 const RANK = new Map(Object.keys(STATES).map((key, rank) => [key, rank]));
@@ -73,7 +97,8 @@ function waitInWords(row) {
   if (place === "gate") said.push(`waits${took}`);
   else if (place === "install") said.push(`installing${since}${row.lastLine ? `: ${oneLine(row.lastLine)}` : ""}`);
   else if (place) said.push(`waiting for ${oneLine(place)}${since}`);
-  else if (row.state === "connecting" && waiting != null) said.push(`for${took}${row.lastLine ? `: ${oneLine(row.lastLine)}` : ""}`);
+  else if (row.state === "connecting" && waiting != null)
+    said.push(`for${took}${row.lastLine ? `: ${oneLine(row.lastLine)}` : ""}`);
   if (next != null) said.push(next > 0.5 ? `next try in ${span(next)}` : "next try now");
   return said.join(", ");
 }
@@ -95,7 +120,10 @@ function notes(row) {
   if (row.hidden?.length) said.push(`hidden characters in ${row.hidden[0]}`);
   if (row.faults?.length) said.push(`clients would refuse ${row.faults[0]}`);
   if (row.odd) said.push(row.odd);
-  return said.filter(Boolean).map((each) => oneLine(each)).join("; ");
+  return said
+    .filter(Boolean)
+    .map((each) => oneLine(each))
+    .join("; ");
 }
 
 // Seconds in a row count from the moment at which it was sent (`seen`); here they go on.

@@ -123,7 +123,8 @@ function takeWhole(data) {
   const kinds = WHOLE.filter((key) => key in data);
   for (const key of kinds) {
     room[key] = Array.isArray(room[key]) ? (data[key] ?? []) : data[key];
-    if (Array.isArray(room[key])) for (const each of room[key]) if (each && typeof each === "object") each.seen = data.at;
+    if (Array.isArray(room[key]))
+      for (const each of room[key]) if (each && typeof each === "object") each.seen = data.at;
   }
   return kinds;
 }
@@ -198,7 +199,7 @@ function counts() {
     said.inService += !row.disabled;
     said.connected += connectedSomewhere(row);
     said.failed += STATES[stateOf(row)].group === "failed";
-    said.tools += row.disabled ? 0 : row.toolCount ?? 0;
+    said.tools += row.disabled ? 0 : (row.toolCount ?? 0);
     for (const each of [row, ...row.addresses]) {
       said.inFlight += each.inFlight;
       said.queued += each.queued;

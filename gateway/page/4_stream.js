@@ -102,7 +102,12 @@ async function openStream() {
     if (before && (before.pid !== hello.gateway.pid || before.startedAt !== hello.gateway.startedAt)) forgetEvents();
     room.hello = hello;
     changed("hello");
-    const response = await fetch("/page/watch", { headers: headers(), signal: abort.signal, credentials: "omit", cache: "no-store" });
+    const response = await fetch("/page/watch", {
+      headers: headers(),
+      signal: abort.signal,
+      credentials: "omit",
+      cache: "no-store",
+    });
     if (!response.ok) throw new Refused(response.status, (await response.json().catch(() => ({}))).error);
     setLink("live");
     await readStream(response.body);
@@ -115,6 +120,7 @@ async function openStream() {
       setLink("refused");
       return;
     }
+    link.why = error instanceof Refused ? error.text : "";
     link.tries += 1;
     const seconds = Math.min(10, 2 ** Math.min(link.tries - 1, 4) / 2);
     link.retryAt = Date.now() / 1000 + seconds;
@@ -153,7 +159,9 @@ function takeMessage(part) {
     if (line.startsWith("event:")) event = line.slice(6).trim();
     else if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
   }
-  if (!(event in HEARD) || !data.length) return;
+  if (!data.length || (!(event in HEARD) && event !== "refused")) return;
+  const told = JSON.parse(data.join("\n"));
+  if (event === "refused") throw new Refused(503, told.error);
   link.tries = 0;
-  HEARD[event](JSON.parse(data.join("\n")));
+  HEARD[event](told);
 }

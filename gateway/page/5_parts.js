@@ -23,7 +23,11 @@ class Table {
     this.table = el(
       "table",
       { "aria-label": label },
-      el("colgroup", {}, columns.map((column) => el("col", { class: column.class, width: column.width }))),
+      el(
+        "colgroup",
+        {},
+        columns.map((column) => el("col", { class: column.class, width: column.width })),
+      ),
       el("thead", {}, el("tr", { "aria-rowindex": 1 }, this.heads)),
       this.above,
       this.rows,
@@ -39,7 +43,8 @@ class Table {
     if (open)
       this.rows.addEventListener("click", (event) => {
         const row = event.target.closest("tr");
-        if (row && !event.target.closest("a, button") && !getSelection().toString()) open(this.items[Number(row.dataset.place)]);
+        if (row && !event.target.closest("a, button") && !getSelection().toString())
+          open(this.items[Number(row.dataset.place)]);
       });
     this.onScroll = () => {
       this.frame ||= requestAnimationFrame(() => {
@@ -72,7 +77,8 @@ class Table {
   #sortBy(column, head) {
     const first = Boolean(column.numeric);
     const was = this.sorted?.key === column.key ? this.sorted.falling : null;
-    this.sorted = was === null ? { key: column.key, falling: first } : was === first ? { key: column.key, falling: !first } : null;
+    this.sorted =
+      was === null ? { key: column.key, falling: first } : was === first ? { key: column.key, falling: !first } : null;
     for (const each of this.heads) if (each.hasAttribute("aria-sort")) each.setAttribute("aria-sort", "none");
     if (this.sorted) head.setAttribute("aria-sort", this.sorted.falling ? "descending" : "ascending");
     this.set(this.given);
@@ -146,10 +152,14 @@ class Table {
   }
 
   #make() {
-    return el("tr", {}, this.columns.map((column) => {
-      const kinds = [column.class, column.numeric && "number"].filter(Boolean).join(" ") || null;
-      return el(column.isHead ? "th" : "td", { class: kinds, scope: column.isHead && "row" }, column.make?.());
-    }));
+    return el(
+      "tr",
+      {},
+      this.columns.map((column) => {
+        const kinds = [column.class, column.numeric && "number"].filter(Boolean).join(" ") || null;
+        return el(column.isHead ? "th" : "td", { class: kinds, scope: column.isHead && "row" }, column.make?.());
+      }),
+    );
   }
 
   #fill(row, item, index) {
@@ -185,7 +195,8 @@ class Table {
     const start = this.table.getBoundingClientRect().top + scrollY + head;
     const top = start + index * height;
     if (top < scrollY + stuck + head) scrollTo({ top: Math.max(0, top - stuck - head), behavior: "instant" });
-    else if (top + height > scrollY + innerHeight) scrollTo({ top: top + height - innerHeight + 8, behavior: "instant" });
+    else if (top + height > scrollY + innerHeight)
+      scrollTo({ top: top + height - innerHeight + 8, behavior: "instant" });
     this.#activate(index);
     this.draw();
     const row = [...this.rows.rows].find((each) => Number(each.dataset.place) === index);
@@ -246,7 +257,8 @@ function drawStrip(strip, row, height = 22) {
   const moves = room.moves.get(row.name) ?? [];
   const x = (moment) => Math.max(0, Math.min(WINDOW, moment - start)).toFixed(1);
   const line = (state, from, to) => {
-    const kind = state === "connected" ? "s-connected" : state === "connecting" || state === "draining" ? "s-busy" : "s-idle";
+    const kind =
+      state === "connected" ? "s-connected" : state === "connecting" || state === "draining" ? "s-busy" : "s-idle";
     if (to > start) paths[kind] += `M${x(from)} ${base}H${Math.max(Number(x(to)), Number(x(from)) + 3)}`;
   };
   let state = moves[0]?.from ?? row.state;
@@ -270,8 +282,8 @@ function drawStrip(strip, row, height = 22) {
     if (!good && !bad) return;
     calls += good + bad;
     const left = Math.max(0, place * BIN + BIN - late - 1).toFixed(1);
-    const tall = (good + bad) / most * room_;
-    const red = bad / most * room_;
+    const tall = ((good + bad) / most) * room_;
+    const red = (bad / most) * room_;
     if (good) paths["c-good"] += `M${left} ${height - 5}v${(-tall).toFixed(1)}h11v${tall.toFixed(1)}z`;
     if (bad) paths["c-bad"] += `M${left} ${height - 5}v${(-red).toFixed(1)}h11v${red.toFixed(1)}z`;
   });
@@ -311,7 +323,15 @@ function figures() {
 
 /** A field that searches while one types. */
 function searchField(label, onInput) {
-  const field = el("input", { class: "search", type: "search", placeholder: label, "aria-label": label, "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false" });
+  const field = el("input", {
+    class: "search",
+    type: "search",
+    placeholder: label,
+    "aria-label": label,
+    "aria-keyshortcuts": "/",
+    autocomplete: "off",
+    spellcheck: "false",
+  });
   field.addEventListener("input", () => onInput(field.value));
   return field;
 }

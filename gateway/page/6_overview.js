@@ -20,7 +20,10 @@ function overviewSection() {
     search: servers.search,
     draw(kinds) {
       const { inFlight, queued, connected, inService, failed } = counts();
-      const minute = room.all.read(now()).slice(-5, -1).reduce((sum, [good, bad]) => sum + good + bad, 0);
+      const minute = room.all
+        .read(now())
+        .slice(-5, -1)
+        .reduce((sum, [good, bad]) => sum + good + bad, 0);
       const waits = room.approvals.length + changesWaiting() + logins().length;
       line.set([
         ["connected", number(connected), null, `of ${number(inService)}`],
@@ -77,25 +80,47 @@ function wants() {
   if (room.pins.length) {
     const names = [...new Set(room.pins.map((pin) => pin.server))];
     found.push({
-      key: "pins", mark: "person", what: `${counted(room.pins.length, "definition")} changed, of ${listed(names)}`,
-      why: "They cannot be called until you have accepted them.", make: () => link("See what changed", "#/changes"),
+      key: "pins",
+      mark: "person",
+      what: `${counted(room.pins.length, "definition")} changed, of ${listed(names)}`,
+      why: "They cannot be called until you have accepted them.",
+      make: () => link("See what changed", "#/changes"),
     });
   }
   for (const project of room.projects)
     found.push({
-      key: `project ${project.project}`, mark: "person", what: `The project ${oneLine(project.project)} is not trusted`,
-      why: `Its file names ${counted(project.servers?.length ?? 0, "server")}, which would be started as you.`, make: () => link("Look at it", "#/changes"),
+      key: `project ${project.project}`,
+      mark: "person",
+      what: `The project ${oneLine(project.project)} is not trusted`,
+      why: `Its file names ${counted(project.servers?.length ?? 0, "server")}, which would be started as you.`,
+      make: () => link("Look at it", "#/changes"),
     });
   for (const row of logins())
     found.push({
-      key: `login ${row.name}`, mark: "person", what: `${oneLine(row.name, 80)} waits for a login`,
-      why: oneLine(row.failure ?? "Its tools are offered when you have logged in."), make: () => command(`greenroom auth ${row.name}`),
+      key: `login ${row.name}`,
+      mark: "person",
+      what: `${oneLine(row.name, 80)} waits for a login`,
+      why: oneLine(row.failure ?? "Its tools are offered when you have logged in."),
+      make: () => command(`greenroom auth ${row.name}`),
     });
   const failed = [...room.servers.values()].filter((row) => STATES[stateOf(row)].group === "failed" && !row.disabled);
   for (const row of failed.slice(0, MOST_WANTS))
-    found.push({ key: `failed ${row.name}`, mark: "failed", what: `${oneLine(row.name, 80)} ${stateOf(row) === "broken" ? "cannot be used" : "has failed"}`, why: notes(row), make: () => link("Why, and what to do", serverAddress(row.name)) });
+    found.push({
+      key: `failed ${row.name}`,
+      mark: "failed",
+      what: `${oneLine(row.name, 80)} ${stateOf(row) === "broken" ? "cannot be used" : "has failed"}`,
+      why: notes(row),
+      make: () => link("Why, and what to do", serverAddress(row.name)),
+    });
   if (failed.length > MOST_WANTS)
-    found.push({ key: "more", mark: "failed", what: `${number(failed.length - MOST_WANTS)} more have failed`, why: "", make: () => el("button", { class: "small", type: "button", on: { click: () => filterServers("failed") } }, "Show them") });
+    found.push({
+      key: "more",
+      mark: "failed",
+      what: `${number(failed.length - MOST_WANTS)} more have failed`,
+      why: "",
+      make: () =>
+        el("button", { class: "small", type: "button", on: { click: () => filterServers("failed") } }, "Show them"),
+    });
   return found;
 }
 
@@ -106,7 +131,14 @@ function listed(names, most = 3) {
 }
 
 function makeWant(want) {
-  return el("li", { class: "want" }, mark(want.mark, want.mark), el("p", { class: "what" }), el("p", { class: "why" }), el("div", { class: "do" }, want.make()));
+  return el(
+    "li",
+    { class: "want" },
+    mark(want.mark, want.mark),
+    el("p", { class: "what" }),
+    el("p", { class: "why" }),
+    el("div", { class: "do" }, want.make()),
+  );
 }
 
 function updateWant(node, want) {
@@ -123,7 +155,11 @@ function updateWant(node, want) {
 
 const KEPT = 6; // seconds for which a call that has gone keeps its place
 const ASLEEP = 700; // ms
-const DONE = { once: "Allowed, this once.", session: "Allowed for its session, with these arguments.", deny: "Refused." };
+const DONE = {
+  once: "Allowed, this once.",
+  session: "Allowed for its session, with these arguments.",
+  deny: "Refused.",
+};
 
 function asksList() {
   const node = el("div", { class: "asks" });
@@ -154,18 +190,47 @@ function makeAsk(each) {
   const { ask } = each;
   const title = el("h3", { id: `ask-${ask.number}` }, "May ", el("code", {}, named(ask.tool, 200)), " be called?");
   const left = el("span", { class: "muted" });
-  const who = el("p", { class: "who" }, `Call ${ask.number}, of `, serverLink(ask.server), ask.session ? ", for the session " : ", for the room itself", ask.session && named(ask.session, 80));
+  const who = el(
+    "p",
+    { class: "who" },
+    `Call ${ask.number}, of `,
+    serverLink(ask.server),
+    ask.session ? ", for the session " : ", for the room itself",
+    ask.session && named(ask.session, 80),
+  );
   const bar = el("i");
   const buttons = el("div", { class: "buttons" });
   if (mayAct()) {
     const button = (verdict, text, kind) =>
-      el("button", { type: "button", class: kind, disabled: true, "aria-describedby": `ask-${ask.number}`, on: { click: (event) => answer(each, verdict, event.currentTarget) } }, text);
-    buttons.append(button("once", "Allow once", "first"), button("session", "Allow for its session"), button("deny", "Refuse", "bad"));
+      el(
+        "button",
+        {
+          type: "button",
+          class: kind,
+          disabled: true,
+          "aria-describedby": `ask-${ask.number}`,
+          on: { click: (event) => answer(each, verdict, event.currentTarget) },
+        },
+        text,
+      );
+    buttons.append(
+      button("once", "Allow once", "first"),
+      button("session", "Allow for its session"),
+      button("deny", "Refuse", "bad"),
+    );
     setTimeout(() => {
       for (const one of buttons.querySelectorAll("button")) one.disabled = false;
     }, ASLEEP);
   } else buttons.append(el("span", { class: "said-so" }, "To answer: ", command(`greenroom approve ${ask.number}`)));
-  return el("article", { class: "ask", "aria-labelledby": `ask-${ask.number}` }, el("div", { class: "left" }, bar), el("header", {}, title, left), who, el("pre", { tabindex: "0" }, plain(ask.question, 20000)), buttons);
+  return el(
+    "article",
+    { class: "ask", "aria-labelledby": `ask-${ask.number}` },
+    el("div", { class: "left" }, bar),
+    el("header", {}, title, left),
+    who,
+    el("pre", { tabindex: "0" }, plain(ask.question, 20000)),
+    buttons,
+  );
 }
 
 async function answer(each, verdict, button) {
@@ -206,7 +271,10 @@ function serversBlock() {
     empty: ["No server is configured.", "To add one: greenroom add NAME -- COMMAND"],
     columns: [
       {
-        key: "name", head: "Server", order: (row) => row.name, width: "24%",
+        key: "name",
+        head: "Server",
+        order: (row) => row.name,
+        width: "24%",
         make: () => el("div", {}, el("a", { class: "name" }, el("bdi")), el("span", { class: "under" })),
         update: (cell, row) => {
           const [name, under] = cell.firstChild.children;
@@ -217,7 +285,10 @@ function serversBlock() {
         },
       },
       {
-        key: "state", head: "State", order: (row) => RANK.get(stateOf(row)), width: "140",
+        key: "state",
+        head: "State",
+        order: (row) => RANK.get(stateOf(row)),
+        width: "140",
         update: (cell, row) => {
           const state = stateOf(row);
           if (cell.state !== state) cell.replaceChildren(stateMark(state));
@@ -226,7 +297,10 @@ function serversBlock() {
       },
       textColumn("notes", "Notes", notes, { class: "note middle", titled: true }),
       {
-        key: "strip", head: "Last 15 minutes", class: "wide", width: "170",
+        key: "strip",
+        head: "Last 15 minutes",
+        class: "wide",
+        width: "170",
         make: makeStrip,
         update: (cell, row) => drawStrip(cell.firstChild, row),
       },
@@ -241,7 +315,12 @@ function serversBlock() {
     show();
   });
   const filters = el("div", { class: "filters", role: "group", "aria-label": "Show only" });
-  const node = el("section", { class: "block", "aria-label": "Servers" }, el("header", {}, el("h2", {}, "Servers"), search, filters), table.node);
+  const node = el(
+    "section",
+    { class: "block", "aria-label": "Servers" },
+    el("header", {}, el("h2", {}, "Servers"), search, filters),
+    table.node,
+  );
 
   function choose(group) {
     wanted.group = group;
@@ -260,7 +339,8 @@ function serversBlock() {
     for (const row of all) {
       const { group } = STATES[stateOf(row)];
       sizes.set(group, sizes.get(group) + 1);
-      const fits = wanted.group === "all" || wanted.group === group || (wanted.group === "connected" && connectedSomewhere(row));
+      const fits =
+        wanted.group === "all" || wanted.group === group || (wanted.group === "connected" && connectedSomewhere(row));
       if (fits && (!wanted.text || matches(row, wanted.text))) rows.push(row);
     }
     const groups = GROUPS.filter(([group]) => group === "all" || sizes.get(group) || group === wanted.group);
@@ -278,7 +358,12 @@ function serversBlock() {
     filters.hidden = !all.length;
     search.hidden = !all.length;
     const none = all.length
-      ? ["No server fits.", wanted.text ? `None has “${oneLine(wanted.text, 60)}” in its name, state or notes.` : "None is in this state."]
+      ? [
+          "No server fits.",
+          wanted.text
+            ? `None has “${oneLine(wanted.text, 60)}” in its name, state or notes.`
+            : "None is in this state.",
+        ]
       : ["No server is configured.", "To add one: greenroom add NAME -- COMMAND"];
     table.set(rows, none);
   }

@@ -27,7 +27,16 @@ function serverPanel(name, close) {
   const head = el(
     "header",
     {},
-    el("div", {}, title, el("button", { class: "quiet close", type: "button", "aria-label": "Close", title: "Close (Escape)", on: { click: close } }, icon("close"))),
+    el(
+      "div",
+      {},
+      title,
+      el(
+        "button",
+        { class: "quiet close", type: "button", "aria-label": "Close", title: "Close (Escape)", on: { click: close } },
+        icon("close"),
+      ),
+    ),
     state,
     buttons,
   );
@@ -35,7 +44,16 @@ function serverPanel(name, close) {
   const strip = makeStrip();
   setAttribute(strip, "viewBox", `0 0 ${WINDOW} 64`);
   const moves = el("ol", { class: "moves" });
-  const history = part("Last 15 minutes", el("div", { class: "tall" }, strip, el("div", { class: "axis" }, el("span", {}, "15 min ago"), el("span", {}, "now"))), moves);
+  const history = part(
+    "Last 15 minutes",
+    el(
+      "div",
+      { class: "tall" },
+      strip,
+      el("div", { class: "axis" }, el("span", {}, "15 min ago"), el("span", {}, "now")),
+    ),
+    moves,
+  );
   const calls = callsTable();
   const callsPart = part("Calls now", calls.node);
   const latency = latencyTable(false);
@@ -75,12 +93,22 @@ function serverPanel(name, close) {
       answer = await ask("server", { name }, abort.signal);
       drawAnswer();
     } catch (error) {
-      if (!abort.signal.aborted && error instanceof Refused) reasons.replaceChildren(el("li", { class: "muted" }, plain(error.text)));
+      if (!abort.signal.aborted && error instanceof Refused)
+        reasons.replaceChildren(el("li", { class: "muted" }, plain(error.text)));
     }
   }
 
   function askSoon(row) {
-    const seen = JSON.stringify([row.state, row.status, row.failure, row.incarnation, row.disabled, row.down, row.changed, row.waitingFor]);
+    const seen = JSON.stringify([
+      row.state,
+      row.status,
+      row.failure,
+      row.incarnation,
+      row.disabled,
+      row.down,
+      row.changed,
+      row.waitingFor,
+    ]);
     if (seen === askedFor || timer) return;
     askedFor = seen;
     timer = setTimeout(askWhy, Math.max(0, asked + ASK_AGAIN - Date.now()));
@@ -91,9 +119,13 @@ function serverPanel(name, close) {
     const given = JSON.stringify(told);
     if (reasons.told !== given) {
       reasons.told = given;
-      reasons.replaceChildren(...told.map(({ what, step }) => el("li", {}, el("span", {}, plain(what, 2000)), step && stepOf(step))));
+      reasons.replaceChildren(
+        ...told.map(({ what, step }) => el("li", {}, el("span", {}, plain(what, 2000)), step && stepOf(step))),
+      );
     }
-    const text = (answer.stderr ?? []).map((each) => plain(typeof each === "string" ? each : each.text, 2000)).join("\n");
+    const text = (answer.stderr ?? [])
+      .map((each) => plain(typeof each === "string" ? each : each.text, 2000))
+      .join("\n");
     const atEnd = stderr.scrollTop + stderr.clientHeight >= stderr.scrollHeight - 4;
     setText(stderr, text);
     if (atEnd) stderr.scrollTop = stderr.scrollHeight;
@@ -125,7 +157,16 @@ function serverPanel(name, close) {
         buttons,
         mayAct() ? actionsFor(row) : [],
         (action) => action,
-        (action) => el("button", { type: "button", class: ACTIONS[action][1], on: { click: (event) => actFrom(event.currentTarget, { action, server: name }) } }, ACTIONS[action][0]),
+        (action) =>
+          el(
+            "button",
+            {
+              type: "button",
+              class: ACTIONS[action][1],
+              on: { click: (event) => actFrom(event.currentTarget, { action, server: name }) },
+            },
+            ACTIONS[action][0],
+          ),
       );
       drawStrip(strip, row, 64);
       const last = (room.moves.get(name) ?? []).filter(isTold).slice(-8).reverse();
@@ -133,7 +174,13 @@ function serverPanel(name, close) {
         moves,
         last,
         (move) => move.seq,
-        (move) => el("li", {}, el("time", {}, clock(move.at)), el("span", { class: isFailure(move) && "failed" }, moveInWords(move))),
+        (move) =>
+          el(
+            "li",
+            {},
+            el("time", {}, clock(move.at)),
+            el("span", { class: isFailure(move) && "failed" }, moveInWords(move)),
+          ),
       );
       const mine = room.calls.filter((call) => call.server === name);
       callsPart.hidden = !mine.length;
@@ -149,7 +196,13 @@ function serverPanel(name, close) {
         (each) => each.scope,
         () => el("li"),
         (each, address) => {
-          const words = [address.state, address.pid && `pid ${address.pid}`, address.inFlight && counted(address.inFlight, "call")].filter(Boolean).join(", ");
+          const words = [
+            address.state,
+            address.pid && `pid ${address.pid}`,
+            address.inFlight && counted(address.inFlight, "call"),
+          ]
+            .filter(Boolean)
+            .join(", ");
           if (each.said !== words) each.replaceChildren(el("span", {}, words), named(address.scope));
           each.said = words;
         },
@@ -170,7 +223,8 @@ function serverPanel(name, close) {
     if (state.key !== key) state.replaceChildren(stateMark(key), el("span", { class: "muted" }));
     state.key = key;
     const since = stateSince(name);
-    const so = since !== null && ["connected", "connecting", "draining"].includes(key) ? ` for ${span(now() - since)}` : "";
+    const so =
+      since !== null && ["connected", "connecting", "draining"].includes(key) ? ` for ${span(now() - since)}` : "";
     const said = notes(row);
     setText(state.lastChild, `${so}${said ? ` – ${said}` : ""}`);
   }
@@ -178,7 +232,10 @@ function serverPanel(name, close) {
   function drawFacts(row) {
     const count = row.cached ? counted(row.toolCount, "tool") : "not known yet";
     const given = `${count}${row.cached}`;
-    if (tools.given !== given) tools.replaceChildren(row.cached ? el("a", { href: `#/tools?server=${encodeURIComponent(name)}` }, count) : count);
+    if (tools.given !== given)
+      tools.replaceChildren(
+        row.cached ? el("a", { href: `#/tools?server=${encodeURIComponent(name)}` }, count) : count,
+      );
     tools.given = given;
     const known = [
       ["lifecycle", row.lifecycle],
@@ -195,7 +252,10 @@ function serverPanel(name, close) {
     ].filter(([, value]) => value != null && value !== "");
     keyed(
       facts,
-      known.flatMap(([label, value]) => [["dt", label, label], ["dd", label, value]]),
+      known.flatMap(([label, value]) => [
+        ["dt", label, label],
+        ["dd", label, value],
+      ]),
       ([tag, label]) => tag + label,
       ([tag]) => el(tag),
       (each, [, , text]) => setText(each, oneLine(text, 1000)),
@@ -204,15 +264,19 @@ function serverPanel(name, close) {
 }
 
 /** Whether a transition says something: that nothing runs after an ending that was told does not. */
-const isTold = (move, place, moves) => !["idle", "closed"].includes(move.to) || (place > 0 && moves[place - 1].cause == null);
+const isTold = (move, place, moves) =>
+  !["idle", "closed"].includes(move.to) || (place > 0 && moves[place - 1].cause == null);
 
 /** A next step: a command that can be copied, or a sentence. */
 function stepOf(step) {
   const found = /^(.*?:\s+)?(greenroom\s.+)$/s.exec(step);
-  return found ? el("span", {}, found[1] && el("span", { class: "muted" }, plain(found[1])), command(found[2])) : el("span", { class: "muted" }, plain(step, 2000));
+  return found
+    ? el("span", {}, found[1] && el("span", { class: "muted" }, plain(found[1])), command(found[2]))
+    : el("span", { class: "muted" }, plain(step, 2000));
 }
 
-const part = (title, ...children) => el("section", { class: "block", "aria-label": title }, el("h3", {}, title), ...children);
+const part = (title, ...children) =>
+  el("section", { class: "block", "aria-label": title }, el("h3", {}, title), ...children);
 
 // ---- the tables of calls, here and in the section of calls
 
@@ -222,7 +286,19 @@ function callsTable(withServer = false) {
   const node = el(
     "table",
     { class: "plain", "aria-label": "Open calls" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Tool"), withServer && el("th", { scope: "col", class: "middle" }, "Server"), el("th", { scope: "col", class: "middle" }, "Session"), el("th", { scope: "col", width: "100" }, "State"), el("th", { scope: "col", width: "80", class: "number" }, "For"))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", { scope: "col" }, "Tool"),
+        withServer && el("th", { scope: "col", class: "middle" }, "Server"),
+        el("th", { scope: "col", class: "middle" }, "Session"),
+        el("th", { scope: "col", width: "100" }, "State"),
+        el("th", { scope: "col", width: "80", class: "number" }, "For"),
+      ),
+    ),
     body,
   );
   let shown = [];
@@ -239,7 +315,15 @@ function callsTable(withServer = false) {
         shown,
         (call) => call.id,
         (call) =>
-          el("tr", {}, el("td", { class: "code", title: oneLine(call.tool) }, named(call.tool ?? "")), withServer && el("td", { class: "middle" }, serverLink(call.server)), el("td", { class: "middle muted" }, call.session ? named(call.session) : "the room"), el("td"), el("td", { class: "number" })),
+          el(
+            "tr",
+            {},
+            el("td", { class: "code", title: oneLine(call.tool) }, named(call.tool ?? "")),
+            withServer && el("td", { class: "middle" }, serverLink(call.server)),
+            el("td", { class: "middle muted" }, call.session ? named(call.session) : "the room"),
+            el("td"),
+            el("td", { class: "number" }),
+          ),
         (row, call) => setText(row.cells[row.cells.length - 2], call.state === "sent" ? "in flight" : call.state),
       );
       tick();
@@ -254,7 +338,20 @@ function latencyTable(withServer = true) {
   const node = el(
     "table",
     { class: "plain", "aria-label": "Latency by tool" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Tool"), withServer && el("th", { scope: "col", class: "middle" }, "Server"), el("th", { ...right, width: 56 }, "Calls"), el("th", { ...right, width: 62 }, "Failed"), el("th", { ...right, width: 76, title: "half of the calls took at most this" }, "p50"), el("th", { ...right, width: 76, title: "19 of 20 calls took at most this" }, "p95"))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", { scope: "col" }, "Tool"),
+        withServer && el("th", { scope: "col", class: "middle" }, "Server"),
+        el("th", { ...right, width: 56 }, "Calls"),
+        el("th", { ...right, width: 62 }, "Failed"),
+        el("th", { ...right, width: 76, title: "half of the calls took at most this" }, "p50"),
+        el("th", { ...right, width: 76, title: "19 of 20 calls took at most this" }, "p95"),
+      ),
+    ),
     body,
   );
   return {
@@ -265,12 +362,24 @@ function latencyTable(withServer = true) {
         body,
         shown,
         (each) => `${each.server}\n${each.tool}`,
-        (each) => el("tr", {}, el("td", { class: "code", title: oneLine(each.tool) }, named(each.tool)), withServer && el("td", { class: "middle" }, serverLink(each.server)), ...Array.from({ length: 4 }, () => el("td", { class: "number" }))),
+        (each) =>
+          el(
+            "tr",
+            {},
+            el("td", { class: "code", title: oneLine(each.tool) }, named(each.tool)),
+            withServer && el("td", { class: "middle" }, serverLink(each.server)),
+            ...Array.from({ length: 4 }, () => el("td", { class: "number" })),
+          ),
         (row, each) => {
           if (row.calls === each.calls) return;
           row.calls = each.calls;
           const cells = [...row.cells].slice(-4);
-          [number(each.calls), number(each.failed), duration(each.quantile(0.5)), duration(each.quantile(0.95))].forEach((said, place) => setText(cells[place], said));
+          [
+            number(each.calls),
+            number(each.failed),
+            duration(each.quantile(0.5)),
+            duration(each.quantile(0.95)),
+          ].forEach((said, place) => setText(cells[place], said));
           cells[1].classList.toggle("zero", !each.failed);
           cells[1].classList.toggle("failed", each.failed > 0);
         },

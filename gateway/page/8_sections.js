@@ -2,7 +2,8 @@
 // only when one of the kinds that it `needs` has changed.
 
 const blank = (title, about) => el("div", { class: "empty" }, el("b", {}, title), about ?? "");
-const block = (title, ...children) => el("section", { class: "block", "aria-label": title }, el("h2", {}, title), ...children);
+const block = (title, ...children) =>
+  el("section", { class: "block", "aria-label": title }, el("h2", {}, title), ...children);
 
 // ---- calls
 
@@ -19,9 +20,27 @@ function callsSection() {
     empty: ["No call has ended yet."],
     columns: [
       textColumn("at", "Ended", (call) => clock(call.at), { width: "80" }),
-      textColumn("tool", "Tool", (call) => oneLine(call.tool ?? call.method), { class: "code", titled: true, order: (call) => call.tool ?? call.method }),
-      { key: "server", head: "Server", class: "middle", width: "18%", order: (call) => call.server, make: () => el("a", {}, el("bdi")), update: (cell, call) => { setAttribute(cell.firstChild, "href", serverAddress(call.server)); setText(cell.firstChild.firstChild, oneLine(call.server)); } },
-      textColumn("session", "Session", (call) => oneLine(call.client ?? "the room"), { class: "wide muted", width: "16%" }),
+      textColumn("tool", "Tool", (call) => oneLine(call.tool ?? call.method), {
+        class: "code",
+        titled: true,
+        order: (call) => call.tool ?? call.method,
+      }),
+      {
+        key: "server",
+        head: "Server",
+        class: "middle",
+        width: "18%",
+        order: (call) => call.server,
+        make: () => el("a", {}, el("bdi")),
+        update: (cell, call) => {
+          setAttribute(cell.firstChild, "href", serverAddress(call.server));
+          setText(cell.firstChild.firstChild, oneLine(call.server));
+        },
+      },
+      textColumn("session", "Session", (call) => oneLine(call.client ?? "the room"), {
+        class: "wide muted",
+        width: "16%",
+      }),
       textColumn("outcome", "Outcome", outcomeInWords, { class: "note", width: "120", order: (call) => call.outcome }),
       numberColumn("waited", "Waited", (call) => call.waited ?? 0, { class: "wide", width: "84", said: duration }),
       numberColumn("taken", "Took", (call) => call.taken ?? null, { width: "84", said: duration }),
@@ -29,7 +48,14 @@ function callsSection() {
   });
   let stop;
   return {
-    node: el("div", { class: "section" }, head.node, block("Open now", open.node, none), block("Latency by tool", latency.node, noLatency), block("Ended last", ended.node)),
+    node: el(
+      "div",
+      { class: "section" },
+      head.node,
+      block("Open now", open.node, none),
+      block("Latency by tool", latency.node, noLatency),
+      block("Ended last", ended.node),
+    ),
     needs: ["calls", "events"],
     begin: () => (stop = ended.follow()),
     end: () => stop(),
@@ -59,14 +85,38 @@ function sessionsSection() {
   const table = new Table({
     label: "Sessions and clients",
     keyOf: clientName,
-    empty: ["No client is there.", "A client appears here when it has opened a session, or is attached with greenroom attach."],
+    empty: [
+      "No client is there.",
+      "A client appears here when it has opened a session, or is attached with greenroom attach.",
+    ],
     columns: [
-      textColumn("name", "Client", (client) => oneLine(clientName(client)), { order: clientName, width: "30%", titled: true }),
-      textColumn("how", "How", (client) => (client.session != null ? `over HTTP${client.listening ? ", listening" : ""}` : `attached${client.profile ? `, profile ${oneLine(client.profile)}` : ""}${client.expose ? `, sees ${oneLine(client.expose)}` : ""}`), { class: "middle muted" }),
+      textColumn("name", "Client", (client) => oneLine(clientName(client)), {
+        order: clientName,
+        width: "30%",
+        titled: true,
+      }),
+      textColumn(
+        "how",
+        "How",
+        (client) =>
+          client.session != null
+            ? `over HTTP${client.listening ? ", listening" : ""}`
+            : `attached${client.profile ? `, profile ${oneLine(client.profile)}` : ""}${client.expose ? `, sees ${oneLine(client.expose)}` : ""}`,
+        { class: "middle muted" },
+      ),
       numberColumn("calls", "Open requests", (client) => client.inFlight, { width: "120" }),
       numberColumn("silent", "Silent for", silent, { width: "96", said: span }),
-      numberColumn("ends", "Ends in", (client) => remaining(client, client.endsInSeconds), { width: "90", class: "middle", said: span }),
-      numberColumn("since", "Attached for", (client) => (client.seconds == null ? null : lasted(client, client.seconds)), { width: "110", class: "wide", said: span }),
+      numberColumn("ends", "Ends in", (client) => remaining(client, client.endsInSeconds), {
+        width: "90",
+        class: "middle",
+        said: span,
+      }),
+      numberColumn(
+        "since",
+        "Attached for",
+        (client) => (client.seconds == null ? null : lasted(client, client.seconds)),
+        { width: "110", class: "wide", said: span },
+      ),
     ],
   });
   const search = searchField("Search clients", (value) => {
@@ -75,13 +125,24 @@ function sessionsSection() {
   });
   function draw() {
     const all = room.clients;
-    setText(head.note, `${counted(all.length, "client")}, ${counted(all.reduce((sum, each) => sum + (each.inFlight ?? 0), 0), "open request")}`);
+    setText(
+      head.note,
+      `${counted(all.length, "client")}, ${counted(
+        all.reduce((sum, each) => sum + (each.inFlight ?? 0), 0),
+        "open request",
+      )}`,
+    );
     search.hidden = all.length < 8;
     table.set(text ? all.filter((each) => clientName(each).toLowerCase().includes(text)) : all);
   }
   let stop;
   return {
-    node: el("div", { class: "section" }, head.node, el("section", { class: "block", "aria-label": "Clients" }, el("header", {}, search), table.node)),
+    node: el(
+      "div",
+      { class: "section" },
+      head.node,
+      el("section", { class: "block", "aria-label": "Clients" }, el("header", {}, search), table.node),
+    ),
     needs: ["clients"],
     search,
     begin: () => (stop = table.follow()),
@@ -93,8 +154,26 @@ function sessionsSection() {
 
 // ---- tasks
 
-const TASK = { working: "connecting", input_required: "person", completed: "connected", failed: "failed", cancelled: "disabled" };
-const TASK_MARK = { working: "connecting", input_required: "person", completed: "done", failed: "failed", cancelled: "disabled" };
+const TASK = {
+  working: "connecting",
+  input_required: "person",
+  completed: "connected",
+  failed: "failed",
+  cancelled: "disabled",
+};
+const TASK_MARK = {
+  working: "connecting",
+  input_required: "person",
+  completed: "done",
+  failed: "failed",
+  cancelled: "disabled",
+};
+
+/** How long ago a moment of the wall clock was: in seconds since 1970, or as ISO 8601 has it. */
+const age = (at) => (at == null ? null : wallNow() - (typeof at === "number" ? at : Date.parse(at) / 1000));
+
+const aboutTask = (task) =>
+  oneLine([task.tool, task.message, task.isElsewhere && "held by another gateway"].filter(Boolean).join(": "));
 
 function tasksSection() {
   const head = sectionHead("Tasks");
@@ -104,17 +183,37 @@ function tasksSection() {
     rowClass: (task) => task.status === "failed" && "failed",
     empty: ["No task runs.", "A task is a call that goes on after its answer. Tools that run as tasks make them."],
     columns: [
-      textColumn("tool", "Tool", (task) => oneLine(task.tool), { class: "code", order: (task) => task.tool, titled: true, width: "24%" }),
-      { key: "status", head: "State", width: "140", order: (task) => task.status, update: (cell, task) => {
-        if (cell.said === task.status) return;
-        cell.said = task.status;
-        const kind = TASK[task.status] ?? "ring";
-        cell.replaceChildren(el("span", { class: `state ${kind}` }, mark(TASK_MARK[task.status] ?? "ring", kind), oneLine(String(task.status ?? "").replaceAll("_", " "), 40)));
-      } },
-      textColumn("message", "Says", (task) => oneLine(task.message), { class: "note middle", titled: true }),
-      { key: "server", head: "Server", class: "middle", width: "16%", order: (task) => task.server, make: () => el("a", {}, el("bdi")), update: (cell, task) => { setAttribute(cell.firstChild, "href", serverAddress(task.server)); setText(cell.firstChild.firstChild, oneLine(task.server)); } },
-      textColumn("session", "Session", (task) => oneLine(task.session ?? "the room"), { class: "wide muted", width: "14%" }),
-      numberColumn("age", "Age", (task) => (task.createdAt == null ? null : now() - task.createdAt), { width: "80", said: span }),
+      textColumn("task", "Task", (task) => oneLine(task.task), {
+        class: "code",
+        order: (task) => task.task,
+        titled: true,
+        width: "24%",
+      }),
+      {
+        key: "status",
+        head: "State",
+        width: "150",
+        order: (task) => task.status,
+        update: (cell, task) => {
+          if (cell.said === task.status) return;
+          cell.said = task.status;
+          const kind = TASK[task.status] ?? "ring";
+          cell.replaceChildren(
+            el(
+              "span",
+              { class: `state ${kind}` },
+              mark(TASK_MARK[task.status] ?? "ring", kind),
+              oneLine(String(task.status ?? "").replaceAll("_", " "), 40),
+            ),
+          );
+        },
+      },
+      textColumn("about", "About", aboutTask, { class: "note middle", titled: true }),
+      numberColumn("age", "Age", (task) => age(task.createdAt), { width: "90", said: span }),
+      numberColumn("changed", "Last change", (task) => age(task.changedAt), {
+        width: "110",
+        said: (ago) => `${span(ago)} ago`,
+      }),
     ],
   });
   let stop;
@@ -136,7 +235,10 @@ function tasksSection() {
 function approvalsSection() {
   const head = sectionHead("Approvals");
   const asks = asksList();
-  const none = blank("No call waits for approval.", "A call that its server’s policy wants a person to allow stands here, with its arguments, until it is answered.");
+  const none = blank(
+    "No call waits for approval.",
+    "A call that its server’s policy wants a person to allow stands here, with its arguments, until it is answered.",
+  );
   const past = el("ol", { class: "moves" });
   const pastBlock = block("Decided last", past);
   return {
@@ -145,9 +247,27 @@ function approvalsSection() {
     draw() {
       asks.draw();
       none.hidden = asks.count() > 0;
-      const decided = room.told.filter((each) => each.event === "ApprovalDecision" && each.move !== "asked").slice(0, 50);
+      const decided = room.told
+        .filter((each) => each.event === "ApprovalDecision" && each.move !== "asked")
+        .slice(0, 50);
       pastBlock.hidden = !decided.length;
-      keyed(past, decided, (each) => each.seq, (each) => el("li", {}, el("time", {}, clock(each.at)), el("span", {}, el("code", {}, named(each.tool)), ` ${oneLine(each.move)}${each.client ? `, for ${oneLine(each.client, 60)}` : ""}`)));
+      keyed(
+        past,
+        decided,
+        (each) => each.seq,
+        (each) =>
+          el(
+            "li",
+            {},
+            el("time", {}, clock(each.at)),
+            el(
+              "span",
+              {},
+              el("code", {}, named(each.tool)),
+              ` ${oneLine(each.move)}${each.client ? `, for ${oneLine(each.client, 60)}` : ""}`,
+            ),
+          ),
+      );
     },
     tick: () => asks.draw(),
   };
@@ -160,7 +280,8 @@ function difference(was, is) {
   const [a, b] = [was.split("\n").slice(0, 600), is.split("\n").slice(0, 600)];
   const same = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--)
-    for (let j = b.length - 1; j >= 0; j--) same[i][j] = a[i] === b[j] ? same[i + 1][j + 1] + 1 : Math.max(same[i + 1][j], same[i][j + 1]);
+    for (let j = b.length - 1; j >= 0; j--)
+      same[i][j] = a[i] === b[j] ? same[i + 1][j + 1] + 1 : Math.max(same[i + 1][j], same[i][j + 1]);
   const lines = [];
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
@@ -176,7 +297,18 @@ const SIGNS = { gone: "−", new: "+", same: " " };
 const SPOKEN = { gone: "gone: ", new: "new: ", same: "" };
 
 function diffOf(was, is) {
-  return el("ol", { class: "diff", tabindex: "0", "aria-label": "What changed" }, difference(asText(was), asText(is)).map(([kind, line]) => el("li", { class: kind, "data-sign": SIGNS[kind] }, SPOKEN[kind] && el("span", { class: "unseen" }, SPOKEN[kind]), plain(line, 4000))));
+  return el(
+    "ol",
+    { class: "diff", tabindex: "0", "aria-label": "What changed" },
+    difference(asText(was), asText(is)).map(([kind, line]) =>
+      el(
+        "li",
+        { class: kind, "data-sign": SIGNS[kind] },
+        SPOKEN[kind] && el("span", { class: "unseen" }, SPOKEN[kind]),
+        plain(line, 4000),
+      ),
+    ),
+  );
 }
 
 function changesSection() {
@@ -185,7 +317,10 @@ function changesSection() {
   const projects = el("div", { class: "wants" });
   const pinsBlock = block("Changed definitions", pins);
   const projectsBlock = block("Projects to trust", projects);
-  const none = blank("Nothing has changed.", "If a server shows another definition than the one that you saw first, the difference stands here until you accept it.");
+  const none = blank(
+    "Nothing has changed.",
+    "If a server shows another definition than the one that you saw first, the difference stands here until you accept it.",
+  );
   return {
     node: el("div", { class: "section" }, head.node, none, pinsBlock, projectsBlock),
     needs: ["pins", "projects", "hello"],
@@ -194,65 +329,194 @@ function changesSection() {
       pinsBlock.hidden = !room.pins.length;
       projectsBlock.hidden = !room.projects.length;
       // What is accepted is what was shown: with another digest it is another element.
-      keyed(pins, room.pins, (pin) => JSON.stringify([pin.server, pin.kind, pin.name, pin.digest ?? pin.is, mayAct()]), makePin);
-      keyed(projects, room.projects, (each) => JSON.stringify([each, mayAct()].map((one) => (one && one.project ? { ...one, seen: 0 } : one))), makeProject);
+      keyed(
+        pins,
+        room.pins,
+        (pin) =>
+          JSON.stringify([pin.server, pin.kind, pin.name, pin.digest, pin.parts, pin.is, pin.flapping, mayAct()]),
+        makePin,
+      );
+      keyed(
+        projects,
+        room.projects,
+        (each) => JSON.stringify([each.project, each.digest, each.servers, each.matters, mayAct()]),
+        makeProject,
+      );
     },
   };
 }
 
 function makePin(pin) {
   const { server, kind, name, digest } = pin;
-  const accept = mayAct()
-    ? el("div", { class: "buttons" }, el("button", { type: "button", class: "first", on: { click: (event) => actFrom(event.currentTarget, { action: "accept", server, kind, name, digest }) } }, "Accept what is shown"))
-    : el("p", { class: "muted" }, "To accept it: ", command(`greenroom accept ${server} ${name}`));
+  const parts = pin.parts ?? [];
+  const accept = !mayAct()
+    ? el("p", { class: "muted" }, "To accept it: ", command(`greenroom accept ${server} ${name}`))
+    : digest
+      ? el(
+          "div",
+          { class: "buttons" },
+          el(
+            "button",
+            {
+              type: "button",
+              class: "first",
+              on: { click: (event) => actFrom(event.currentTarget, { action: "accept", server, kind, name, digest }) },
+            },
+            "Accept what is shown",
+          ),
+        )
+      : el("p", { class: "muted" }, "It cannot be shown now, so it cannot be accepted here.");
   return el(
     "article",
     { class: "change" },
     el("h3", {}, `The ${oneLine(kind ?? "tool", 30)} `, el("code", {}, named(name)), " of ", serverLink(server)),
-    diffOf(pin.was, pin.is),
+    parts.length > 0 &&
+      el(
+        "p",
+        {},
+        "What has changed: ",
+        parts.map((each, place) => [place > 0 && ", ", el("b", {}, named(each))]),
+      ),
+    pin.flapping && el("p", { class: "notice warn" }, "It changes again and again."),
+    pin.was != null
+      ? diffOf(pin.was, pin.is)
+      : pin.is != null &&
+          el("div", { class: "block" }, el("p", { class: "muted" }, "It is now:"), changedParts(pin.is, parts)),
     accept,
+  );
+}
+
+/** A definition, with the lines of its changed parts marked. What it was before is not kept. */
+function changedParts(is, parts) {
+  const lines = [];
+  for (const [key, value] of Object.entries(is)) {
+    const kind = parts.some((each) => each.split(/[ .:]/)[0] === key) ? "new" : "same";
+    const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+    `${key}: ${text}`.split("\n").forEach((line) => lines.push([kind, line]));
+  }
+  return el(
+    "ol",
+    { class: "diff", tabindex: "0", "aria-label": "The definition" },
+    lines.map(([kind, line]) =>
+      el(
+        "li",
+        { class: kind, "data-sign": kind === "new" ? "•" : " " },
+        kind === "new" && el("span", { class: "unseen" }, "changed: "),
+        plain(line, 4000),
+      ),
+    ),
   );
 }
 
 function makeProject(each) {
   const { project, digest } = each;
-  const trust = mayAct()
-    ? el("div", { class: "buttons" }, el("button", { type: "button", class: "first", on: { click: (event) => actFrom(event.currentTarget, { action: "trust", project, digest }) } }, "Trust what is shown"))
-    : el("p", { class: "muted" }, "To trust it, in its folder: ", command("greenroom trust"));
-  const servers = each.servers ?? [];
-  const isPlain = servers.every((one) => typeof one === "string");
+  const trust =
+    mayAct() && digest
+      ? el(
+          "div",
+          { class: "buttons" },
+          el(
+            "button",
+            {
+              type: "button",
+              class: "first",
+              on: { click: (event) => actFrom(event.currentTarget, { action: "trust", project, digest }) },
+            },
+            "Trust what is shown",
+          ),
+        )
+      : el("p", { class: "muted" }, "To trust it, in its folder: ", command("greenroom trust"));
+  const servers = (each.servers ?? []).map((one) => (typeof one === "string" ? one : (one?.name ?? "")));
   return el(
     "article",
     { class: "change" },
     el("h3", {}, named(project, 300)),
-    el("p", {}, `Its servers would be started as you: `, isPlain && listed(servers, 50)),
-    !isPlain && el("pre", { tabindex: "0" }, plain(JSON.stringify(servers, null, 2), 20000)),
-    (each.files ?? []).length > 0 && el("p", { class: "muted" }, "From ", named(each.files.join(", "), 600)),
+    each.directory && el("p", { class: "muted" }, "For the folder ", named(each.directory, 300)),
+    servers.length > 0 && el("p", {}, `Its servers would be started as you: ${listed(servers, 50)}`),
+    each.matters != null && el("pre", { tabindex: "0" }, plain(asText(each.matters), 20000)),
     trust,
   );
 }
 
 // ---- the timeline
 
-const SPANS = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
-const LANE = 14; // units of one row of a lane
+const SPANS = [
+  [60, "1 min"],
+  [300, "5 min"],
+  [900, "15 min"],
+];
+const LANE = 13; // units of one row of a lane
+const ROWS = 6; // of a lane, at most
+const GROUPED = [
+  ["clients", "Calls, by client"],
+  ["servers", "Servers"],
+];
+
+/** The lanes of a Chrome trace: `[{group, name, spans: [{name, kind, start, end, about}]}]`, moments in seconds. */
+function lanesOf(events) {
+  const groups = new Map();
+  const lanes = new Map();
+  const laneOf = (event) =>
+    forServer(lanes, `${event.pid} ${event.tid}`, () => ({ pid: event.pid, name: "", spans: [] }));
+  for (const event of events) {
+    if (event.ph === "M" && event.name === "process_name") groups.set(event.pid, event.args.name);
+    else if (event.ph === "M" && event.name === "thread_name") laneOf(event).name = event.args.name;
+    else if (event.ph === "X" || event.ph === "i") {
+      const start = event.ts / 1e6;
+      laneOf(event).spans.push({
+        name: event.name,
+        kind: event.ph === "i" ? "mark" : event.cat,
+        start,
+        end: start + (event.dur ?? 0) / 1e6,
+        about: event.args ?? {},
+      });
+    }
+  }
+  return [...lanes.values()].map((lane) => ({ ...lane, group: groups.get(lane.pid) ?? "" }));
+}
 
 function timelineSection() {
   const head = sectionHead("Timeline");
   const choice = el("div", { class: "filters", role: "group", "aria-label": "How much" });
   const again = el("button", { type: "button", class: "small" }, "Read again");
-  const lanes = el("div", { class: "lanes" });
+  const groups = GROUPED.map(([group, title]) => {
+    const lanes = el("div", { class: "lanes" });
+    return { group, lanes, node: block(title, lanes) };
+  });
   const ticks = el("div", { class: "ticks", "aria-hidden": "true" }, el("div"));
   const none = blank("Nothing happened in this time.", "Starts, waits and calls stand here, each as long as it took.");
-  const detail = el("div", { class: "block" });
+  const detail = el("div", { class: "block span" });
   const slowest = el("tbody");
-  const table = el("table", { class: "plain", "aria-label": "The longest" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "What"), el("th", { scope: "col", class: "middle" }, "Server"), el("th", { scope: "col", width: "90" }, "At"), el("th", { scope: "col", width: "90", class: "number" }, "Took"))), slowest);
-  const longest = block("The longest", table);
+  const table = el(
+    "table",
+    { class: "plain", "aria-label": "The longest calls" },
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", { scope: "col" }, "What"),
+        el("th", { scope: "col", class: "middle" }, "Whose"),
+        el("th", { scope: "col", width: "90" }, "At"),
+        el("th", { scope: "col", width: "90", class: "number" }, "Took"),
+      ),
+    ),
+    slowest,
+  );
+  const longest = block("The longest calls and waits", table);
   const abort = new AbortController();
   let seconds = 60;
-  let spans = [];
-  keyed(choice, SPANS, ([each]) => each, ([each, word]) => el("button", { type: "button", on: { click: () => choose(each) } }, word));
+  let lanes = [];
+  keyed(
+    choice,
+    SPANS,
+    ([each]) => each,
+    ([each, word]) => el("button", { type: "button", on: { click: () => choose(each) } }, word),
+  );
   again.addEventListener("click", read);
+  none.hidden = longest.hidden = true;
+  for (const each of groups) each.node.hidden = true;
 
   function choose(each) {
     seconds = each;
@@ -262,7 +526,8 @@ function timelineSection() {
   async function read() {
     SPANS.forEach(([each], place) => setAttribute(choice.children[place], "aria-pressed", String(each === seconds)));
     try {
-      ({ spans = [] } = await ask("trace", { seconds }, abort.signal));
+      const { traceEvents = [] } = await ask("trace", { seconds }, abort.signal);
+      lanes = lanesOf(traceEvents);
       show();
     } catch (error) {
       if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The room does not answer.", true);
@@ -272,58 +537,154 @@ function timelineSection() {
   function show() {
     const end = now();
     const start = end - seconds;
-    const seen = spans.filter((each) => (each.end ?? end) > start).slice(-4000);
-    const byServer = new Map();
-    for (const each of seen) forServer(byServer, each.server ?? "", () => []).push(each);
-    none.hidden = seen.length > 0;
-    lanes.hidden = ticks.hidden = longest.hidden = !seen.length;
-    lanes.replaceChildren(...[...byServer].sort(([a], [b]) => a.localeCompare(b)).map(([name, own]) => laneOf(name, own, start, end)));
-    ticks.firstChild.replaceChildren(...[1, 0.75, 0.5, 0.25, 0].map((share) => el("span", {}, share ? `−${span(share * seconds)}` : "now")));
-    const long = seen.map((each) => [each, (each.end ?? end) - each.start]).sort(([, a], [, b]) => b - a).slice(0, 12);
-    slowest.replaceChildren(...long.map(([each, took]) => el("tr", {}, el("td", { class: "code" }, el("button", { type: "button", class: "quiet small", on: { click: () => showSpan(each) } }, named(each.name))), el("td", { class: "middle" }, each.server && serverLink(each.server)), el("td", {}, clock(each.start)), el("td", { class: "number" }, duration(took)))));
-    setText(head.note, seen.length ? counted(seen.length, "span") : "");
+    const seen = lanes
+      .map((lane) => ({ ...lane, spans: lane.spans.filter((each) => each.end > start).slice(-1000) }))
+      .filter((lane) => lane.spans.length);
+    for (const { group, lanes: place, node } of groups) {
+      const own = seen.filter((lane) => lane.group === group).slice(0, 200);
+      own.sort((one, other) => one.name.localeCompare(other.name));
+      node.hidden = !own.length;
+      place.replaceChildren(...own.map((lane) => drawLane(lane, start, end)));
+    }
+    const all = seen.flatMap((lane) => lane.spans.map((each) => ({ ...each, lane: lane.name })));
+    none.hidden = all.length > 0;
+    ticks.hidden = !all.length;
+    ticks.firstChild.replaceChildren(
+      ...[1, 0.75, 0.5, 0.25, 0].map((share) => el("span", {}, share ? `−${span(share * seconds)}` : "now")),
+    );
+    const long = all
+      .filter((each) => each.kind === "call" || each.kind === "wait")
+      .sort((one, other) => other.end - other.start - (one.end - one.start))
+      .slice(0, 12);
+    longest.hidden = !long.length;
+    slowest.replaceChildren(
+      ...long.map((each) =>
+        el(
+          "tr",
+          {},
+          el(
+            "td",
+            { class: "code" },
+            el(
+              "button",
+              { type: "button", class: "quiet small", on: { click: () => showSpan(each) } },
+              named(each.name),
+            ),
+          ),
+          el("td", { class: "middle" }, named(each.lane)),
+          el("td", {}, clock(each.start)),
+          el("td", { class: "number" }, duration(each.end - each.start)),
+        ),
+      ),
+    );
+    setText(head.note, all.length ? counted(all.length, "span") : "");
   }
 
-  function laneOf(name, own, start, end) {
+  function drawLane(lane, start, end) {
     const rows = []; // the end of each row's last span
     const width = 1000;
-    const at = (moment) => Math.max(0, (moment - start) / (end - start)) * width;
-    const placed = own
-      .sort((one, other) => one.start - other.start)
+    const at = (moment) => ((Math.min(end, Math.max(start, moment)) - start) / (end - start)) * width;
+    const placed = lane.spans
+      .filter((each) => each.kind !== "wait" || at(each.end) - at(each.start) >= 1)
+      .sort((one, other) => one.start - other.start || other.end - one.end)
       .map((each) => {
-        const [left, right] = [at(each.start), Math.max(at(each.start) + 1.5, at(each.end ?? end))];
-        let row = rows.findIndex((taken) => taken <= left);
-        if (row < 0) row = rows.length < 8 ? rows.push(0) - 1 : 7;
+        const left = at(each.start);
+        const right = Math.max(left + 1.5, at(each.end));
+        let row = rows.findIndex((taken) => taken <= left + 0.5);
+        if (row < 0) row = rows.length < ROWS ? rows.push(0) - 1 : ROWS - 1;
         rows[row] = right;
         return [each, left, right, row];
       });
-    const height = Math.max(1, rows.length) * LANE + 8;
-    const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": counted(own.length, "span") });
+    const height = rows.length * LANE + 8;
+    const drawn = svg("svg", {
+      viewBox: `0 0 ${width} ${height}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `${counted(lane.spans.length, "span")} of ${oneLine(lane.name, 60)}`,
+    });
     drawn.style.setProperty("height", `${height}px`);
     for (const [each, left, right, row] of placed) {
-      const kind = /error|fail/.test(each.state ?? "") ? "error" : /wait|queue|slot|permit|gate/.test(each.name) ? "wait" : null;
-      const rect = svg("rect", { x: left.toFixed(1), y: row * LANE + 5, width: (right - left).toFixed(1), height: LANE - 4, class: kind });
-      rect.append(svg("title", {}, document.createTextNode(`${oneLine(each.name)}, ${duration((each.end ?? end) - each.start)}`)));
-      rect.addEventListener("click", () => showSpan(each));
+      const rect = svg("rect", {
+        x: left.toFixed(1),
+        y: row * LANE + 5,
+        width: (right - left).toFixed(1),
+        height: LANE - 3,
+        class: spanKind(each),
+      });
+      rect.append(
+        svg(
+          "title",
+          {},
+          document.createTextNode(
+            `${oneLine(each.name)}${each.kind === "mark" ? "" : `, ${duration(each.end - each.start)}`}`,
+          ),
+        ),
+      );
+      rect.addEventListener("click", () => showSpan({ ...each, lane: lane.name }));
       drawn.append(rect);
     }
-    return el("div", { class: "lane" }, el("span", { class: "name" }, name ? serverLink(name) : "the room"), drawn);
+    return el(
+      "div",
+      { class: "lane" },
+      el(
+        "span",
+        { class: "name", title: oneLine(lane.name) },
+        room.servers.has(lane.name) ? serverLink(lane.name) : named(lane.name),
+      ),
+      drawn,
+    );
   }
 
   function showSpan(each) {
-    const facts = [["server", each.server], ["begun", clock(each.start)], ["took", each.end == null ? "it goes on" : duration(each.end - each.start)], ["state", each.state], ...Object.entries(each.attributes ?? {})].filter(([, value]) => value != null && value !== "");
+    const facts = [
+      ["whose", each.lane],
+      ["begun", clock(each.start)],
+      ["took", each.kind === "mark" ? null : duration(each.end - each.start)],
+      ...Object.entries(each.about),
+    ].filter(([, value]) => value != null && value !== "");
     const title = el("h2", { tabindex: "-1" }, el("code", {}, named(each.name)));
-    detail.replaceChildren(title, el("dl", { class: "facts" }, facts.map(([key, value]) => [el("dt", {}, oneLine(key, 60)), el("dd", {}, oneLine(asText(value), 1000))])));
+    detail.replaceChildren(
+      title,
+      el(
+        "dl",
+        { class: "facts" },
+        facts.map(([key, value]) => [el("dt", {}, oneLine(key, 60)), el("dd", {}, oneLine(asText(value), 1000))]),
+      ),
+    );
     title.focus();
   }
 
   return {
-    node: el("div", { class: "section" }, head.node, el("section", { class: "block", "aria-label": "Spans by server" }, el("header", {}, choice, again), lanes, ticks, none), detail, longest),
+    node: el(
+      "div",
+      { class: "section" },
+      head.node,
+      el("section", { class: "block", "aria-label": "How much" }, el("header", {}, choice, again), none),
+      groups.map((each) => each.node),
+      ticks,
+      detail,
+      longest,
+    ),
     needs: [],
     begin: read,
     end: () => abort.abort(),
     draw() {},
   };
+}
+
+/** The colour of a span: a failure, a wait, a state, a mark, or a call that went well. */
+function spanKind({ kind, name, about }) {
+  if (
+    about.isError === true ||
+    (about.outcome &&
+      !["result", "cancelled", "sent again"].includes(about.outcome) &&
+      !about.outcome.startsWith("open")) ||
+    ["failed to connect", "lost", "failed: bug"].includes(about.cause)
+  )
+    return "error";
+  if (kind === "wait" || name === "connecting" || name === "draining") return "wait";
+  if (kind === "state") return "state";
+  return kind === "mark" ? "mark" : "call";
 }
 
 // ---- hosts
@@ -336,16 +697,38 @@ function hostsSection() {
     empty: ["This room has no other hosts.", "Hosts of a cluster stand here."],
     columns: [
       textColumn("name", "Host", (host) => oneLine(host.name), { order: (host) => host.name, width: "18%" }),
-      { key: "state", head: "State", width: "120", order: (host) => host.state, update: (cell, host) => {
-        if (cell.said === host.state) return;
-        cell.said = host.state;
-        const kind = host.state === "serving" ? "connected" : "draining";
-        cell.replaceChildren(el("span", { class: `state ${kind}` }, mark(kind, kind), oneLine(host.state)));
-      } },
+      {
+        key: "state",
+        head: "State",
+        width: "120",
+        order: (host) => host.state,
+        update: (cell, host) => {
+          if (cell.said === host.state) return;
+          cell.said = host.state;
+          const kind = host.state === "serving" ? "connected" : "draining";
+          cell.replaceChildren(el("span", { class: `state ${kind}` }, mark(kind, kind), oneLine(host.state)));
+        },
+      },
       textColumn("holds", "Holds", (host) => listed(host.holds ?? [], 8), { titled: true }),
       textColumn("url", "Door", (host) => oneLine(host.url), { class: "middle code", width: "22%" }),
-      textColumn("labels", "Labels", (host) => Object.entries(host.labels ?? {}).map(([key, value]) => `${oneLine(key, 40)}=${oneLine(value, 40)}`).join(" "), { class: "wide muted", width: "14%" }),
-      textColumn("resources", "Resources", (host) => Object.entries(host.resources ?? {}).map(([key, value]) => `${oneLine(key, 40)} ${number(value)}`).join(", "), { class: "wide muted", width: "16%" }),
+      textColumn(
+        "labels",
+        "Labels",
+        (host) =>
+          Object.entries(host.labels ?? {})
+            .map(([key, value]) => `${oneLine(key, 40)}=${oneLine(value, 40)}`)
+            .join(" "),
+        { class: "wide muted", width: "14%" },
+      ),
+      textColumn(
+        "resources",
+        "Resources",
+        (host) =>
+          Object.entries(host.resources ?? {})
+            .map(([key, value]) => `${oneLine(key, 40)} ${number(value)}`)
+            .join(", "),
+        { class: "wide muted", width: "16%" },
+      ),
     ],
   });
   let stop;
@@ -356,7 +739,12 @@ function hostsSection() {
     end: () => stop(),
     draw() {
       const hosts = room.hosts ?? [];
-      setText(head.note, hosts.length ? `${number(hosts.filter((host) => host.state === "serving").length)} of ${number(hosts.length)} serving` : "");
+      setText(
+        head.note,
+        hosts.length
+          ? `${number(hosts.filter((host) => host.state === "serving").length)} of ${number(hosts.length)} serving`
+          : "",
+      );
       table.set(hosts);
     },
   };

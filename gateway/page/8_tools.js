@@ -17,8 +17,14 @@ function toolsSection(where) {
     clearTimeout(reading.timer);
     reading.timer = setTimeout(read, PAUSE);
   });
-  const only = server && el("p", {}, "Only those of ", serverLink(server), ". ", el("a", { href: "#/tools" }, "Show all"));
-  const two = el("div", { class: "two" }, el("div", { class: "block" }, el("header", {}, search), only, list, none, more), place);
+  const only =
+    server && el("p", {}, "Only those of ", serverLink(server), ". ", el("a", { href: "#/tools" }, "Show all"));
+  const two = el(
+    "div",
+    { class: "two" },
+    el("div", { class: "block" }, el("header", {}, search), only, list, none, more),
+    place,
+  );
   more.addEventListener("click", () => read(true));
   more.hidden = none.hidden = true;
   let shownTool = null;
@@ -43,12 +49,35 @@ function toolsSection(where) {
       list,
       wanted.found,
       (tool) => `${tool.kind}\n${tool.name}`,
-      (tool) => el("li", {}, el("a", { href: `#/tools/${encodeURIComponent(tool.name)}${server ? `?server=${encodeURIComponent(server)}` : ""}` }, el("span", { class: "name" }, named(tool.name), tool.kind !== "tool" && el("span", { class: "muted" }, ` ${oneLine(tool.kind, 20)}`)), el("span", { class: "about" }, oneLine(tool.description || "It says nothing about itself.", 200)))),
-      (node, tool) => setAttribute(node.firstChild, "aria-current", tool.name === shownTool && "true"),
+      (tool) =>
+        el(
+          "li",
+          {},
+          el(
+            isDescribed(tool) ? "a" : "div",
+            {
+              href:
+                isDescribed(tool) &&
+                `#/tools/${encodeURIComponent(tool.name)}${server ? `?server=${encodeURIComponent(server)}` : ""}`,
+            },
+            el(
+              "span",
+              { class: "name" },
+              named(tool.name),
+              tool.kind !== "tool" && el("span", { class: "muted" }, ` ${oneLine(tool.kind, 20)}`),
+            ),
+            el("span", { class: "about" }, oneLine(tool.description || "It says nothing about itself.", 200)),
+          ),
+        ),
+      (node, tool) =>
+        setAttribute(node.firstChild, "aria-current", isDescribed(tool) && tool.name === shownTool && "true"),
     );
     none.hidden = wanted.found.length > 0;
     more.hidden = wanted.found.length >= wanted.total;
-    none.replaceChildren(el("b", {}, wanted.query ? "Nothing fits." : "No tool is known."), wanted.query ? "Other words may find it." : "Tools are known when their server has been connected once.");
+    none.replaceChildren(
+      el("b", {}, wanted.query ? "Nothing fits." : "No tool is known."),
+      wanted.query ? "Other words may find it." : "Tools are known when their server has been connected once.",
+    );
   }
 
   async function show(name) {
@@ -64,7 +93,9 @@ function toolsSection(where) {
       const tool = await ask("tool", { name });
       if (shownTool === name) place.replaceChildren(toolCard(tool, server));
     } catch (error) {
-      place.replaceChildren(el("p", { class: "notice warn" }, error instanceof Refused ? plain(error.text) : "The room does not answer."));
+      place.replaceChildren(
+        el("p", { class: "notice warn" }, error instanceof Refused ? plain(error.text) : "The room does not answer."),
+      );
     }
   }
 
@@ -87,13 +118,23 @@ function toolsSection(where) {
   };
 }
 
-const HINTS = { readOnlyHint: ["only reads", "may change things"], destructiveHint: ["may destroy", null], idempotentHint: ["may be repeated", null], openWorldHint: ["reaches beyond", null] };
+/** Whether there is more to say of it than the list does: prompts and resources are not called here. */
+const isDescribed = (tool) => tool.kind === "tool" || tool.kind === "skill";
 
-function toolCard(tool, server) {
-  const given = tool.definition ?? tool;
+const HINTS = {
+  readOnlyHint: ["only reads", "may change things"],
+  destructiveHint: ["may destroy", null],
+  idempotentHint: ["may be repeated", null],
+  openWorldHint: ["reaches beyond", null],
+};
+
+function toolCard(answer, server) {
+  const given = answer.tool ?? answer.skill ?? answer;
   const hints = given.annotations ?? {};
-  const tags = Object.entries(HINTS).map(([key, [yes, no]]) => (hints[key] === true ? yes : hints[key] === false ? no : null)).filter(Boolean);
-  const kind = tool.kind ?? "tool";
+  const tags = Object.entries(HINTS)
+    .map(([key, [yes, no]]) => (hints[key] === true ? yes : hints[key] === false ? no : null))
+    .filter(Boolean);
+  const kind = given.kind ?? "tool";
   return el(
     "article",
     { class: "tool", "aria-label": "The tool" },
@@ -101,30 +142,66 @@ function toolCard(tool, server) {
       "header",
       { class: "block" },
       el("a", { href: `#/tools${server ? `?server=${encodeURIComponent(server)}` : ""}`, class: "back" }, "All tools"),
-      el("h2", {}, named(tool.name, 400)),
-      el("div", { class: "tags" }, el("span", { class: "tag" }, oneLine(kind, 20), " of ", serverLink(tool.server ?? "")), tags.map((tag) => el("span", { class: "tag" }, tag))),
+      el("h2", {}, named(given.name, 400)),
+      el(
+        "div",
+        { class: "tags" },
+        el("span", { class: "tag" }, oneLine(kind, 20), " of ", serverLink(given.server ?? answer.server ?? "")),
+        tags.map((tag) => el("span", { class: "tag" }, tag)),
+      ),
       el("p", {}, plain(given.description || "It says nothing about itself.", 8000)),
-      tool.changed?.length > 0 && el("p", { class: "notice warn" }, "Its definition has changed: it cannot be called until you have accepted that. ", el("a", { href: "#/changes" }, "See what changed")),
+      given.changed?.length > 0 &&
+        el(
+          "p",
+          { class: "notice warn" },
+          "Its definition has changed: it cannot be called until you have accepted that. ",
+          el("a", { href: "#/changes" }, "See what changed"),
+        ),
     ),
-    kind === "tool" && given.inputSchema && (mayAct() ? callForm(tool.name, given.inputSchema) : el("p", { class: "muted" }, "To call it: ", command(`greenroom call ${tool.name} '{…}'`))),
-    given.inputSchema && el("details", {}, el("summary", {}, "Its schema"), el("pre", { tabindex: "0" }, plain(JSON.stringify(given.inputSchema, null, 2), 50000))),
+    kind === "tool" &&
+      given.inputSchema &&
+      (mayAct()
+        ? callForm(given.name, given.inputSchema, answer.needsApproval === true)
+        : el("p", { class: "muted" }, "To call it: ", command(`greenroom call ${given.name} '{…}'`))),
+    given.inputSchema &&
+      el(
+        "details",
+        {},
+        el("summary", {}, "Its schema"),
+        el("pre", { tabindex: "0" }, plain(JSON.stringify(given.inputSchema, null, 2), 50000)),
+      ),
   );
 }
 
 // ---- the form
 
-/** The form of a call. Fields it knows become fields; the rest is typed as JSON. */
-function callForm(name, schema) {
-  const fields = Object.entries(schema.properties ?? {}).slice(0, 60).map(([key, each]) => schemaField(key, each ?? {}, (schema.required ?? []).includes(key)));
+/** The form of a call. Fields it knows become fields; the rest is typed as JSON. `isHeld`: a person has to allow it. */
+function callForm(name, schema, isHeld) {
+  const fields = Object.entries(schema.properties ?? {})
+    .slice(0, 60)
+    .map(([key, each]) => schemaField(key, each ?? {}, (schema.required ?? []).includes(key)));
   fields.sort((one, other) => other.needed - one.needed);
   const asJson = el("textarea", { rows: 8, spellcheck: "false", "aria-label": "Arguments as JSON" });
   const byHand = el("div", { class: "field", hidden: true }, asJson);
-  const inFields = el("div", { class: "section" }, fields.length ? fields.map((field) => field.node) : el("p", { class: "muted" }, "It takes no arguments."));
+  const inFields = el(
+    "div",
+    { class: "section" },
+    fields.length ? fields.map((field) => field.node) : el("p", { class: "muted" }, "It takes no arguments."),
+  );
   const turn = el("button", { type: "button", class: "quiet small" }, "Type JSON instead");
-  const send = el("button", { type: "submit", class: "first" }, "Call");
+  const send = el("button", { type: "submit", class: "first" }, isHeld ? "Allow and call" : "Call");
   const wrong = el("p", { class: "wrong", role: "alert" });
   const result = el("div", { class: "block", "aria-live": "polite" });
-  const form = el("form", { novalidate: true, "aria-label": "Call" }, inFields, byHand, wrong, el("div", { class: "buttons" }, send, turn), result);
+  const form = el(
+    "form",
+    { novalidate: true, "aria-label": "Call" },
+    inFields,
+    byHand,
+    isHeld && el("p", { class: "notice" }, "A person has to allow calls of this tool. Here that is you."),
+    wrong,
+    el("div", { class: "buttons" }, send, turn),
+    result,
+  );
 
   turn.addEventListener("click", () => {
     const toJson = byHand.hidden;
@@ -138,7 +215,8 @@ function callForm(name, schema) {
     const given = {};
     for (const field of fields) {
       const value = isDraft ? attempt(field.read) : field.read();
-      if (value !== undefined) Object.defineProperty(given, field.key, { value, enumerable: true, writable: true, configurable: true });
+      if (value !== undefined)
+        Object.defineProperty(given, field.key, { value, enumerable: true, writable: true, configurable: true });
     }
     return given;
   }
@@ -158,10 +236,16 @@ function callForm(name, schema) {
     result.replaceChildren(el("p", { class: "muted" }, "It is being called …"));
     const began = performance.now();
     try {
-      const answer = await act({ action: "call", tool: name, arguments: given });
-      result.replaceChildren(...resultOf(answer, (performance.now() - began) / 1000));
+      const answer = await act({ action: "call", tool: name, arguments: given, allow: isHeld });
+      result.replaceChildren(...resultOf(answer.result ?? answer, (performance.now() - began) / 1000));
     } catch (error) {
-      result.replaceChildren(el("p", { class: "notice warn" }, error instanceof Refused ? plain(error.text, 4000) : "The room does not answer. It may have ended."));
+      result.replaceChildren(
+        el(
+          "p",
+          { class: "notice warn" },
+          error instanceof Refused ? plain(error.text, 4000) : "The room does not answer. It may have ended.",
+        ),
+      );
     } finally {
       send.disabled = false;
     }
@@ -184,7 +268,9 @@ function attempt(work) {
   }
 }
 
-const typeOf = (schema) => (Array.isArray(schema.type) ? schema.type.find((each) => each !== "null") : schema.type) ?? (schema.enum ? "string" : (schema.anyOf ?? schema.oneOf ?? []).map(typeOf).find((each) => each && each !== "null"));
+const typeOf = (schema) =>
+  (Array.isArray(schema.type) ? schema.type.find((each) => each !== "null") : schema.type) ??
+  (schema.enum ? "string" : (schema.anyOf ?? schema.oneOf ?? []).map(typeOf).find((each) => each && each !== "null"));
 
 let fieldCount = 0;
 
@@ -193,8 +279,18 @@ function schemaField(key, schema, needed) {
   const id = `field-${(fieldCount += 1)}`;
   const type = typeOf(schema);
   const shown = oneLine(key, 120);
-  const bounds = [schema.minimum != null && `At least ${schema.minimum}`, schema.maximum != null && `at most ${schema.maximum}`].filter(Boolean);
-  const hint = [schema.description, bounds.length > 0 && `${bounds.join(", ")}.`, type === "array" && "One on each line.", (type === "object" || !type) && "As JSON."].filter(Boolean).join(" ");
+  const bounds = [
+    schema.minimum != null && `At least ${schema.minimum}`,
+    schema.maximum != null && `at most ${schema.maximum}`,
+  ].filter(Boolean);
+  const hint = [
+    schema.description,
+    bounds.length > 0 && `${bounds.join(", ")}.`,
+    type === "array" && "One on each line.",
+    (type === "object" || !type) && "As JSON.",
+  ]
+    .filter(Boolean)
+    .join(" ");
   const about = { id, name: key.slice(0, 200), required: needed, "aria-describedby": hint && `${id}-hint` };
   let input;
   let read;
@@ -203,34 +299,56 @@ function schemaField(key, schema, needed) {
     return undefined;
   };
   if (Array.isArray(schema.enum)) {
-    input = el("select", about, !needed && el("option", { value: "" }, "–"), schema.enum.map((each, place) => el("option", { value: place, selected: each === schema.default }, oneLine(asText(each), 100))));
+    input = el(
+      "select",
+      about,
+      !needed && el("option", { value: "" }, "–"),
+      schema.enum.map((each, place) =>
+        el("option", { value: place, selected: each === schema.default }, oneLine(asText(each), 100)),
+      ),
+    );
     read = () => (input.value === "" ? missing() : schema.enum[Number(input.value)]);
   } else if (type === "boolean") {
     input = el("input", { ...about, required: false, type: "checkbox", checked: schema.default === true });
     read = () => (input.checked || needed || schema.default === true ? input.checked : undefined);
   } else if (type === "integer" || type === "number") {
-    input = el("input", { ...about, inputmode: type === "integer" ? "numeric" : "decimal", autocomplete: "off", value: schema.default ?? null });
+    input = el("input", {
+      ...about,
+      inputmode: type === "integer" ? "numeric" : "decimal",
+      autocomplete: "off",
+      value: schema.default ?? null,
+    });
     read = () => {
       if (input.value.trim() === "") return missing();
       const value = Number(input.value);
-      if (!Number.isFinite(value) || (type === "integer" && !Number.isInteger(value))) throw new WrongField(`${shown} is to be ${type === "integer" ? "a whole number" : "a number"}.`, input);
+      if (!Number.isFinite(value) || (type === "integer" && !Number.isInteger(value)))
+        throw new WrongField(`${shown} is to be ${type === "integer" ? "a whole number" : "a number"}.`, input);
       return value;
     };
   } else if (type === "string") {
     const isLong = /text|body|content|sql|code|message/i.test(key) && !schema.format;
-    input = el(isLong ? "textarea" : "input", { ...about, autocomplete: "off", spellcheck: "false", rows: isLong && 3, value: isLong ? null : asText(schema.default) || null });
+    input = el(isLong ? "textarea" : "input", {
+      ...about,
+      autocomplete: "off",
+      spellcheck: "false",
+      rows: isLong && 3,
+      value: isLong ? null : asText(schema.default) || null,
+    });
     if (isLong) input.value = asText(schema.default);
     read = () => (input.value === "" ? missing() : input.value);
   } else {
     const item = typeOf(schema.items ?? {});
     input = el("textarea", { ...about, rows: type === "array" ? 2 : 3, spellcheck: "false" });
-    if (schema.default !== undefined) input.value = type === "array" && item === "string" ? schema.default.join("\n") : asText(schema.default);
+    if (schema.default !== undefined)
+      input.value = type === "array" && item === "string" ? schema.default.join("\n") : asText(schema.default);
     read = () => {
       if (input.value.trim() === "") return missing();
       const lines = input.value.split("\n").filter((line) => line !== "");
       if (type === "array" && item === "string") return lines;
       try {
-        return type === "array" && !input.value.trim().startsWith("[") ? lines.map((line) => JSON.parse(line)) : JSON.parse(input.value);
+        return type === "array" && !input.value.trim().startsWith("[")
+          ? lines.map((line) => JSON.parse(line))
+          : JSON.parse(input.value);
       } catch {
         throw new WrongField(`${shown} is no JSON.`, input);
       }
@@ -238,7 +356,10 @@ function schemaField(key, schema, needed) {
   }
   const label = el("label", { for: id }, el("bdi", {}, shown), needed && el("span", { class: "need" }, " needed"));
   const hintNode = hint && el("p", { class: "hint", id: `${id}-hint` }, plain(hint, 1000));
-  const node = type === "boolean" && !schema.enum ? el("div", { class: "field check" }, input, label, hintNode) : el("div", { class: "field" }, label, hintNode, input);
+  const node =
+    type === "boolean" && !schema.enum
+      ? el("div", { class: "field check" }, input, label, hintNode)
+      : el("div", { class: "field" }, label, hintNode, input);
   return { key, needed, node, read };
 }
 
@@ -246,12 +367,32 @@ function schemaField(key, schema, needed) {
 function resultOf(answer, took) {
   const parts = (answer.content ?? []).map((each) => {
     if (each.type === "text") return el("pre", { tabindex: "0" }, plain(indented(each.text), 200000));
-    if (each.type === "image" && /^image\/(png|jpeg|gif|webp)$/.test(each.mimeType ?? "")) return el("img", { class: "pictured", alt: "The picture that it answered", src: `data:${each.mimeType};base64,${each.data}` });
+    if (each.type === "image" && /^image\/(png|jpeg|gif|webp)$/.test(each.mimeType ?? ""))
+      return el("img", {
+        class: "pictured",
+        alt: "The picture that it answered",
+        src: `data:${each.mimeType};base64,${each.data}`,
+      });
     return el("pre", { tabindex: "0" }, plain(JSON.stringify(each, null, 2), 20000));
   });
-  if (answer.mcpResult) parts.push(el("details", {}, el("summary", {}, "The rest of the result"), el("pre", { tabindex: "0" }, plain(JSON.stringify(answer.mcpResult, null, 2), 50000))));
+  if (answer.mcpResult)
+    parts.push(
+      el(
+        "details",
+        {},
+        el("summary", {}, "The rest of the result"),
+        el("pre", { tabindex: "0" }, plain(JSON.stringify(answer.mcpResult, null, 2), 50000)),
+      ),
+    );
   const message = answer.message && !parts.length ? [el("p", {}, plain(answer.message, 4000))] : [];
-  const state = answer.error ? el("span", { class: "state failed" }, mark("failed", "failed"), oneLine(String(answer.error).replaceAll("_", " "))) : el("span", { class: "state connected" }, mark("done", "connected"), "answered");
+  const state = answer.error
+    ? el(
+        "span",
+        { class: "state failed" },
+        mark("failed", "failed"),
+        oneLine(String(answer.error).replaceAll("_", " ")),
+      )
+    : el("span", { class: "state connected" }, mark("done", "connected"), "answered");
   return [el("p", {}, state, el("span", { class: "muted" }, ` in ${duration(took)}`)), ...message, ...parts];
 }
 

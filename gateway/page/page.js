@@ -4,12 +4,34 @@ const SECTIONS = [
   { path: "", title: "Overview", icon: "overview", make: overviewSection },
   { path: "calls", title: "Calls", icon: "calls", make: callsSection, badge: () => room.calls.length },
   { path: "sessions", title: "Sessions", icon: "sessions", make: sessionsSection, badge: () => room.clients.length },
-  { path: "tasks", title: "Tasks", icon: "tasks", make: tasksSection, badge: () => room.tasks.filter((task) => task.status === "working" || task.status === "input_required").length, isThere: () => room.hello?.sections?.tasks !== false },
+  {
+    path: "tasks",
+    title: "Tasks",
+    icon: "tasks",
+    make: tasksSection,
+    badge: () => room.tasks.filter((task) => task.status === "working" || task.status === "input_required").length,
+    isThere: () => room.hello?.sections?.tasks !== false,
+  },
   { path: "tools", title: "Tools", icon: "tools", make: toolsSection, badge: () => counts().tools },
-  { path: "approvals", title: "Approvals", icon: "approvals", make: approvalsSection, badge: () => room.approvals.length, waits: true, isThere: () => room.hello?.sections?.approvals !== false },
+  {
+    path: "approvals",
+    title: "Approvals",
+    icon: "approvals",
+    make: approvalsSection,
+    badge: () => room.approvals.length,
+    waits: true,
+    isThere: () => room.hello?.sections?.approvals !== false,
+  },
   { path: "changes", title: "Changes", icon: "changes", make: changesSection, badge: changesWaiting, waits: true },
   { path: "timeline", title: "Timeline", icon: "timeline", make: timelineSection },
-  { path: "hosts", title: "Hosts", icon: "hosts", make: hostsSection, badge: () => room.hosts?.length ?? 0, isThere: () => room.hello?.sections?.cluster === true || room.hosts != null },
+  {
+    path: "hosts",
+    title: "Hosts",
+    icon: "hosts",
+    make: hostsSection,
+    badge: () => room.hosts?.length ?? 0,
+    isThere: () => room.hello?.sections?.cluster === true || room.hosts != null,
+  },
 ];
 
 const main = document.getElementById("main");
@@ -36,7 +58,10 @@ function follow() {
   const path = where.first === "servers" ? "" : where.first;
   const section = SECTIONS.find((each) => each.path === path) ?? SECTIONS[0];
   const isFirst = route.section === null;
-  if (section !== route.section || (route.shown?.server ?? "") !== (section.path === "tools" ? where.query.get("server") ?? "" : "")) {
+  if (
+    section !== route.section ||
+    (route.shown?.server ?? "") !== (section.path === "tools" ? (where.query.get("server") ?? "") : "")
+  ) {
     route.shown?.end?.();
     route.section = section;
     route.shown = section.make(where);
@@ -83,7 +108,8 @@ function draw(kinds) {
   }
   if (!shown) return follow();
   if (kinds.has("all") || shown.needs.some((kind) => kinds.has(kind))) shown.draw(kinds);
-  if (panel && (kinds.has("all") || ["servers", "events", "calls", "hello"].some((kind) => kinds.has(kind)))) panel.draw();
+  if (panel && (kinds.has("all") || ["servers", "events", "calls", "hello"].some((kind) => kinds.has(kind))))
+    panel.draw();
   announce();
 }
 
@@ -95,10 +121,21 @@ function drawFrame() {
     nav.firstChild,
     there,
     (section) => section.path,
-    (section) => el("li", {}, el("a", { href: `#/${section.path}` }, icon(section.icon), el("span", {}, section.title), el("span", { class: "badge" }))),
+    (section) =>
+      el(
+        "li",
+        {},
+        el(
+          "a",
+          { href: `#/${section.path}` },
+          icon(section.icon),
+          el("span", {}, section.title),
+          el("span", { class: "badge" }),
+        ),
+      ),
     (item, section) => {
       const [, , badge] = item.firstChild.children;
-      const count = room.ready ? section.badge?.() ?? 0 : 0;
+      const count = room.ready ? (section.badge?.() ?? 0) : 0;
       setAttribute(item.firstChild, "aria-current", section === route.section && "page");
       setText(badge, count ? number(count) : "");
       badge.hidden = !count;
@@ -121,16 +158,35 @@ const LINK = {
 function drawLink() {
   const node = document.getElementById("link");
   const [kind, word] = LINK[link.state];
-  const more = link.state === "lost" ? `, next try in ${span(Math.max(0, link.retryAt - Date.now() / 1000))}` : link.state === "live" && !mayAct() ? ", read only" : "";
-  if (node.said !== kind + word + more) node.replaceChildren(mark(kind === "person" ? "person" : kind, kind), el("span", {}, word + more));
+  const more =
+    link.state === "lost"
+      ? `, next try in ${span(Math.max(0, link.retryAt - Date.now() / 1000))}`
+      : link.state === "live" && !mayAct()
+        ? ", read only"
+        : "";
+  if (node.said !== kind + word + more)
+    node.replaceChildren(mark(kind === "person" ? "person" : kind, kind), el("span", {}, word + more));
   node.said = kind + word + more;
-  setAttribute(node, "title", link.state === "live" && !mayAct() ? "You may look and not act. greenroom page opens this page for its owner." : null);
+  setAttribute(
+    node,
+    "title",
+    link.state === "lost" && link.why
+      ? plain(link.why)
+      : link.state === "live" && !mayAct()
+        ? "You may look and not act. greenroom page opens this page for its owner."
+        : null,
+  );
   const { hello } = room;
   if (hello) {
     const up = hello.gateway?.startedAt ? `, up ${span(wallNow() - hello.gateway.startedAt)}` : "";
     const line = `${hello.gateway?.folder ?? ""}\nGreenroom ${hello.version}, pid ${hello.gateway?.pid}${up}`;
     const place = document.getElementById("gateway");
-    if (place.said !== line) place.replaceChildren(named(hello.gateway?.folder ?? "", 200), el("br"), oneLine(`Greenroom ${hello.version}, pid ${hello.gateway?.pid}${up}`));
+    if (place.said !== line)
+      place.replaceChildren(
+        named(hello.gateway?.folder ?? "", 200),
+        el("br"),
+        oneLine(`Greenroom ${hello.version}, pid ${hello.gateway?.pid}${up}`),
+      );
     place.said = line;
     setAttribute(place, "title", oneLine(hello.gateway?.config, 300) || null);
   }
@@ -144,7 +200,13 @@ function announce() {
   const approvals = room.approvals.length;
   const changes = changesWaiting();
   const failed = counts().failed;
-  const said = [approvals && `${counted(approvals, "call")} ${approvals === 1 ? "waits" : "wait"} for approval`, changes && `${counted(changes, "change")} to look at`, failed && `${counted(failed, "server")} failed`].filter(Boolean).join(", ");
+  const said = [
+    approvals && `${counted(approvals, "call")} ${approvals === 1 ? "waits" : "wait"} for approval`,
+    changes && `${counted(changes, "change")} to look at`,
+    failed && `${counted(failed, "server")} failed`,
+  ]
+    .filter(Boolean)
+    .join(", ");
   if (said !== lastTold) {
     lastTold = said;
     tell(said || "Nothing waits for you.");
@@ -162,7 +224,13 @@ function showDoor() {
   showPanel(null, true);
   const { status, text } = link.refused;
   const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
-  const form = el("form", {}, el("label", { for: "token" }, "Token"), field, el("div", { class: "buttons" }, el("button", { class: "first", type: "submit" }, "Open")));
+  const form = el(
+    "form",
+    {},
+    el("label", { for: "token" }, "Token"),
+    field,
+    el("div", { class: "buttons" }, el("button", { class: "first", type: "submit" }, "Open")),
+  );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (!field.value) return;
@@ -179,7 +247,12 @@ function showDoor() {
       el("p", { class: "muted" }, plain(text)),
       status === 401 && token() && el("p", { class: "notice warn" }, "The token that this tab has is not taken."),
       form,
-      el("p", { class: "muted" }, "On the machine of the room, this command opens the page with one: ", command("greenroom page")),
+      el(
+        "p",
+        { class: "muted" },
+        "On the machine of the room, this command opens the page with one: ",
+        command("greenroom page"),
+      ),
     ),
   );
   field.focus();
