@@ -92,7 +92,7 @@ class Fence:
     # ---- links ------------------------------------------------------------------------------------------------------
 
     def admit(self, hello: Hello) -> str:
-        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+        if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token.encode()):
             raise NoLink("token")
         why = self._refusal(hello.epoch)
         if why is not None:

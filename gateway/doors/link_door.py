@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..endpoint import ClientSession
 
 _HELLO_WITHIN: Final = 10.0  # seconds
+_WAITING: Final = 256  # connections that have not said hello; of more, the oldest is cut
 _LAST_ANSWERS: Final = 1.0  # seconds a front has to read the last answers, and to close its end
 _PAUSE: Final = 0.2  # seconds until more links are taken, when no descriptor is left for them
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))  # gone after 30 seconds
@@ -62,6 +63,7 @@ class LinkDoor:
         self._max_line = max_line
         self._note = note
         self._numbers = itertools.count(1)
+        self._waiting: dict[anyio.CancelScope, None] = {}  # for a hello
         self._unlinked: dict[str, anyio.Event] = {}
         self._closed = anyio.Event()
         self._empty = anyio.Event()
@@ -103,13 +105,26 @@ class LinkDoor:
                 for option, value in _KEEP_ALIVE:
                     if hasattr(socket, option):
                         line.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-                hello = await _hello(line)
+                hello = await self._hello(line)
                 if hello is not None:
                     await self._welcome(hello, line)
             except OSError:
                 return  # it is gone
             except Exception as error:
                 self._failed(line, error)
+
+    async def _hello(self, line: socket.socket) -> Hello | None:
+        """What comes on a new connection. None: nothing came. Raises `NoLink`, `OSError`."""
+        waiting = self._waiting
+        with anyio.move_on_after(_HELLO_WITHIN) as scope:
+            waiting[scope] = None
+            if len(waiting) > _WAITING:
+                next(iter(waiting)).cancel()
+            try:
+                return await _hello(line)
+            finally:
+                del waiting[scope]
+        return None
 
     def _failed(self, line: socket.socket, error: Exception) -> None:
         while inner := getattr(error, "exceptions", ()):  # of a task group
@@ -200,17 +215,14 @@ def _request_in(message: bytes) -> bytes:
 
 
 async def _hello(line: socket.socket) -> Hello | None:
-    """What comes on a new connection. None: nothing came. Raises `NoLink`, `OSError`."""
-    data: Any = bytearray()
-    with anyio.move_on_after(_HELLO_WITHIN):
-        while not data.endswith(b"\n"):  # nothing may follow before it is answered
-            await anyio.wait_readable(line)
-            try:
-                some = line.recv(HELLO_BYTES)
-            except BlockingIOError:
-                continue
-            data += some
-            if not some or len(data) > HELLO_BYTES:
-                return None
-        return read_hello(data)
-    return None
+    data = bytearray()
+    while not data.endswith(b"\n"):  # nothing may follow before it is answered
+        await anyio.wait_readable(line)
+        try:
+            some = line.recv(HELLO_BYTES)
+        except BlockingIOError:
+            continue
+        data += some
+        if not some or len(data) > HELLO_BYTES:
+            return None
+    return read_hello(data)

@@ -411,6 +411,7 @@ async def test_only_the_cluster_is_let_in_and_only_where_the_host_may(tmp_path: 
         assert await status("/cluster/open", given, {"server": "one"}) == 200
         assert await refused(attrs.evolve(hello, token="0123456789abcdef-another").line()) == "token"
         assert await refused(attrs.evolve(hello, server="none").line()) == "moved"
+        assert await refused(b'{"token": "\\ud800", "epoch": "", "server": "one"}\n') == "token"
         assert await refused(b"GET / HTTP/1.1\r\n\r\n") == "no hello"
         assert await refused(b"x" * (1 << 20)) == "without a word"
         assert await refused(hello.line()) is None

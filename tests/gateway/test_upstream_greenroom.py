@@ -312,6 +312,25 @@ def test_what_was_sent_is_answered_before_a_link_ends() -> None:
     run(ends)
 
 
+def test_connections_that_say_nothing_keep_nobody_out() -> None:
+    async def crowd() -> None:
+        there = host(FakeServer())
+        async with there, link_door(there) as door, AsyncExitStack() as stack:
+            await there.connect("one")
+            silent = [
+                await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", door.port))
+                for _ in range(300)
+            ]
+            here = front(lambda *_: Connector(door.port))
+            async with here:
+                await here.connect("one")
+                await here.call("echo", {})
+            with pytest.raises(anyio.EndOfStream), anyio.fail_after(10):
+                await silent[0].receive()
+
+    run(crowd)
+
+
 def test_a_link_that_breaks_while_it_is_made_is_made_again() -> None:
     async def breaks() -> None:
         there = host(FakeServer())
