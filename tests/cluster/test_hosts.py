@@ -353,7 +353,7 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
         assert drained.calls is not None
         assert drained.calls.adds_up
         assert (drained.calls.open, drained.calls.completed >= len(had)) == (0, True)
-        conforms("cluster drain NODE", drained.summary())
+        conforms("cluster drain", drained.summary())
         assert f"{had[0]} runs at b now" in drained.lines()
 
 
