@@ -9,6 +9,7 @@ from ._machine import describe_machine
 from ._report import (
     ROOT,
     NothingToReport,
+    costs_of_choices,
     markdown,
     numbers_in_brief,
     print_table,
@@ -37,7 +38,14 @@ def main() -> int:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
     try:
         if options.readme:
-            write_pages({ROOT / "README.md": numbers_in_brief, ROOT / "docs" / "benchmarks.md": markdown})
+            docs = ROOT / "docs"
+            write_pages(
+                {
+                    ROOT / "README.md": numbers_in_brief,
+                    docs / "benchmarks.md": markdown,
+                    docs / "choosing.md": costs_of_choices,
+                }
+            )
         else:
             _measure(options.rows, Size(options.quick))
     except (RowFailed, NothingToReport) as error:

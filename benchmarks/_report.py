@@ -1,4 +1,4 @@
-"""What was measured: on the terminal, as JSON with its machine, and in two pages between two marks."""
+"""What was measured: on the terminal, as JSON with its machine, and in three pages between two marks."""
 
 from __future__ import annotations
 
@@ -107,16 +107,7 @@ def write_pages(pages: Mapping[Path, Callable[[Mapping[str, Any]], str]]) -> Non
 
 def numbers_in_brief(results: Mapping[str, Any]) -> str:
     """The five sentences of README. Raises `NothingToReport` when a figure that they need was not measured."""
-    measured = {(figure.row, figure.what): figure for figure in map(Figure.from_record, results["figures"])}
-
-    def of(row: str, what: str) -> Figure:
-        try:
-            return measured[row, what]
-        except KeyError:
-            raise NothingToReport(
-                f"{results['date']} has no figure {row}, {what!r}, which README needs."
-            ) from None
-
+    of = _figures_of(results, "README")
     boot, children = of("B4", "boot to tools/list, 50 lazy servers"), of("B4", "children of it by then")
     call = of("B3", "direct: latency ÷ FastMCP proxy")
     memory, wakes = of("B8", "memory per idle server, of 1,000"), of("B9", "wake-ups at rest, trio")
@@ -144,6 +135,50 @@ def numbers_in_brief(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     measured_on = f"Measured {results['date']} on {machine['cores']} cores ({machine['processor']})."
     return "\n".join([*(f"- **{bold}** {rest}" for bold, rest in numbers.items()), "", measured_on, ""])
+
+
+def costs_of_choices(results: Mapping[str, Any]) -> str:
+    """The table of docs/choosing.md. Raises `NothingToReport` like `numbers_in_brief`."""
+    of = _figures_of(results, "docs/choosing.md")
+    idle, session = of("B8", "memory per idle server, of 1,000"), of("B17", "memory of an idle session")
+    gateway = of("B3", "direct: latency ÷ no gateway"), of("B3", "proxy: latency ÷ no gateway")
+    costs = {
+        "a server that is configured and does not run": amount(idle.value, idle.unit),
+        "the first call of a server that does not run, if its program starts at once": _seen(
+            of("B6", "p99 of 50 first callers ÷ one cold call"), "one caller"
+        ),
+        "starting, calling and stopping a process for one call": amount(
+            1000 / of("B5", "cycles/s, one after another, trio").seen["Greenroom"], "ms"
+        ),
+        "an HTTP session that is open": amount(session.value, session.unit),
+        "a gateway, whatever is configured": _seen(
+            of("B8", "gateway's memory ÷ FastMCP proxy"), "greenroom serve"
+        ),
+        "a call in a program": _seen(of("B1", "call, trio"), "Greenroom"),
+        "a call through `serve --expose direct`": _seen(gateway[0], "greenroom serve --expose direct"),
+        "a call through `serve` (`proxy`)": _seen(gateway[1], "greenroom serve --expose proxy"),
+        "a call through `attach`": _seen(of("B16", "direct: latency ÷ serve"), "greenroom attach"),
+        "a call through `serve --http`": _seen(
+            of("B15", "latency ÷ FastMCP proxy over HTTP"), "greenroom serve --http"
+        ),
+    }
+    rows = [f"| {what} | {cost} |" for what, cost in costs.items()]
+    return "\n".join(["| what | costs |", "|---|---|", *rows, "", _measured(results), ""])
+
+
+def _figures_of(results: Mapping[str, Any], page: str) -> Callable[[str, str], Figure]:
+    """Finds a figure by its row and what it measures; `page` is who needs it."""
+    measured = {(figure.row, figure.what): figure for figure in map(Figure.from_record, results["figures"])}
+
+    def of(row: str, what: str) -> Figure:
+        try:
+            return measured[row, what]
+        except KeyError:
+            raise NothingToReport(
+                f"{results['date']} has no figure {row}, {what!r}, which {page} needs."
+            ) from None
+
+    return of
 
 
 def _seen(figure: Figure, side: str) -> str:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import secrets
+import sys
 import threading
 import time
 import urllib.error
@@ -174,7 +175,7 @@ class AuthServer:
 @contextmanager
 def auth_server(**flags: Any) -> Generator[AuthServer]:
     stage = AuthServer(**flags)
-    server = _Server(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", stage.port), _Handler)
     server.stage = stage
     stage.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -380,3 +381,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             error = {"code": -32601, "message": "unknown method"}
             self.say(200, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+
+if __name__ == "__main__":  # for a page of the docs: the port
+    with auth_server(port=int(sys.argv[1]), given={"robot": "of-the-robot"}):
+        threading.Event().wait()

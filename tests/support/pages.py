@@ -7,7 +7,7 @@ What counts as what:
 * A block of `sh` is commands, all of which must succeed. A block of `console` is commands behind `$`, each with
   what it prints below it.
 * `<!-- not run: why -->` on the line before a block leaves it out.
-* `<!-- given: COMMAND -->` is what the reader has already, such as a client's folder.
+* `<!-- given: COMMAND -->` is what the reader has already, such as a client's folder; `$REPOSITORY` is this one.
 * A block of any other language is a picture or a quotation.
 
 What is printed is compared in shape: a number stands for any number, a blank for any blanks or line ends, and `…` for
@@ -52,6 +52,7 @@ _NAMED: Final = re.compile(r"`([\w./~-]+)`[^`]*:$")
 _ADDRESS: Final = re.compile(r"127\.0\.0\.1:(\d{4,5})")
 _ESCAPE: Final = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\]8;;[^\x07\x1b]*(?:\x07|\x1b\\)")
 _TOKEN: Final = re.compile(r"\s*…\s*|\d[\d.,]*\d|\d|\s+|[^\d\s…]+")
+ROOT: Final = Path(__file__).resolve().parents[2]
 SIZE: Final = (50, 100)  # rows and columns of the terminal
 
 
@@ -80,10 +81,10 @@ def steps(page: str) -> Iterator[Step]:
             yield Step(line, None, f"set -e\n{text}")
         elif language == "console":
             yield from _typed(text, line)
-        elif named := _NAMED.search(before):
-            yield Step(line, named[1], text)
         elif language in _FILES:
-            raise ValueError(f"line {line}: which file is this {language}? Name it before the block")
+            if (named := _NAMED.search(before)) is None:
+                raise ValueError(f"line {line}: which file is this {language}? Name it before the block")
+            yield Step(line, named[1], text)
 
 
 def _typed(text: str, line: int) -> Iterator[Step]:
@@ -110,6 +111,7 @@ class Reader:
                 if not name.startswith(("XDG_", "GREENROOM"))
             },
             "HOME": str(home),
+            "REPOSITORY": str(ROOT),
             "PATH": bins,
             "TERM": "dumb",
             "NO_COLOR": "1",
@@ -135,11 +137,11 @@ class Reader:
             else:
                 self._numbers |= found
 
-    def run(self, command: str, seconds: float = 60.0) -> tuple[int, str]:
+    def run(self, command: str, seconds: float = 120.0) -> tuple[int, str]:
         """Run a command at a terminal: its exit code, and all that it printed."""
         state = self._home / ".page"
-        script = (  # what it exports, and where it goes, holds for the next one
-            f"[ -f {state} ] && . {state} >/dev/null\n"
+        script = (  # what it exports, and where it goes, holds for the next one, and what it leaves running goes on
+            f"trap '' HUP; [ -f {state} ] && . {state} >/dev/null\n"
             f"trap '{{ export -p; echo cd \"$PWD\"; }} > {state}' EXIT\n{command}"
         )
         ours, theirs = pty.openpty()
@@ -172,8 +174,8 @@ class Reader:
                 process.kill()
             code = process.wait(5)
             os.close(ours)
-        text = _ESCAPE.sub("", printed.decode("utf-8", "replace")).replace("\r", "")
-        return code, text
+        text = _ESCAPE.sub("", printed.decode("utf-8", "replace")).replace("\r\n", "\n")
+        return code, re.sub(r"[^\n]*\r", "", text)  # a line that is written anew, as a terminal shows it
 
     def leave(self) -> None:
         """End what the page has left running: every process that has this home (on Linux)."""

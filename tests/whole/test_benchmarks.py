@@ -18,6 +18,7 @@ from benchmarks._report import (
     END,
     TITLES,
     NothingToReport,
+    costs_of_choices,
     markdown,
     numbers_in_brief,
     write_pages,
@@ -116,9 +117,13 @@ def test_a_missed_figure_is_shown_as_missed() -> None:
     assert row in markdown({"date": "d", "machine": MACHINE, "figures": [missed.as_record()]})
 
 
-def test_readme_has_the_numbers_of_the_newest_results() -> None:
+def test_the_pages_have_the_numbers_of_the_newest_results() -> None:
     results = reporting.newest_results()
-    for page, written in (("README.md", numbers_in_brief), ("docs/benchmarks.md", markdown)):
+    for page, written in (
+        ("README.md", numbers_in_brief),
+        ("docs/benchmarks.md", markdown),
+        ("docs/choosing.md", costs_of_choices),
+    ):
         text = (reporting.ROOT / page).read_text(encoding="utf-8")
         assert written(results) in text, f"{page}: run `make bench-readme`"
 
