@@ -59,6 +59,14 @@ _IN_WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "resource": ("Resource", "read", "readable"),
     "template": ("Resource template", "used", "usable"),
 }
+# What a person is shown of each kind before it is accepted.
+SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "tool": ("title", "description", "inputSchema", "outputSchema", "annotations"),
+    "skill": ("frontmatter", "resources"),
+    "prompt": ("title", "description", "arguments"),
+    "resource": ("name", "title", "description", "mimeType", "annotations"),
+    "template": ("name", "title", "description", "mimeType", "annotations"),
+}
 _PREFIXES: Final = {f"{kind} ": kind for kind in PINNED}
 _PASSING: Final = frozenset({"lastModified"})  # of the annotations of a resource
 _LONGEST_NAMED: Final = 200  # characters of a name in a text

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..catalogue.fingerprints import (
+    SHOWN,
     PinKey,
     accepted_with,
     agree,
@@ -35,16 +36,6 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..gateway.offline import OfflineCatalogue
     from . import json_shapes as shapes
-
-
-# Of a tool, of a skill, of a prompt, and of a resource.
-_SHOWN: Mapping[str, tuple[str, ...]] = {
-    "tool": ("title", "description", "inputSchema", "outputSchema", "annotations"),
-    "skill": ("frontmatter", "resources"),
-    "prompt": ("title", "description", "arguments"),
-    "resource": ("name", "title", "description", "mimeType", "annotations"),
-    "template": ("name", "title", "description", "mimeType", "annotations"),
-}
 
 
 @click.command("accept")
@@ -169,7 +160,7 @@ def _lines(
             yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
             yield from (
                 f"  {key}: {json.dumps(records[tool][key])}"
-                for key in _SHOWN[kind_of(tool)]
+                for key in SHOWN[kind_of(tool)]
                 if records[tool].get(key)
             )
         else:

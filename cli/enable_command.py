@@ -56,12 +56,7 @@ disable_command: click.Command = _command(
 
 
 def _switch(server: str, as_json: bool, path: Path | None, *, disabled: bool) -> None:
-    from ..config.files import find_files, own_file, working_directory
-
-    home, cwd = Path.home(), working_directory(path)
-    files = [cwd / path.expanduser()] if path else find_files(cwd=cwd, home=home, environ=os.environ)
-    fallback = files[0] if path is not None else own_file(home, os.environ)
-    changed = switch(server, disabled=disabled, files=files, fallback=fallback, load=lambda: load(path))
+    changed = switch_in_files(path, server, disabled)
     state = "disabled" if disabled else "enabled"
     names = [str(file) for file in changed]
     details: shapes.Switched = {"server": server, "disabled": disabled, "files": names}
@@ -69,6 +64,16 @@ def _switch(server: str, as_json: bool, path: Path | None, *, disabled: bool) ->
     show(told, details, as_json)
     if not disabled and server in load(path).broken:
         say(f"{server} cannot be used yet. To see why: {commands_typed().about('explain', server)}")
+
+
+def switch_in_files(path: Path | None, server: str, disabled: bool) -> list[Path]:
+    """`switch` in the file at `path`, or in those that are found from here."""
+    from ..config.files import find_files, own_file, working_directory
+
+    home, cwd = Path.home(), working_directory(path)
+    files = [cwd / path.expanduser()] if path else find_files(cwd=cwd, home=home, environ=os.environ)
+    fallback = files[0] if path is not None else own_file(home, os.environ)
+    return switch(server, disabled=disabled, files=files, fallback=fallback, load=lambda: load(path))
 
 
 @attrs.frozen

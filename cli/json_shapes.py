@@ -499,6 +499,13 @@ class Accept(TypedDict):
     accepted: Annotated[list[str], Says("those that were accepted now, by their servers' names for them")]
 
 
+class PageAddress(TypedDict):
+    """Where the page is, for as long as the command runs."""
+
+    url: Annotated[str, Says("its address, with a token: whoever has it may act")]
+    pid: Annotated[int, Says("the gateway that is shown")]
+
+
 class Waiting(TypedDict):
     """A call that waits for a person's yes."""
 
@@ -972,6 +979,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "auth S": (Login,),
         "auth S --logout": (LoggedOut,),
         "accept": (Accept,),
+        "page": (PageAddress,),
         "outputs": (Outputs,),
         "outputs --clear": (Cleared,),
         "cost": (Cost,),

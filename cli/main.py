@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "stop": ("attach_command", "stop_command", "End the background room."),
     "status": ("query_commands", "status_command", "Show the configured servers and their states."),
     "top": ("top_command", "top_command", "Watch the servers of the running gateway."),
+    "page": ("page_command", "page_command", "Open the page of the running gateway in a browser."),
     "approve": (
         "approve_command",
         "approve_command",

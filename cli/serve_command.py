@@ -174,6 +174,11 @@ def serve_command(
         told = say_whose(config, config_path, told)
         return config
 
+    def switch(server: str, disabled: bool) -> list[str]:
+        from .enable_command import switch_in_files
+
+        return [str(file) for file in switch_in_files(config_path, server, disabled)]
+
     from ..gateway.serve import Options, serve
     from ..protocol.version import VERSION
     from ..supervisor.room import Greenroom
@@ -196,6 +201,7 @@ def serve_command(
         version=VERSION,
         reread=reread,
         commands=Commands(None if config_path is None else os.path.abspath(config_path.expanduser())),
+        switch=switch,
     )
     if where is not None:
         _check_door(config)

@@ -98,15 +98,20 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     return hider.found
 
 
+_TOKENS: Final = ("http_tokens", "http_owner_tokens")
+
+
 def files_with_secrets(config: Config) -> set[str]:
     """The files in which credentials are written. A reference is none, nor is a command that prints one."""
-    settings = config.settings.http_tokens.items()
-    tokens = [Hidden(name, expand(text, _Set()), known=True) for name, text in settings]
-    found = {config.setting_sources.get("http_tokens", "")} if any(map(_is_written, tokens)) else set[str]()
+    found: set[str] = set()
+    for attribute in _TOKENS:
+        said: Mapping[str, str] = getattr(config.settings, attribute)
+        if any(_is_written(Hidden(name, expand(text, _Set()), known=True)) for name, text in said.items()):
+            found.add(config.setting_sources.get(attribute, ""))
     for server in config.servers.values():
         for key, source in server.sources.items():
-            said: dict[str, Any] = {"extra": {key: server.extra[key]}} if key in server.extra else {}
-            part = ServerDefinition(server.name, **(said or {key: getattr(server, key)}))
+            given: dict[str, Any] = {"extra": {key: server.extra[key]}} if key in server.extra else {}
+            part = ServerDefinition(server.name, **(given or {key: getattr(server, key)}))
             if any(map(_is_written, secrets_of(part, _Set()))):
                 found.add(source)
     return found
@@ -240,8 +245,8 @@ def _tools_shown(hider: Hider, tools: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _setting(key: Key, settings: Settings) -> Any:
-    if key.attribute == "http_tokens":
-        return dict.fromkeys(settings.http_tokens, REDACTED)
+    if key.attribute in _TOKENS:
+        return dict.fromkeys(getattr(settings, key.attribute), REDACTED)
     return key.in_file_units(getattr(settings, key.attribute))
 
 

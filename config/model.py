@@ -702,6 +702,13 @@ class Settings:
     http_token_profiles: Mapping[str, str] = key(
         "http.tokenProfiles", TEXT_MAP, "The profile that a token is bound to.", {}
     )
+    http_owner_tokens: Mapping[str, str] = key(
+        "http.ownerTokens",
+        TEXT_MAP,
+        "Further tokens, by name, with which the page may also act: connect, drain, approve, accept. Expanded.",
+        {},
+        repr=_names_only,
+    )
     http_oauth_issuer: str | None = key("http.oauth.issuer", TEXT, "Its URL; without one there is no OAuth.")
     http_oauth_resource: str | None = key(
         "http.oauth.resource",

@@ -590,7 +590,7 @@ def _token_of(entry: Givens) -> tuple[Given | None, bool]:
 # neither can be trusted alone.
 
 _DOOR: Final = frozenset({"http", "http.oauth"})
-_GUARDS: Final = ("http.tokens", "http.oauth.issuer")  # what says who may come in
+_GUARDS: Final = ("http.tokens", "http.ownerTokens", "http.oauth.issuer")  # what says who may come in
 
 
 def merged_settings(layers: Iterable[tuple[str, Any]], note: Note) -> Givens:

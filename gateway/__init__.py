@@ -25,5 +25,7 @@ Other rooms may import:
 * `otlp`: sends what the room tells to OpenTelemetry to a collector
 * `result_meta`: our keys in the `_meta` of a result
 * `serve`: a room and its doors: in the foreground, over HTTP, in the background, inside a program; how it all ends
+* `timeline`: what has happened as a timeline, in the Chrome trace format
+* `page.bridge`: `greenroom page`: a server of the owner's own, which asks a gateway over the control socket
 * `views`: `status` and `tools` as the command line gets them, from a room or from the cache
 """

@@ -19,7 +19,7 @@ from ..protocol.safe_text import typed
 WITH_PID: Final = frozenset(
     {
         *("status", "top", "tools", "search", "describe", "call", "refresh", "reconnect"),
-        *("explain", "approve", "accept", "stop", "doctor", "logs", "trace"),
+        *("explain", "approve", "accept", "stop", "doctor", "logs", "trace", "page"),
     }
 )
 # `init` is here, too: what it has under this name is what its client shall use, which is the same file.

@@ -48,6 +48,7 @@ from .doors.stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from .endpoint import ClientSession
 from .event_log import TOLD, EventsFile, Hear, Log, follow, to_log
 from .next_steps import PLAIN, Commands
+from .page.methods import page_methods
 
 if TYPE_CHECKING:
     import socket
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from .doors.http_auth import Access, Terms, Token
     from .doors.http_request import Receive, Scope, Send
     from .metrics import Metrics
+    from .page.acts import Switch
+    from .page.room_page import RoomPage
 
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
@@ -79,6 +82,7 @@ class Options:
     reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
     commands: Commands = attrs.field(factory=Commands)  # as they are typed for this configuration
+    switch: Switch | None = None  # how a server is taken out of service, in the file that defines it
 
 
 class Exit:
@@ -199,9 +203,13 @@ async def _until_asked(
     """Serve the client and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(conversations.watch)
-        await attend(
-            commanding, room, options, log, commands(room, options.version, options.commands.config), lines
-        )
+        methods = commands(room, options.version, options.commands.config)
+
+        def clients() -> list[dict[str, Any]]:
+            return [{"session": _CLIENT_SESSION, "inFlight": client.in_flight}]
+
+        page = partial(_page, room, options, conversations, "stdio", clients)
+        await attend(commanding, room, options, log, {**methods, **page_methods(page)}, lines)
         outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
         lines.leave()
@@ -263,6 +271,27 @@ def _ending_signals() -> list[signal.Signals]:
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         ending.append(signal.SIGHUP)
     return ending
+
+
+def _page(
+    room: Greenroom,
+    options: Options,
+    conversations: Conversations,
+    door: str,
+    clients: Callable[[], list[dict[str, Any]]],
+) -> RoomPage:
+    """The page of a room. Nothing of it is imported before somebody looks."""
+    from .page.room_page import RoomPage
+
+    return RoomPage(
+        room,
+        version=options.version,
+        door=door,
+        clients=clients,
+        tasks=conversations.tasks.view,
+        commands=options.commands,
+        switch=options.switch,
+    )
 
 
 def _follow(place: control.Place, room: Greenroom, part: Part) -> None:
@@ -417,6 +446,7 @@ class _Opened:
     room: Greenroom
     conversations: Conversations
     door: HttpDoor
+    page: RoomPage
     url: str
     lines: control.Lines
 
@@ -444,7 +474,6 @@ class _Serving:
         from .doors.http_sessions import WANTED, GivingWay
         from .doors.http_streams import Feed
         from .metrics import HEARD
-        from .page.room_page import RoomPage
         from .page.routes import Routes
 
         port_of(room).expect_clients()
@@ -469,13 +498,7 @@ class _Serving:
                 commands=self.options.commands,
             )
             operations = Operations(room, self.options.version, feed, metrics, commands=self.options.commands)
-            page = RoomPage(
-                room,
-                version=self.options.version,
-                door="http",
-                clients=operations.clients,
-                commands=self.options.commands,
-            )
+            page = _page(room, self.options, conversations, "http", operations.clients)
             routes = Routes(page, rules)
             door = operations.door = HttpDoor(
                 conversations,
@@ -495,7 +518,7 @@ class _Serving:
             outer.start_soon(giving_way.run, door.sessions)
             app, listener = wrap(door, room), self.prepared.listener
             server = HttpServer(app, listener, rules, cert=self.http.cert, key=self.http.key)
-            opened = _Opened(room, conversations, door, _url(listener, self.http), control.Lines(outer))
+            opened = _Opened(room, conversations, door, page, _url(listener, self.http), control.Lines(outer))
             await outer.start(conversations.keep_tasks)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
@@ -522,6 +545,7 @@ async def _until_asked_over_http(
     """Serve commands and follow the configuration's files, until it is time to end."""
     async with anyio.create_task_group() as attending:
         methods = _commands(commands(room, options.version, options.commands.config), opened.door)
+        methods = {**methods, **page_methods(lambda: opened.page)}
         await attend(attending, room, options, log, methods, opened.lines)
         await leaving.asked.wait()
         opened.lines.leave()
@@ -673,6 +697,12 @@ async def _until_asked_in_background(
     async with anyio.create_task_group() as commanding:
         await commanding.start(doorway.conversations.watch)
         methods = _commands_of_background_room(room, options, doorway)
+
+        def clients() -> list[dict[str, Any]]:
+            return doorway.view()["clients"]
+
+        page = partial(_page, room, options, doorway.conversations, "background", clients)
+        methods = {**methods, **page_methods(page)}
         reloaded = partial(_move, room, doorway, listener, where, log)
         await attend(commanding, room, options, log, methods, lines, reloaded)
         commanding.start_soon(doorway.take, listener, outer)

@@ -87,6 +87,7 @@ _TIDIED: Final = 60.0  # seconds between two looks for files whose time is over
 _LOST: Final = f"The gateway ended while the task was running; {Reach.SENT.words}."
 _TOOL_FAILED: Final = "The tool failed; its result says why."
 _TOLD: Final = "notifications/tasks"
+_SHOWN: Final = 8  # characters of an id that people are shown
 _TOLD_OLDER: Final = "notifications/tasks/status"
 
 
@@ -134,6 +135,16 @@ class KeptTask:
     def outlook(self) -> str:
         """The message of its status."""
         return self._store.outlook(self)[0]
+
+    def view(self) -> dict[str, Any]:
+        """It, for people: without what it says, asks or has found."""
+        return {
+            "task": self.id[:_SHOWN],
+            "status": self.status.value,
+            "createdAt": self._created,
+            "changedAt": self._changed,
+            "isElsewhere": self.is_elsewhere,
+        }
 
     @property
     def order(self) -> str:
@@ -479,6 +490,11 @@ class KeptTasks:
             self._ends = anyio.current_time() + seconds
             for task in [task for task in self._tasks.values() if not task.status.is_final]:
                 task.announce()
+
+    def view(self) -> list[dict[str, Any]]:
+        """The tasks that are kept here, for people, the oldest first. Of an id only its beginning is told: whoever has
+        the whole may ask for the result."""
+        return [task.view() for task in self._tasks.values()]
 
     def outlook(self, task: KeptTask) -> tuple[str, int]:
         """The message of its status, and the milliseconds until it should be looked at again."""

@@ -302,6 +302,7 @@ class NoteCode(enum.Enum):
     AUDIT = "audit"  # the audit file cannot be written, or can be again
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events
+    OWNER = "owner"  # what its owner has done on the page
     BUG = "bug"
 
 

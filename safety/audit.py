@@ -10,8 +10,9 @@ There is no key. Whoever can write the whole file can make the whole chain anew,
 chain still. Both show only to somebody who has noted a hash elsewhere. (A key would have to lie on the same machine, in
 reach of the same user, so it would promise more than it keeps.)
 
-The kinds of lines: `opened` (a gateway begins to write), `call`, `gap` (lines that could not be written, with their
-number), `closed` (the gateway ended in order; without it, it was killed, or the end of the file is missing).
+The kinds of lines: `opened` (a gateway begins to write), `call`, `act` (what an owner did on the page), `gap` (lines
+that could not be written, with their number), `closed` (the gateway ended in order; without it, it was killed, or the
+end of the file is missing).
 
 A gateway that is killed, or a full disk, may leave a part of a line at the end. It is not removed, because it is
 evidence. The next `opened` line stands on the last whole line, and has the length and the hash of the part in `torn`.
@@ -48,7 +49,7 @@ LONGEST_TEXT: Final = 512  # characters of a name that somebody else has chosen
 CANONICAL: Final = 1 << 16  # bytes of arguments that are digested in their canonical form
 DIGESTED: Final = 1 << 23  # bytes of arguments that are digested at all: it takes up to 20 ms
 AUDITED: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
-OPENED, CALL, GAP, CLOSED = "opened", "call", "gap", "closed"
+OPENED, CALL, ACT, GAP, CLOSED = "opened", "call", "act", "gap", "closed"
 _HASH: Final = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
 _HASH_SIZE: Final = len(b',"hash":""}') + 64
 _BEGINNING: Final = b'{"v":1,"seq":'

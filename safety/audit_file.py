@@ -91,7 +91,7 @@ class AuditFile:
             raise
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Add a line of the kind `call`. Never waits or raises."""
+        """Add a line, of the kind `call` unless it says another. Never waits or raises."""
         part = self._part
         if (
             part is None or os.getpid() != self._pid

@@ -123,14 +123,18 @@ class Pins:
 
         return self.store.change(wanted, learn)
 
-    def accept(self, server: str, tools: Iterable[str] | None, shown: ServerEntry | None) -> list[str]:
-        """Accept the present definitions of these tools (None: of all), if they are those that were `shown`. Returns
-        the tools that had changed. May run in a thread. Raises `OSError` when it cannot be written."""
+    def accept(
+        self, server: str, tools: Iterable[str] | None, shown: ServerEntry | Mapping[str, str] | None
+    ) -> list[str]:
+        """Accept the present definitions of these tools (None: of all), if they are those that were `shown`: an entry,
+        or fingerprints. Returns the tools that had changed. May run in a thread. Raises `OSError` when it cannot be
+        written."""
         taken: list[str] = []
 
         def change(_: str, pins: ServerPins | None) -> ServerPins | None:
             if pins is not None:
-                taken.extend(pins.accept(tools, prints_of(shown, pins.changed)))
+                prints = shown if isinstance(shown, Mapping) else prints_of(shown, pins.changed)
+                taken.extend(pins.accept(tools, prints))
             return pins
 
         stored, warning = self.store.change({server: self.keys[server]}, change)

@@ -30,6 +30,7 @@ from ..config.arguments import function, named_values, seconds
 from ..config.model import Config, Isolation, Scrub
 from ..protocol.address import Address
 from ..protocol.errors import CallError, UsageError
+from ..protocol.events import Note, NoteCode
 from ..protocol.jsonrpc.incoming import read_parts, read_value
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcFault
 from ..protocol.result import ToolResult
@@ -46,11 +47,13 @@ from .caller import (
 )
 from .discovery import DISCOVERY_IDLE
 from .records import addresses, status_row, still_there
-from .runtime import restart_outdated, tell_roots_changed
+from .runtime import accept, restart_outdated, tell_roots_changed
 from .server_messages import LOG_LEVELS
 from .skills import SkillRead, current_skill, read_directory, read_skill
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..actors.event_stream import Subscription
     from ..actors.host import Host
     from ..actors.peer import Connector
@@ -513,6 +516,19 @@ class RoomPort(Caller):
     def refusals(self) -> Mapping[str, int]:
         """How many calls were not accepted so far, by error code."""
         return dict(self.live.context.tally.refusals)
+
+    async def accept_shown(self, server: str, shown: Mapping[str, str]) -> list[str]:
+        """Accept these changed definitions, by the names of their pins, as long as their fingerprints are those that
+        were `shown`. Returns the names that were accepted. Raises `UnknownServer`, `OSError`."""
+        return await accept(self.live, server, None, shown)
+
+    def note(self, words: str) -> None:
+        """Tell in an event, and the audit, what an owner has done."""
+        self.runtime.events.emit(Note, code=NoteCode.OWNER, words=words)
+
+    def stderr_log_of(self, server: str) -> Path | None:
+        """The file with what this server writes to stderr. None: there is none."""
+        return self.live.stderr_log_of(server)
 
     @property
     def slots_held(self) -> int:

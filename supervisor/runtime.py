@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import attrgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -40,7 +41,7 @@ from ..actors.router import Define, Learn, Router, Sync
 from ..actors.server import ServerActor, declared_to, is_outdated, is_unused
 from ..actors.timers import Timers
 from ..actors.transports.guard import Guard
-from ..actors.transports.stderr_log import StderrLog, StderrLogs
+from ..actors.transports.stderr_log import StderrLog, StderrLogs, stderr_log_path
 from ..actors.workers import apart
 from ..catalogue.entries import LastFailure, Raw, ServerEntry
 from ..catalogue.fingerprints import PinKey, accepted_with
@@ -253,6 +254,11 @@ class Runtime:
         return StderrLogs(
             folder, lambda text: events.emit(Note, code=NoteCode.STDERR_LOG, words=text), self.context.backend
         )
+
+    def stderr_log_of(self, server: str) -> Path | None:
+        """Where the log of this server is. None: nobody writes one."""
+        folder, key = own_folder(self.store), self._hashes.get(server)
+        return None if folder is None or key is None else stderr_log_path(folder, server, key)
 
     def _stderr_log(self, address: Address, incarnation: int) -> StderrLog | None:
         logs, key, hidden = self._stderr_logs, self._hashes.get(address.server), self.context.secrets
@@ -849,8 +855,10 @@ def tell_roots_changed(runtime: Runtime, session: str | None) -> None:
 # ---- The owner accepts tools whose definitions have changed, in a room that runs ------------------------------------
 
 
-async def accept(live: Runtime, server: str | None, tool: str | None) -> list[str]:
-    """See `Greenroom.accept`."""
+async def accept(
+    live: Runtime, server: str | None, tool: str | None, shown: Mapping[str, str] | None = None
+) -> list[str]:
+    """See `Greenroom.accept`. `shown`: the fingerprints that were shown, if only these are accepted."""
     if server is None:
         await _at_the_store(live, live.pins.look)
         return []
@@ -858,7 +866,7 @@ async def accept(live: Runtime, server: str | None, tool: str | None) -> list[st
     tools = None if tool is None else _named(live, server, tool)
     await live.writer.ref.ask(Flush)  # what was learned until now is in the store
     entry = live.router.entry(server)  # another room may have seen other definitions
-    return await _at_the_store(live, lambda: live.pins.accept(server, tools, entry))
+    return await _at_the_store(live, lambda: live.pins.accept(server, tools, shown or entry))
 
 
 _T = TypeVar("_T")

@@ -58,6 +58,18 @@ def older_log(path: Path) -> Path:
     return path.with_name(path.name + ".old")
 
 
+def last_lines(path: Path, most: int) -> list[str]:
+    """The last lines of a log, with those of the file before it if need be. None yet: an empty list. Blocks. Raises
+    `OSError` for a file that is not this user's."""
+    lines: list[str] = []
+    for file in (path, older_log(path)):
+        with suppress(FileNotFoundError), open(open_own(file, os.O_RDONLY), "rb") as log:
+            lines = log.read().decode(errors="replace").splitlines() + lines
+        if len(lines) >= most:
+            break
+    return lines[-most:]
+
+
 class StderrLogs:
     """The logs of one room. `tell` is told once when they cannot be written; then they are off."""
 

@@ -7,8 +7,9 @@ client. When the gateway cannot listen, or cannot accept a connection because it
 closes the socket, logs that once and tries again later. Commands that are already connected go on.
 
 Messages are JSON, one per line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code",
-"message"}}` out. Each request gets one answer, in order. When a command disconnects, its request is
-cancelled. A gateway that ends takes no more requests, and answers those that it has (`Lines`).
+"message"}}` out. Each request gets one answer, in order; one that is a stream has lines `{"part": …}` before it. When a
+command disconnects, its request is cancelled. A gateway that ends takes no more requests, and answers those that it has
+(`Lines`), except streams.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -221,6 +222,11 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler], lines: Line
                     answer = _error("invalid_request", text)
                 else:
                     answer = await _answer(line, methods)
+                if isinstance(parts := answer.get("result"), AsyncGenerator):
+                    lines.asks(
+                        scope, False
+                    )  # it never ends by itself: a gateway that ends does not wait for it
+                    answer = {"result": await _streamed(cast("AsyncGenerator[str]", parts), stream, scope)}
                 try:
                     await stream.send(_encoded(answer))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -228,6 +234,20 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler], lines: Line
                 if line is None:
                     scope.cancel()
                 lines.asks(scope, False)
+
+
+async def _streamed(parts: AsyncGenerator[str], stream: Any, scope: anyio.CancelScope) -> None:
+    """Write the parts of an answer, each as a line. The next is asked for when the one before is written, so a command
+    that reads slowly holds nobody up."""
+    import anyio
+
+    async with aclosing(parts):
+        async for part in parts:
+            try:
+                await stream.send(json.dumps({"part": part}).encode() + b"\n")
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
 
 
 async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]:

@@ -1,16 +1,13 @@
 """The ASGI application: from a request's path and method to what carries it out.
 
-starlette finds the path, answers what operators ask, and tells browsers which pages may read (CORS). What the door
-refuses is a `Refusal`; any other exception is a bug of ours, which is noted, and which its request alone notices.
+starlette finds the path, answers what operators ask, and tells browsers which pages may read (CORS). What every request
+passes first is in `http_paths`.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -19,7 +16,7 @@ import attrs
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as PageRequest
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route
 
 from ...actors.workers import aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
@@ -45,10 +42,10 @@ from .http_messages import (
     read_stateless,
     without_handle,
 )
+from .http_paths import Page, Paths
 from .http_request import (
     JSON,
     Caller,
-    Gone,
     Receive,
     Refusal,
     Request,
@@ -233,11 +230,10 @@ _CALL: Final = "tools/call"
 # What a page may send, and what it may read beside the body, if the configuration names it.
 _METHODS: Final = ("GET", "POST", "DELETE")
 _READABLE: Final = ("Mcp-Session-Id", "Mcp-Protocol-Version", "WWW-Authenticate", "Retry-After")
-Page = Callable[[PageRequest], Awaitable[Response]]
 _NO_PAGES: Final[Mapping[str, Page]] = {}
 
 
-class HttpDoor:
+class HttpDoor(Paths):
     """The door to `conversations`. `pages` are further paths, for GET, and `posts` for POST; those in `open_pages` need
     no token. `profile` is what clients see whose token has none; an owner sees everything. `session_headers` name the
     headers whose values a session is given. `on_end` is told of each session that has ended, and why. `refusals` counts
@@ -259,30 +255,24 @@ class HttpDoor:
     ) -> None:
         self.sessions: Sessions
         self.is_ending = False
-        self.refusals: Counter[int] = Counter()
+        super().__init__(access, note)
         self._on_end = on_end
         self._conversations = conversations
-        self._access = access
         self._rules = rules
         self._body_time = body_time(rules)
-        self._note = note
         self._profile = profile
         self._session_headers = {name.lower().encode(): key for name, key in session_headers.items()}
-        self._router = Router(
-            [
-                *(Route(path, _Endpoint(self._mcp)) for path in _PATHS),
-                *(Route(path, page) for path, page in open_pages.items()),
-                *(Route(path, self._for_everything(page)) for path, page in pages.items()),
-                *(Route(path, self._for_everything(page), methods=["POST"]) for path, page in posts.items()),
-                *(Route(WELL_KNOWN + path, self._metadata) for path in ("", *_PATHS) if access.oauth),
-            ],
-            redirect_slashes=False,
-            default=self._nowhere,
+        self.route(
+            *(Route(path, _Endpoint(self._mcp)) for path in _PATHS),
+            *(Route(path, page) for path, page in open_pages.items()),
+            *(self.guarded(path, page) for path, page in pages.items()),
+            *(self.guarded(path, page, "POST") for path, page in posts.items()),
+            *(Route(WELL_KNOWN + path, self._metadata) for path in ("", *_PATHS) if access.oauth),
         )
         # Before a request a browser sends a preflight, for any path and without the token. The answer says what a page
         # may send. It says nothing about the path, and the request itself is checked like any other.
         self._for_pages = CORSMiddleware(
-            self._answer,
+            self.answer,
             allow_origin_regex=".*",  # of those for which it is asked
             allow_methods=_METHODS,
             allow_headers=("*",),
@@ -311,62 +301,12 @@ class HttpDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            app = self._for_pages if self._access.may_read(scope["headers"]) else self._answer
+            app = self._for_pages if self._access.may_read(scope["headers"]) else self.answer
             await app(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request: Request | None = None
-        try:
-            request = scope.setdefault("state", {})["request"] = Request(scope, receive, send)
-            self._access.check_place(request)
-            if (
-                b"%" in request.path
-            ):  # each path has one spelling, also for a proxy that lets only some of them through
-                raise no_such_path()
-            await self._router(scope, receive, send)
-        except Refusal as refusal:
-            await self._refuse(request or _bare(scope, receive, send), refusal)
-        except Gone:
-            return
-        except Exception as error:
-            self._report(error)
-            self.refusals[500] += 1
-            if request is not None and not request.is_answered:
-                await request.refuse(Refusal(500, "Internal error in the gateway.", code=rpc.INTERNAL_ERROR))
-            elif request is not None:
-                request.abort()
-
-    async def _refuse(self, request: Request, refusal: Refusal) -> None:
-        self.refusals[refusal.status] += 1
-        if not request.is_answered:
-            await request.refuse(refusal)
-
-    def _report(self, error: Exception) -> None:
-        frames = traceback.extract_tb(error.__traceback__)[-4:]
-        places = ", from ".join(
-            f"{Path(frame.filename).name}, line {frame.lineno}" for frame in reversed(frames)
-        )
-        self._note(f"a bug in Greenroom, please report it: {type(error).__name__} at {places}")
-
-    def _for_everything(self, page: Page) -> Page:
-        """A page that shows everything. It needs a token, and does not exist for a caller that is bound to a
-        profile."""
-
-        async def shown(request: PageRequest) -> Response:
-            caller = request.state.caller = await self._access.caller(request.state.request)
-            if self._bound(caller) is not None:
-                raise no_such_path()
-            return await page(request)
-
-        return shown
 
     async def _metadata(self, _request: PageRequest) -> Response:
         assert self._access.oauth is not None
         return Response(self._access.oauth.metadata, media_type="application/json")
-
-    async def _nowhere(self, scope: Scope, _receive: Receive, _send: Send) -> None:
-        await self._access.caller(scope["state"]["request"])
-        raise no_such_path()
 
     async def _mcp(self, scope: Scope, _receive: Receive, _send: Send) -> None:
         request: Request = scope["state"]["request"]
@@ -533,8 +473,3 @@ def _asked_version(message: rpc.ClientMessage) -> str:
     except rpc.RpcFault:
         return ""
     return version if isinstance(version, str) else ""
-
-
-def _bare(scope: Scope, receive: Receive, send: Send) -> Request:
-    """A request whose headers were refused."""
-    return Request({**scope, "headers": []}, receive, send)

@@ -77,18 +77,32 @@ def tokens_in(
     """The tokens of the configuration and of a file. The file has one a line, or a name, a token and perhaps a
     profile on each. Raises `UsageError` when one of them cannot be used."""
     found: list[Token] = []
-    for name, text in settings.http_tokens.items():
-        if missing := missing_variables(text, environ, may_be_empty=False):
-            what = "is empty" if missing[0] in environ else "is not set"
-            raise UsageError(f"The token {name!r} needs the variable {missing[0]}, which {what}. Set it.")
-        found.append(Token.of(name, expand(text, environ), settings.http_token_profiles.get(name, profile)))
+    profiles = settings.http_token_profiles
+    for name, text in _expanded(settings.http_tokens, environ):
+        found.append(Token.of(name, text, profiles.get(name, profile)))
+    for name, text in _expanded(settings.http_owner_tokens, environ):
+        found.append(Token.of(name, text, is_owner=True))
     if file is not None:
         found += _in_file(file, profile)
-    if strays := settings.http_token_profiles.keys() - settings.http_tokens.keys():
+    if owners := profiles.keys() & settings.http_owner_tokens.keys():
+        text = f"tokenProfiles binds an owner's token to a profile: {min(owners)!r}. An owner sees everything"
+        raise UsageError(f"{text}: move it to http.tokens, or take its profile out.")
+    if strays := profiles.keys() - settings.http_tokens.keys():
         raise UsageError(f"tokenProfiles names a token that is not in tokens: {min(strays)!r}. Correct it.")
     if len({token.name for token in found}) < len(found):
         raise UsageError("Two tokens have the same name. Give each its own.")
+    owned = [token.digest for token in found if token.is_owner]
+    if owned and len({token.digest for token in found}) < len(found):
+        raise UsageError("An owner's token is another's, too. Give each its own: one may act, the other not.")
     return tuple(found)
+
+
+def _expanded(tokens: Mapping[str, str], environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for name, text in tokens.items():
+        if missing := missing_variables(text, environ, may_be_empty=False):
+            what = "is empty" if missing[0] in environ else "is not set"
+            raise UsageError(f"The token {name!r} needs the variable {missing[0]}, which {what}. Set it.")
+        yield name, expand(text, environ)
 
 
 def _in_file(file: Path, profile: str | None) -> Iterable[Token]:

@@ -1,6 +1,7 @@
 """What the page asks of a room: who it may be for, a look, an act, and a stream of what changes.
 
-The same answers go to a browser at the HTTP door and, over the control socket, to `greenroom page`.
+The same answers go to a browser at the HTTP door and, over the control socket, to `greenroom page`. So they are bytes:
+whoever passes them on need not understand them.
 """
 
 from __future__ import annotations
@@ -9,43 +10,62 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import anyio
+import attrs
 
-from ...protocol.errors import UsageError
+from ...actors.workers import apart, aside_if_many
+from ...catalogue.hidden_characters import unhidden_value
+from ...config.files import working_directory
+from ...protocol import jsonrpc as rpc
+from ...protocol.errors import GreenroomError, UsageError
 from ...supervisor.room import port_of
 from ..commands import approvals_view, audit_view
 from ..next_steps import PLAIN, Commands
-from .watch import Frame, Watch
+from . import looks
+from .acts import Acts, Switch, projects
+from .watch import Watch, as_sse
 
 if TYPE_CHECKING:
+    from ...config.model import Config
     from ...supervisor.room import Greenroom
     from ...supervisor.room_port import RoomPort
 
+LOOKS: Final = ("hello", "server", "tools", "tool", "trace")
 _MOST: Final = 32  # pages that watch at once
 
 
+@attrs.frozen
+class Answer:
+    """An answer in JSON, with its HTTP status."""
+
+    status: int
+    body: bytes
+
+
 class Answers(Protocol):
-    """Who answers the page: a room, or a command that asks one."""
+    """Who answers the page: a room, or a command that asks one. Errors are answers, too."""
 
-    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Any:
-        """The answer to a question. `acts`: whether who asks may act. Raises `GreenroomError`."""
+    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Answer:
+        """The answer to a question. `acts`: whether who asks may act."""
         ...
 
-    async def act(self, params: Mapping[str, Any], who: str) -> Any:
-        """Do what an owner wants. `who` that is, in words. Raises `GreenroomError`."""
+    async def act(self, params: Mapping[str, Any], who: str) -> Answer:
+        """Do what an owner wants. `who` that is, in words."""
         ...
 
-    def watch(self, *, acts: bool) -> AsyncGenerator[Frame]:
-        """Everything, and then what changes. Raises `GreenroomError`."""
+    def watch(self, *, acts: bool) -> AsyncGenerator[bytes]:
+        """Everything, and then what changes, as server-sent events."""
         ...
 
 
 class RoomPage:
-    """The page of a room. `clients`: those that are here now, as the status of this door shows them."""
+    """The page of a room. `clients`: those that are here now, as the status of this door shows them. `tasks`: those
+    that are kept. `hosts`: those of a cluster; None: there is none. `switch`: see `Acts`."""
 
     def __init__(
         self,
@@ -54,32 +74,46 @@ class RoomPage:
         version: str,
         door: str,
         clients: Callable[[], list[dict[str, Any]]],
+        tasks: Callable[[], list[dict[str, Any]]] = list,
+        hosts: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None,
         commands: Commands = PLAIN,
+        switch: Switch | None = None,
     ) -> None:
-        self._room = room
         self.port: RoomPort = port_of(room)
         self.commands = commands
         self.is_over = False
+        self._acts = Acts(room, commands, switch)
         self._version = version
         self._door = door
         self._clients = clients
+        self._tasks = tasks
+        self._hosts = hosts
         self._started = time.time()
         self._watching = 0
+        self._projects: tuple[Config | None, list[dict[str, Any]]] = (None, [])
 
     def close(self) -> None:
         """The gateway ends: pages are told no more."""
-        self.is_over = True
+        self.is_over: bool = True
 
     # ---- looks -----------------------------------------------------------------------------------------------------
 
-    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Any:
-        if what == "hello":
-            return self._hello(acts)
-        raise UsageError(f'The page cannot ask for "{what}".')
+    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Answer:
+        match what:
+            case "hello":
+                return await _answer(partial(self._hello, acts))
+            case "server":
+                return await _answer(partial(looks.server, self.port, self.commands, params))
+            case "tools":
+                return await _answer(partial(looks.tools, self.port, params))
+            case "tool":
+                return await _answer(partial(looks.tool, self.port, params))
+            case "trace":
+                return await _answer(partial(looks.trace, self.port, params))
+            case _:
+                return await failed(UsageError(f'The page cannot ask for "{what}".'))
 
-    def _hello(self, acts: bool) -> dict[str, Any]:
-        from ...config.files import working_directory
-
+    async def _hello(self, acts: bool) -> dict[str, Any]:
         return {
             "may": "act" if acts else "read",
             "version": self._version,
@@ -88,44 +122,80 @@ class RoomPage:
                 "folder": os.fspath(working_directory("/")),
                 "config": self.commands.config,
                 "startedAt": round(self._started, 3),
-                "door": self._door,
             },
             "runsOn": {
                 "python": platform.python_version(),
                 "mcp": metadata.version("mcp"),
                 "platform": sys.platform,
             },
-            "sections": {"cluster": False, "tasks": True, "approvals": True},
+            "session": {"door": self._door},
+            "sections": {"cluster": self._hosts is not None, "tasks": True, "approvals": True},
         }
 
     # ---- acts ------------------------------------------------------------------------------------------------------
 
-    async def act(self, params: Mapping[str, Any], who: str) -> Any:
-        raise UsageError("Not yet.")
+    async def act(self, params: Mapping[str, Any], who: str) -> Answer:
+        return await _answer(partial(self._acts.do, params, who))
 
     # ---- the stream ------------------------------------------------------------------------------------------------
 
-    async def watch(self, *, acts: bool) -> AsyncGenerator[Frame]:
+    async def watch(self, *, acts: bool) -> AsyncGenerator[bytes]:
         if self._watching >= _MOST:
-            raise UsageError(f"{_MOST} pages watch this gateway already. Close one.", code="overloaded")
+            text = f"{_MOST} pages watch this gateway already. Close one."
+            yield await as_sse(("refused", {"error": {"code": "overloaded", "message": text}}))
+            return
         self._watching += 1
-        frames = Watch(self, acts=acts).frames()
         try:
-            async for frame in frames:
-                yield frame
+            async with aclosing(Watch(self, acts=acts).frames()) as frames:
+                async for frame in frames:
+                    yield await as_sse(frame)
         finally:
             self._watching -= 1
-            with anyio.CancelScope(shield=True):
-                await frames.aclose()
 
     def quick(self) -> dict[str, Any]:
         port = self.port
-        most = port.config.settings.max_connections
         return {
-            "pool": {"held": port.slots_held, "most": most},
+            "pool": {"held": port.slots_held, "most": port.config.settings.max_connections},
             "approvals": approvals_view(port, {}),
             "audit": audit_view(port).get("audit"),
         }
 
-    async def slow(self) -> dict[str, Any]:
-        return {"clients": self._clients(), "tasks": [], "hosts": None, "pins": [], "projects": []}
+    async def slow(self, changed: Iterable[str]) -> dict[str, Any]:
+        return {
+            "clients": self._clients(),
+            "tasks": self._tasks(),
+            "hosts": None if self._hosts is None else await self._hosts(),
+            "pins": list(looks.changed(self.port, changed)),
+            "projects": await self._untrusted(),
+        }
+
+    async def _untrusted(self) -> list[dict[str, Any]]:
+        """The project's files that are not obeyed. They are read once for each configuration that is loaded."""
+        config = self.port.config
+        if config is not self._projects[0]:
+            try:
+                found = await apart(partial(projects, config, self.commands)) if config.untrusted else []
+            except (GreenroomError, OSError):  # the log has said why
+                found = []
+            self._projects = config, found
+        return self._projects[1]
+
+
+async def _answer(make: Callable[[], Awaitable[Any]]) -> Answer:
+    try:
+        said = await make()
+    except GreenroomError as error:
+        return await failed(error)
+    except OSError as error:
+        text = f"This could not be read or written: {error.strerror or error}."
+        return await failed(GreenroomError(text))
+    return await answered(said)
+
+
+async def answered(said: Any, status: int = 200) -> Answer:
+    many = len(said.get("traceEvents", ())) if isinstance(said, dict) else 0  # pyright: ignore
+    return Answer(status, await aside_if_many(many, lambda: rpc.encode(unhidden_value(said))))
+
+
+async def failed(error: GreenroomError) -> Answer:
+    return await answered({"error": {"code": error.code, "message": error.message}}, error.http_status)

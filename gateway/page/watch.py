@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from ...actors.workers import aside_if_many
+from ...catalogue.hidden_characters import unhidden_value
 from ...config.reading import is_array, is_object
-from ...protocol.errors import GreenroomError
+from ...protocol import jsonrpc as rpc
 from ...protocol.events import (
     CallAccepted,
     CallEnded,
@@ -38,14 +39,13 @@ from ...protocol.events import (
     Lagged,
 )
 from ..event_log import TOLD, record_of
-from ..exposures.query_modes import Snapshot
 from ..next_steps import Commands
-from ..views import room_status_view, status_view
+from ..views import room_status_view, rows_view
 
 if TYPE_CHECKING:
     from ...supervisor.room_port import RoomPort
 
-Frame = tuple[str, Any]  # the name of a message, and what it says
+Frame = tuple[str, Any]  # the name of a message, and what it says; without a name it is a sign of life
 TICK: Final = 0.25  # seconds between two looks
 ALIVE: Final = 15.0  # seconds of silence after which there is a sign of life
 _ALL: Final = 5.0  # seconds between two looks at all rows
@@ -54,12 +54,12 @@ _RECENT: Final = 600.0  # seconds back that a new page is told of
 _FIRST: Final = 1_000  # events of these
 _KEPT: Final = 1_000  # events that wait for a reader
 _PIECE: Final = 100  # events in a message
+_LONG: Final = 10  # times as long as going over an item of the catalogue
 DESK: Final = 5.0  # seconds for which a look of an owner's page counts as watching the desk
 _HEARD: Final = frozenset(Kind) - {Kind.STEP}
 _GO_ON: Final = frozenset(
     {"at", "failedAgo", "waiting", "retryIn", "silentSeconds", "endsInSeconds", "seconds", "left"}
 )
-ALIVE_FRAME: Final[Frame] = ("", None)
 
 
 class Sources(Protocol):
@@ -78,8 +78,8 @@ class Sources(Protocol):
         """The sections that are small, and may change at any time."""
         ...
 
-    async def slow(self) -> dict[str, Any]:
-        """The sections that may be long, or come from files."""
+    async def slow(self, changed: Iterable[str]) -> dict[str, Any]:
+        """The sections that may be long, or come from files. `changed`: servers with definitions that have changed."""
         ...
 
 
@@ -127,7 +127,7 @@ class Watch:
                     yield "change", {**self._times(), **change}
                 if now - last >= ALIVE:
                     last = now
-                    yield ALIVE_FRAME
+                    yield "", None
         finally:
             hearing.close()
 
@@ -160,7 +160,7 @@ class Watch:
         self._watch_desk()
         rows = await self._all_rows()
         self._rows = {row["name"]: row for row in rows}
-        self._told = {**self._sources.quick(), "calls": self._open_calls(), **await self._sources.slow()}
+        self._told = {**self._sources.quick(), "calls": self._open_calls(), **await self._slow()}
         return {**self._times(), "servers": rows, **self._told}
 
     async def _change(self, is_all: bool, is_slow: bool) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Watch:
         self._watch_desk()
         sections = {**self._sources.quick(), "calls": self._open_calls()}
         if is_slow:
-            sections |= await self._sources.slow()
+            sections |= await self._slow()
         news = {name: value for name, value in sections.items() if not _is_same(self._told.get(name), value)}
         self._told |= news
         servers = await self._changed_rows(is_all)
@@ -200,18 +200,16 @@ class Watch:
 
     async def _some_rows(self, names: Collection[str]) -> list[dict[str, Any]]:
         """The rows of these servers, as a view of all would have them."""
-        port, found = self._port, list[Any]()
-        for name in names:
-            try:
-                found += port.status(name)
-            except GreenroomError:  # it is gone
-                self._is_all_dirty = True
-        some = Snapshot(port.config, port.index, found)
-        view = await aside_if_many(len(found), partial(status_view, some))
-        rows = [row for row in _rows_in(self._sources.commands.filled_in(view)) if row["name"] in names]
+        view = await rows_view(self._port, names)
+        rows = _rows_in(self._sources.commands.filled_in(view))
+        if len(rows) < len(names):  # one is gone
+            self._is_all_dirty = True
         quiet = {row["name"] for row in rows if not _is_restless(row)}
         self._restless = [name for name in {*self._restless, *names} if name not in quiet]
         return rows
+
+    async def _slow(self) -> dict[str, Any]:
+        return await self._sources.slow([name for name, row in self._rows.items() if row.get("changed")])
 
     def _open_calls(self) -> list[dict[str, Any]]:
         return [dict(call) for call in self._calls.values()]
@@ -277,3 +275,16 @@ def _is_same(told: Any, now: Any) -> bool:
     if is_array(told) and is_array(now):
         return len(told) == len(now) and all(map(_is_same, told, now))
     return bool(told == now)
+
+
+async def as_sse(frame: Frame) -> bytes:
+    """A frame as a server-sent event. A long one is made in a thread."""
+    name, said = frame
+    rows: Any = said.get("servers", ()) if is_object(said) else said or ()
+    return await aside_if_many(_LONG * len(rows), partial(_sse, name, said))
+
+
+def _sse(name: str, said: Any) -> bytes:
+    if not name:
+        return b": \n\n"
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), rpc.encode(unhidden_value(said)))

@@ -103,6 +103,7 @@ OTHERS: list[tuple[str, Any, str, Any]] = [
     ("bootstrap", False, "bootstrap", False),
     ("http.listen", "127.0.0.1:1", "http_listen", "127.0.0.1:1"),
     ("http.tokens", {"ann": "${T}"}, "http_tokens", {"ann": "${T}"}),
+    ("http.ownerTokens", {"olga": "${O}"}, "http_owner_tokens", {"olga": "${O}"}),
     ("http.tokenProfiles", {"ann": "w"}, "http_token_profiles", {"ann": "w"}),
     ("http.oauth.issuer", "https://i.example", "http_oauth_issuer", "https://i.example"),
     ("http.oauth.resource", "https://g.example", "http_oauth_resource", "https://g.example"),
@@ -146,7 +147,8 @@ def test_every_setting_is_its_attribute_in_its_unit_and_is_printed_as_it_was_sai
     assert {name for *_, name, _ in SETTINGS} == {field.name for field in attrs.fields(Settings)}
 
     printed = redacted(config)
-    hidden = [(key, {"ann": "***"} if key == "http.tokens" else said) for key, said, *_ in SETTINGS]
+    tokens = {"http.tokens": {"ann": "***"}, "http.ownerTokens": {"olga": "***"}}
+    hidden = [(key, tokens.get(key, said)) for key, said, *_ in SETTINGS]
     assert printed["settings"] == _file(*hidden)
     assert printed["sources"]["settings"] == {key: "m.json" for key, *_ in SETTINGS}
 

@@ -24,6 +24,7 @@ from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.doors.http_streams import Feed
 from greenroom.gateway.page.room_page import RoomPage
 from greenroom.gateway.page.routes import Routes
+from greenroom.protocol.errors import GreenroomError
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import tool
 
@@ -153,3 +154,131 @@ async def test_who_may_look_and_who_may_act(opened: Opened, room: Greenroom, /) 
     assert await hello(bearer("x" * 20)) == 401
     assert await hello({}) == 401
     assert await hello({"cookie": f"token={OWNER}; authorization=Bearer {OWNER}"}) == 401
+
+
+async def do(opened: Opened, token: str = OWNER, /, **act: Any) -> httpx2.Response:
+    return await opened.http.post("/page/do", json=act, headers=bearer(token), timeout=PATIENCE)
+
+
+@body_of(with_page)
+async def test_only_an_owner_acts_and_only_with_json_and_the_header(
+    opened: Opened, room: Greenroom, /
+) -> None:
+    act = {"action": "drain", "server": "one"}
+    assert (await do(opened, READER, **act)).status_code == 403
+    assert (await do(opened, BOUND, **act)).status_code == 404
+    assert (await do(opened, "x" * 20, **act)).status_code == 401
+    body = json.dumps(act)
+    plain = {**bearer(OWNER), "content-type": "text/plain"}
+    assert (await opened.http.post("/page/do", content=body, headers=plain)).status_code == 415
+    cookie = {"cookie": f"token={OWNER}", "content-type": "application/json"}
+    assert (await opened.http.post("/page/do", content=body, headers=cookie)).status_code == 401
+    foreign = {**bearer(OWNER), "content-type": "application/json", "origin": "https://evil.example"}
+    assert (await opened.http.post("/page/do", content=body, headers=foreign)).status_code == 403
+    rebound = {**bearer(OWNER), "content-type": "application/json", "host": "evil.example"}
+    assert (await opened.http.post("/page/do", content=body, headers=rebound)).status_code == 421
+    asked = {
+        "origin": "https://evil.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type",
+    }
+    assert "access-control-allow-origin" not in (await opened.http.options("/page/do", headers=asked)).headers
+    assert (await opened.http.get("/page/do", headers=bearer(OWNER))).status_code == 405
+    assert [row.down for row in room.status()] == [None, None]
+    assert (await do(opened, **act)).json()["done"] is True
+    assert [row.down is not None for row in room.status()] == [True, False]
+
+
+@body_of(with_page)
+async def test_what_an_owner_does_is_told_in_the_events(opened: Opened, room: Greenroom, /) -> None:
+    async with watching(opened) as seen:
+        for action in ("connect", "restart", "drain"):
+            answer = await do(opened, action=action, server="two")
+            assert answer.status_code == 200, answer.text
+            assert "two" in answer.json()["said"]
+        answer = await do(opened, action="call", tool="one_echo", arguments={"text": "SECRET-ARGUMENT"})
+        assert answer.json()["result"]["content"]
+        told = [
+            f"the page: olga: {each}" for each in ("connect two", "restart two", "drain two", "call one_echo")
+        ]
+        await seen.until(lambda: {each.get("detail") for each in seen.events} >= {*told})
+        assert "SECRET-ARGUMENT" not in json.dumps([*seen.events, seen.sections])
+
+
+@body_of(with_page)
+async def test_what_cannot_be_done_says_why(opened: Opened, room: Greenroom, /) -> None:
+    for act, status, said in (
+        ({"action": "fly"}, 400, "There is no action"),
+        ({"action": "drain", "server": "none"}, 404, "none"),
+        ({"action": "disable", "server": "one"}, 400, "edits no file"),
+        ({"action": "answer", "number": 1, "verdict": "perhaps"}, 400, "verdict"),
+        ({"action": "accept", "server": "one", "name": "echo", "digest": "0"}, 400, "not what was shown"),
+        ({"action": "trust", "project": "x", "digest": "0"}, 400, "not what was shown"),
+    ):
+        answer = await do(opened, **act)
+        assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True), answer.text
+    answer = await opened.http.post(
+        "/page/do", content="[", headers={**bearer(OWNER), "content-type": "application/json"}
+    )
+    assert answer.status_code == 400
+
+
+@body_of(with_page, {"one": {"approve": True}})
+async def test_a_held_call_waits_while_an_owner_looks_and_is_allowed_there(
+    opened: Opened, room: Greenroom, /
+) -> None:
+    results: list[Any] = []
+
+    async def call() -> None:
+        try:
+            results.append(await room.call("one_echo", {}))
+        except GreenroomError as error:
+            results.append(error.code)
+
+    async with watching(opened, READER) as reader:
+        await reader.more()
+        await call()
+        assert results == ["approval_required"], "a page that may only look is nobody to be asked"
+    async with watching(opened, OWNER) as seen, anyio.create_task_group() as tasks:
+        await seen.more()
+        tasks.start_soon(call)
+        await seen.until(lambda: bool(seen.sections["approvals"]))
+        number = seen.sections["approvals"][0]["number"]
+        assert (await do(opened, READER, action="answer", number=number, verdict="once")).status_code == 403
+        answer = await do(opened, action="answer", number=number, verdict="once")
+        assert answer.json()["said"].startswith("Allowed, this once")
+        await seen.until(lambda: not seen.sections["approvals"])
+    assert results[1].text is not None
+
+
+@body_of(with_page)
+async def test_a_closer_look(opened: Opened, room: Greenroom, /) -> None:
+    async def look(path: str) -> Any:
+        return (await opened.http.get(f"/page/{path}", headers=bearer(READER))).json()
+
+    server = await look("server?name=one")
+    assert server["explain"]["reasons"]
+    assert server["stderr"] == []
+    listed = await look("tools")
+    assert [(each["name"], each["server"], each["own"]) for each in listed["tools"]] == [
+        ("one_echo", "one", "echo")
+    ]
+    assert listed["total"] == 1
+    assert (await look("tools?query=says"))["tools"] == listed["tools"]
+    assert (await look("tools?query=says&server=two"))["tools"] == []
+    assert (await look("tools?offset=1"))["tools"] == []
+    said = await look("tool?name=one_echo")
+    assert said["tool"]["inputSchema"]
+    assert said["needsApproval"] is False
+    await room.call("one_echo", {})
+    names = [each["name"] for each in (await look("trace?seconds=60"))["traceEvents"]]
+    assert "one_echo" in names
+    for wrong, status in (
+        ("server?name=none", 404),
+        ("tool?name=none", 400),
+        ("tools?limit=x", 400),
+        ("nothing", 404),
+    ):
+        answer = await opened.http.get(f"/page/{wrong}", headers=bearer(READER))
+        assert answer.status_code == status, wrong
+        assert answer.json()["error"]["message"]
