@@ -18,7 +18,7 @@ import click
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
 from ..safety import audit
-from .common import show, show_json
+from .common import show, show_json, tell
 from .exit_codes import FAILED, OK
 
 _HASH: Final = re.compile("[0-9a-f]{64}")
@@ -91,9 +91,7 @@ def show_command(file: Path, count: int, as_json: bool) -> int:
         rows = [_row(record) for record in known]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            click.echo(
-                "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-            )
+            tell("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     return OK
 
 

@@ -26,7 +26,6 @@ from urllib.parse import parse_qs, urlsplit
 import click
 
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import printable
 from .common import check_usable, config_option, read_config, run_to_end, say, show
 from .completion import complete_servers
 
@@ -382,7 +381,9 @@ def pasted(line: str, state: str) -> Mapping[str, str] | None:
 
 def _tell(text: str) -> None:
     """Tell the person something: on stderr, because stdout is the command's answer."""
-    click.echo(printable(text), err=True)
+    from .tables import fitted
+
+    click.echo(fitted(text, sys.stderr), err=True)
 
 
 _DONE = (

@@ -12,9 +12,9 @@ that is started only once exists (the guard, imports, caches).
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -32,8 +32,9 @@ from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownT
 from ..protocol.events import CallAccepted, CallEnded, Event, Kind, Lagged, Step, Transition
 from ..protocol.lifecycle import State
 from ..protocol.safe_text import counted
-from .common import check_usable, config_option, read_config, run_to_end
+from .common import check_usable, config_option, read_config, run_to_end, show
 from .completion import complete_servers
+from .tables import columns_of, on_terminal
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _COLUMNS: Final = 48
+_NUMBERS: Final = 49  # columns of a line before the axis
 
 
 @click.group("bench")
@@ -103,7 +105,8 @@ def churn_command(
         churned = run_to_end(partial(churn, config, server, plan, open_room, tell))
     if picture is not None:
         _write(picture, svg(churned))
-    click.echo(json.dumps(churned.as_record(), indent=2) if as_json else "\n".join(report(server, churned)))
+    columns = min(_COLUMNS, max(10, columns_of(sys.stdout) - _NUMBERS)) if on_terminal() else _COLUMNS
+    show("\n".join(report(server, churned, columns)), churned.as_record(), as_json)
     return int(bool(churned.failures) or churned.leaks.found)
 
 
@@ -133,8 +136,8 @@ def _write(path: Path, text: str) -> None:
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
-def report(server: str, churned: Churned) -> Iterator[str]:
-    """The lines to print."""
+def report(server: str, churned: Churned, columns: int = _COLUMNS) -> Iterator[str]:
+    """The lines to print. `columns`: of the axis."""
 
     done, plan = len(churned.samples[CYCLE]), churned.plan
     calling = (
@@ -145,7 +148,7 @@ def report(server: str, churned: Churned) -> Iterator[str]:
     times = f"{counted(done, 'cycle')}, {plan.concurrency} at a time"
     yield f"{server}: {times}, {calling}: {churned.per_second:.1f} a second"
     yield ""
-    scale = Scale.of(churned.samples)
+    scale = Scale.of(churned.samples, columns)
     yield f"{'ms':<10} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}   {scale.axis()}"
     for phase, samples in churned.samples.items():
         if samples:
@@ -184,9 +187,9 @@ class Scale:
         self._width = math.log(high / low) or 1.0
 
     @classmethod
-    def of(cls, samples: Mapping[str, Sequence[float]]) -> Scale:
+    def of(cls, samples: Mapping[str, Sequence[float]], columns: int = _COLUMNS) -> Scale:
         everything = [max(sample, 1e-6) for found in samples.values() for sample in found] or [1e-3]
-        return cls(min(everything), max(everything))
+        return cls(min(everything), max(everything), columns)
 
     def column(self, seconds: float) -> int:
         at = math.log(max(seconds, self.low) / self.low) / self._width

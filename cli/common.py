@@ -228,13 +228,16 @@ def left_out(config: Config) -> Iterator[str]:
         yield f"Cannot be used: {_first(broken)}. To see why: {about('doctor')}"
 
 
-def not_read(config: Config) -> Iterator[str]:
-    """The text about an `mcp.json` in this folder that is not read, with the next step."""
+def unread_here(config: Config) -> Path | None:
+    """An `mcp.json` in this folder that is not read. None, too, if one file was named."""
     from ..config.files import unread_file, working_directory
 
-    unread = (
-        None if commands_typed().config is not None else unread_file(working_directory(None), config.files)
-    )
+    return None if commands_typed().config is not None else unread_file(working_directory(None), config.files)
+
+
+def not_read(config: Config) -> Iterator[str]:
+    """The text about an `mcp.json` in this folder that is not read, with the next step."""
+    unread = unread_here(config)
     if unread is not None:
         yield f"{one_line(os.fspath(unread))} is not read: of a folder only .mcp.json and .greenroom/mcp.json are."
         yield "To use it, give it one of these names, or: greenroom --config mcp.json"
@@ -397,8 +400,17 @@ def show(text: str, details: Mapping[str, Any], as_json: bool, *, ours: bool = T
     commands = commands_typed() if ours else Commands()
     if as_json:
         show_json(commands.filled_in(details))
+    elif ours:
+        tell(text)
     else:
-        click.echo(printable(commands.filled(text)))
+        click.echo(printable(text))
+
+
+def tell(text: str) -> None:
+    """Print a text of ours on stdout; at a terminal it is wrapped to fit."""
+    from .tables import fitted
+
+    click.echo(fitted(commands_typed().filled(text)))
 
 
 def show_json(value: Any) -> None:
@@ -435,7 +447,9 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 def say(text: str, *, ours: bool = True) -> None:
     """Print a message about the answer on stderr. `ours`: as for `show`."""
-    click.echo(f"greenroom: {printable(commands_typed().filled(text) if ours else text)}", err=True)
+    from .tables import fitted
+
+    click.echo(fitted(f"greenroom: {commands_typed().filled(text) if ours else text}", sys.stderr), err=True)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from .client_files import (
     with_member,
     without_member,
 )
-from .common import commands_typed, config_option, load, say, show_json
+from .common import commands_typed, config_option, load, say, show_json, tell
 from .completion import complete_clients
 
 _OURS: Final = "greenroom"
@@ -111,7 +111,7 @@ def init_command(
     if as_json:
         show_json({"clients": rows, "next": steps})
     elif steps:
-        click.echo("\n" + "\n".join(steps))
+        tell("\n" + "\n".join(steps))
     return int(any("error" in row for row in rows))
 
 
@@ -233,22 +233,20 @@ def _tell(row: dict[str, Any], *, undo: bool) -> None:
         return
     mark = "✓ " if row["state"] == "written" else ""
     words = _NOT_UNDONE if undo and row["state"] == "unchanged" else _WORDS.get(row["state"], row["state"])
-    click.echo(f"{mark}{row['client']}: {row['file']} {words}")
+    tell(f"{mark}{row['client']}: {row['file']} {words}")
     if row.get("diff"):
         click.echo(_coloured(row["diff"].splitlines()))
     if row.get("backup"):
-        click.echo(
-            f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back."
-        )
+        tell(f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back.")
     if row.get("moved"):
         moved = "Moved" if row["state"] == "written" else "Would be moved"
-        click.echo(f"{moved} to {row['ours']}: {', '.join(row['moved'])}")
+        tell(f"{moved} to {row['ours']}: {', '.join(row['moved'])}")
     for name, why in row.get("stay", {}).items():
-        click.echo(f"Not moved: {name}, because {why}.")
+        tell(f"Not moved: {name}, because {why}.")
     if row.get("kept"):
-        click.echo(f"What was there until now is kept: {row['kept']}")
+        tell(f"What was there until now is kept: {row['kept']}")
     if row.get("both"):
-        click.echo(f"These are in {row['ours']} as well, and stay there: {', '.join(row['both'])}")
+        tell(f"These are in {row['ours']} as well, and stay there: {', '.join(row['both'])}")
 
 
 _NOT_UNDONE = "has no change of ours that could be undone"
@@ -261,6 +259,8 @@ _WORDS = {
 
 def _coloured(lines: Sequence[str]) -> str:
     """click takes the colours out again when stdout is no terminal."""
+    if os.environ.get("NO_COLOR"):
+        return "\n".join(lines)
     colours = {"+": "green", "-": "red", "@": "cyan"}
     return "\n".join(click.style(line, fg=colours.get(line[:1])) for line in lines)
 
@@ -281,7 +281,7 @@ def _list(around: Surroundings, as_json: bool) -> None:
         return
     for row in rows:
         mark = "✓" if row["written"] else "○"
-        click.echo(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not here)'}")
+        tell(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not here)'}")
     step = commands_typed().about("init", "CLIENT", options=("--dry-run",))
-    click.echo("\n✓: Greenroom is in this file. (not here): the client is not on this machine.")
-    click.echo(f"To see what would be written into the file of one: {step}")
+    tell("\n✓: Greenroom is in this file. (not here): the client is not on this machine.")
+    tell(f"To see what would be written into the file of one: {step}")

@@ -51,6 +51,53 @@ class Origin(Source):
     ]
 
 
+# ---- no command ------------------------------------------------------------------------------------------------------
+class UsedFile(TypedDict):
+    """A file of the configuration."""
+
+    file: Annotated[str, Says("its path")]
+    whose: Annotated[
+        Literal["own", "project", "imported", "named"],
+        Says("whose it is: yours, this project's, another program's, or the one of `--config`"),
+    ]
+    state: Annotated[Literal["used", "untrusted", "unread"], Says("whether it is obeyed, and can be read")]
+
+
+class NextStep(TypedDict):
+    """What to do next."""
+
+    what: Annotated[str, Says("what for")]
+    step: Annotated[str, Says("the command")]
+
+
+class Overview(TypedDict):
+    """Where one stands, and the next step."""
+
+    files: Annotated[list[UsedFile], Says("what the configuration is made of, the strongest first")]
+    notRead: Annotated[str | None, Says("an `mcp.json` in this folder that nobody reads")]
+    warnings: Annotated[int, Says("about the configuration; `doctor` has them", "warnings")]
+    servers: Annotated[dict[str, int], Says("how many there are of each `status`", "servers")]
+    totalTools: Annotated[int, Says("of all servers that are not disabled", "tools")]
+    gateways: Annotated[
+        list[int], Says("the processes of those that run for this configuration, the newest first")
+    ]
+    elsewhere: Annotated[list[Elsewhere], Says("gateways that run for other configurations")]
+    next: Annotated[list[NextStep], Says("the next step, and sometimes another one")]
+
+
+class Version(TypedDict):
+    """The version, and what it runs on."""
+
+    version: Annotated[str, Says("of Greenroom")]
+    python: Annotated[str, Says("the version of Python")]
+    implementation: Annotated[str, Says("of Python, such as `CPython`")]
+    executable: Annotated[str, Says("the path of that Python")]
+    platform: Annotated[str, Says("the operating system and its version, and the machine")]
+    packages: Annotated[
+        dict[str, str], Says("the version of each installed package that Greenroom, or an extra of it, uses")
+    ]
+
+
 # ---- servers ---------------------------------------------------------------------------------------------------------
 class Address(TypedDict):
     """One address of a server: the shared one, or that of a session or a call. The fields are those of
@@ -947,6 +994,8 @@ class ClusterDemo(TypedDict):
 # ---- which command has which -----------------------------------------------------------------------------------------
 SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
+        "greenroom": (Overview,),
+        "greenroom --version": (Version,),
         "demo": (Demo,),
         "init": (Clients,),
         "init CLIENT": (Init,),

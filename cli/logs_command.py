@@ -58,7 +58,7 @@ def logs_command(
             "file": str(path),
             "lines": [_as_json(line) for line in shown],
         }
-        show("\n".join(shown), details, as_json)
+        show("\n".join(shown), details, as_json, ours=False)
         return 0
     while True:
         for line in shown:

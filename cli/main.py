@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
-from ..protocol.safe_text import printable
 from .exit_codes import FAILED, INTERRUPTED, OK, USAGE
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-_OF_COMMANDS: Final = ("--json", "--pid")
+_BEHIND: Final = "{0} stands behind the command, as in: greenroom status {0}"
 
 
 class LazyGroup(click.Group):
@@ -95,12 +94,9 @@ class LazyGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.option_name not in _OF_COMMANDS:
+            if error.option_name != "--pid":
                 raise
-            what = (
-                f"{error.option_name} stands behind the command, as in: greenroom status {error.option_name}"
-            )
-            raise click.UsageError(what, ctx) from None
+            raise click.UsageError(_BEHIND.format("--pid"), ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -153,38 +149,34 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from ..protocol.version import VERSION
-
-        click.echo(f"greenroom {VERSION}")
-        ctx.exit()
-
-
 @click.group(
     cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.option("--version", is_flag=True, help="Show the version and what it runs on.")
 @click.option("--config", "config_path", metavar="FILE", help="Read only this configuration file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (of --version, and without a command).")
 @click.pass_context
-def cli(context: click.Context, config_path: str | None) -> None:
+def cli(context: click.Context, version: bool, config_path: str | None, as_json: bool) -> None:
     """Supervised MCP servers behind one door.
 
-    Without --config, the configuration is ./.greenroom/mcp.json over ./.mcp.json over the user's own.
+    Without a command: where you stand, and the next step. Without --config, the configuration is ./.greenroom/mcp.json
+    over ./.mcp.json over the user's own.
     """
     command = context.invoked_subcommand
-    if command is None:
+    if version:
+        from .runs_on import in_words, runs_on
+        from .tables import show_lines
+
+        said = runs_on()
+        show_lines(in_words(said), said, as_json)
+        context.exit()
+    elif command is None:
         from .overview_command import show_overview
 
         context.obj.config = config_path
-        show_overview(config_path)
+        show_overview(config_path, as_json)
+    elif as_json:
+        raise click.UsageError(_BEHIND.format("--json"), context)
     elif config_path is not None:
         from ..gateway.next_steps import WITH_CONFIG
 
@@ -215,7 +207,9 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         code: Any = cli.main(arguments, prog_name="greenroom", standalone_mode=False, obj=typed)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        click.echo(_to_terminal(said.getvalue()), nl=False, err=True)
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -267,7 +261,7 @@ def _report(error: BaseException, typed: object = None) -> int:
     if isinstance(error, GreenroomError):
         from .common import commands_of
 
-        click.echo(f"greenroom: {printable(commands_of(typed).filled(error.message))}", err=True)
+        click.echo(_to_terminal(f"greenroom: {commands_of(typed).filled(error.message)}"), err=True)
         return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
     if os.environ.get("GREENROOM_DEBUG"):
         raise error
@@ -275,7 +269,7 @@ def _report(error: BaseException, typed: object = None) -> int:
         from ..config.private_files import refused
 
         _forget_stdout()  # most often the reason is that stdout cannot be written
-        click.echo(f"greenroom: {printable(refused(error))}", err=True)
+        click.echo(_to_terminal(f"greenroom: {refused(error)}"), err=True)
         return FAILED
     click.echo(
         f"greenroom: a bug in Greenroom, please report it: {type(error).__name__}: {error}\n"
@@ -283,6 +277,12 @@ def _report(error: BaseException, typed: object = None) -> int:
         err=True,
     )
     return FAILED
+
+
+def _to_terminal(text: str) -> str:
+    from .tables import fitted
+
+    return fitted(text, sys.stderr)
 
 
 def _forget_stdout() -> None:

@@ -9,16 +9,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
-from ..protocol.safe_text import counted, one_line, printable
-from .common import FromGateway, commands_typed, elsewhere_in_words, from_cache, load, not_read, say
+from ..protocol.safe_text import counted, one_line
+from .common import (
+    FromGateway,
+    commands_typed,
+    elsewhere_in_words,
+    from_cache,
+    load,
+    not_read,
+    say,
+    unread_here,
+)
+from .tables import show_lines
 
 if TYPE_CHECKING:
     from ..config.model import Config
+    from . import json_shapes as shapes
 
 
 _KNOWN = ("connected", "cached")
@@ -32,18 +41,33 @@ _WORDS = {  # of a server's status -> in the line of servers; the others are kno
     "disabled": "disabled",
 }
 
+_WHOSE = {"own": "yours", "project": "this project's", "imported": "imported"}
+_STATES = {"used": "", "untrusted": ", not trusted", "unread": ", cannot be read"}
 
-def show_overview(path: str | None) -> None:
+
+def show_overview(path: str | None, as_json: bool) -> None:
     """Print the overview on stdout, of the file at `path` or of those that are found."""
     config = load(None if path is None else Path(path))
     gateways = _gateways(config)
     try:
-        details = _status(config, gateways)
+        status = _status(config, gateways)
     finally:
         for gateway in gateways:
             gateway.connection.close()
-    lines = _lines(config, details, gateways, is_named=path is not None)
-    click.echo(printable("\n".join(lines)))
+    servers: Sequence[Mapping[str, Any]] = status["servers"]
+    details: shapes.Overview = {
+        "files": list(_files(config, is_named=path is not None)),
+        "notRead": None if (unread := unread_here(config)) is None else os.fspath(unread),
+        "warnings": len(config.problems),
+        "servers": Counter(server["status"] for server in servers),
+        "totalTools": status["totalTools"],
+        "gateways": [gateway.pid for gateway in gateways],
+        "elsewhere": [
+            {"pid": one.pid, "folder": one.folder} for one in control.find_elsewhere(name_of(config))
+        ],
+        "next": list(_next(config, servers, is_served=bool(gateways))),
+    }
+    show_lines(_lines(config, details), details, as_json)
 
 
 def _gateways(config: Config) -> list[control.Gateway]:
@@ -63,67 +87,59 @@ def _status(config: Config, gateways: Sequence[control.Gateway]) -> dict[str, An
     return from_cache(config).status()
 
 
-def _lines(
-    config: Config, details: Mapping[str, Any], gateways: Sequence[control.Gateway], *, is_named: bool
-) -> Iterator[str]:
-    servers: Sequence[Mapping[str, Any]] = details["servers"]
-    if is_named:
-        yield one_line(f"Configuration: {', '.join(config.files)} (named by --config)")
-        yield from _warnings(config)
+def _lines(config: Config, details: shapes.Overview) -> Iterator[str]:
+    files = details["files"]
+    if not files:
+        yield "Configuration: no file was found."
+    elif files[0]["whose"] == "named":
+        yield one_line(f"Configuration: {', '.join(one['file'] for one in files)} (named by --config)")
     else:
-        yield from _configuration(config)
-    yield f"Servers: {_servers(servers, details['totalTools'])}"
-    yield from _running(config, gateways)
+        yield "Configuration:"
+        for one in files:
+            yield f"  {one_line(one['file'])} ({_WHOSE[one['whose']]}{_STATES[one['state']]})"
+    if details["warnings"]:
+        yield f"  {counted(details['warnings'], 'warning')} about it: {commands_typed().about('doctor')}"
+    yield from not_read(config)
+    yield f"Servers: {_servers(details['servers'], details['totalTools'])}"
+    yield from _running(details)
     yield ""
-    yield from _next(config, servers, is_served=bool(gateways))
+    for number, step in enumerate(details["next"]):
+        yield f"{'Or' if number else 'Next,'} {one_line(step['what'])}: {step['step']}"
     yield "All commands: greenroom --help"
 
 
-def _configuration(config: Config) -> Iterator[str]:
+def _files(config: Config, *, is_named: bool) -> Iterator[shapes.UsedFile]:
     from ..config.files import find_files, own_file, project_files, working_directory
 
     around: dict[str, Any] = {"home": Path.home(), "environ": os.environ}
     cwd = working_directory(None)
-    unread = not_read(config)
-    if not config.files:
-        yield "Configuration: no file was found."
-        yield from unread
-        return
     of_project = project_files(config, cwd=cwd, **around)
-    ours = {os.fspath(path) for path in find_files(cwd=cwd, **around)}
-    yield "Configuration:"
+    ours = {os.fspath(own_file(**around)), *(os.fspath(path) for path in find_files(cwd=cwd, **around))}
     for file in config.files:
-        whose = "this project's" if file in of_project else "yours" if file in ours else "imported"
-        whose = "yours" if file == os.fspath(own_file(**around)) else whose
-        state = ", not trusted" if file in config.untrusted else ""
-        state = ", cannot be read" if file in config.unread else state
-        yield f"  {one_line(file)} ({whose}{state})"
-    yield from _warnings(config)
-    yield from unread
+        whose = "project" if file in of_project else "own" if file in ours else "imported"
+        state = "unread" if file in config.unread else "untrusted" if file in config.untrusted else "used"
+        yield {"file": file, "whose": "named" if is_named else whose, "state": state}
 
 
-def _warnings(config: Config) -> Iterator[str]:
-    if config.problems:
-        yield f"  {counted(len(config.problems), 'warning')} about it: {commands_typed().about('doctor')}"
-
-
-def _servers(servers: Sequence[Mapping[str, Any]], tools: int) -> str:
-    counts = Counter(server["status"] for server in servers)
-    known = sum(counts[word] for word in _KNOWN)
+def _servers(counts: Mapping[str, int], tools: int) -> str:
+    known = sum(counts.get(word, 0) for word in _KNOWN)
     said = [f"{known} known ({counted(tools, 'tool')})"] if known else []
-    said += [f"{counts[word]} {words}" for word, words in _WORDS.items() if counts[word]]
+    said += [f"{counts[word]} {words}" for word, words in _WORDS.items() if counts.get(word)]
     return ", ".join(said) or "none"
 
 
-def _running(config: Config, gateways: Sequence[control.Gateway]) -> Iterator[str]:
-    pids = ", ".join(str(gateway.pid) for gateway in gateways[:_NAMED])
-    more = f" and {len(gateways) - _NAMED} more" if len(gateways) > _NAMED else ""
-    yield f"Gateways of this configuration: {f'pid {pids}{more}' if gateways else 'none runs'}"
-    for one in control.find_elsewhere(name_of(config)):
-        yield f"  {elsewhere_in_words(one, 'status')}"
+def _running(details: shapes.Overview) -> Iterator[str]:
+    pids = details["gateways"]
+    named = ", ".join(map(str, pids[:_NAMED]))
+    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+    yield f"Gateways of this configuration: {f'pid {named}{more}' if pids else 'none runs'}"
+    for one in details["elsewhere"]:
+        yield f"  {elsewhere_in_words(control.Elsewhere(**one), 'status')}"
 
 
-def _next(config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bool) -> Iterator[str]:
+def _next(
+    config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bool
+) -> Iterator[shapes.NextStep]:
     """The next step. If there are several, the one without which the others would not help."""
     first: dict[str, str] = {}  # of each status, the first server
     for server in servers:
@@ -131,24 +147,24 @@ def _next(config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bo
     changed = next((server["name"] for server in servers if server.get("changed")), None)
     about = commands_typed().about
     if config.unread:
-        yield f"Next, see why {one_line(config.unread[0])} cannot be read: {about('doctor')}"
+        yield {"what": f"see why {config.unread[0]} cannot be read", "step": about("doctor")}
     elif config.untrusted:
-        yield f"Next, see what this project's file would do, and decide: {about('trust')}"
+        yield {"what": "see what this project's file would do, and decide", "step": about("trust")}
     elif not servers:
-        yield f"Next, add a server: {about('add')} NAME -- COMMAND"
-        yield "Or see Greenroom work with servers that it brings along: greenroom demo"
+        yield {"what": "add a server", "step": f"{about('add')} NAME -- COMMAND"}
+        yield {"what": "see Greenroom work with servers that it brings along", "step": "greenroom demo"}
     elif (bad := first.get("broken") or first.get("failed")) is not None:
-        yield f"Next, see why {one_line(bad)} does not work: {about('explain', bad)}"
+        yield {"what": f"see why {bad} does not work", "step": about("explain", bad)}
     elif "needs-auth" in first:
-        yield f"Next, log in: {about('auth', first['needs-auth'])}"
+        yield {"what": "log in", "step": about("auth", first["needs-auth"])}
     elif "not-connected" in first:
-        yield f"Next, ask the servers what they have: {about('refresh')}"
+        yield {"what": "ask the servers what they have", "step": about("refresh")}
     elif changed is not None:
-        yield f"Next, see what has changed at {one_line(changed)}, and decide: {about('accept', changed)}"
+        yield {"what": f"see what has changed at {changed}, and decide", "step": about("accept", changed)}
     elif first.keys() == {"disabled"}:
-        yield f"Next, bring a server back into service: {about('enable', first['disabled'])}"
+        yield {"what": "bring a server back into service", "step": about("enable", first["disabled"])}
     elif is_served:
-        yield f"Next, watch the servers: {about('top')}"
+        yield {"what": "watch the servers", "step": about("top")}
     else:
-        yield f"Next, find a tool: {about('search')} WORDS"
-        yield f"Or let your MCP clients use it: {about('init')}"
+        yield {"what": "find a tool", "step": f"{about('search')} WORDS"}
+        yield {"what": "let your MCP clients use it", "step": about("init")}

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
-
-import click
 
 from ..protocol.safe_text import one_line, printable
 from .common import commands_typed, show
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
 
 
 MARKS: Final[Mapping[str, str]] = {"✓": "green", "✗": "red", "⚠": "yellow", "⊘": "dim", "○": ""}
+_COLUMNS: Final = 80  # of a window that does not say
 _GAP: Final = 2  # columns between two cells
 # A command in a text; it stays on one line, so that it can be copied.
 _COMMAND: Final = re.compile(r"`greenroom [^`]*`|\bgreenroom [a-z]+(?: --[a-z]+ \S+)*(?: [\w./-]+)?")
@@ -93,12 +91,8 @@ def name_and_words(
 
 
 def show_lines(lines: Iterable[str], details: Mapping[str, Any], as_json: bool) -> None:
-    """The answer, as `show` prints it; on a terminal its lines are wrapped by words."""
-    text = "\n".join(lines)
-    if as_json or not on_terminal():
-        show(text, details, as_json)
-    else:
-        click.echo(prose(text, shutil.get_terminal_size().columns))
+    """The answer, as `show` prints it."""
+    show("\n".join(lines), details, as_json)
 
 
 def prose(text: str, width: int) -> str:
@@ -107,7 +101,28 @@ def prose(text: str, width: int) -> str:
     return "\n".join(wrapped for line in text.split("\n") for wrapped in wrap(line, width) or [""])
 
 
+def fitted(text: str, stream: IO[str] | None = None) -> str:
+    """The text as it is printed on stdout, or on `stream`: if a person sees it there, its lines are wrapped to fit."""
+    text, where = printable(text), stream or sys.stdout
+    if not on_terminal(where):
+        return text
+    width = columns_of(where)
+    return "\n".join(wrapped for line in text.split("\n") for wrapped in wrap(line, width) or [""])
+
+
+def columns_of(stream: IO[str]) -> int:
+    """The width of the window behind this stream, or what `COLUMNS` says."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):  # no window, or no descriptor
+        return _COLUMNS
+
+
 def wrap(line: str, width: int) -> list[str]:
+    """The line in pieces that fit. A word that does not (a path, a URL) stays whole, so that it can be copied."""
     glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line)
     mark = _INDENT.match(line)
     indent = " " * (mark.end() if mark else 0)
@@ -116,6 +131,7 @@ def wrap(line: str, width: int) -> list[str]:
         max(20, width),
         subsequent_indent=indent,
         break_on_hyphens=False,
+        break_long_words=False,
         replace_whitespace=False,
     )
     return [each.replace(_GLUE, " ") for each in lines]

@@ -28,7 +28,7 @@ from ..protocol.safe_text import counted, one_line, printable
 from ..protocol.status import wait_in_words
 from .common import common_options, elsewhere_in_words, open_source, read_config, show
 from .query_commands import calls_wait, connected_in_words
-from .tables import wrap
+from .tables import columns_of, on_terminal, wrap
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -173,7 +173,11 @@ def top_command(once: bool, every: float, config_path: Path | None, pid: int | N
         details = source.status()
         rows = [dict(zip(HEAD, row, strict=True)) for row in table(details)]
         waiting = details.get("waitingForApproval", 0)
-        lines = [*plain(table(details)), summary(details), *([calls_wait(waiting)] if waiting else ())]
+        if on_terminal():
+            shown = [line for line, _ in _lines(details, columns_of(sys.stdout))]
+        else:
+            shown = plain(table(details))
+        lines = [*shown, summary(details), *([calls_wait(waiting)] if waiting else ())]
         show("\n".join(lines), {"rows": rows, "waitingForApproval": waiting, **source.origin}, as_json)
         return
     name = name_of(read_config(config_path))

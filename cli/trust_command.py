@@ -18,7 +18,7 @@ import click
 from ..config.secrets import REDACTED
 from ..config.trust import shown_matter
 from ..protocol.errors import UsageError
-from .common import commands_typed, config_option, say, show_json
+from .common import commands_typed, config_option, say, show_json, tell
 
 if TYPE_CHECKING:
     from ..config.trust import Agreements, ProjectFile
@@ -73,7 +73,7 @@ def _decide(
         told = (
             "Everything in it is trusted." if files else "It has no configuration that needs to be trusted."
         )
-        click.echo(f"Nothing to decide in this directory. {told}")
+        tell(f"Nothing to decide in this directory. {told}")
         return 0
     for one in new:
         click.echo("\n".join(shown(one)) + "\n")
@@ -88,7 +88,7 @@ def _decide(
             return 1
     agreements.add(possible)
     step = commands_typed().about("trust", options=("--revoke",))
-    click.echo(f"Trusted. A running gateway notices it. To take it back: {step}")
+    tell(f"Trusted. A running gateway notices it. To take it back: {step}")
     return int(len(possible) < len(new))
 
 
@@ -143,4 +143,4 @@ def _revoke(agreements: Agreements, directory: str, as_json: bool) -> None:
         show_json({"revoked": gone})
     else:
         told = "\n".join(f"No longer trusted: {_safe(file)}" for file in gone)
-        click.echo(told or "Nothing was trusted in this directory.")
+        tell(told or "Nothing was trusted in this directory.")

@@ -66,6 +66,7 @@ def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _with_json() -> Iterator[str]:
     context = click.Context(cli)
+    yield "greenroom"
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
@@ -163,6 +164,9 @@ def test_what_looks_prints_its_shape_from_the_cache(folder: Path, said: Said) ->
         said("config")
     said("doctor", code=1)
     said("doctor", "--start", code=1)
+    said("doctor", "--require", "echo,bad", code=1)
+    said(shape="greenroom")
+    said("--version", shape="greenroom --version")
     said("cost")
     said("cost", "--search", "echo")
     said("config", "--schema", shape="config --schema")
