@@ -31,7 +31,7 @@ from ..actors.transports.unix_socket import SocketConnection
 from ..actors.workers import apart
 from ..config.files import open_config
 from ..config.model import Config, ServerDefinition, Settings
-from ..config.references import session_variables
+from ..config.references import session_names
 from ..protocol.address import Address
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.events import Note, NoteCode
@@ -210,7 +210,7 @@ class _Connectors:
             live.connectors.heed(definition, address)
         except CredentialNeeded as error:
             raise connect_failed(address.server, LostReason(str(error))) from None
-        names = session_variables(definition)
+        names = session_names(definition)
         given: Mapping[str, str] = live.sessions.variables(address.session) if names else {}
         variables = {name: given[name] for name in names if name in given}
         context = live.context

@@ -1,8 +1,8 @@
 """The configuration on its way from a front to the hosts, and what a host and a front make of it.
 
-A front does what stands between a caller and a server: names, profiles, approval, pins, credentials in results, audit.
-So a host has none of it, and shows each server alone, under its own names, as a profile of its own. A host does what
-belongs to a process. So a front has as many links as it likes.
+A front does what stands between a caller and a server: names, profiles, approval, pins, audit, and credentials in
+results, but for those that only a host knows. So a host has none of it, and shows each server alone, under its own
+names, as a profile of its own. A host does what belongs to a process. So a front has as many links as it likes.
 
 The configuration travels as a pickle. Whoever can write it can start programs on every host as well, so it is no more
 dangerous than what it says; but both ends must be of one version, which is told before anything is read.
@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from ..config.asked_values import is_asked
 from ..config.model import (
     Approve,
     Config,
@@ -29,6 +30,7 @@ from ..config.model import (
     ServerDefinition,
     Settings,
 )
+from ..config.references import SESSION, referred_to, texts_of
 from ..protocol.errors import UsageError
 from ..protocol.version import VERSION
 from .placement import share
@@ -102,7 +104,9 @@ def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
 
 def for_host(config: Config, hosts: int, bind: str = "127.0.0.1") -> Config:
     """What one of so many hosts has. `bind`: the address that fronts know it by."""
-    servers = {name: _at_host(one) for name, one in config.servers.items() if is_of_hosts(one)}
+    servers = {
+        name: _at_host(one, config.settings) for name, one in config.servers.items() if is_of_hosts(one)
+    }
     profiles = {profile_of(name): Profile(servers=(name,), expose="direct") for name in servers}
     return attrs.evolve(
         config,
@@ -113,7 +117,7 @@ def for_host(config: Config, hosts: int, bind: str = "127.0.0.1") -> Config:
     )
 
 
-def _at_host(definition: ServerDefinition) -> ServerDefinition:
+def _at_host(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
     """It starts when a front wants it. One that is to be kept then stays, and comes back."""
     kept = definition.lifecycle is not Lifecycle.LAZY
     idle = 0.0 if kept and definition.idle_timeout is None else definition.idle_timeout
@@ -132,10 +136,32 @@ def _at_host(definition: ServerDefinition) -> ServerDefinition:
         direct_tools=None,
         approve=None,
         pinning=Pinning.OFF,
-        scrub=Scrub.OFF,
+        scrub=_scrubbing(definition, settings),
         bootstrap=False,
         placement={},
     )
+
+
+def _scrubbing(definition: ServerDefinition, settings: Settings) -> Scrub:
+    """Results lose credentials at the front, which knows who is to see them. But what a host has from its own
+    environment, or from a login, no front knows: a server that is given such a thing is scrubbed at the host, for
+    everybody."""
+    said = definition.scrub or settings.scrub
+    inherited = settings.inherit_env if definition.inherit_env is None else definition.inherit_env
+    given = bool(definition.url or definition.env_file or inherited)
+    texts = (
+        *(text for _, _, text in texts_of(definition)),
+        *definition.env.values(),
+        *definition.headers.values(),
+    )
+    if said is Scrub.MCP and (given or any(map(_is_of_here, texts))):
+        return Scrub.ALL
+    return said
+
+
+def _is_of_here(text: str) -> bool:
+    """Whether a value is known only where it is used."""
+    return is_asked(text) or any(not name.startswith(SESSION) for name, _ in referred_to(text))
 
 
 def _settings(config: Config, hosts: int, bind: str) -> Settings:
@@ -146,7 +172,6 @@ def _settings(config: Config, hosts: int, bind: str) -> Settings:
         name_limit=_NAME,
         client_prefix=None,
         pinning=Pinning.OFF,
-        scrub=Scrub.OFF,
         approve=Approve.OFF,
         bootstrap=False,
         http_hosts=(bind,),

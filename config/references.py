@@ -111,13 +111,22 @@ def missing_variables(text: str, environ: Mapping[str, str], *, may_be_empty: bo
 
 def session_variables(definition: ServerDefinition) -> frozenset[str]:
     """The names of the values that a session must give before a child of this server can be started."""
+    return frozenset(name for name, default in _of_session(definition) if default is None)
+
+
+def session_names(definition: ServerDefinition) -> frozenset[str]:
+    """The names of all values that a session may give to a child of this server, those with a default too."""
+    return frozenset(name for name, _ in _of_session(definition))
+
+
+def _of_session(definition: ServerDefinition) -> Iterator[tuple[str, str | None]]:
     texts = (text for _, _, text in texts_of(definition))
-    return frozenset(
-        match["session"].removeprefix(SESSION)
+    return (
+        (match["session"].removeprefix(SESSION), match["default"])
         for text in (*texts, definition.url or "")
         if SESSION in text
         for match in _references(text)
-        if match["session"] is not None and match["default"] is None
+        if match["session"] is not None
     )
 
 

@@ -21,9 +21,7 @@ import httpx2
 import pytest
 from tests.cluster._host_process import TOKEN, serve, times
 from tests.support import in_real_time
-from tests.support.shapes import conforms
 
-from greenroom.cli.cluster_drain import Drained, drain_host
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
 from greenroom.cluster.host import end_predecessor
@@ -312,54 +310,6 @@ async def test_a_drained_host_gives_back_what_rests_and_takes_nothing(tmp_path: 
         assert (told["draining"], told["holds"], told["name"]) == (True, [], "a")
         assert it.hosts["a"].poll() is None, "whoever runs it stops it"
         assert len(it.children()) == len(servers)
-
-
-@in_real_time
-async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_became_of_its_calls(
-    tmp_path: Path,
-) -> None:
-    servers = {
-        **{name: server(tmp_path, name) for name in ("one", "two", "three", "four")},
-        "ses": server(tmp_path, "ses", isolation="per_session"),
-    }
-    told: list[Drained] = []
-
-    async with cluster(tmp_path, servers, "a", "b") as (it, room):
-        for name in list(servers)[:4]:
-            await echo(room, name)
-        had = [name for name in servers if it.holder(name) == "a"]
-        host = next(host for host in room.hosts() if host.name == "a")
-
-        async def drain() -> None:
-            told.append(await drain_host(it.directory, TOKEN, host, WITHIN))
-
-        async with anyio.create_task_group() as tasks, anyio.create_task_group() as sessions:
-            for n in range(6):  # some of them at this host
-                sessions.start_soon(use_session, room, f"ann{n}", 2 * LENGTH)
-            with anyio.fail_after(WITHIN):
-                while "ses" not in (await room.link.ask(host, "/cluster/status")).body["links"]:
-                    await anyio.sleep(0.05)
-            brief = await drain_host(it.directory, TOKEN, host, 0.0)
-            assert "ses" in brief.left
-            tasks.start_soon(drain)
-            while had[0] in room.link.view.held_by("a"):
-                await anyio.sleep(0.05)
-            await echo(room, had[0])
-        (drained,) = told
-        assert drained.left == []
-        assert drained.moved == {had[0]: "b"}
-        assert drained.free == sorted(had[1:])
-        assert drained.ended == ["ses"]
-        assert drained.calls is not None
-        assert drained.calls.adds_up
-        assert (drained.calls.open, drained.calls.completed >= len(had)) == (0, True)
-        conforms("cluster drain", drained.summary())
-        assert f"{had[0]} runs at b now" in drained.lines()
-
-
-async def use_session(room: ClusterRoom, name: str, seconds: float) -> None:
-    async with room.session(name) as session:
-        await session.call("ses_sleep", {"seconds": seconds})
 
 
 @in_real_time
