@@ -25,6 +25,7 @@ import logging
 import os
 import queue
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -446,12 +447,16 @@ class LocalCluster:
 
     def _add(self, **more: Any) -> Any:
         self._last += 1
-        return self._cluster.add_node(
+        ours = signal.getsignal(signal.SIGTERM)
+        node = self._cluster.add_node(
             node_ip_address=f"127.0.0.{self._last}",
             include_dashboard=False,
             object_store_memory=80 << 20,
             **more,
         )
+        if callable(ours):
+            signal.signal(signal.SIGTERM, ours)  # Ray has taken it for its own, which drains that node alone
+        return node
 
     def host_of(self, node: Any) -> int | None:
         """The process of the host of a node; None while it has none."""
