@@ -9,7 +9,7 @@ import pytest
 from tests.support.pages import Reader, fits, steps
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = [DOCS / "tutorial.md", *sorted(DOCS.glob("howto/*.md"))]
+PAGES = [DOCS / "tutorial.md", *sorted(DOCS.glob("howto/*.md")), *sorted(DOCS.glob("coming-from/*.md"))]
 
 
 @pytest.fixture
