@@ -2,7 +2,7 @@
 
 A field is also the key of a file: its name there, its kind and its meaning (`keys.key`). From these fields are made
 the reading of files (`parse`), the JSON Schema (`schema`), the printed configuration (`masking`) and the tables in
-docs/configuration.md. Keys in files are camelCase, as every MCP client writes them; attributes are snake_case.
+docs/reference/. Keys in files are camelCase, as every MCP client writes them; attributes are snake_case.
 Durations are seconds here, whatever the unit of the file's key. (Keys have their unit in their name, except
 `idleTimeout`, which is in minutes.)
 
@@ -153,7 +153,7 @@ SHORTEST_NAME: Final = 40  # no limit of names is below this: the longest hash, 
 CALLS: Final = count("calls")
 APPROVE: Final = word_or_names(Approve, Approve.ALL, Approve.OFF)
 INSTALLS: Final = "The same for npx, uvx, docker and similar commands, while they show progress."
-NPX: Final = "Start an installed package that npx would start without npx ([npx](#npx-without-npm))."
+NPX: Final = "Start an installed package that npx would start without npx ([npx without npm](npx.md))."
 
 
 @attrs.frozen(eq=True)
@@ -185,7 +185,8 @@ class ServerDefinition:
     env_file: str | None = key(
         "envFile",
         TEXT,
-        "A file of `NAME=value` lines for its environment; `env` is stronger ([values](#values-that-are-in-no-file)).",
+        "A file of `NAME=value` lines for its environment; `env` is stronger "
+        "([values](secrets.md#values-that-are-in-no-file)).",
         identity=True,
     )
     # Another one when the file has changed.
@@ -279,14 +280,15 @@ class ServerDefinition:
     auth: Literal["oauth", False] | None = key(
         "auth",
         AUTH,
-        '`"oauth"`: it wants an OAuth login (docs/login.md). `false`: never log in. `"bearer"`: as `bearerToken` says.',
+        '`"oauth"`: it wants an OAuth login ([Logging in](login.md)). `false`: never log in. '
+        '`"bearer"`: as `bearerToken` says.',
         identity=True,
         in_words="a stored login is used, unless there is an `Authorization` header",
     )
     oauth: Mapping[str, Any] | Literal[False] | None = key(
         "oauth",
         OAUTH,
-        "How to log in (docs/login.md); `false`: never.",
+        "How to log in ([Logging in](login.md)); `false`: never.",
         identity=True,
         hash=False,
         repr=False,
@@ -295,7 +297,7 @@ class ServerDefinition:
     request_headers_command: Mapping[str, Any] | None = key(
         "requestHeadersCommand",
         REQUEST_HEADERS,
-        "A program that gives further headers for each request ([below](#headers-of-each-request)).",
+        "A program that gives further headers for each request ([how](secrets.md#headers-of-each-request)).",
         identity=True,
         hash=False,
         repr=False,
@@ -387,7 +389,7 @@ class ServerDefinition:
     tool_overrides: Mapping[str, Any] = key(
         "toolOverrides",
         OVERRIDES,
-        "How tools are shown otherwise ([below](#tools-shown-otherwise)).",
+        "How tools are shown otherwise ([how](servers.md#tools-shown-otherwise)).",
         {},
         identity=True,
     )
@@ -408,7 +410,7 @@ class ServerDefinition:
     pinning: Pinning | None = key(
         "pinning",
         word(Pinning),
-        "What happens to what is not as it was first shown ([changed tools](#changed-tools)).",
+        "What happens to what is not as it was first shown ([changed tools](pinning.md#changed-tools)).",
         identity=True,
         in_words="the setting `pinning`",
     )
@@ -471,7 +473,7 @@ class Settings:
     pinning: Pinning = key(
         "pinning",
         word(Pinning),
-        "What happens to what is not as it was first shown ([changed tools](#changed-tools)).",
+        "What happens to what is not as it was first shown ([changed tools](pinning.md#changed-tools)).",
         Pinning.QUARANTINE,
     )
     scrub: Scrub = key(
@@ -644,7 +646,8 @@ class Settings:
     tool_overrides: Mapping[str, Any] = key(
         "toolOverrides",
         OVERRIDES_OF_ANY,
-        "How tools of these names are shown otherwise, of whichever server has one ([below](#tools-shown-otherwise)).",
+        "How tools of these names are shown otherwise, of whichever server has one "
+        "([how](servers.md#tools-shown-otherwise)).",
         {},
         in_words="none",
     )
@@ -749,11 +752,11 @@ class Settings:
     http_state_handles: bool = key(
         "http.stateHandles",
         FLAG,
-        "Clients of 2026-07-28 can have state of their own by a handle (docs/http.md).",
+        "Clients of 2026-07-28 can have state of their own by a handle ([HTTP](http.md)).",
         False,
     )
     http_metrics: bool = key(
-        "http.metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md).", False
+        "http.metrics", FLAG, "Count what happens, for `/metrics` ([HTTP](http.md)).", False
     )
     http_metrics_tools: int = key(
         "http.metricsTools",
@@ -799,9 +802,12 @@ class Settings:
 GROUPS: Final[Mapping[str, str]] = {
     "restartBackoff": "The delay after a failure, doubling from one to the other.",
     "tasks": "What becomes of calls that go on as tasks.",
-    "http": "The HTTP door, `serve --http` (docs/http.md).",
-    "http.oauth": "Accept the access tokens of an authorization server (docs/http.md).",
-    "outputGuard": "Cuts long output of the `mcp` tool; `false` = off, `true` = the defaults.",
+    "http": "The HTTP door, `serve --http` ([HTTP](http.md)).",
+    "http.oauth": "Accept the access tokens of an authorization server ([HTTP](http.md)).",
+    "outputGuard": (
+        "Cuts long output of the `mcp` tool ([long output](doors.md#long-output)); "
+        "`false` = off, `true` = the defaults."
+    ),
 }
 Exposure = Literal["proxy", "direct", "meta"]  # what a client can be shown
 EXPOSURES: Final[tuple[str, ...]] = get_args(Exposure)

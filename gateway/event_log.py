@@ -100,17 +100,17 @@ def record_of(event: Event | Lagged) -> dict[str, Any]:
     for field in attrs.fields(type(event)):
         value = getattr(event, field.name)
         is_said = value is not field.default or isinstance(value, enum.Enum)
-        if field.name not in _SAID and value is not None and is_said:
+        if field.name not in SAID and value is not None and is_said:
             name: str = field.name
-            record[_KEYS.get(name, name)] = _plain(value)
+            record[KEYS.get(name, name)] = _plain(value)
     if event.detail:
         record["detail"] = event.detail
     return {**record, "inFlight": getattr(event, "in_flight", 0), "queued": getattr(event, "queued", 0)}
 
 
 # Fields that the record has under another name, in another form, or in the words.
-_SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"})
-_KEYS: Final[dict[str, str]] = {
+SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"})
+KEYS: Final[dict[str, str]] = {
     "before": "from",
     "after": "to",
     "shut_for": "shutFor",

@@ -2,7 +2,7 @@
 
 All input from a server, a client or a file has bounds in bytes, in items and in depth. They are checked where the input
 enters, before objects are made of it. Input over a bound costs only its sender: an item, a page, an answer, a
-connection. This module has the numbers, and what happens over each; docs/configuration.md prints `BOUNDS`. When a
+connection. This module has the numbers, and what happens over each; docs/reference/bounds.md prints `BOUNDS`. When a
 setting changes a bound, the number is that setting's default.
 """
 

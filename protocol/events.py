@@ -40,10 +40,10 @@ class Event:
 
     kind: ClassVar[Kind]
 
-    seq: int
-    at: float
-    address: Address | None = None
-    incarnation: int = 0
+    seq: int  # its number in the room, without gaps
+    at: float  # the room's monotonic time
+    address: Address | None = None  # the server, and its scope: shared, a session or a call
+    incarnation: int = 0  # which life of the server it belongs to
 
     @property
     def server(self) -> str | None:
@@ -66,14 +66,14 @@ class Transition(Event):
 
     kind: ClassVar[Kind] = Kind.TRANSITION
 
-    before: State
-    after: State
-    cause: Cause | None = None
-    reason: Reason | None = None
+    before: State  # where it was
+    after: State  # where it is now
+    cause: Cause | None = None  # why it ends
+    reason: Reason | None = None  # the same, more exactly
     seconds: float | None = None  # of the reason: how long there was no call
-    words: str = ""
-    in_flight: int = 0
-    queued: int = 0
+    words: str = ""  # what the server or the system said
+    in_flight: int = 0  # its calls that are sent and not answered
+    queued: int = 0  # its calls that are accepted and not sent
 
     @property
     def detail(self) -> str:
@@ -81,6 +81,8 @@ class Transition(Event):
 
 
 class ConnectStep(enum.Enum):
+    """The steps between starting and being connected."""
+
     STARTED = "started"  # the process runs, or the connection is open
     INITIALIZED = "greeted"  # the protocol version is agreed
 
@@ -91,7 +93,7 @@ class Step(Event):
 
     kind: ClassVar[Kind] = Kind.STEP
 
-    step: ConnectStep
+    step: ConnectStep  # which one
 
     @property
     def detail(self) -> str:
@@ -105,7 +107,7 @@ class StartMoved(Event):
 
     kind: ClassVar[Kind] = Kind.START
 
-    place: Place
+    place: Place  # where it is now
 
     @property
     def detail(self) -> str:
@@ -143,12 +145,12 @@ class GateDecision(Event):
 
     kind: ClassVar[Kind] = Kind.DECISION
 
-    move: GateMove
+    move: GateMove  # what happened
     failures: int = 0  # in a row
     shut_for: float = 0.0  # seconds from now on; 0: it refuses nothing
     tripped: bool = False  # only an answer resets it
-    cause: Cause | None = None
-    words: str = ""
+    cause: Cause | None = None  # of the ending behind it
+    words: str = ""  # why it failed
 
     @property
     def is_reset(self) -> bool:
@@ -175,8 +177,8 @@ class EndDecision(Event):
 
     kind: ClassVar[Kind] = Kind.DECISION
 
-    cause: Cause
-    then: str
+    cause: Cause  # why it ended
+    then: str  # idle, connect, down or gone
 
     @property
     def detail(self) -> str:
@@ -190,7 +192,7 @@ class Eviction(Event):
     kind: ClassVar[Kind] = Kind.DECISION
     cause: ClassVar[Cause] = Cause.EVICTED
 
-    reason: Reason
+    reason: Reason  # why
 
     @property
     def detail(self) -> str:
@@ -200,12 +202,12 @@ class Eviction(Event):
 class ApprovalMove(enum.Enum):
     """What happened to a call that somebody has to allow. Of those that were asked about, each has one more."""
 
-    ASKED = "asked"
+    ASKED = "asked"  # somebody
     ALLOWED = "allowed"  # this once
     ALLOWED_FOR_SESSION = "allowed for the session"
     REMEMBERED = "remembered"  # allowed before, for the session: nobody was asked
     CONTINUED = "continued"  # the same call, with input that its server asked for: nobody was asked again
-    DENIED = "denied"
+    DENIED = "denied"  # by a person or a program
     UNANSWERED = "unanswered"  # nobody can be asked, or did not answer in time, or did not want to
     LEFT = "left"  # its caller left, or the room or the session is closing
 
@@ -216,8 +218,8 @@ class ApprovalDecision(Event):
 
     kind: ClassVar[Kind] = Kind.DECISION
 
-    move: ApprovalMove
-    tool: str
+    move: ApprovalMove  # what happened
+    tool: str  # the name it was called by
     client: str | None  # the session of the call; None: the room's own
     at_terminal: bool = False  # answered in `greenroom top` or by `greenroom approve`
 
@@ -233,16 +235,18 @@ class CallEvent(Event):
 
     kind: ClassVar[Kind] = Kind.CALL
 
-    call: int
-    method: str
+    call: int  # its number in the room
+    method: str  # of the protocol: tools/call, …
     tool: str | None  # the name it was called by; None: it is not a call of a tool
     client: str | None  # the session it came from; None: the room's own
-    in_flight: int = 0
-    queued: int = 0
+    in_flight: int = 0  # its server's calls that are sent and not answered
+    queued: int = 0  # its server's calls that are accepted and not sent
 
 
 @attrs.frozen(kw_only=True)
 class CallAccepted(CallEvent):
+    """A call has a place with its server. It has not been sent."""
+
     @property
     def detail(self) -> str:
         return "accepted"
@@ -261,9 +265,11 @@ class CallSent(CallEvent):
 
 @attrs.frozen(kw_only=True)
 class CallEnded(CallEvent):
+    """A call has its one outcome."""
+
     outcome: str = ""  # result, an error's code, or cancelled
     is_error: bool = False  # it is a result that the tool itself calls an error (results up to 1 MiB)
-    reach: Reach = Reach.NOT_SENT
+    reach: Reach = Reach.NOT_SENT  # how far it got
     waited: float = 0.0  # seconds until it was sent (last), or until its end if it never was
     taken: float | None = None  # seconds from then to its end
 
@@ -289,21 +295,21 @@ class NoteCode(enum.Enum):
     """What a note is about."""
 
     ODD = "odd"  # the server does what it should not: junk, late answers, messages that do not fit
-    INSTALLING = "installing"
+    INSTALLING = "installing"  # the command of a server is installing it
     UNREAD = "unread"  # some of its data could not be read: its lists, updates of its resources
     CHANGED = "changed"  # a tool is not as it was first shown
     HIDDEN_CHARACTERS = "hidden characters"  # a definition has some that nobody sees
     REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
-    CONFIGURATION = "configuration"
-    CATALOGUE_FILE = "catalogue file"
+    CONFIGURATION = "configuration"  # what was read, and what is wrong with it
+    CATALOGUE_FILE = "catalogue file"  # it cannot be read or written
     STDERR_LOG = "stderr log"  # what servers write to stderr cannot be logged any more
-    GUARD = "guard"
+    GUARD = "guard"  # of the process that ends our children when we are killed
     MEANING = "finding by meaning"  # tools are not found by meaning, or are again
     AUDIT = "audit"  # the audit file cannot be written, or can be again
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events
     OWNER = "owner"  # what its owner has done on the page
-    BUG = "bug"
+    BUG = "bug"  # an error in our own code, with its traceback
 
 
 @attrs.frozen(kw_only=True)
@@ -312,8 +318,8 @@ class Note(Event):
 
     kind: ClassVar[Kind] = Kind.NOTE
 
-    code: NoteCode
-    words: str = ""
+    code: NoteCode  # what it is about
+    words: str = ""  # the line
 
     @property
     def detail(self) -> str:

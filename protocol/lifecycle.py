@@ -34,11 +34,11 @@ from .errors import CallError
 class State(enum.Enum):
     """The state of an incarnation. Code, logs, metrics and docs all use these words."""
 
-    IDLE = "idle"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    DRAINING = "draining"
-    CLOSED = "closed"
+    IDLE = "idle"  # nothing runs
+    CONNECTING = "connecting"  # it is started, initialized, and its lists are read
+    CONNECTED = "connected"  # calls are sent
+    DRAINING = "draining"  # calls in flight finish, then it is stopped
+    CLOSED = "closed"  # nothing of it is left
 
 
 class Trigger(enum.Enum):
@@ -103,7 +103,7 @@ class Reason(enum.Enum):
     """A more exact reason than the `Cause`; a code for programs. Only the cause decides what follows."""
 
     # A lost connection.
-    DIED = "died"
+    DIED = "died"  # its process or connection ended
     EXPIRED = "session expired"  # the server lives but has forgotten our session: this is not a death
     NEEDS_AUTH = "needs auth"  # the server lives but wants a login
     MOVED = "moved"  # it is elsewhere now, as its connector says that made the connection: nothing has failed

@@ -1,6 +1,7 @@
 """Keeps the docs up to date: what they say is compared with its source.
 
 * The diagrams of `docs/diagrams` are those that the code makes (`tools.diagrams`).
+* The pages of `docs/reference` are those that the code makes (`tools.reference`).
 * The Python example of README is `examples/embed.py`, word for word (a test runs that file).
 * The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too). Its tables
   are made from the words of fault scripts.
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from tools import diagrams
+from tools.reference import __main__ as reference
+from tools.reference import codes
 
 from greenroom.testing.fault_plan import DEEDS, STEPS, Deed
 
@@ -54,6 +57,12 @@ def main(root: Path) -> int:
 def drawings(root: Path) -> Iterator[str]:
     """Each diagram is as it would be drawn now."""
     yield from diagrams.stale(root, diagrams.pictures(ROOT))
+
+
+def reference_pages(root: Path) -> Iterator[str]:
+    """Each page of the reference is as it would be written now."""
+    yield from reference.stale(root, reference.pages())
+    yield from codes.unexplained(ROOT)
 
 
 def example(root: Path) -> Iterator[str]:
@@ -188,6 +197,7 @@ def addresses(name: str, text: str) -> Iterator[str]:
 
 CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
     drawings,
+    reference_pages,
     example,
     testing_examples,
     framework_examples,

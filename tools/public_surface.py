@@ -52,7 +52,7 @@ def surface() -> Iterator[str]:
                 yield f"{name} = {first}.{name}"
                 continue
             written[id(value)] = module_name
-            yield from _described(name, value)
+            yield from signed(name, value)
 
 
 def public_names(module_name: str) -> dict[str, Any]:
@@ -62,11 +62,12 @@ def public_names(module_name: str) -> dict[str, Any]:
     return {name: getattr(module, name) for name in sorted(names)}
 
 
-def _described(name: str, value: Any) -> Iterator[str]:
+def signed(name: str, value: Any) -> Iterator[str]:
+    """A name as the file has it: its signature, and of a class its members."""
     if inspect.isclass(value):
         public_bases = [base.__name__ for base in value.__bases__ if _is_public(base)]
         yield f"class {name}({', '.join(public_bases)})" if public_bases else f"class {name}"
-        yield from (f"    {line}" for line in _members(value))
+        yield from (f"    {line}" for line in _own_lines(value))
     elif inspect.isfunction(value):
         yield f"{_kind(value)} {name}{_signature(value)}"
     else:
@@ -87,13 +88,20 @@ def _is_ours(cls: type) -> bool:
     return cls.__module__.startswith("greenroom")
 
 
-def _members(cls: Any) -> Iterator[str]:
-    """What a class has of its own, and of its bases that are not public themselves."""
+def _own_lines(cls: Any) -> Iterator[str]:
+    """What the file says of a class."""
     if issubclass(cls, enum.Enum):
         yield ", ".join(member.name for member in cls)
     elif "__init__" in vars(cls) and not getattr(cls, "_is_protocol", False):
         yield f"__init__{_signature(cls.__init__)}"
-    own = [base for base in cls.__mro__ if base is cls or (_is_ours(base) and not _is_public(base))]
+    yield from (line for _, line in members(cls))
+
+
+def members(cls: Any) -> Iterator[tuple[str, str]]:
+    """What a class has of its own, and of its bases that are not public themselves: each name, and its line."""
+    own: list[type] = [
+        base for base in cls.__mro__ if base is cls or (_is_ours(base) and not _is_public(base))
+    ]
     found: dict[str, str] = {}
     for base in reversed(own):
         for name, annotation in _fields(base).items():
@@ -103,7 +111,7 @@ def _members(cls: Any) -> Iterator[str]:
                 found[name] = line
     if issubclass(cls, enum.Enum):
         found = {name: line for name, line in found.items() if name not in cls.__members__}
-    yield from (found[name] for name in sorted(found))
+    yield from sorted(found.items())
 
 
 def _member(name: str, member: Any) -> str | None:

@@ -1,0 +1,181 @@
+"""The page of error codes, from the classes of `greenroom.errors` and from where else the rooms give a code.
+
+A code is explained here by what to do about it. Whose fault a class is, the head of `protocol/errors.py` says; of a
+code without a class of its own it is said here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from tools.arrows import ROOMS
+
+from greenroom import errors
+from greenroom.protocol import errors as told
+
+from .markdown import page, table
+
+INTERNAL: Final = frozenset(
+    {"error", "rpc_failed", "link_refused"}
+)  # the root; and what nobody outside is told
+CONSTANTS: Final = {
+    name: value
+    for name, value in vars(told).items()
+    if name.isupper() and isinstance(value, str) and re.fullmatch(r"[a-z_]+", value)
+}
+# Code -> what to do. The first word of a code without a class is whose fault it is.
+TO_DO: Final[Mapping[str, str]] = {
+    "config_error": "Mend the places that it names. `greenroom doctor` lists them, each with what mends it.",
+    "call_failed": "Read `reach`: what was `sent` may have run. Of a `RemoteError` the message is the server's own.",
+    "invalid_request": "Mend the request as the message says; sent again unchanged it fails again.",
+    "server_not_found": "Use one of the names that it lists; `greenroom status` has all of them.",
+    "tool_not_found": "Use a name that it suggests, or look for one: `greenroom search WORDS`.",
+    "prompt_not_found": "Use one of the names that it lists.",
+    "skill_not_found": "Use one of the names that it lists.",
+    "resource_not_found": "Use a URI as it is listed, or say which server has it.",
+    "ambiguous_tool": "Use one of the full names that it lists, or say which server is meant.",
+    "refused": "Nothing: your callback raised it, and its server has been told.",
+    "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed; "
+    "`greenroom reconnect SERVER` tries at once.",
+    "server_busy": "Call again after `retry_after` seconds, call less at once, or raise `maxInFlight` or `maxQueued`.",
+    "server_not_connected": "`greenroom explain SERVER` says why it is down, `greenroom reconnect SERVER` brings it "
+    "back. Of a closed room: open it again.",
+    "auth_required": "Log in: `greenroom auth SERVER`.",
+    "session_needed": 'Call inside `room.session(name)`, or give the server `"isolation": "persistent"`.',
+    "credential_needed": "Open the session with the variables that it names.",
+    "approval_denied": "Ask the person before you try it again.",
+    "approval_required": "Let somebody answer: in the client, with `greenroom approve`, or in `greenroom top`.",
+    "tool_changed": "Look at what has changed, and accept it: `greenroom accept SERVER`.",
+    "drained": "If it was not sent, call again when the server is back. If it was, look first.",
+    "connect_failed": "Read the reason and the end of its stderr (`greenroom logs SERVER`), then `greenroom doctor`.",
+    "timeout": "If it was sent, look before you call again. A long tool needs progress, or more `requestTimeoutMs`.",
+    "tool_error": "The tool's own words say what it wanted.",
+    "input_refused": "Call from a client that can answer, or give the room a callback for what the server asks.",
+    "protocol_error": "Tell the author of the server; the message says what was wrong.",
+    "bug": "Report it, with the traceback from the log. The other servers go on.",
+    "server_disabled": "the owner: Bring it back into service: `greenroom enable SERVER`.",
+    "server_untrusted": "the owner: Look at what the project's file would do, and say yes: `greenroom trust`.",
+    "unknown_profile": "you: Use a profile that the configuration has, or add it.",
+    "no_effect_here": "you: A key of another program has no effect here; the message has ours, if there is one.",
+    "invalid_args": "you: Mend the argument that it names.",
+    "not_waiting": "nobody, but not now: The call waits for no answer any more. `greenroom approve` lists who does.",
+    "execute_unavailable": "you: Install what runs code: `pip install 'greenroom[execute]'`.",
+    "empty_query": "you: Search for at least one word.",
+    "query_too_long": "you: Search for fewer words.",
+    "invalid_pattern": "you: Mend the pattern, or search for words.",
+    "unsafe_pattern": "you: Write the pattern without what it names, or search for words.",
+    "no_gateway": "nobody, but not now: Start the gateway that the page belongs to, then load the page again.",
+    "changed_meanwhile": "nobody, but not now: Look again; what was shown is not what there is now.",
+    "room_lost": "Greenroom: Look into the log of the background room (`greenroom doctor`), then attach again.",
+    "no_room": "nobody, but not now: The message says what kept the background room from starting; `greenroom doctor`.",
+    "still_running": "nobody, but not now: Wait, or end the process that it names.",
+    "stdio_failed": "you: Start `greenroom serve` with its standard input and output open.",
+    "cannot_edit": "you: Make the change in the file yourself, as the message shows it.",
+    "file_changed": "nobody, but not now: Run the command again; another program was writing the file.",
+    "nothing_to_undo": "you: Nothing of ours is in that file.",
+}
+
+
+def codes(root: Path) -> str:
+    classes, faults = _by_code(), _faults()
+    found = set(given(root)) | set(classes)
+    rows: list[tuple[str, str, str]] = []
+    sections: list[str] = []
+    for code in [*TO_DO, *sorted(found - TO_DO.keys() - INTERNAL)]:
+        to_do = TO_DO.get(code, "you: Do what the message says.")
+        own = classes.get(code, [])
+        fault, _, said = to_do.partition(": ") if code not in classes else (_fault(own, faults), "", to_do)
+        rows.append((f"[`{code}`](#{code})", fault, ", ".join(f"`{each.__name__}`" for each in own) or "–"))
+        sections += [f"## {code}", *_explained(own, said, fault)]
+    return page(
+        "# Errors",
+        "Each error has a code for programs and a message for people that says what to do next. A program gets the "
+        "code as `error.code`; a client of the gateway, in `_meta` of the result. Whether a call may be sent again "
+        "says its [reach](../lifecycle.md#how-far-a-call-got), and `greenroom.errors` has the classes "
+        "([every field](python.md#greenroomerrors)).",
+        table(("code", "whose fault", "class"), rows),
+        *sections,
+    )
+
+
+def unexplained(root: Path) -> Iterator[str]:
+    """What is wrong with the table above."""
+    found = set(given(root)) | set(_by_code())
+    for code in sorted(found - TO_DO.keys() - INTERNAL):
+        yield f"tools/reference/codes.py: it does not say what to do about `{code}`"
+    for code in sorted(TO_DO.keys() - found):
+        yield f"tools/reference/codes.py: nothing gives the code `{code}`"
+
+
+def given(root: Path) -> Iterator[str]:
+    """Every code that the rooms give to an error."""
+    for room in ROOMS:
+        for file in (root / room).rglob("*.py"):
+            yield from _given(ast.parse(file.read_text(encoding="utf-8")))
+    yield from CONSTANTS.values()
+
+
+def _given(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(bases=[ast.Name(), *_], body=body):
+                for each in body:
+                    match each:
+                        case (
+                            ast.Assign(targets=[ast.Name(id="code")], value=ast.Constant(value=str(code)))
+                            | ast.AnnAssign(target=ast.Name(id="code"), value=ast.Constant(value=str(code)))
+                        ):
+                            yield code
+                        case _:
+                            pass
+            case ast.Call(func=ast.Name(id="UsageError"), keywords=keywords):
+                for each in keywords:
+                    match each:
+                        case ast.keyword(arg="code", value=ast.Constant(value=str(code))):
+                            yield code
+                        case _:
+                            pass
+            case _:
+                pass
+
+
+def _by_code() -> dict[str, list[type[errors.GreenroomError]]]:
+    found: dict[str, list[type[errors.GreenroomError]]] = {}
+    for each in vars(errors).values():
+        if inspect.isclass(each) and issubclass(each, errors.GreenroomError) and each.code not in INTERNAL:
+            found.setdefault(each.code, []).append(each)
+    return found
+
+
+def _faults() -> dict[str, str]:
+    """Class -> whose fault, as the head of the module lists it."""
+    found: dict[str, str] = {}
+    for fault, names in re.findall(r"^- \*([^*]+)\*([^;.]+)", told.__doc__ or "", re.MULTILINE):
+        found |= dict.fromkeys(re.findall(r"`(\w+)`", names), fault.strip())
+    assert found, "the head of protocol/errors.py lists no families"
+    return found
+
+
+def _fault(classes: list[type[errors.GreenroomError]], faults: Mapping[str, str]) -> str:
+    own = [
+        next((faults[base.__name__] for base in each.__mro__ if base.__name__ in faults), None)
+        for each in classes
+    ]
+    return next((fault for fault in own if fault), "you")
+
+
+def _explained(classes: list[type[errors.GreenroomError]], said: str, fault: str) -> Iterator[str]:
+    for each in classes:
+        assert each.__doc__, f"{each.__name__} says nothing"
+        yield f"`{each.__name__}`: {' '.join(each.__doc__.split())}"
+    yield f"**What to do.** {said}"
+    statuses = sorted({each._http_status for each in classes})  # pyright: ignore[reportPrivateUsage]
+    if statuses:
+        yield f"*Fault:* {fault} · *HTTP status for a web service:* {', '.join(map(str, statuses))}"
+    else:
+        yield f"*Fault:* {fault}"

@@ -1,0 +1,170 @@
+"""The pages of events and metrics, from `protocol/events.py` and `gateway/metrics.py`.
+
+What a field means is its comment in the source, so a field without one is an assertion here.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+import attrs
+
+from greenroom.gateway import event_log
+from greenroom.gateway.metrics import METRICS
+from greenroom.protocol import address, errors, events, lifecycle
+
+from .markdown import page, table
+
+_COMMENT: Final = re.compile(r"#\s+(.*)$")
+_LAST: Final = {"in_flight": "inFlight"}  # at the end of every line
+_WORDS: Final = {
+    "str": "text", "int": "whole number", "float": "seconds", "bool": "true / false", "None": "null",
+}  # fmt: skip
+
+
+def event_page() -> str:
+    kinds = [each for each in vars(events).values() if _is_event(each)]
+    sections: list[str] = []
+    for each in kinds:
+        sections += [f"## {each.__name__}", f"*Kind:* `{each.kind.value}`", _said(each)]
+        own = _rows(each)
+        if own:
+            sections.append(table(("field", "in JSON", "type", "meaning"), own))
+    words: list[str] = []
+    for each in _enums(kinds):
+        words += [f"### {each.__name__}", _said(each)]
+        comments = _comments(each)
+        words.append(
+            table(
+                ("word", "meaning"),
+                [(f"`{member.value}`", comments.get(member.name) or _in_words(member)) for member in each],
+            )
+            if comments
+            else ", ".join(f"`{member.value}`" for member in each)
+        )
+    return page(
+        "# Events",
+        "Everything that happens in a room is one event in one ordered stream: `room.events()` in a program, "
+        "`serve --events FILE` as JSON lines, and the source of the log, the metrics and `greenroom trace`. "
+        "[One stream](../architecture.md#one-stream) says what holds for it.",
+        "In JSON, `event` is the class. A field with its default value is left out (a word never is), and `detail` "
+        "says in words what happened. A reader that was too slow gets `Lagged`, in JSON "
+        '`{"kind": "lagged", "missed": N}`.',
+        "## Fields of all events",
+        table(("field", "in JSON", "type", "meaning"), _rows(events.Event)),
+        "## Fields of all events of calls",
+        table(("field", "in JSON", "type", "meaning"), _rows(events.CallEvent)),
+        *sections,
+        "## Words",
+        *words,
+    )
+
+
+def metric_page() -> str:
+    rows = [
+        (f"`{each.exported}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "–", each.text)
+        for each in METRICS
+    ]
+    return page(
+        "# Metrics",
+        "`/metrics` of `serve --http`, for Prometheus and OpenMetrics, if the setting "
+        "[`http.metrics`](settings.md#httpmetrics) is on (extra `metrics`). The only labels are servers, words of "
+        "ours, and as many tools as [`http.metricsTools`](settings.md#httpmetricstools) allows. "
+        "[Over HTTP](../http.md) says who may read it.",
+        table(("metric", "kind", "labels", "meaning"), rows),
+    )
+
+
+def _is_event(value: Any) -> bool:
+    return (
+        inspect.isclass(value)
+        and issubclass(value, events.Event)
+        and value not in (events.Event, events.CallEvent)
+    )
+
+
+def _said(each: type[Any]) -> str:
+    """The docstring; of a class without one, that of its base."""
+    said = inspect.getdoc(each)
+    assert said, f"{each.__name__} says nothing"
+    return " ".join(said.split())
+
+
+def _rows(each: type[Any]) -> list[tuple[str, str, str, str]]:
+    """The fields of a class that are not those of its base."""
+    base = each.__mro__[1] if issubclass(each.__mro__[1], events.Event) else None
+    common = {field.name for field in attrs.fields(base)} if base else set[str]()
+    comments = {
+        name: said
+        for base in reversed(each.__mro__)
+        if issubclass(base, events.Event)
+        for name, said in _comments(base).items()
+    }
+    rows: list[tuple[str, str, str, str]] = []
+    for field in attrs.fields(each):
+        if field.name in common:
+            continue
+        assert comments.get(field.name), f"{each.__name__}.{field.name} has no comment that says what it is"
+        rows.append((f"`{field.name}`", _in_json(field.name), _type(str(field.type)), comments[field.name]))
+    return rows
+
+
+def _in_json(name: str) -> str:
+    if name in event_log.SAID and name not in ("seq", "at", "in_flight", "queued"):
+        return "`server`, `scope`" if name == "address" else "in `detail`"
+    return f"`{_LAST.get(name) or event_log.KEYS.get(name, name)}`"
+
+
+def _type(said: str) -> str:
+    names = re.sub(r"[A-Za-z_]+\.", "", said).split(" | ")
+    return " or ".join(_WORDS.get(name) or _linked(name) for name in names)
+
+
+def _linked(name: str) -> str:
+    kind = next((vars(module)[name] for module in _MODULES if name in vars(module)), None)
+    is_enum = inspect.isclass(kind) and issubclass(kind, enum.Enum)
+    return f"[{name}](#{name.lower()})" if is_enum else name
+
+
+_MODULES: Final[tuple[ModuleType, ...]] = (events, lifecycle, errors, address)
+
+
+def _in_words(member: enum.Enum) -> str:
+    return lifecycle.words_of(member, 60) if isinstance(member, lifecycle.Reason) else ""
+
+
+def _enums(kinds: list[Any]) -> list[type[enum.Enum]]:
+    """The enumerations that are types of fields, in the order in which they are met."""
+    found: list[type[enum.Enum]] = []
+    for each in kinds:
+        for field in attrs.fields(each):
+            for name in re.findall(r"\w+", str(field.type)):
+                kind = next((vars(module)[name] for module in _MODULES if name in vars(module)), None)
+                if inspect.isclass(kind) and issubclass(kind, enum.Enum) and kind not in found:
+                    found.append(kind)
+    return found
+
+
+def _comments(each: type[Any]) -> dict[str, str]:
+    """Name -> the comment behind the line that defines it, in the body of this class itself."""
+    source = inspect.getsource(each)
+    body = next(node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    lines = source.splitlines()
+    return dict(_found(body, lines))
+
+
+def _found(body: list[ast.stmt], lines: list[str]) -> Iterator[tuple[str, str]]:
+    for node in body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                said = _COMMENT.search(lines[(node.end_lineno or node.lineno) - 1])
+                if said:
+                    yield name, said[1]
+            case _:
+                pass
