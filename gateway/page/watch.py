@@ -18,16 +18,18 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from ...actors.workers import aside_if_many
+from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.reading import is_array, is_object
 from ...protocol import jsonrpc as rpc
+from ...protocol.errors import UnknownServer
 from ...protocol.events import (
     CallAccepted,
     CallEnded,
@@ -39,10 +41,12 @@ from ...protocol.events import (
     Lagged,
 )
 from ..event_log import TOLD, record_of
+from ..exposures.query_modes import Snapshot
 from ..next_steps import Commands
-from ..views import room_status_view, rows_view
+from ..views import status_view
 
 if TYPE_CHECKING:
+    from ...protocol.status import ServerStatus
     from ...supervisor.room_port import RoomPort
 
 Frame = tuple[str, Any]  # the name of a message, and what it says; without a name it is a sign of life
@@ -53,6 +57,8 @@ _SLOWLY: Final = 1.0  # seconds between two looks at what may be a thousand, and
 _RECENT: Final = 600.0  # seconds back that a new page is told of
 _FIRST: Final = 1_000  # events of these
 _KEPT: Final = 1_000  # events that wait for a reader
+_CALLS: Final = 500  # open ones that are told
+_MANY: Final = 100  # servers from which on all are looked at: that is done in turns
 _PIECE: Final = 100  # events in a message
 _LONG: Final = 10  # times as long as going over an item of the catalogue
 DESK: Final = 5.0  # seconds for which a look of an owner's page counts as watching the desk
@@ -93,6 +99,7 @@ class Watch:
         self._rows: dict[str, dict[str, Any]] = {}  # as they were told
         self._told: dict[str, Any] = {}  # sections, likewise
         self._calls: dict[int, dict[str, Any]] = {}  # open ones
+        self._heard_first: list[CallEvent] | None = []  # until it is known what was open before
         self._dirty: set[str] = set()
         self._restless: Collection[str] = ()  # servers whose rows change without events
         self._is_all_dirty = False
@@ -103,9 +110,10 @@ class Watch:
         """What the page is told. Ends with the gateway."""
         hearing = self._port.listen(self._hear, _HEARD)
         try:
-            recent = self._port.recent(_RECENT)
-            yield "snapshot", await self._snapshot(recent())
-            for records in _pieces([event for event in recent() if _is_told(event)][-_FIRST:]):
+            before = await aside(self._port.recent(_RECENT))  # it needs no loop, and may be long
+            self._calls = self._open_of(before)
+            yield "snapshot", await self._snapshot()
+            for records in _pieces([event for event in before if _is_told(event)][-_FIRST:]):
                 yield "events", records
             last = now = anyio.current_time()
             all_at, slowly_at = now + _ALL, now + _SLOWLY
@@ -141,10 +149,22 @@ class Watch:
         elif isinstance(event, CatalogueChanged):
             self._is_all_dirty = True
         if isinstance(event, CallEvent):
-            _follow(self._calls, event)
+            if self._heard_first is None:
+                _follow(self._calls, event)
+            else:
+                self._heard_first.append(event)
         if _is_told(event):
             self._missed += len(self._events) == _KEPT
             self._events.append(event)
+
+    def _open_of(self, before: Iterable[Event]) -> dict[int, dict[str, Any]]:
+        """The open calls: those of `before`, and what was heard since."""
+        calls: dict[int, dict[str, Any]] = {}
+        for event in (*before, *(self._heard_first or ())):
+            if isinstance(event, CallEvent):
+                _follow(calls, event)
+        self._heard_first = None
+        return calls
 
     def _taken(self) -> list[Event | Lagged]:
         taken = [*self._events]
@@ -153,15 +173,11 @@ class Watch:
 
     # ---- what is told ----------------------------------------------------------------------------------------------
 
-    async def _snapshot(self, recent: Iterable[Event]) -> dict[str, Any]:
-        for event in recent:
-            if isinstance(event, CallEvent):
-                _follow(self._calls, event)
+    async def _snapshot(self) -> dict[str, Any]:
         self._watch_desk()
-        rows = await self._all_rows()
-        self._rows = {row["name"]: row for row in rows}
+        rows = await self._changed_rows(is_all=True)
         self._told = {**self._sources.quick(), "calls": self._open_calls(), **await self._slow()}
-        return {**self._times(), "servers": rows, **self._told}
+        return {**self._times(), "servers": rows.get("changed", []), **self._told}
 
     async def _change(self, is_all: bool, is_slow: bool) -> dict[str, Any]:
         """What is different from what was told."""
@@ -175,44 +191,49 @@ class Watch:
         return {**({"servers": servers} if servers else {}), **news}
 
     async def _changed_rows(self, is_all: bool) -> dict[str, Any]:
+        """The rows that are different now, and the servers that are gone. Empty: none."""
         names = {*self._dirty, *self._restless}
         self._dirty.clear()
-        gone: list[str] = []
+        if not is_all and not names:
+            return {}
+        is_all = is_all or len(names) > _MANY
+        port = self._port
         if is_all:
             self._is_all_dirty = False
-            rows = await self._all_rows()
-            there = {row["name"] for row in rows}
-            gone = [name for name in self._rows if name not in there]
-        elif names:
-            rows = await self._some_rows(names)
+            names, known = None, await Snapshot.of(port)
         else:
-            return {}
-        changed = [row for row in rows if not _is_same(self._rows.get(row["name"]), row)]
+            rows: list[ServerStatus] = []
+            for name in names:
+                with suppress(UnknownServer):  # it is gone
+                    rows += port.status(name)
+            known = Snapshot(port.config, port.index, rows)
+        changed, gone, restless = await aside_if_many(len(known.rows), partial(self._compared, known, names))
+        self._restless = restless
         self._rows.update((row["name"], row) for row in changed)
         for name in gone:
             del self._rows[name]
         return {"changed": changed, "gone": gone} if changed or gone else {}
 
-    async def _all_rows(self) -> list[dict[str, Any]]:
-        rows = _rows_in(self._sources.commands.filled_in(await room_status_view(self._port)))
-        self._restless = [row["name"] for row in rows if _is_restless(row)]
-        return rows
-
-    async def _some_rows(self, names: Collection[str]) -> list[dict[str, Any]]:
-        """The rows of these servers, as a view of all would have them."""
-        view = await rows_view(self._port, names)
+    def _compared(
+        self, known: Snapshot, names: Collection[str] | None
+    ) -> tuple[list[dict[str, Any]], list[str], Collection[str]]:
+        """The rows of these servers (None: of all) that are not as they were told, those that are gone, and those that
+        are to be looked at again soon. May run in a thread."""
+        view = status_view(known)
         rows = _rows_in(self._sources.commands.filled_in(view))
-        if len(rows) < len(names):  # one is gone
-            self._is_all_dirty = True
-        quiet = {row["name"] for row in rows if not _is_restless(row)}
-        self._restless = [name for name in {*self._restless, *names} if name not in quiet]
-        return rows
+        if names is not None:
+            rows = [row for row in rows if row["name"] in names]
+        there = {row["name"] for row in rows}
+        gone = [name for name in (self._rows if names is None else names) if name not in there]
+        changed = [row for row in rows if not _is_same(self._rows.get(row["name"]), row)]
+        return changed, [name for name in gone if name in self._rows], {*filter(None, map(_restless, rows))}
 
     async def _slow(self) -> dict[str, Any]:
         return await self._sources.slow([name for name, row in self._rows.items() if row.get("changed")])
 
     def _open_calls(self) -> list[dict[str, Any]]:
-        return [dict(call) for call in self._calls.values()]
+        """The calls that are open for longest. They are made anew when they change."""
+        return list(islice(self._calls.values(), _CALLS))
 
     def _watch_desk(self) -> None:
         if self._acts:
@@ -258,15 +279,19 @@ def _rows_in(view: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**row, "addresses": further.get(row["name"], [])} for row in view["servers"]]
 
 
-def _is_restless(row: Mapping[str, Any]) -> bool:
-    return any(
+def _restless(row: Mapping[str, Any]) -> str | None:
+    """The name of a server whose row changes without events: it is on its way to a connection, or from one."""
+    is_so = any(
         each["state"] in ("connecting", "draining") or each.get("waitingFor") is not None
         for each in (row, *row["addresses"])
     )
+    return row["name"] if is_so else None
 
 
 def _is_same(told: Any, now: Any) -> bool:
     """Whether nothing but the time has changed."""
+    if told == now:
+        return True
     if is_object(told) and is_object(now):
         return told.keys() == now.keys() and all(
             (told[key] is None) == (value is None) if key in _GO_ON else _is_same(told[key], value)
@@ -274,7 +299,7 @@ def _is_same(told: Any, now: Any) -> bool:
         )
     if is_array(told) and is_array(now):
         return len(told) == len(now) and all(map(_is_same, told, now))
-    return bool(told == now)
+    return False
 
 
 async def as_sse(frame: Frame) -> bytes:

@@ -1,15 +1,19 @@
-"""The page at the HTTP door: who gets it, what it is told, and what it may do."""
+"""The page at the HTTP door: who gets it, what it is told, what it may do, and what no answer of it holds."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
+import pytest
 from tests.gateway.test_conversations import asking_room, echo
+from tests.gateway.test_http_serve import served
 from tests.support import run
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
@@ -18,13 +22,14 @@ from tests.support.http_door import Opened, http_door
 from tests.support.rooms import teach
 
 from greenroom import Greenroom
+from greenroom.config.files import open_config
 from greenroom.gateway.doors.http_app import Operations
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, Token, tokens_in
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.doors.http_streams import Feed
 from greenroom.gateway.page.room_page import RoomPage
 from greenroom.gateway.page.routes import Routes
-from greenroom.protocol.errors import GreenroomError
+from greenroom.protocol.errors import GreenroomError, UsageError
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import tool
 
@@ -282,3 +287,73 @@ async def test_a_closer_look(opened: Opened, room: Greenroom, /) -> None:
         answer = await opened.http.get(f"/page/{wrong}", headers=bearer(READER))
         assert answer.status_code == status, wrong
         assert answer.json()["error"]["message"]
+
+
+PLANTED = "sk-planted-4711-4711-4711"
+SPILLS = f"""
+import os, sys
+print("the key is", os.environ["KEY"], "or", {PLANTED!r}.upper().lower(), file=sys.stderr, flush=True)
+sys.exit("no database for " + os.environ["KEY"])
+"""
+
+
+def test_no_answer_holds_a_secret(tmp_path: Path) -> None:
+    servers = {
+        "spills": {
+            "command": sys.executable,
+            "args": ["-S", "-c", SPILLS, "--token", PLANTED],
+            "env": {"KEY": PLANTED},
+        },
+        "far": {
+            "url": f"https://user:{PLANTED}@127.0.0.1:9/mcp?key={PLANTED}",
+            "headers": {"X-Key": PLANTED},
+        },
+    }
+    owners = {"olga": OWNER}
+    with served(tmp_path, servers, http={"ownerTokens": owners}) as one:
+        root, headers = one.url.removesuffix("/mcp"), bearer(OWNER)
+
+        def look(path: str) -> str:
+            answer = one.http.get(f"{root}/page/{path}", headers=headers)
+            assert answer.status_code == 200, answer.text
+            return answer.text
+
+        for server in servers:
+            answer = one.http.post(
+                f"{root}/page/do",
+                json={"action": "connect", "server": server},
+                headers=headers,
+                timeout=PATIENCE,
+            )
+            assert "error" in answer.json()
+            assert PLANTED not in answer.text
+        found = [
+            look(path) for path in ("hello", "tools", "trace", *(f"server?name={each}" for each in servers))
+        ]
+        assert any("no database" in text for text in found), "its stderr is shown"
+        with one.http.stream("GET", f"{root}/page/watch", headers=headers) as stream:
+            for line in stream.iter_lines():
+                found.append(line)
+                if "spills" in line and line.startswith("data: ["):
+                    break
+        text = "\n".join(found)
+        assert "no database" in text
+        assert PLANTED not in text
+        assert OWNER not in text
+        assert one.http.get(f"{root}/status", headers=headers).status_code == 200, (
+            "an owner's token is a token"
+        )
+        assert one.http.get(f"{root}/page/hello").json()["may"] == "read", "any other token may look"
+
+
+def test_a_token_of_an_owner_is_his_alone(tmp_path: Path) -> None:
+    for http, said in (
+        ({"ownerTokens": {"olga": OWNER}, "tokens": {"olga": READER}}, "same name"),
+        ({"ownerTokens": {"olga": OWNER}, "tokens": {"rita": OWNER}}, "another's"),
+        ({"ownerTokens": {"olga": OWNER}, "tokenProfiles": {"olga": "p"}}, "sees everything"),
+        ({"ownerTokens": {"olga": "short"}}, "cannot be used"),
+        ({"ownerTokens": {"olga": "${NOT_SET}"}}, "NOT_SET"),
+    ):
+        settings = open_config({"mcpServers": {}, "settings": {"http": http}}).settings
+        with pytest.raises(UsageError, match=said):
+            tokens_in(settings, {}, None, None)

@@ -1,0 +1,223 @@
+"""What a page is told while it looks: as much as the status says, whatever happens, and nothing once it has left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from random import Random
+from typing import Any
+
+import anyio
+import pytest
+from tests.gateway.test_conversations import asking_room, echo
+from tests.support import in_real_time
+from tests.support.asking import AskingServer
+from tests.support.gateway import PATIENCE
+from tests.support.rooms import settle, teach
+
+from greenroom import Greenroom
+from greenroom.gateway.page.room_page import RoomPage
+from greenroom.gateway.views import room_status_view
+from greenroom.protocol.errors import GreenroomError
+from greenroom.protocol.events import Kind
+from greenroom.supervisor.room import port_of
+from greenroom.testing.fake_servers import tool
+
+# Seconds that go on by themselves: a page counts them.
+GO_ON = ("failedAgo", "waiting", "retryIn")
+
+
+def room_of(*names: str, **settings: Any) -> Greenroom:
+    return asking_room({name: AskingServer({"echo": echo}) for name in names}, None, **settings)
+
+
+def page_of(room: Greenroom, **more: Any) -> RoomPage:
+    return RoomPage(room, version="9.9", door="http", clients=list, **more)
+
+
+class Seen:
+    """A page that keeps what it is told, as the script in a browser does."""
+
+    def __init__(self, frames: AsyncGenerator[bytes]) -> None:
+        self._frames = frames
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.sections: dict[str, Any] = {}
+        self.names: list[str] = []
+        self.missed = 0
+
+    async def more(self) -> None:
+        head, _, data = (await anext(self._frames)).decode().partition("\ndata: ")
+        name = head.removeprefix("event: ")
+        self.names.append(name)
+        said = json.loads(data) if data else None
+        if name == "lagged":
+            self.missed += said["missed"]
+        elif name in ("snapshot", "change"):
+            servers = said.pop("servers", {})
+            servers = {"changed": servers, "gone": []} if name == "snapshot" else servers
+            self.rows.update((row["name"], row) for row in servers.get("changed", ()))
+            for gone in servers.get("gone", ()):
+                del self.rows[gone]
+            self.sections |= said
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        with anyio.fail_after(PATIENCE):
+            while not is_so():
+                await self.more()
+
+
+async def status(room: Greenroom) -> dict[str, dict[str, Any]]:
+    view = await room_status_view(port_of(room))
+    further: dict[str, list[Any]] = {name: [] for name in (row["name"] for row in view["servers"])}
+    for row in view.get("addresses", ()):
+        further[row["name"]].append(row)
+    return {row["name"]: still({**row, "addresses": further[row["name"]]}) for row in view["servers"]}
+
+
+def still(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what goes on by itself."""
+    return {
+        key: [still(each) for each in value] if key == "addresses" else value
+        for key, value in row.items()
+        if key not in GO_ON
+    }
+
+
+@in_real_time
+async def test_after_a_churn_the_page_shows_what_the_status_says() -> None:
+    names = [f"s{n}" for n in range(8)]
+    random = Random(4711)
+    async with room_of(*names, isolation="per_session") as room:
+        port_of(room).keep_recent()
+        async with aclosing(page_of(room).watch(acts=False)) as frames:
+            seen = Seen(frames)
+            await seen.more()
+
+            async def churn(name: str) -> None:
+                for _ in range(6):
+                    act = random.choice([room.connect, room.drain, room.restart, through_session])
+                    try:
+                        await act(name)
+                    except GreenroomError:
+                        continue
+
+            async def through_session(name: str) -> None:
+                async with room.session(f"{name}-{random.random()}") as session:
+                    await session.call(f"{name}_echo", {})
+
+            async with anyio.create_task_group() as tasks:
+                for name in names:
+                    tasks.start_soon(churn, name)
+                for _ in range(8):
+                    await seen.more()
+            expected = await status(room)
+            await seen.until(lambda: {name: still(row) for name, row in seen.rows.items()} == expected)
+        async with aclosing(page_of(room).watch(acts=False)) as frames:
+            late = Seen(frames)
+            await late.more()
+            assert {name: still(row) for name, row in late.rows.items()} == await status(room)
+
+
+@in_real_time
+async def test_what_has_happened_while_it_looked_is_shown() -> None:
+    async with room_of("one", "two") as room:
+        port_of(room).keep_recent()
+        async with aclosing(page_of(room).watch(acts=False)) as frames:
+            seen = Seen(frames)
+            await seen.more()
+            for _ in range(3):
+                await room.connect("one")
+                await room.drain("two")
+                await room.restart("one")
+                await room.connect("two")
+            expected = await status(room)
+            await seen.until(lambda: {name: still(row) for name, row in seen.rows.items()} == expected)
+
+
+@in_real_time
+async def test_a_server_that_comes_and_one_that_goes() -> None:
+    async with room_of("one", "two") as room, aclosing(page_of(room).watch(acts=False)) as frames:
+        seen = Seen(frames)
+        await seen.more()
+        before = room.config
+        await room.reload({"mcpServers": {"two": {"command": "none"}, "three": {"command": "none"}}})
+        await seen.until(lambda: set(seen.rows) == {"two", "three"})
+        assert before is not room.config
+
+
+@in_real_time
+async def test_once_it_has_left_nothing_hears_or_runs_for_it() -> None:
+    async with room_of("one") as room:
+        events = port_of(room).runtime.events
+        page = page_of(room)
+        heard = {kind for kind in Kind if events.wants(kind)}
+        tasks = len(anyio.get_running_tasks())
+        for _ in range(3):
+            async with aclosing(page.watch(acts=True)) as frames:
+                await Seen(frames).more()
+                assert events.wants(Kind.CALL)
+            assert {kind for kind in Kind if events.wants(kind)} == heard
+            assert len(anyio.get_running_tasks()) == tasks
+
+
+@in_real_time
+async def test_a_page_that_reads_slowly_holds_nobody_up_and_is_right_in_the_end() -> None:
+    async with room_of("one") as room:
+        await teach(room, "one", [tool("echo")])
+        async with aclosing(page_of(room).watch(acts=False)) as frames:
+            seen = Seen(frames)
+            await seen.more()
+            for _ in range(1_500):  # nobody reads
+                await room.call("one_echo", {})
+            await seen.until(lambda: "lagged" in seen.names)
+            assert seen.missed >= 500
+            expected = await status(room)
+            await seen.until(lambda: {name: still(row) for name, row in seen.rows.items()} == expected)
+            assert seen.sections["calls"] == []
+
+
+@in_real_time
+async def test_open_calls_are_those_that_are_open() -> None:
+    release = anyio.Event()
+
+    async def wait(asking: Any, arguments: Any) -> str:
+        await release.wait()
+        return "done"
+
+    servers = {"one": AskingServer({"wait": wait})}
+    async with asking_room(servers) as room, anyio.create_task_group() as tasks:
+        port_of(room).keep_recent()
+        await teach(room, "one", [tool("wait")])
+        tasks.start_soon(room.call, "one_wait", {})
+        await settle()
+        async with aclosing(page_of(room).watch(acts=False)) as frames:
+            seen = Seen(frames)
+            await seen.until(
+                lambda: [call["tool"] for call in seen.sections.get("calls", ())] == ["one_wait"]
+            )
+            assert seen.sections["calls"][0]["server"] == "one"
+            tasks.start_soon(room.call, "one_wait", {})
+            await seen.until(lambda: len(seen.sections["calls"]) == 2)
+            await seen.until(lambda: {call["state"] for call in seen.sections["calls"]} == {"sent"})
+            release.set()
+            await seen.until(lambda: seen.sections["calls"] == [])
+
+
+@in_real_time
+async def test_the_stream_ends_with_the_gateway_and_not_everybody_may_watch() -> None:
+    async with room_of("one") as room:
+        page = page_of(room)
+        open_ones = [page.watch(acts=False) for _ in range(32)]
+        for frames in open_ones:
+            await Seen(frames).more()
+        refused = Seen(page.watch(acts=False))
+        await refused.more()
+        assert refused.names == ["refused"]
+        with pytest.raises(StopAsyncIteration):
+            await refused.more()
+        page.close()
+        for frames in open_ones:
+            with anyio.fail_after(PATIENCE):
+                async for _ in frames:
+                    pass
