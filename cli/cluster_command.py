@@ -140,7 +140,7 @@ def _named(view: View, node: str) -> HostInfo:
 
 
 def _show(view: View, as_json: bool) -> None:
-    rows = [_row(view, host) for host in sorted(view.hosts, key=lambda host: host.name)]
+    rows = hosts_in(view)
     if rows and not as_json and tables.on_terminal():
         cells = [(row["name"], row["url"], row["state"], ", ".join(row["holds"]) or "-") for row in rows]
         tables.console().print(tables.table(("host", "address", "state", "persistent servers"), cells))
@@ -148,6 +148,11 @@ def _show(view: View, as_json: bool) -> None:
     lines = [f"{r['name']}  {r['url']}  {r['state']}  {', '.join(r['holds']) or '-'}" for r in rows]
     details: shapes.Cluster = {"hosts": rows, "view": view.number, "configuration": view.config_version}
     show("\n".join(lines or ["No host has a lease."]), details, as_json)
+
+
+def hosts_in(view: View) -> list[shapes.ClusterHost]:
+    """The hosts, by name."""
+    return [_row(view, host) for host in sorted(view.hosts, key=lambda host: host.name)]
 
 
 def _row(view: View, host: HostInfo) -> shapes.ClusterHost:

@@ -188,10 +188,12 @@ def serve_command(
         from ..gateway.otlp import exporting
 
         more |= click.get_current_context().with_resource(exporting(otlp, say))
+    hosts: Callable[[Any], list[Any]] | None = None
     if ray is not None:
         from ..cluster.front import ClusterRoom
 
         open_room = partial(ClusterRoom.open, ray=ray, **more)
+        hosts = _hosts
     else:
         open_room = partial(Greenroom.open, **more) if more else Greenroom.open
     options = Options(
@@ -201,6 +203,7 @@ def serve_command(
         version=VERSION,
         reread=reread,
         commands=Commands(None if config_path is None else os.path.abspath(config_path.expanduser())),
+        hosts=hosts,
         switch=switch,
     )
     if where is not None:
@@ -225,6 +228,13 @@ def serve_command(
         place_named(as_room), partial(room_of, path=config_path), partial(say_ready, ready, lock)
     )
     _run(partial(serve_background, config, open_room, options, here))
+
+
+def _hosts(room: Any) -> list[Any]:
+    """The hosts of a room on a cluster, as `cluster status` shows them."""
+    from .cluster_command import hosts_in
+
+    return hosts_in(room.link.view)
 
 
 def _words(context: click.Context) -> list[str]:

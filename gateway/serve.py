@@ -82,6 +82,9 @@ class Options:
     reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
     commands: Commands = attrs.field(factory=Commands)  # as they are typed for this configuration
+    hosts: Callable[[Any], list[Any]] | None = (
+        None  # those of the room's cluster, for the page; None: there is none
+    )
     switch: Switch | None = None  # how a server is taken out of service, in the file that defines it
 
 
@@ -289,6 +292,7 @@ def _page(
         door=door,
         clients=clients,
         tasks=conversations.tasks.view,
+        hosts=None if options.hosts is None else partial(options.hosts, room),
         commands=options.commands,
         switch=options.switch,
     )

@@ -10,13 +10,11 @@ of a snapshot, in a thread if it is long.
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..protocol.errors import UnknownServer
 from ..protocol.status import ServerStatus, json_of
 from .exposures.query_modes import CatalogueReader, Snapshot
 from .exposures.tool_definition import FOR_PEOPLE, Mode
@@ -34,20 +32,10 @@ async def room_status_view(room: RoomPort) -> dict[str, Any]:
     return await aside_if_many(len(known.rows), partial(status_view, known))
 
 
-async def rows_view(room: RoomPort, servers: Collection[str]) -> dict[str, Any]:
-    """`room_status_view` of these servers alone. One that is gone has no row."""
-    from ..actors.workers import aside_if_many
-
-    found: list[ServerStatus] = []
-    for name in servers:
-        with suppress(UnknownServer):
-            found += room.status(name)
-    known = Snapshot(room.config, room.index, found)
-    view = await aside_if_many(len(found), partial(status_view, known))
-    return {
-        **view,
-        "servers": [row for row in view["servers"] if row["name"] in servers],
-    }
+def rows_view(room: RoomPort, servers: Collection[str]) -> dict[str, Any]:
+    """`room_status_view` of a few servers alone."""
+    view = status_view(Snapshot.of_some(room, servers))
+    return {**view, "servers": [row for row in view["servers"] if row["name"] in servers]}
 
 
 async def room_tools_view(room: RoomPort, server: str | None) -> dict[str, Any]:

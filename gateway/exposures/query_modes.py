@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -17,7 +18,7 @@ import attrs
 from ...catalogue.names import has_prefix
 from ...catalogue.namespace import Ambiguous, Missing
 from ...catalogue.search import SearchPage, fits_well, search, search_matching
-from ...protocol.errors import UNTRUSTED, UsageError
+from ...protocol.errors import UNTRUSTED, UnknownServer, UsageError
 from ...protocol.status import ServerStatus
 from . import tool_texts as refusals
 from . import tool_texts as texts
@@ -43,6 +44,15 @@ class Snapshot:
     async def of(cls, room: RoomPort) -> Snapshot:
         """What a room knows now. Others have their turns while the rows of thousands of servers are made."""
         rows = await room.surveyed()
+        return cls(room.config, room.index, rows)
+
+    @classmethod
+    def of_some(cls, room: RoomPort, servers: Iterable[str]) -> Snapshot:
+        """The same with the rows of a few servers alone. One that is gone has none."""
+        rows: list[ServerStatus] = []
+        for name in servers:
+            with suppress(UnknownServer):
+                rows += room.status(name)
         return cls(room.config, room.index, rows)
 
     def status(self, server: str | None = None) -> list[ServerStatus]:

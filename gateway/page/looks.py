@@ -42,7 +42,7 @@ async def server(port: RoomPort, commands: Commands, params: Params) -> dict[str
     config, name = port.config, _text(params, "name")
     if name not in config.servers and name not in config.broken:
         port.check_server(name)
-    view = await rows_view(port, (name,))
+    view = rows_view(port, (name,))
     log = port.stderr_log_of(name)
     definition = config.servers.get(name)
     return {

@@ -75,7 +75,7 @@ class RoomPage:
         door: str,
         clients: Callable[[], list[dict[str, Any]]],
         tasks: Callable[[], list[dict[str, Any]]] = list,
-        hosts: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None,
+        hosts: Callable[[], list[Any]] | None = None,
         commands: Commands = PLAIN,
         switch: Switch | None = None,
     ) -> None:
@@ -164,7 +164,7 @@ class RoomPage:
         return {
             "clients": self._clients(),
             "tasks": self._tasks(),
-            "hosts": None if self._hosts is None else await self._hosts(),
+            "hosts": None if self._hosts is None else self._hosts(),
             "pins": list(looks.changed(self.port, changed)),
             "projects": await self._untrusted(),
         }

@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,7 +28,6 @@ from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.reading import is_array, is_object
 from ...protocol import jsonrpc as rpc
-from ...protocol.errors import UnknownServer
 from ...protocol.events import (
     CallAccepted,
     CallEnded,
@@ -46,7 +44,6 @@ from ..next_steps import Commands
 from ..views import status_view
 
 if TYPE_CHECKING:
-    from ...protocol.status import ServerStatus
     from ...supervisor.room_port import RoomPort
 
 Frame = tuple[str, Any]  # the name of a message, and what it says; without a name it is a sign of life
@@ -202,11 +199,7 @@ class Watch:
             self._is_all_dirty = False
             names, known = None, await Snapshot.of(port)
         else:
-            rows: list[ServerStatus] = []
-            for name in names:
-                with suppress(UnknownServer):  # it is gone
-                    rows += port.status(name)
-            known = Snapshot(port.config, port.index, rows)
+            known = Snapshot.of_some(port, names)
         changed, gone, restless = await aside_if_many(len(known.rows), partial(self._compared, known, names))
         self._restless = restless
         self._rows.update((row["name"], row) for row in changed)

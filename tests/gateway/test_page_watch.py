@@ -50,7 +50,7 @@ class Seen:
         head, _, data = (await anext(self._frames)).decode().partition("\ndata: ")
         name = head.removeprefix("event: ")
         self.names.append(name)
-        said = json.loads(data) if data else None
+        said: Any = json.loads(data) if data else {}
         if name == "lagged":
             self.missed += said["missed"]
         elif name in ("snapshot", "change"):
