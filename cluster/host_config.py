@@ -30,7 +30,7 @@ from ..config.model import (
     ServerDefinition,
     Settings,
 )
-from ..config.references import SESSION, referred_to, texts_of
+from ..config.references import SESSION, referred_to, session_variables, texts_of
 from ..protocol.errors import UsageError
 from ..protocol.version import VERSION
 from .placement import share
@@ -137,7 +137,7 @@ def _at_host(definition: ServerDefinition, settings: Settings) -> ServerDefiniti
         approve=None,
         pinning=Pinning.OFF,
         scrub=_scrubbing(definition, settings),
-        bootstrap=False,
+        bootstrap=bool(session_variables(definition)),  # the first list of a session waits for these
         placement={},
     )
 
@@ -173,7 +173,7 @@ def _settings(config: Config, hosts: int, bind: str) -> Settings:
         client_prefix=None,
         pinning=Pinning.OFF,
         approve=Approve.OFF,
-        bootstrap=False,
+        bootstrap=True,
         http_hosts=(bind,),
         http_tokens={},
         http_token_profiles={},

@@ -177,9 +177,13 @@ class ClusterLink:
         import httpx2
 
         if self._client is None:
-            self._client = await apart(
+            made = await apart(
                 partial(make_client, ServerDefinition("cluster", url=host.url), None, _ANSWER_WITHIN)
             )
+            if self._client is None:
+                self._client = made
+            else:  # somebody else has made one meanwhile
+                await made.aclose()
         method = "GET" if body is None else "POST"
         try:
             with anyio.fail_after(within):

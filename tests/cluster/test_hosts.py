@@ -313,6 +313,22 @@ async def test_a_drained_host_gives_back_what_rests_and_takes_nothing(tmp_path: 
 
 
 @in_real_time
+async def test_what_only_a_host_knows_reaches_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "a1B2c3D4e5F6g7H8"
+    one = server(tmp_path, "one", env={"API_KEY": "${KEY_OF_HOSTS}"})
+    async with cluster(tmp_path, {"one": one}) as (it, room):
+        with monkeypatch.context() as at_host:
+            at_host.setenv("KEY_OF_HOSTS", secret)
+            it.start("a")
+        await it.until_hosts(room, 1)
+        said = await room.call_for_model("one_echo", {"text": f"it is {secret}"})
+        assert "it is" in said.text
+        assert secret not in said.text
+
+
+@in_real_time
 async def test_a_reload_reaches_the_hosts_and_other_fronts(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
         config = {"mcpServers": {"one": server(tmp_path, "one")}}
