@@ -2,7 +2,8 @@
 
 Each connection says hello and is then one client, as on stdio, which sees that server alone. Who may come, and whether
 a request may still be carried out here, is decided outside (`Entry`) and asked for each request: what may not is
-answered with `moved`, unsent. A link counts from its welcome until nothing of its session is left.
+answered with `moved`, unsent. So is one that was taken, if it ends unsent when it may not be carried out any more. A
+link counts from its welcome until nothing of its session is left.
 
 A front that vanished without a word is noticed by the system (keep-alive), and its session ends.
 """
@@ -10,21 +11,24 @@ A front that vanished without a word is noticed by the system (keep-alive), and 
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
 from ...actors.backend import current_backend
 from ...config.secrets import in_words
 from ...protocol import jsonrpc as rpc
-from ...protocol.errors import GreenroomError
+from ...protocol.errors import GreenroomError, Reach
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.links import ENDING_LINE, HELLO_BYTES, OPEN, Hello, NoLink, moved_line, read_hello, refusal
+from ...protocol.upstream import ERROR, upstream_in_error
 from .stdio_door import StdioDoor
 
 if TYPE_CHECKING:
@@ -150,7 +154,8 @@ class LinkDoor:
     async def _converse(self, hello: Hello, profile: str, line: socket.socket, unlinked: anyio.Event) -> None:
         """Serve the link until its front ends it, or the server or the room is gone."""
         over, left = anyio.Event(), anyio.Event()
-        door = StdioDoor(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)
+        door = _Line(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)
+        door.may_call = partial(self._entry.may_call, hello)
 
         async def read(talk: ClientSession) -> None:
             may_call = self._entry.may_call
@@ -203,6 +208,27 @@ class LinkDoor:
                         socket.SHUT_RDWR
                     )  # before its session ends: a child may take its time to stop
             tasks.cancel_scope.cancel()
+
+
+class _Line(StdioDoor):
+    """The connection of a link."""
+
+    may_call: Callable[[], bool]
+
+    def send(self, line: bytes) -> bool:
+        key = b"" if self.may_call() else _unsent_in(line)
+        return super().send(moved_line(key) if key else line)
+
+
+def _unsent_in(line: bytes) -> bytes:
+    """The id of the request of which this answer says that it was not sent; empty if it says something else."""
+    said: Any = json.loads(line)
+    error = (
+        said["error"].get("data") if "error" in said else said.get("result", {}).get("_meta", {}).get(ERROR)
+    )
+    upstream = upstream_in_error(error)
+    is_unsent = upstream is not None and upstream.reach is Reach.NOT_SENT
+    return json.dumps(said["id"]).encode() if is_unsent else b""
 
 
 def _request_in(message: bytes) -> bytes:

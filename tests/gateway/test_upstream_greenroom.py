@@ -312,6 +312,43 @@ def test_what_was_sent_is_answered_before_a_link_ends() -> None:
     run(ends)
 
 
+@pytest.mark.parametrize("how", ["a call", "another request"])
+def test_what_was_taken_and_may_not_be_sent_any_more_goes_elsewhere(how: str) -> None:
+    """The server is given back between the coming of a call and the start that it waits for."""
+
+    async def moves() -> None:
+        first, second = FakeServer(), FakeServer(resources={"x://y": "it"})
+        rooms = [host(first, idleTimeout=0.01), host(second)]
+        first.resources = second.resources
+        async with rooms[0], rooms[1], link_door(rooms[0]) as old, link_door(rooms[1]) as new:
+            ports = [new.port, old.port]
+            here = front(lambda *_: Connector(ports.pop()), restartPolicy="never", failureThreshold=1)
+            async with here:
+                for room in (*rooms, here):
+                    await room.connect("one")
+                while first.live:  # it idles there, and is linked
+                    await anyio.sleep(0.01)
+                first.initialize_latency, first.refuse_initialize = 0.3, "it may not run here"
+                results: list[str] = []
+
+                async def call() -> None:
+                    if how == "a call":
+                        results.append((await here.call("echo", {"text": "it"})).text)
+                    else:
+                        results.append(str(await here.request("one", "resources/read", {"uri": "x://y"})))
+
+                starts = first.starts
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call)
+                    while first.starts == starts:
+                        await anyio.sleep(0.01)
+                    old.entry.here = False
+                assert len(results) == 1
+                assert "it" in results[0]
+
+    run(moves)
+
+
 def test_connections_that_say_nothing_keep_nobody_out() -> None:
     async def crowd() -> None:
         there = host(FakeServer())
