@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from tests.support import in_real_time
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
 from greenroom.cluster.host import end_predecessor
-from greenroom.cluster.leases import Predecessor
+from greenroom.cluster.leases import Predecessor, Register
 from greenroom.errors import CallError, ServerLost
 from greenroom.testing.servers import whole
 
@@ -234,6 +234,92 @@ async def test_a_host_that_is_stopped_loses_its_children_before_another_starts_t
         await it.until_hosts(room, 2)
         assert next(host.epoch for host in room.hosts() if host.name == first) != epoch
         assert len(it.children()) == 1
+
+
+@in_real_time
+async def test_when_a_paused_machine_goes_on_its_guard_ends_what_lives_elsewhere_by_then(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", "b") as (it, room):
+        await echo(room, "one")
+        first = it.holder("one")
+        assert first is not None
+        (child,) = it.children()
+        (guard,) = guards_of(it.hosts[first].pid)
+        paused = (it.hosts[first].pid, guard, child)
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with anyio.fail_after(WITHIN):
+                while it.holder("one") in (None, first):
+                    with suppress(CallError):  # what was sent there before anybody noticed
+                        await room.call("one_echo", {}, timeout=1.0)
+            await echo(room, "one")
+            ran = len(it.children())
+        finally:
+            for pid in paused:
+                os.kill(pid, signal.SIGCONT)
+        assert ran == 2, "nobody could end it"
+        with anyio.fail_after(2.0):
+            while child in it.children():
+                await anyio.sleep(0.02)
+        await it.until_hosts(room, 2)
+        await echo(room, "one")
+        assert it.holder("one") not in (None, first)
+        assert len(it.children()) == 1
+
+
+def guards_of(owner: int) -> list[int]:
+    """The processes that end what this one has started."""
+    found: list[int] = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            words = Path(f"/proc/{name}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            if words[-1] == str(owner).encode() and any(b"GREENROOM" in word for word in words):
+                found.append(int(name))
+    return found
+
+
+@in_real_time
+async def test_a_directory_that_has_forgotten_everything_is_told_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
+        await echo(room, "one")
+        children = it.children()
+        epochs = {host.epoch for host in room.hosts()}
+        it.directory.register = Register(2, it.directory.register.times, time.monotonic())
+        assert await echo(room, "one") < LENGTH
+        await it.until_hosts(room, 1)
+        assert {host.epoch for host in room.hosts()} == epochs
+        assert it.children() == children, "nothing was started again"
+        it.start("b")  # and has to be told what it is to run
+        await it.until_hosts(room, 2)
+        it.hosts["a"].kill()
+        it.hosts.pop("a").wait()
+        await echo(room, "one")
+        assert it.holder("one") == "b"
+
+
+@in_real_time
+async def test_a_configuration_that_cannot_be_used_changes_nothing_and_the_next_one_counts(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
+        await echo(room, "one")
+        children = it.children()
+        await it.directory.post_config(b"greenroom 0.0.0\nof another version")
+        with anyio.fail_after(WITHIN):
+            while "0.0.0" not in (it.folder / "a.err").read_text():
+                await anyio.sleep(0.05)
+        it.start("b")
+        with anyio.fail_after(WITHIN):
+            while "0.0.0" not in (it.folder / "b.err").read_text():
+                await anyio.sleep(0.05)
+        await echo(room, "one")
+        assert it.children() == children
+        assert [host.name for host in room.hosts()] == ["a"], "the other has nothing to run"
+        await room.reload({"mcpServers": {"new": server(tmp_path, "new")}})
+        await it.until_hosts(room, 2)
+        await echo(room, "new")
 
 
 @in_real_time
