@@ -30,7 +30,7 @@ help:
 	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_CLUSTER_CALLS=n, GREENROOM_SEED=n)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
-	@echo "make release VERSION=1.2.3   changelog, tag, sdist and wheel, tried in a fresh environment (ARGS=--rehearse: keep nothing)"
+	@echo "make release VERSION=1.2.3   changelog, tag, sdist and wheel, tried in a fresh environment (ARGS=--rehearse: keep nothing; --pythons --extras: on each Python at hand, each extra alone)"
 	@echo "make clean   remove what the others made"
 
 demo: .venv/.installed
@@ -127,7 +127,7 @@ trace-picture: .venv/.developed
 # The last step is left to you: nothing is pushed or uploaded.
 release: .venv/.releasable
 	@$(if $(VERSION),,echo "say which: make release VERSION=1.2.3"; exit 2)
-	@$(BIN)/python tools/release.py $(VERSION) $(ARGS)
+	@$(BIN)/python -m tools.release $(VERSION) $(ARGS)
 
 clean:
 	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info

@@ -5,6 +5,8 @@ What is released is a commit of its own: the version is written into `protocol/v
 and wheel are built, both are installed into a fresh environment, and the demo is run with each. Only when all of that
 has worked does this branch move to the commit, which gets the tag. So a release that fails leaves nothing to undo.
 
+With `--pythons` and `--extras` the wheel is tried where its users install it (`tools/installed.py`).
+
 Nothing is sent anywhere: the last lines say what to push and what to upload.
 """
 
@@ -19,10 +21,13 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final
+
+from tools.installed import Failed, try_extras, try_pythons
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DIST: Final = Path(".build", "release")
@@ -46,10 +51,31 @@ def main() -> int:
     parser.add_argument(
         "--rehearse", action="store_true", help="do everything, and keep nothing but the files"
     )
+    parser.add_argument(
+        "--pythons", action="store_true", help="try the wheel on each Python at hand, 3.11 to 3.14"
+    )
+    parser.add_argument(
+        "--extras",
+        nargs="?",
+        const="",
+        metavar="NAME,…",
+        help="try each extra, or these, alone in an environment of its own",
+    )
     options = parser.parse_args()
+
+    def make(tree: Path, dist: Path, version: str) -> list[Path]:
+        files = build_and_try(tree, dist, version)
+        wheel, constraints = files[0], tree / "constraints.txt"
+        tries: list[Iterator[str]] = [try_pythons(wheel, constraints)] if options.pythons else []
+        if options.extras is not None:
+            tries.append(try_extras(wheel, constraints, [name for name in options.extras.split(",") if name]))
+        for line in chain.from_iterable(tries):
+            print(line, flush=True)
+        return files
+
     try:
-        files = release(ROOT, options.version, build_and_try, rehearse=options.rehearse)
-    except Refused as reason:
+        files = release(ROOT, options.version, make, rehearse=options.rehearse)
+    except (Refused, Failed) as reason:
         print(f"no release: {reason}", file=sys.stderr)
         return 1
     print(*files, sep="\n")

@@ -143,7 +143,7 @@ ROWS: Final = (
     Row("audit show nowhere.jsonl"),
     Row("completion bash", is_theirs=True),
     Row("demo", "demo", is_slow=True),
-    *(Row(f"{command} --help") for command in HELP if command.split()[0] in COMMANDS),
+    *(Row(f"{command} --help") for command in HELP),
 )  # fmt: skip
 
 COMMAND: Final = re.compile(r"[\s→`]*(greenroom [^`]*|\S+)[`.,]*$")

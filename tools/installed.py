@@ -1,0 +1,142 @@
+"""Tries a built wheel where its users install it: on each Python at hand, and with each extra alone.
+
+    make release VERSION=… ARGS="--rehearse --pythons --extras"      # or --extras=images,metrics
+
+Each trial has an environment of its own, made for it, and runs in an empty folder with an empty home. An extra is
+installed with nothing beside it, so that a package which it needs and does not name is missed. Then the package is
+imported, `greenroom doctor` looks at what is there, and one thing is done that the extra is for (`tools/extras`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from email.parser import Parser
+from pathlib import Path
+from typing import Final
+
+USES: Final = Path(__file__).resolve().parent / "extras"
+OLDEST, NEWEST = (3, 11), (3, 14)  # what we say that we run on
+_PATIENCE: Final = 900.0  # seconds for one step; some extras are large
+
+
+class Failed(Exception):
+    """Something does not work as it is installed; the message says what, and what it said."""
+
+
+def pythons_at_hand() -> dict[str, Path]:
+    """The interpreters from `OLDEST` to `NEWEST`, by version: those on PATH and those of pyenv, which may not be."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    found: dict[str, Path] = {}
+    for minor in range(OLDEST[1], NEWEST[1] + 1):
+        name = f"python3.{minor}"
+        candidates = [sys.executable] if minor == sys.version_info.minor else []
+        candidates += [each for each in (shutil.which(name),) if each is not None]
+        candidates += sorted(map(str, versions.glob(f"3.{minor}.*/bin/{name}")))
+        runs = next((each for each in candidates if _runs(each)), None)
+        if runs is not None:
+            found[f"3.{minor}"] = Path(runs)
+    return found
+
+
+def _runs(python: str) -> bool:
+    try:
+        return subprocess.run([python, "-c", "import venv"], capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def extras_of(wheel: Path) -> list[str]:
+    """The extras that the wheel says it has."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        said = Parser().parsestr(files.read(name).decode())
+    return said.get_all("Provides-Extra") or []
+
+
+def use_of(extra: str) -> Path:
+    """The script that does one thing that the extra is for. Raises `Failed`."""
+    file = USES / f"use_{extra.replace('-', '_')}.py"
+    if not file.is_file():
+        raise Failed(f"the extra {extra} has no trial: write {file.name} in tools/extras")
+    return file
+
+
+def try_pythons(wheel: Path, constraints: Path) -> Iterator[str]:
+    """Try the wheel on each Python at hand. Yields in words what was tried, and what is missing. Raises `Failed`."""
+    found = pythons_at_hand()
+    for version, python in found.items():
+        with _environment(python, [str(wheel)], constraints) as (inside, home):
+            _commands(inside, home)
+            _run([inside.with_name("greenroom"), "demo"], f"on Python {version} the demo failed", home)
+        yield f"Python {version}: it installs, starts, and the demo works"
+    missing = [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1) if f"3.{minor}" not in found]
+    if missing:
+        yield f"not at hand, so not tried: Python {', '.join(missing)}"
+
+
+def try_extras(wheel: Path, constraints: Path, only: Sequence[str] = ()) -> Iterator[str]:
+    """Try each extra, or `only` some. Yields what was tried, in words. Raises `Failed`."""
+    known = extras_of(wheel)
+    if unknown := set(only) - set(known):
+        raise Failed(f"there is no extra {min(unknown)}; there are: {', '.join(known)}")
+    uses = {extra: use_of(extra) for extra in known}  # of all, so that a new one is not forgotten
+    for extra in only or known:
+        with _environment(Path(sys.executable), [f"{wheel}[{extra}]"], constraints) as (inside, home):
+            _commands(inside, home)
+            _run([inside, uses[extra]], f"with the extra {extra} alone, {uses[extra].name} failed", home)
+        yield f"the extra {extra}, alone: {_what_for(uses[extra])}"
+
+
+def _what_for(use: Path) -> str:
+    found = re.match(r'"""(.*?)\.?"""', use.read_text(encoding="utf-8"), re.DOTALL)
+    return " ".join(found[1].split()) if found else use.name
+
+
+class _environment:  # noqa: N801  (used as a function is)
+    """A fresh environment in which these are installed: its Python, and a home beside it."""
+
+    def __init__(self, python: Path, wanted: Sequence[str], constraints: Path) -> None:
+        self._python, self._wanted, self._constraints = python, wanted, constraints
+
+    def __enter__(self) -> tuple[Path, Path]:
+        self._folder = tempfile.TemporaryDirectory(prefix="greenroom-installed-")
+        try:
+            root, home = Path(self._folder.name, "environment"), Path(self._folder.name, "home")
+            home.mkdir()
+            _run([self._python, "-m", "venv", "--without-pip", root], "no environment could be made", home)
+            inside = root / "bin" / "python"
+            pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", inside)
+            options = ("install", "--constraint", self._constraints)
+            _run([*pip, *options, *self._wanted], f"{', '.join(self._wanted)} cannot be installed", None)
+            return inside, home
+        except BaseException:
+            self._folder.cleanup()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+
+def _commands(python: Path, home: Path) -> None:
+    """What everybody does first. In an empty home doctor misses servers, and nothing else."""
+    _run([python, "-c", "import greenroom"], "it cannot be imported", home)
+    _run([python, "-m", "greenroom", "--version"], "it does not start", home)
+    _run([python.with_name("greenroom"), "doctor"], "doctor finds an error in an empty home", home)
+
+
+def _run(command: Sequence[str | Path], failed: str, home: Path | None) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "PYTHON"))}
+    if home is not None:
+        environment |= {"HOME": str(home), "PYTHONWARNINGS": "default"}
+    done = subprocess.run(
+        command, cwd=home, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False
+    )
+    if done.returncode:
+        raise Failed(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
