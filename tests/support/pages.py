@@ -178,12 +178,23 @@ class Reader:
         return code, re.sub(r"[^\n]*\r", "", text)  # a line that is written anew, as a terminal shows it
 
     def leave(self) -> None:
-        """End what the page has left running: every process that has this home (on Linux)."""
+        """End what the page has left running, and wait for it: every process that has this home (on Linux)."""
+        for how, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
+            for process in self._left():
+                with suppress(ProcessLookupError):
+                    os.kill(process, how)
+            until = time.monotonic() + seconds
+            while self._left() and time.monotonic() < until:
+                time.sleep(0.05)
+
+    def _left(self) -> list[int]:
         mine = f"HOME={self._home}".encode()
+        found: list[int] = []
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if mine in (process / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGTERM)
+                    found.append(int(process.name))
+        return found
 
     def _said(self, text: str) -> str:
         for port in _ADDRESS.findall(text):

@@ -9,7 +9,12 @@ import pytest
 from tests.support.pages import Reader, fits, steps
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = [DOCS / "tutorial.md", *sorted(DOCS.glob("howto/*.md")), *sorted(DOCS.glob("coming-from/*.md"))]
+PAGES = [
+    DOCS.parent / "README.md",
+    DOCS / "tutorial.md",
+    *sorted(DOCS.glob("howto/*.md")),
+    *sorted(DOCS.glob("coming-from/*.md")),
+]
 
 
 @pytest.fixture
@@ -19,7 +24,7 @@ def reader(home: Path) -> Iterator[Reader]:
     reader.leave()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.read(page)
 
