@@ -42,6 +42,8 @@ from .host_config import for_front, is_of_hosts, packed, unpacked
 from .link import ClusterLink, HostSilent
 from .placement import HostInfo, owner
 
+__all__ = ["ClusterRoom", "HostInfo"]
+
 _TRIES: Final = 20  # to reach a directory when a front begins
 _AGAIN: Final = 0.5  # seconds between two of them
 _GREETED_WITHIN: Final = 5.0  # seconds; a host that is asked has just said that it is ready

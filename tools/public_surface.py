@@ -22,7 +22,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-MODULES = ("greenroom", "greenroom.errors", "greenroom.events", "greenroom.config", "greenroom.testing")
+MODULES = (
+    "greenroom",
+    "greenroom.errors",
+    "greenroom.events",
+    "greenroom.config",
+    "greenroom.testing",
+    "greenroom.cluster.front",
+)
 FILE = Path(__file__).resolve().parent.parent / "docs" / "public-surface.txt"
 
 
@@ -99,9 +106,9 @@ def _own_lines(cls: Any) -> Iterator[str]:
 
 def members(cls: Any) -> Iterator[tuple[str, str]]:
     """What a class has of its own, and of its bases that are not public themselves: each name, and its line."""
-    own: list[type] = [
-        base for base in cls.__mro__ if base is cls or (_is_ours(base) and not _is_public(base))
-    ]
+    above: list[type] = cls.__mro__[1:]
+    told = {each for base in above if _is_ours(base) and _is_public(base) for each in base.__mro__}
+    own: list[type] = [cls, *(base for base in above if _is_ours(base) and base not in told)]
     found: dict[str, str] = {}
     for base in reversed(own):
         for name, annotation in _fields(base).items():
