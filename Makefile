@@ -72,6 +72,7 @@ check: .venv/.benched
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python -m tools.docs
 	$(BIN)/mkdocs build
+	$(BIN)/python -m tools.site_search
 
 # Into .build/site: static files, which load nothing from elsewhere.
 site: .venv/.developed

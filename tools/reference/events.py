@@ -35,7 +35,7 @@ def event_page() -> str:
         sections += [f"## {each.__name__}", f"*Kind:* `{each.kind.value}`", _said(each)]
         own = _rows(each)
         if own:
-            sections.append(table(("field", "in JSON", "type", "meaning"), own))
+            sections.append(table(("field", "type", "meaning"), own))
     words: list[str] = []
     for each in _enums(kinds):
         words += [f"### {each.__name__}", _said(each)]
@@ -53,13 +53,14 @@ def event_page() -> str:
         "Everything that happens in a room is one event in one ordered stream: `room.events()` in a program, "
         "`serve --events FILE` as JSON lines, and the source of the log, the metrics and `greenroom trace`. "
         "[One stream](../architecture.md#one-stream) says what holds for it.",
-        "In JSON, `event` is the class. A field with its default value is left out (a word never is), and `detail` "
+        "In JSON, `event` is the class. A field with its default value is left out (a word never is); "
+        "one that is called otherwise there has that name in brackets; and `detail` "
         "says in words what happened. A reader that was too slow gets `Lagged`, in JSON "
         '`{"kind": "lagged", "missed": N}`.',
         "## Fields of all events",
-        table(("field", "in JSON", "type", "meaning"), _rows(events.Event)),
+        table(("field", "type", "meaning"), _rows(events.Event)),
         "## Fields of all events of calls",
-        table(("field", "in JSON", "type", "meaning"), _rows(events.CallEvent)),
+        table(("field", "type", "meaning"), _rows(events.CallEvent)),
         *sections,
         "## Words",
         *words,
@@ -96,7 +97,7 @@ def _said(each: type[Any]) -> str:
     return " ".join(said.split())
 
 
-def _rows(each: type[Any]) -> list[tuple[str, str, str, str]]:
+def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
     """The fields of a class that are not those of its base."""
     base = each.__mro__[1] if issubclass(each.__mro__[1], events.Event) else None
     common = {field.name for field in attrs.fields(base)} if base else set[str]()
@@ -106,19 +107,22 @@ def _rows(each: type[Any]) -> list[tuple[str, str, str, str]]:
         if issubclass(base, events.Event)
         for name, said in _comments(base).items()
     }
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     for field in attrs.fields(each):
         if field.name in common:
             continue
         assert comments.get(field.name), f"{each.__name__}.{field.name} has no comment that says what it is"
-        rows.append((f"`{field.name}`", _in_json(field.name), _type(str(field.type)), comments[field.name]))
+        name = f"`{field.name}`" + _in_json(field.name)
+        rows.append((name, _type(str(field.type)), comments[field.name]))
     return rows
 
 
 def _in_json(name: str) -> str:
+    """How the field is called in JSON, if it is otherwise."""
     if name in event_log.SAID and name not in ("seq", "at", "in_flight", "queued"):
-        return "`server`, `scope`" if name == "address" else "in `detail`"
-    return f"`{_LAST.get(name) or event_log.KEYS.get(name, name)}`"
+        return " (`server`, `scope`)" if name == "address" else " (in `detail`)"
+    other = _LAST.get(name) or event_log.KEYS.get(name, name)
+    return "" if other == name else f" (`{other}`)"
 
 
 def _type(said: str) -> str:
