@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture trace-picture page-test page-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -28,6 +28,7 @@ help:
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make peers   Greenroom and other gateways under the same torture (ARGS='--only mcpo --row killed': one peer, one row)"
 	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_CLUSTER_CALLS=n, GREENROOM_SEED=n)"
+	@echo "make page-test   the page, in a real browser (Chromium; CHROMIUM=path names one)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
 	@echo "make release VERSION=1.2.3   changelog, tag, sdist and wheel, tried in a fresh environment (ARGS=--rehearse: keep nothing; --pythons --extras: on each Python at hand, each extra alone)"
@@ -104,6 +105,15 @@ peers: .venv/.developed
 cluster: .venv/.clustered
 	$(BIN)/python -m tools.cluster $(ARGS)
 
+# A browser of the system, driven by Playwright; axe-core looks for what some people could not use. The folder has its own
+# fixtures only: those of the other tests watch over processes, and a browser has many.
+page-test: .venv/.paged
+	CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -p no:cacheprovider --confcutdir tests/page tests/page $(ARGS)
+
+# The pictures in README.
+page-picture: .venv/.paged
+	CHROMIUM=$(CHROMIUM) $(BIN)/python -m tools.page_picture
+
 bench: .venv/.benched
 	$(BIN)/python -m benchmarks
 
@@ -159,6 +169,11 @@ clean:
 
 .venv/.clustered: .venv/.developed
 	$(PIP) install -c constraints.txt -e '.[ray]'
+	@touch $@
+
+.venv/.paged: .venv/.developed
+	$(PIP) install -c constraints.txt --group page
+	npm install --prefix .build/page --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error axe-core@4.14.1
 	@touch $@
 
 .venv/.releasable: .venv/.developed

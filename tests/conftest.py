@@ -21,6 +21,8 @@ pytest_plugins = (
     "tests.support.order",
 )
 
+collect_ignore = ["page"]  # in a browser: `make page-test`
+
 
 LOOPS = ("trio", "asyncio")
 

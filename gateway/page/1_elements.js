@@ -44,8 +44,12 @@ function svg(tag, props = {}, ...children) {
 }
 
 const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `#icon-${name}` }));
-const mark = (name, kind) =>
-  svg("svg", { class: `mark ${kind}`, "aria-hidden": "true" }, svg("use", { href: `#mark-${name}` }));
+
+/** A mark of a state. Its shapes are copied: thousands of `use` would each be a tree of their own. */
+function mark(name, kind) {
+  const shapes = document.getElementById(`mark-${name}`).cloneNode(true).childNodes;
+  return svg("svg", { class: `mark ${kind}`, viewBox: "0 0 16 16", "aria-hidden": "true" }, ...shapes);
+}
 
 /** Make the children of `parent` those of `items`, in order. An item's element stays the same while its key does. */
 function keyed(parent, items, keyOf, make, update) {

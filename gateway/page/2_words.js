@@ -73,11 +73,17 @@ const GROUPS = [
   ["disabled", "Disabled"],
 ];
 
-/** The state of a row in one word: what it is doing now comes before how it is known. */
+/**
+ * The state of a row in one word: what it is doing now comes before how it is known. A server that only has processes of
+ * sessions and calls is as they are.
+ */
 function stateOf(row) {
   if (!row.disabled && !row.broken && (row.state === "connecting" || row.state === "draining")) return row.state;
-  const word = row.status ?? row.state;
-  return word in STATES ? word : "not-connected";
+  const word = row.status in STATES ? row.status : "not-connected";
+  const own = row.addresses.map((each) => each.state);
+  return STATES[word].group === "resting"
+    ? (["connected", "connecting"].find((state) => own.includes(state)) ?? word)
+    : word;
 }
 
 /** The mark and the word of a state. */
@@ -115,6 +121,8 @@ function notes(row) {
   if (row.failedAgo != null) said.push(`failed ${span(lasted(row, row.failedAgo))} ago`);
   if (row.quarantined) said.push(`quarantined: ${row.quarantined}`);
   if (wait && row.state !== "connecting") said.push(wait);
+  const own = row.addresses.filter((each) => each.state === "connected").length;
+  if (own) said.push(`connected for ${counted(own, "session or call", "sessions or calls")}`);
   if (row.changed?.length) said.push(`${counted(row.changed.length, "definition")} changed`);
   said.push(...(row.problems ?? []));
   if (row.hidden?.length) said.push(`hidden characters in ${row.hidden[0]}`);
@@ -133,7 +141,8 @@ const remaining = (row, seconds) => (seconds == null ? null : Math.max(0, second
 /** A transition in words: `connected`, or why it ended. */
 function moveInWords(move) {
   const because = [...new Set([move.cause, move.detail].filter(Boolean).map((each) => oneLine(each)))].join(": ");
-  return because || (move.to === "idle" || move.to === "closed" ? "not running" : move.to);
+  const whose = move.scope === "shared" ? "" : `${oneLine(move.scope, 60)}: `;
+  return whose + (because || (move.to === "idle" || move.to === "closed" ? "not running" : move.to));
 }
 
 const outcomeInWords = (call) => (call.isError ? "tool’s error" : oneLine(call.outcome.replaceAll("_", " "), 60));

@@ -82,7 +82,8 @@ const room = {
   pins: [],
   projects: [],
   // from events
-  moves: new Map(), // transitions of shared addresses, by server
+  moves: new Map(), // transitions, by server
+  scopes: new Map(), // states of its addresses, by server
   bars: new Map(), // by server
   all: new Bars(),
   tools: new Map(), // Latency by tool
@@ -96,7 +97,7 @@ const mayAct = () => room.hello?.may === "act";
 
 /** Forget what events have told: another gateway answers, or the same one from a new start. */
 function forgetEvents() {
-  for (const each of [room.moves, room.bars, room.tools]) each.clear();
+  for (const each of [room.moves, room.scopes, room.bars, room.tools]) each.clear();
   Object.assign(room, { all: new Bars(), ended: [], told: [], knownSince: null, lastSeq: 0 });
 }
 
@@ -156,10 +157,18 @@ function takeEvents(records) {
   changed("events");
 }
 
+// Of a server that has an address for each session: the state of the one that is furthest.
+const FURTHEST = ["connected", "connecting", "draining", "idle"];
+const furthest = (states) => FURTHEST.find((state) => states.includes(state)) ?? "idle";
+
 function takeMove(record) {
-  if (record.scope !== "shared") return;
+  const scopes = forServer(room.scopes, record.server, () => new Map());
+  if (record.to === "closed") scopes.delete(record.scope);
+  else scopes.set(record.scope, record.to);
   const moves = forServer(room.moves, record.server, () => []);
-  moves.push(record);
+  const whole = furthest([...scopes.values()]);
+  const isNew = whole !== moves.at(-1)?.whole;
+  moves.push({ ...record, whole, wholeSince: isNew ? record.at : moves.at(-1).wholeSince });
   const since = record.at - WINDOW;
   while (moves.length > 1 && moves[1].at < since) moves.shift();
   if (moves.length > 400) moves.splice(0, 100);
@@ -183,7 +192,7 @@ function forServer(map, key, make) {
 
 /** When the row came into its present state, as far as events tell. */
 function stateSince(name) {
-  return room.moves.get(name)?.at(-1)?.at ?? null;
+  return room.moves.get(name)?.at(-1)?.wholeSince ?? null;
 }
 
 // ---- counts that several sections show

@@ -7,6 +7,9 @@ const STEP = 8; // rows that come and go together
  * A table of any length that scrolls with the page. `columns`: `{key, head, order?, class?, numeric?, width?, make, update}`;
  * `make()` gives what stands in a cell, and `update(cell, item)` fills it. `order(item)` is what the column is sorted by.
  * One row can be walked to with the arrow keys: the one whose link has `tabindex` 0.
+ *
+ * Rows are boxes of one height that contain their layout (`page.css`), and a row that leaves is filled again for one that
+ * comes: to lay out a real table for each step of scrolling takes ten times as long. So the roles of a table are said.
  */
 class Table {
   constructor({ label, columns, keyOf, rowClass, open, empty }) {
@@ -16,19 +19,20 @@ class Table {
     this.active = 0;
     this.drawn = new Map();
     this.rowHeight = 0;
-    this.above = el("tbody", { class: "pad", "aria-hidden": "true" }, el("tr", {}, el("td")));
-    this.below = el("tbody", { class: "pad", "aria-hidden": "true" }, el("tr", {}, el("td")));
-    this.rows = el("tbody", { class: "rows" });
+    this.free = [];
+    this.above = el("div", { role: "none" });
+    this.below = el("div", { role: "none" });
+    this.rows = el("div", { class: "rows", role: "rowgroup" });
     this.heads = columns.map((column) => this.#head(column));
+    this.top = el(
+      "div",
+      { class: "head", role: "rowgroup" },
+      el("div", { role: "row", "aria-rowindex": 1 }, this.heads),
+    );
     this.table = el(
-      "table",
-      { "aria-label": label },
-      el(
-        "colgroup",
-        {},
-        columns.map((column) => el("col", { class: column.class, width: column.width })),
-      ),
-      el("thead", {}, el("tr", { "aria-rowindex": 1 }, this.heads)),
+      "div",
+      { class: "table", role: "table", "aria-label": label },
+      this.top,
       this.above,
       this.rows,
       this.below,
@@ -37,12 +41,12 @@ class Table {
     this.node = el("div", { class: "tabled" }, this.table, this.blank);
     this.rows.addEventListener("keydown", (event) => this.#walk(event));
     this.rows.addEventListener("focusin", (event) => {
-      const place = Number(event.target.closest("tr")?.dataset.place);
+      const place = Number(event.target.closest("[role=row]")?.dataset.place);
       if (place >= 0) this.#activate(place);
     });
     if (open)
       this.rows.addEventListener("click", (event) => {
-        const row = event.target.closest("tr");
+        const row = event.target.closest("[role=row]");
         if (row && !event.target.closest("a, button") && !getSelection().toString())
           open(this.items[Number(row.dataset.place)]);
       });
@@ -67,9 +71,12 @@ class Table {
   }
 
   #head(column) {
-    const kinds = [column.class, column.numeric && "number"].filter(Boolean).join(" ") || null;
-    if (!column.order) return el("th", { scope: "col", class: kinds }, column.head);
-    const head = el("th", { scope: "col", class: kinds, "aria-sort": "none" });
+    const head = sized(el("div", { role: "columnheader", class: kindsOf(column) }), column);
+    if (!column.order) {
+      head.append(column.head);
+      return head;
+    }
+    head.setAttribute("aria-sort", "none");
     head.append(el("button", { type: "button", on: { click: () => this.#sortBy(column, head) } }, column.head));
     return head;
   }
@@ -113,7 +120,7 @@ class Table {
   draw(fresh = false) {
     if (!this.node.isConnected || this.table.hidden) return;
     const height = this.#measured();
-    const top = this.table.tHead.getBoundingClientRect().bottom;
+    const top = this.top.getBoundingClientRect().bottom;
     const start = this.above.getBoundingClientRect().top;
     const unseen = Math.max(0, Math.max(top, 0) - start);
     const first = Math.max(0, Math.min(this.items.length - 1, STEP * Math.floor(unseen / height / STEP) - SPARE));
@@ -121,13 +128,14 @@ class Table {
     if (!fresh && first === this.first && last === this.last) return;
     [this.first, this.last] = [first, last];
     const kept = new Map();
+    const free = this.#leaving(first, last);
     let place = this.rows.firstChild;
     for (let index = first; index < last; index++) {
       const item = this.items[index];
       const key = this.keyOf(item);
       let row = this.drawn.get(key);
       const isNew = row === undefined || kept.has(key);
-      if (isNew) row = this.#make();
+      if (isNew) row = free.pop() ?? this.#make();
       kept.set(key, row);
       if (isNew || fresh || row.dataset.place !== String(index)) this.#fill(row, item, index);
       if (row === place) place = place.nextSibling;
@@ -140,40 +148,46 @@ class Table {
       place = next;
     }
     this.drawn = kept;
-    this.above.rows[0].cells[0].style.setProperty("height", `${first * height}px`);
-    this.below.rows[0].cells[0].style.setProperty("height", `${(this.items.length - last) * height}px`);
+    this.above.style.setProperty("height", `${first * height}px`);
+    this.below.style.setProperty("height", `${(this.items.length - last) * height}px`);
     if (hadFocus && !this.rows.contains(document.activeElement)) this.#focus(this.active);
   }
 
+  /** The rows of items that are not among these any more, to be filled again; not the one with the focus. */
+  #leaving(first, last) {
+    const coming = new Set();
+    for (let index = first; index < last; index++) coming.add(this.keyOf(this.items[index]));
+    const leaving = [];
+    for (const [key, row] of this.drawn)
+      if (!coming.has(key) && !row.contains(document.activeElement)) leaving.push(row);
+    return leaving;
+  }
+
   #measured() {
-    const height = this.rows.rows[0]?.getBoundingClientRect().height;
+    const height = this.rows.firstChild?.getBoundingClientRect().height;
     if (height) this.rowHeight = height;
     return this.rowHeight || parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 40;
   }
 
   #make() {
-    return el(
-      "tr",
-      {},
-      this.columns.map((column) => {
-        const kinds = [column.class, column.numeric && "number"].filter(Boolean).join(" ") || null;
-        return el(column.isHead ? "th" : "td", { class: kinds, scope: column.isHead && "row" }, column.make?.());
-      }),
+    const cells = this.columns.map((column) =>
+      sized(el("div", { role: "cell", class: kindsOf(column) }, column.make?.()), column),
     );
+    return el("div", { role: "row" }, cells);
   }
 
   #fill(row, item, index) {
     row.dataset.place = index;
     setAttribute(row, "aria-rowindex", index + 2);
     setAttribute(row, "class", [this.rowClass?.(item), this.open && "opens"].filter(Boolean).join(" ") || null);
-    this.columns.forEach((column, place) => column.update(row.cells[place], item));
+    this.columns.forEach((column, place) => column.update(row.children[place], item));
     const target = row.querySelector("a");
     if (target) target.tabIndex = index === this.active ? 0 : -1;
   }
 
   #activate(index) {
     if (index === this.active) return;
-    for (const row of this.rows.rows) {
+    for (const row of this.rows.children) {
       const target = row.querySelector("a");
       if (target) target.tabIndex = Number(row.dataset.place) === index ? 0 : -1;
     }
@@ -190,7 +204,7 @@ class Table {
 
   #focus(index) {
     const height = this.#measured();
-    const head = this.table.tHead.getBoundingClientRect().height;
+    const head = this.top.getBoundingClientRect().height;
     const stuck = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--head")) || 0;
     const start = this.table.getBoundingClientRect().top + scrollY + head;
     const top = start + index * height;
@@ -199,7 +213,7 @@ class Table {
       scrollTo({ top: top + height - innerHeight + 8, behavior: "instant" });
     this.#activate(index);
     this.draw();
-    const row = [...this.rows.rows].find((each) => Number(each.dataset.place) === index);
+    const row = [...this.rows.children].find((each) => Number(each.dataset.place) === index);
     row?.querySelector("a")?.focus({ preventScroll: true });
   }
 
@@ -209,6 +223,14 @@ class Table {
     if (index >= 0) this.#focus(index);
     return index >= 0;
   }
+}
+
+const kindsOf = (column) => [column.class, column.numeric && "number"].filter(Boolean).join(" ") || null;
+
+/** A cell as wide as its column: so many pixels or per cent, or a share of what is left. */
+function sized(cell, { width }) {
+  if (width) cell.style.setProperty("flex", `0 0 ${/%$/.test(width) ? width : `${width}px`}`);
+  return cell;
 }
 
 /** A cell of plain text; what it shows is `text(item)`. */
@@ -248,18 +270,21 @@ function makeStrip() {
   return strip;
 }
 
+const box = (left, top, width, height) =>
+  `M${left.toFixed(0)} ${top.toFixed(1)}h${width.toFixed(0)}v${height.toFixed(1)}h${(-width).toFixed(0)}z`;
+
 /** Draw it. `height` is that of its `viewBox`. */
 function drawStrip(strip, row, height = 22) {
   const at = now();
   const start = at - WINDOW;
-  const base = height - 2;
+  const base = height - 3;
   const paths = Object.fromEntries(STRIP.map((kind) => [kind, ""]));
   const moves = room.moves.get(row.name) ?? [];
-  const x = (moment) => Math.max(0, Math.min(WINDOW, moment - start)).toFixed(1);
+  const x = (moment) => Math.max(0, Math.min(WINDOW, moment - start));
   const line = (state, from, to) => {
     const kind =
       state === "connected" ? "s-connected" : state === "connecting" || state === "draining" ? "s-busy" : "s-idle";
-    if (to > start) paths[kind] += `M${x(from)} ${base}H${Math.max(Number(x(to)), Number(x(from)) + 3)}`;
+    if (to > start) paths[kind] += box(x(from), base, Math.max(x(to) - x(from), 3), 3);
   };
   let state = moves[0]?.from ?? row.state;
   let since = Math.min(room.knownSince ?? at, moves[0]?.at ?? at);
@@ -268,24 +293,22 @@ function drawStrip(strip, row, height = 22) {
     line(state, since, move.at);
     if (move.at > start && isFailure(move)) {
       failures += 1;
-      paths["s-failed"] += `M${x(move.at)} 2V${height - 5}`;
+      paths["s-failed"] += box(x(move.at) - 4, 2, 8, base - 4);
     }
-    [state, since] = [move.to, move.at];
+    [state, since] = [move.whole, move.at];
   }
-  line(row.state, since, at);
+  line(furthest([row.state, ...row.addresses.map((each) => each.state)]), since, at);
   const bars = room.bars.get(row.name)?.read(at) ?? [];
   const most = Math.max(4, ...bars.map(([good, bad]) => good + bad));
-  const room_ = height - 7;
-  const late = at % BIN;
+  const tallest = base - 4;
   let calls = 0;
   bars.forEach(([good, bad], place) => {
     if (!good && !bad) return;
     calls += good + bad;
-    const left = Math.max(0, place * BIN + BIN - late - 1).toFixed(1);
-    const tall = ((good + bad) / most) * room_;
-    const red = (bad / most) * room_;
-    if (good) paths["c-good"] += `M${left} ${height - 5}v${(-tall).toFixed(1)}h11v${tall.toFixed(1)}z`;
-    if (bad) paths["c-bad"] += `M${left} ${height - 5}v${(-red).toFixed(1)}h11v${red.toFixed(1)}z`;
+    const left = Math.max(0, (place + 1) * BIN - (at % BIN) - 1);
+    const share = (count) => (count / most) * tallest;
+    if (good) paths["c-good"] += box(left, base - 2 - share(good + bad), 11, share(good));
+    if (bad) paths["c-bad"] += box(left, base - 2 - share(bad), 11, share(bad));
   });
   STRIP.forEach((kind, place) => setAttribute(strip.childNodes[place], "d", paths[kind] || null));
   const failed = failures ? `, ${counted(failures, "failure")}` : "";

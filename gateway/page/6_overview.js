@@ -275,7 +275,8 @@ function serversBlock() {
         head: "Server",
         order: (row) => row.name,
         width: "24%",
-        make: () => el("div", {}, el("a", { class: "name" }, el("bdi")), el("span", { class: "under" })),
+        make: () =>
+          el("div", { class: "stack" }, el("a", { class: "name" }, el("bdi")), el("span", { class: "under" })),
         update: (cell, row) => {
           const [name, under] = cell.firstChild.children;
           setText(name.firstChild, oneLine(row.name, 120));
@@ -288,7 +289,7 @@ function serversBlock() {
         key: "state",
         head: "State",
         order: (row) => RANK.get(stateOf(row)),
-        width: "140",
+        width: "150",
         update: (cell, row) => {
           const state = stateOf(row);
           if (cell.state !== state) cell.replaceChildren(stateMark(state));

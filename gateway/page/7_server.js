@@ -265,7 +265,8 @@ function serverPanel(name, close) {
 
 /** Whether a transition says something: that nothing runs after an ending that was told does not. */
 const isTold = (move, place, moves) =>
-  !["idle", "closed"].includes(move.to) || (place > 0 && moves[place - 1].cause == null);
+  (move.scope !== "call:catalogue" || isFailure(move)) &&
+  (!["idle", "closed"].includes(move.to) || (place > 0 && moves[place - 1].cause == null));
 
 /** A next step: a command that can be copied, or a sentence. */
 function stepOf(step) {

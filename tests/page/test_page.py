@@ -1,0 +1,353 @@
+"""What a person sees and does on the page, in a real browser, with a real gateway and real child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.page.looking import OWNER, READER, Room, Tab, rough
+
+WORDS = {"needs-auth": "needs auth", "untrusted": "not trusted", "not-connected": "not connected"}
+ROWS = '[role="table"][aria-label="Servers"] .rows > *'
+COLUMNS = """rows => rows.map(row => [
+    row.querySelector("a").textContent, ...[...row.children].slice(1).map(cell => cell.textContent)])"""
+
+
+def state_of(page: Page, server: str) -> Any:
+    """The cell with the state of a server in the table."""
+    row = (
+        page.get_by_role("table", name="Servers")
+        .get_by_role("row")
+        .filter(has=page.get_by_role("link", name=server, exact=True))
+    )
+    return row.get_by_role("cell").nth(1)
+
+
+def test_what_it_shows_is_what_the_status_says(room_of: Callable[..., Room], tab: Tab) -> None:
+    entries = {
+        "one": rough(),
+        "two": rough(),
+        "off": rough(disabled=True),
+        "gone": {"command": "/there/is/none"},
+    }
+    room = room_of(entries)
+    page = tab.open(room)
+    client = room.client()
+    client.call("one_echo", text="hello")
+    client.call("two_echo", text="hello")
+    page.get_by_role("link", name="gone", exact=True).click()
+    page.get_by_role("complementary").get_by_role("button", name="Connect").click()
+    expect(state_of(page, "gone")).to_have_text("failed")
+    page.keyboard.press("Escape")
+    page.get_by_role("alert").or_(page.locator(".said p.bad")).first.wait_for()
+    tab.errors.clear()  # a refused request is told by the browser itself
+
+    def is_same() -> bool:
+        status = room.status()
+        seen = {name: cells for name, *cells in page.eval_on_selector_all(ROWS, COLUMNS)}
+        said = {
+            row["name"]: [
+                WORDS.get(row["status"], row["status"]),
+                str(row["inFlight"]),
+                str(row["queued"]),
+                str(row["toolCount"]) if row["cached"] else "",
+                str(row["incarnation"]),
+            ]
+            for row in status["servers"]
+        }
+        shown = {name: [cells[0], *cells[3:]] for name, cells in seen.items()}
+        figures = page.locator(".figures > div").all_inner_texts()
+        connected = f"{status['connectedCount']} of {len(said) - status['disabledCount']}"
+        return shown == said and any(connected in each for each in figures)
+
+    room.until(is_same)
+
+
+def test_a_crash_is_seen_within_a_second(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough(), "two": rough()})
+    page = tab.open(room)
+    client = room.client()
+    took: list[float] = []
+    for _ in range(3):
+        client.call("one_echo", text="up")
+        expect(state_of(page, "one")).to_have_text("connected")
+        pid = room.row("one")["pid"]
+        page.evaluate("""() => {
+            const rows = [...document.querySelectorAll(".rows > *")]
+            const row = rows.find(row => row.querySelector("a").textContent === "one")
+            window.left = new Promise(done => new MutationObserver(() => {
+                if (row.children[1].textContent !== "connected") done(Date.now() / 1000)
+            }).observe(row, {subtree: true, childList: true, characterData: true}))
+        }""")
+        killed = time.time()
+        os.kill(pid, signal.SIGKILL)
+        took.append(page.evaluate("() => window.left") - killed)
+        expect(state_of(page, "one")).to_have_text("failed")
+        room.until(lambda: room.row("one")["retryIn"] is None)
+    assert min(took) < 1.0, took
+
+
+def test_a_button_drains(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    room.client().call("one_echo", text="up")
+    expect(state_of(page, "one")).to_have_text("connected")
+    page.get_by_role("link", name="one", exact=True).click()
+    panel = page.get_by_role("complementary")
+    panel.get_by_role("button", name="Drain").click()
+    expect(state_of(page, "one")).to_have_text("cached")
+    assert room.row("one")["down"]
+    panel.get_by_role("button", name="Connect").click()
+    expect(state_of(page, "one")).to_have_text("connected")
+    assert room.row("one")["state"] == "connected"
+
+
+def test_the_keyboard_alone_drains(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({f"server-{number}": rough() for number in range(30)})
+    page = tab.open(room)
+    room.client().call("server-2_echo", text="up")
+    expect(state_of(page, "server-2")).to_have_text("connected")
+
+    def focused() -> str:
+        return page.evaluate("() => document.activeElement.textContent.trim()")
+
+    def tab_to(text: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if focused() == text:
+                return
+        pytest.fail(f"Tab never came to {text}")
+
+    tab_to("server-0")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert focused() == "server-2"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("complementary", name="server-2")).to_be_visible()
+    tab_to("Drain")
+    page.keyboard.press("Enter")
+    room.until(lambda: room.row("server-2")["down"])
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary")).to_have_count(0)
+    room.until(lambda: focused() == "server-2")
+    page.keyboard.press("End")
+    assert focused() == "server-29"
+    page.keyboard.press("/")
+    page.keyboard.type("server-17")
+    expect(page.get_by_role("table", name="Servers").get_by_role("row")).to_have_count(2)
+
+
+def test_an_approval_lets_the_held_call_go(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()}, approve="destructive")
+    page = tab.open(room)
+    client = room.client()
+    client.call("one_echo", text="up")
+    thread = client.begin("one_erase", text="all of it")
+    ask = page.get_by_role("article", name="May one_erase be called?")
+    expect(ask).to_contain_text("all of it")
+    assert client.answers == []
+    ask.get_by_role("button", name="Allow once").click()
+    thread.join(20)
+    assert client.answers[0]["result"]["content"][0]["text"] == "all of it"
+
+    thread = client.begin("one_erase", text="more")
+    ask = page.get_by_role("article").filter(has_text="more")
+    ask.get_by_role("button", name="Refuse").click()
+    thread.join(20)
+    assert "more" not in str(client.answers[1].get("result", {}).get("content"))
+
+
+def test_a_reader_may_not_act(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room, "servers/one", token=READER)
+    expect(page.get_by_role("complementary", name="one")).to_be_visible()
+    expect(page.get_by_text("read only")).to_be_visible()
+    expect(page.get_by_role("button", name="Connect", exact=True)).to_have_count(0)
+
+
+def test_a_token_is_asked_for_and_leaves_the_address(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room, token="", ready=False)
+    page.get_by_label("Token").fill(OWNER)
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("link", name="one", exact=True)).to_be_visible()
+    page.goto(f"{room.url}/#token={OWNER}")
+    expect(page.get_by_role("link", name="one", exact=True)).to_be_visible()
+    assert "token" not in page.url
+    assert page.context.cookies() == []
+    assert [error for error in tab.errors if "401" not in error] == []
+    tab.errors.clear()  # the browser itself tells of the 401
+
+
+def test_a_thousand_servers_scroll_as_two_hundred_do(
+    room_of: Callable[..., Room], tab: Tab, browser: Any
+) -> None:
+    def frames(count: int) -> tuple[float, int]:
+        own = Tab(browser)
+        # Most are disabled: the gateway does not start a thousand processes to learn what they have.
+        entries = {f"server-{number}": rough(disabled=number % 50 != 0) for number in range(count)}
+        room = room_of(entries, expose="proxy")
+        room.until(lambda: all(row["cached"] or row["disabled"] for row in room.status()["servers"]))
+        page = own.open(room)
+        page.get_by_role("link", name="server-0", exact=True).wait_for()
+        said = page.evaluate("""async () => {
+            const table = document.querySelector(".table")
+            const gaps = []
+            let [last, y, blank, most] = [performance.now(), 0, 0, 0]
+            for (let frame = 0; frame < 90; frame++) {
+                scrollTo(0, (y += 60))
+                await new Promise(requestAnimationFrame)
+                await new Promise(requestAnimationFrame)
+                const at = performance.now()
+                gaps.push((at - last) / 2)
+                last = at
+                const rows = table.querySelectorAll(".rows > *")
+                most = Math.max(most, rows.length)
+                const [first, end] = [rows[0].getBoundingClientRect(), rows[rows.length - 1].getBoundingClientRect()]
+                const whole = table.getBoundingClientRect()
+                const isShort = end.bottom < Math.min(innerHeight, whole.bottom) - 60
+                if (first.top > Math.max(100, whole.top + 60) || isShort) blank += 1
+            }
+            return {gaps, blank, most}
+        }""")
+        own.close()
+        assert said["blank"] == 0
+        return statistics.median(said["gaps"]), said["most"]
+
+    few, _ = frames(200)
+    many, rows = frames(1_000)
+    print(f"\nmedian frame: {few:.1f} ms with 200 servers, {many:.1f} ms with 1,000")
+    assert rows < 100
+    assert many <= max(25.0, 1.5 * few + 5.0)
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "\u202eevil\u2066",
+    "javascript:alert(1)",
+    "{{7*7}}${7*7}",
+    "A" * 10_240,
+)
+
+
+MADE = "main script, main img, aside script, aside img, .rows b, aside b, .list b"
+PLACES = (
+    *("", "servers/one", f"servers/{HOSTILE[0]}", "tools", f"tools/{HOSTILE[1]}"),
+    *("calls", "timeline", "changes", "sessions"),
+)
+
+
+def test_hostile_names_and_descriptions_stay_text(room_of: Callable[..., Room], tab: Tab) -> None:
+    pairs = [
+        part for number, text in enumerate(HOSTILE) for part in (f"t{number}" if number > 3 else text, text)
+    ]
+    odd = {"__proto__": rough(), "<b>bold</b>": {"command": HOSTILE[1]}, "a" * 300: rough()}
+    room = room_of({"one": rough(*pairs), **odd})
+    page = tab.open(room)
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    room.client().call("one_echo", text=HOSTILE[0])
+    for where in (
+        "",
+        "servers/one",
+        f"servers/{HOSTILE[0]}",
+        "tools",
+        "calls",
+        "timeline",
+        f"tools/{HOSTILE[1]}",
+        "changes",
+        "sessions",
+    ):
+        tab.go(page, where)
+        page.wait_for_timeout(300)
+        assert page.locator(MADE).count() == 0
+    tab.go(page, "tools")
+    expect(page.locator(".list")).to_contain_text("<script>alert(1)</script>")
+    assert "\u202e" not in page.locator("body").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.errors[:] = [
+        error for error in tab.errors if "40" not in error
+    ]  # what does not exist is told by the browser
+
+
+def test_the_policy_holds(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    said = page.evaluate("""async () => {
+        const tried = {}
+        const script = document.createElement("script")
+        try {
+            script.textContent = "window.ran = true"
+            document.body.append(script)
+        } catch { tried.script = "refused" }
+        try { document.body.innerHTML = "<p>x</p>" } catch { tried.html = "refused" }
+        try { await fetch("http://127.0.0.1:9/") } catch { tried.fetch = "refused" }
+        const style = document.createElement("style")
+        style.textContent = "body { display: none }"
+        document.head.append(style)
+        tried.style = getComputedStyle(document.body).display
+        return {...tried, ran: window.ran === true}
+    }""")
+    assert said["ran"] is False
+    assert said["html"] == said["fetch"] == "refused"
+    assert said["style"] != "none"
+    tab.errors.clear()  # each refusal is told
+    tab.requests[:] = [url for url in tab.requests if url != "http://127.0.0.1:9/"]
+
+
+def test_nothing_is_asked_while_nobody_looks(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    room.client().call("one_echo", text="up")
+    expect(state_of(page, "one")).to_have_text("connected")
+    ended: list[str] = []
+    page.on("requestfailed", lambda request: ended.append(request.url))
+    hide = """hidden => {
+        Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden})
+        document.dispatchEvent(new Event("visibilitychange"))
+    }"""
+    page.evaluate(hide, True)
+    room.until(lambda: page.wait_for_timeout(50) or ended)
+    assert ended == [f"{room.url}/page/watch"]
+    before = len(tab.requests)
+    os.kill(room.row("one")["pid"], signal.SIGKILL)
+    room.until(lambda: room.row("one")["failure"])
+    page.wait_for_timeout(1500)
+    assert len(tab.requests) == before
+    expect(state_of(page, "one")).to_have_text("connected")
+    page.evaluate(hide, False)
+    expect(state_of(page, "one")).to_have_text("failed")
+
+
+def test_a_tool_is_called_with_its_form(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    room.client().call("one_echo", text="up")
+    tab.go(page, "tools")
+    page.get_by_role("searchbox", name="Search tools").fill("again")
+    page.get_by_role("link", name="one_echo").click()
+    page.get_by_role("button", name="Call").click()
+    expect(page.get_by_role("alert")).to_have_text("text is needed.")
+    page.get_by_label("text needed").fill("<b>hello</b>")
+    page.get_by_role("button", name="Call").click()
+    expect(page.locator(".tool form pre")).to_have_text("<b>hello</b>")
+
+
+def test_why_a_server_failed_is_seen_with_its_last_words(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    client = room.client()
+    client.call("one_echo", text="up")
+    client.call("one_die")
+    expect(state_of(page, "one")).to_have_text("failed")
+    page.get_by_role("link", name="Why, and what to do").click()
+    panel = page.get_by_role("complementary", name="one")
+    expect(panel.get_by_role("region", name="Standard error")).to_contain_text("It ends itself now.")
+    expect(panel.get_by_role("region", name="Last 15 minutes")).to_contain_text("lost")
+    expect(panel.get_by_role("table", name="Latency by tool")).to_contain_text("one_die")
