@@ -522,9 +522,10 @@ class RoomPort(Caller):
         were `shown`. Returns the names that were accepted. Raises `UnknownServer`, `OSError`."""
         return await accept(self.live, server, None, shown)
 
-    def note(self, words: str) -> None:
-        """Tell in an event, and the audit, what an owner has done."""
-        self.runtime.events.emit(Note, code=NoteCode.OWNER, words=words)
+    def note(self, words: str, server: str | None = None) -> None:
+        """Tell in an event what an owner has done, and to which server."""
+        address = None if server is None else Address(server)
+        self.runtime.events.emit(Note, address, code=NoteCode.OWNER, words=words)
 
     def stderr_log_of(self, server: str) -> Path | None:
         """The file with what this server writes to stderr. None: there is none."""

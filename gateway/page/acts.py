@@ -27,7 +27,7 @@ from ...actors.workers import apart
 from ...catalogue.fingerprints import kind_of, original_of, pin_name
 from ...config.files import project_asks, working_directory
 from ...config.trust import Agreements, ProjectFile, shown_matter, trust_file
-from ...protocol.errors import UsageError
+from ...protocol.errors import GreenroomError, UsageError
 from ...protocol.safe_text import one_line
 from ...safety.approval import Verdict
 from ...safety.audit import ACT
@@ -90,7 +90,7 @@ class Acts:
         try:
             answer = await act(params, who)
         except BaseException as error:
-            told(type(error).__name__ if not hasattr(error, "code") else str(getattr(error, "code", "")))
+            told(error.code if isinstance(error, GreenroomError) else type(error).__name__)
             raise
         told("done")
         return {"done": True, **answer}
@@ -102,10 +102,10 @@ class Acts:
             for key in ("server", "tool", "kind", "name", "number", "verdict", "project")
             if params.get(key) is not None
         }
-        words = " ".join(about.values())
-        self._port.note(
-            f"the page: {who}: {name} {words}".rstrip() + ("" if outcome == "done" else f": {outcome}")
-        )
+        server = about.get("server") if about.get("server") in self._port.config.servers else None
+        words = " ".join((name, *(each for key, each in about.items() if key != "server" or server is None)))
+        how = "" if outcome == "done" else f": {outcome}"
+        self._port.note(f"the page: {who}: {words}{how}", server)
         if self._port.audit is not None:
             self._port.audit.write(
                 {"kind": ACT, "door": "page", "subject": who, "act": name, **about, "outcome": outcome}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import httpx2
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
@@ -39,7 +41,7 @@ TOKENS = (
     Token.of("rita", READER),
     Token.of("bert", BOUND, "small"),
 )
-PROFILES = {"profiles": {"small": {"servers": ["one"]}}}
+_BEFORE_A_LOOK_AT_ALL = 4.0  # seconds
 
 
 def with_page(body: Callable[[Opened, Greenroom], Awaitable[None]], entries: Any = None, **door: Any) -> None:
@@ -192,10 +194,17 @@ async def test_only_an_owner_acts_and_only_with_json_and_the_header(
     assert [row.down for row in room.status()] == [None, None]
     assert (await do(opened, **act)).json()["done"] is True
     assert [row.down is not None for row in room.status()] == [True, False]
+    async with watching(opened) as seen:  # no event of its own tells that an idle server was drained
+        await seen.more()
+        assert (await do(opened, action="drain", server="two")).status_code == 200
+        with anyio.fail_after(_BEFORE_A_LOOK_AT_ALL):
+            await seen.until(lambda: bool(seen.rows["two"]["down"]))
 
 
 @body_of(with_page)
-async def test_what_an_owner_does_is_told_in_the_events(opened: Opened, room: Greenroom, /) -> None:
+async def test_what_an_owner_does_is_told_in_the_events_and_shown_at_once(
+    opened: Opened, room: Greenroom, /
+) -> None:
     async with watching(opened) as seen:
         for action in ("connect", "restart", "drain"):
             answer = await do(opened, action=action, server="two")
@@ -203,10 +212,9 @@ async def test_what_an_owner_does_is_told_in_the_events(opened: Opened, room: Gr
             assert "two" in answer.json()["said"]
         answer = await do(opened, action="call", tool="one_echo", arguments={"text": "SECRET-ARGUMENT"})
         assert answer.json()["result"]["content"]
-        told = [
-            f"the page: olga: {each}" for each in ("connect two", "restart two", "drain two", "call one_echo")
-        ]
-        await seen.until(lambda: {each.get("detail") for each in seen.events} >= {*told})
+        told = {("two", f"the page: olga: {act}") for act in ("connect", "restart", "drain")}
+        told |= {(None, "the page: olga: call one_echo")}
+        await seen.until(lambda: {(each.get("server"), each.get("detail")) for each in seen.events} >= told)
         assert "SECRET-ARGUMENT" not in json.dumps([*seen.events, seen.sections])
 
 
@@ -287,6 +295,34 @@ async def test_a_closer_look(opened: Opened, room: Greenroom, /) -> None:
         answer = await opened.http.get(f"/page/{wrong}", headers=bearer(READER))
         assert answer.status_code == status, wrong
         assert answer.json()["error"]["message"]
+
+
+@body_of(with_page)
+async def test_a_browser_that_does_not_read_holds_up_neither_calls_nor_other_pages(
+    opened: Opened, room: Greenroom, /
+) -> None:
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        line.connect(("127.0.0.1", opened.port))
+        line.setblocking(False)
+        head = f"GET /page/watch HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {READER}\r\n\r\n"
+        async with await anyio.abc.SocketStream.from_socket(line) as deaf:
+            await deaf.send(head.encode())
+            async with watching(opened) as seen:
+                await seen.more()
+                for _ in range(5):  # more than the system keeps for a reader
+                    for _ in range(500):
+                        port_of(room).note("x" * 4_000)
+                    told = seen.events[-1]["seq"] if seen.events else 0
+                    await seen.until(
+                        lambda told=told: bool(seen.events) and seen.events[-1]["seq"] >= told + 500
+                    )
+                    with anyio.fail_after(PATIENCE / 4):
+                        await room.call("one_echo", {})
+                assert "lagged" not in seen.names
+            heard = b""
+            while b"event: lagged" not in heard[-(1 << 20) :]:
+                heard += await deaf.receive()
 
 
 PLANTED = "sk-planted-4711-4711-4711"

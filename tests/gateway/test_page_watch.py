@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from random import Random
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
 from tests.support import in_real_time
@@ -18,9 +21,10 @@ from tests.support.rooms import settle, teach
 
 from greenroom import Greenroom
 from greenroom.gateway.page.room_page import RoomPage
-from greenroom.gateway.views import room_status_view
+from greenroom.gateway.views import room_status_view, status_view
 from greenroom.protocol.errors import GreenroomError
 from greenroom.protocol.events import Kind
+from greenroom.protocol.jsonrpc import encode
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import tool
 
@@ -221,3 +225,36 @@ async def test_the_stream_ends_with_the_gateway_and_not_everybody_may_watch() ->
             with anyio.fail_after(PATIENCE):
                 async for _ in frames:
                     pass
+
+
+@in_real_time
+async def test_a_thousand_servers_are_looked_at_without_holding_the_loop_up() -> None:
+    """Processor time of the loop's thread, so that a busy machine makes no difference. The collector is off, as it is
+    for the objects of a gateway's room."""
+    names = [f"s{n}" for n in range(1_000)]
+    gc.disable()
+    try:
+        async with room_of(*names) as room, anyio.create_task_group() as tasks:
+            began = time.thread_time()
+            encode(status_view(port_of(room)))
+            at_once = time.thread_time() - began
+            turns: list[float] = []
+
+            async def measure() -> None:
+                while True:
+                    before = time.thread_time()
+                    await anyio.lowlevel.checkpoint()
+                    turns.append(time.thread_time() - before)
+
+            async with aclosing(page_of(room).watch(acts=False)) as frames:
+                seen = Seen(frames)
+                tasks.start_soon(measure)
+                await seen.more()
+                assert len(seen.rows) == len(names)
+                for name in names[:150]:
+                    port_of(room).note("look again", name)  # so many that it looks at all
+                await seen.until(lambda: "events" in seen.names)
+            tasks.cancel_scope.cancel()
+        assert max(turns) < at_once / 2, (sorted(turns)[-5:], at_once)
+    finally:
+        gc.enable()
