@@ -461,6 +461,8 @@ class CallTable:
         call.total_deadline = now + total if total > timeout else deadline
         if alarm.when > deadline:
             alarm.wake_by(deadline)
+        if context.recording is not None:
+            context.recording.sent(call)
         if context.events.call_readers:
             self._tell(call, CallSent)
         else:
@@ -535,6 +537,8 @@ class CallTable:
         """Progress restarts the call's clock, up to its total."""
         if call.timeout is not None:
             call.deadline = min(self.context.backend.now() + call.timeout, call.total_deadline)
+        if self.context.recording is not None:
+            self.context.recording.progressed(call, params)
         self.report(call, params)
 
     def report(self, call: Call, params: Mapping[str, Any]) -> None:
@@ -573,6 +577,8 @@ class CallTable:
                     call.tool, call.client, call.accepted_at, call.sent_at, call.reach, outcome,
                 )
             )  # fmt: skip
+        if context.recording is not None:
+            context.recording.ended(call, self.address, self.actor.life.incarnation)
         try:
             if context.events.call_readers:
                 self._tell(call, CallEnded)

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 import attrs
 from anyio.abc import TaskGroup
 
 from ..config.model import Settings
 from ..config.secrets import KnownSecrets
+from ..protocol.address import Address
 from .backend import Backend, Waiter, context_of_room
-from .call import Tally
+from .call import Call, Tally
 from .event_stream import EventStream
 from .host import Host, NoHost
-from .peer import ConnectorFactory
+from .peer import ConnectorFactory, Handshake, Listing
 from .timers import Timers
 
 Body = Callable[[], Coroutine[Any, Any, object]]
@@ -56,6 +57,18 @@ class Spawner:
                 context_of_room().run(self._tasks.start_soon, self._bodies.popleft())
 
 
+class Recording(Protocol):
+    """Is told what is asked of servers, in the steps in which it happens. Must not block or raise."""
+
+    def sent(self, call: Call) -> None: ...
+
+    def progressed(self, call: Call, params: Mapping[str, Any]) -> None: ...
+
+    def ended(self, call: Call, address: Address, incarnation: int) -> None: ...
+
+    def listed(self, address: Address, incarnation: int, handshake: Handshake, listing: Listing) -> None: ...
+
+
 @attrs.define(eq=False)
 class RoomContext:
     backend: Backend
@@ -72,6 +85,7 @@ class RoomContext:
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
     stop_by: float = math.inf  # the room's own deadline, once it is closing
+    recording: Recording | None = None  # None: nothing is recorded
 
     def next_revision(self) -> int:
         self.revisions += 1

@@ -469,10 +469,17 @@ class Steps:
                 self._on_gone()
             case Listed() if actor.life.state is State.CONNECTED:
                 self._learn_tasks(message)
+                self._record(message)
                 actor.supervisor.listed(actor, message.handshake, message.listing, message.revision)
                 actor.record.listing = message.listing
             case Listed():
                 pass
+
+    def _record(self, message: Ready | Listed) -> None:
+        actor = self._actor
+        if actor.context.recording is not None:
+            said = message.handshake, message.listing
+            actor.context.recording.listed(actor.address, message.incarnation, *said)
 
     def _on_ready(self, message: Ready) -> None:
         actor = self._actor
@@ -489,6 +496,7 @@ class Steps:
         )
         actor.calls.may_go_on = speaks_newer or actor.calls.has_tasks
         self._learn_tasks(message)
+        self._record(message)
         actor.connected_at = actor.context.backend.now()
         actor.idling.ask_time()
         actor.supervisor.ready(actor, message.handshake, message.listing, message.revision)

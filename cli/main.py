@@ -41,6 +41,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
         "serve_command",
         "Run the gateway, on standard input and output or over HTTP.",
     ),
+    "replay": ("replay_command", "replay_command", "Serve a tape that was recorded; nothing is started."),
+    "tape": ("replay_command", "tape_command", "Tell what is on a tape."),
     "attach": (
         "attach_command",
         "attach_command",

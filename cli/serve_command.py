@@ -62,6 +62,15 @@ _GUARDS = re.compile(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|sett
     help="Append a line for each call to this file, in a chain of hashes.",
 )
 @click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Record a tape of all calls and answers there, for greenroom replay.",
+)
+@click.option(
+    "--redact", metavar="NAMES", help="With --record: members that are left out, as in password,pin."
+)
+@click.option(
     "--otlp",
     is_flag=False,
     flag_value="",
@@ -115,6 +124,8 @@ def serve_command(
     profile: str | None,
     events: Path | None,
     audit: Path | None,
+    record: Path | None,
+    redact: str | None,
     otlp: str | None,
     http: str | None,
     token_file: Path | None,
@@ -156,7 +167,7 @@ def serve_command(
     if http is not None and (background or as_room is not None):
         raise UsageError("--background and --http do not go together. Leave one of them out.")
     read = read_config(config_path, always=True, most=None)
-    where = None if http is None else _address(http or _listen_in(read))
+    where = None if http is None else address_in(http or _listen_in(read))
     if (
         where is not None and read.settings.isolation is None
     ):  # many clients: none of them shares a child by default
@@ -184,6 +195,10 @@ def serve_command(
     from ..supervisor.room import Greenroom
 
     more: dict[str, Any] = {} if audit is None else {"audit": audit}
+    if record is not None:
+        more |= {"record": record, "redact": names_in(redact)}
+    elif redact is not None:
+        raise UsageError("--redact is for --record FOLDER. Add that, or leave it out.")
     if otlp is not None:
         from ..gateway.otlp import exporting
 
@@ -216,10 +231,10 @@ def serve_command(
         for name in (*(token.profile for token in tokens), *(oauth.profiles.values() if oauth else ())):
             check_profile(config, name)
         listen = HttpOptions(*where, tokens=tokens, oauth=oauth, profile=profile, cert=tls_cert, key=tls_key)
-        _run(partial(serve_http, config, open_room, options, listen))
+        run_gateway(partial(serve_http, config, open_room, options, listen))
         return
     if as_room is None or ready is None or lock is None:
-        _run(partial(serve, config, open_room, options))
+        run_gateway(partial(serve, config, open_room, options))
         return
     from ..gateway.doors.background import place_named, say_ready
     from ..gateway.serve import Whereabouts, serve_background
@@ -227,7 +242,12 @@ def serve_command(
     here = Whereabouts(
         place_named(as_room), partial(room_of, path=config_path), partial(say_ready, ready, lock)
     )
-    _run(partial(serve_background, config, open_room, options, here))
+    run_gateway(partial(serve_background, config, open_room, options, here))
+
+
+def names_in(listed: str | None) -> list[str]:
+    """The names in an option like `a,b`."""
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
 def _hosts(room: Any) -> list[Any]:
@@ -278,7 +298,7 @@ def _check_door(config: Config) -> None:
             raise UsageError(f"The HTTP door is not opened, for it may lack a guard. {problem}. Correct it.")
 
 
-def _address(text: str) -> tuple[str, int]:
+def address_in(text: str) -> tuple[str, int]:
     """A host and a port. `[::1]:8000` and `:8000` (on 127.0.0.1) are fine; port 0 takes a free one."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
@@ -286,7 +306,7 @@ def _address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-def _run(main: Callable[[], Awaitable[None]]) -> None:
+def run_gateway(main: Callable[[], Awaitable[None]]) -> None:
     """Run the gateway on asyncio; the other commands run on trio.
 
     A gateway makes two reads and two writes per call. For each, asyncio calls a function, while trio wakes a

@@ -11,7 +11,6 @@ line says how many were left out.
 
 from __future__ import annotations
 
-import enum
 import errno
 import json
 import os
@@ -28,6 +27,7 @@ from anyio.abc import TaskStatus
 from ..actors.workers import Part
 from ..config.private_files import open_own
 from ..protocol.errors import UsageError
+from ..protocol.event_records import record_of
 from ..protocol.events import EndDecision, Event, Eviction, GateDecision, GateMove, Kind, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.safe_text import counted, one_line, seen_in_json
@@ -86,43 +86,6 @@ def line_of(event: Event | Lagged) -> str | None:
     if event.cause is Cause.CONNECT_FAILED:
         return f"{who}: {event.detail or event.before.value}" if event.after is State.DRAINING else None
     return f"{who}: {event.before.value} → {event.after.value}{_because(event)}"
-
-
-def record_of(event: Event | Lagged) -> dict[str, Any]:
-    """One event as JSON: which event it is, its fields by name, without those at their defaults, and what happened in
-    words. A default that is a word stands there, too: `not_sent` says something."""
-    if isinstance(event, Lagged):
-        return {"kind": "lagged", "missed": event.missed}
-    record: dict[str, Any] = {"seq": event.seq, "at": round(event.at, 6), "kind": event.kind.value}
-    record["event"] = type(event).__name__
-    if event.address is not None:
-        record |= {"server": event.address.server, "scope": event.address.scope}
-    for field in attrs.fields(type(event)):
-        value = getattr(event, field.name)
-        is_said = value is not field.default or isinstance(value, enum.Enum)
-        if field.name not in SAID and value is not None and is_said:
-            name: str = field.name
-            record[KEYS.get(name, name)] = _plain(value)
-    if event.detail:
-        record["detail"] = event.detail
-    return {**record, "inFlight": getattr(event, "in_flight", 0), "queued": getattr(event, "queued", 0)}
-
-
-# Fields that the record has under another name, in another form, or in the words.
-SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"})
-KEYS: Final[dict[str, str]] = {
-    "before": "from",
-    "after": "to",
-    "shut_for": "shutFor",
-    "at_terminal": "atTerminal",
-    "is_error": "isError",
-}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.value
-    return round(value, 6) if isinstance(value, float) else value
 
 
 Hear = Callable[[Event | Lagged], None]

@@ -6,6 +6,7 @@ Other rooms may import:
 * `bounds`: every bound on input from outside, in one table
 * `content`: results as content blocks for a model, within bounds; schemas as text
 * `errors`: every error a user can meet; a problem of a configuration and its place
+* `event_records`: an event as JSON
 * `events`: every event, and the stages of a start
 * `header_params`: what the stateless era repeats in HTTP headers
 * `jsonrpc`: JSON-RPC in both eras: all names of the four modules below it

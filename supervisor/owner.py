@@ -20,6 +20,7 @@ from ..actors.backend import context_of_room
 from ..protocol.errors import UsageError
 from .audit_trail import auditing
 from .runtime import Runtime, sole
+from .taping import taping
 from .telemetry import telling
 
 
@@ -104,7 +105,7 @@ class Owner:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_cancelled)
-                with auditing(self._runtime), telling(self._runtime):
+                with auditing(self._runtime), taping(self._runtime.recorder), telling(self._runtime):
                     await self._runtime.run(task_status=task_status)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from copy import deepcopy
 from functools import partial
@@ -54,6 +54,7 @@ from .room_port import CHANGES, ONLY_LOOK, SET_LEVEL, Progress, RoomPort, check_
 from .root import to_reconnect
 from .runtime import DrainReport, Recalled, Runtime, accept
 from .server_messages import Answer, Callbacks, OnLog, OnNotification, Roots
+from .taping import recorder_at
 from .telemetry import make_port, tracing_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor
     from ..protocol.model_calls import Format, ToolCall
     from ..protocol.model_tools import FittedTool
+    from ..tape.replaying import Player
     from .call_stream import CallStream, CallTask
 
 
@@ -602,6 +604,8 @@ class Greenroom(Calls):
         on_approval: OnApproval | None = None,
         capabilities: Mapping[str, Any] | None = None,
         audit: str | os.PathLike[str] | None = None,
+        record: str | os.PathLike[str] | None = None,
+        redact: Collection[str] = (),
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
     ) -> Greenroom:
@@ -624,7 +628,9 @@ class Greenroom(Calls):
 
         `on_approval` (`async (ApprovalRequest) -> Verdict | None`) decides about the calls that somebody has to allow
         (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no. `audit`: a
-        file that gets a line for each call; entering the room raises `UsageError` if it cannot be written.
+        file that gets a line for each call; entering the room raises `UsageError` if it cannot be written. `record`: a
+        tape that gets everything that servers are asked and answer, a new file whose name ends with `.tape`, or a
+        folder for them; `redact` names members of arguments and results that it must not have.
         `tracer_provider` and `meter_provider` (of OpenTelemetry) get spans and durations of each call; None: those that
         are set for the process, if any.
         """
@@ -648,10 +654,49 @@ class Greenroom(Calls):
         )
         runtime.sessions.approve_with(on_approval)
         runtime.audit = audit_file(audit)
+        runtime.recorder = recorder_at(record, redact)
         runtime.tracing = tracing_of(tracer_provider, meter_provider)
         room = cls(runtime)
         room._in_process = dict(in_process or {})
         return room
+
+    @classmethod
+    def replay(
+        cls,
+        tape: str | os.PathLike[str],
+        *,
+        strict: bool = True,
+        ignore: Collection[str] = (),
+        by_order: bool = False,
+        nearest: float | None = None,
+        pace: str = "at once",
+        **options: Any,
+    ) -> Greenroom:
+        """A room whose servers answer from a tape that `record` made: the same tools and answers, and no process is
+        started.
+
+        A call is answered by the recorded call with the same arguments, each once, in the order in which they were
+        made. `strict` False: again and again. `ignore`: names of members that may differ. `by_order`: else by the next
+        call of the same tool, whatever its arguments. `nearest`: else by the most similar one, from this similarity on
+        (0 to 1). Any other call fails with a `RemoteError` that names the nearest recorded call (`data["error"]` is
+        `not_on_tape`). `pace`: `at once`, or `recorded`: a call takes as long as it took. `options`: those of `open`
+        but `connectors`. What is on the tape and who asked for what is not: `room.tape`.
+
+        Raises `BadTape` when the file is no tape that can be used."""
+        from ..tape.replaying import opened
+
+        config, player = opened(
+            tape, strict=strict, ignore=ignore, by_order=by_order, nearest=nearest, pace=pace
+        )
+        given: dict[str, Any] = {"cache_path": ":memory:", **options}
+        room = cls.open(config, connectors=player, **given)
+        room._runtime.player = player
+        return room
+
+    @property
+    def tape(self) -> Player | None:
+        """The tape that this room is a replay of."""
+        return self._runtime.player
 
     @property
     def config(self) -> Config:

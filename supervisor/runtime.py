@@ -71,12 +71,15 @@ from .server_messages import Callbacks, RoomHost, Routing
 from .session_lists import OwnLists, told
 from .sessions import Sessions
 from .supervision import heed_changes
+from .taping import begin_tape
 
 if TYPE_CHECKING:
     from ..actors.recent import Recent
     from ..actors.transports.http_connection import AuthFor
     from ..catalogue.index import Index
     from ..safety.audit_file import AuditFile
+    from ..tape.recorder import Recorder
+    from ..tape.replaying import Player
     from .meaning import Meaning
     from .tracing import Tracing
 
@@ -104,6 +107,8 @@ class Runtime:
     audit: AuditFile | None = None
     recent: Recent | None = None  # None: no door wants it
     tracing: Tracing | None = None  # None: nobody has set a provider
+    recorder: Recorder | None = None  # None: nothing is recorded
+    player: Player | None = None  # of a tape, if servers answer from one
 
     def __init__(
         self,
@@ -229,6 +234,8 @@ class Runtime:
             host=self.room_host,
             secrets=hidden,
         )
+        if self.recorder is not None:
+            begin_tape(self.context, self.config, self.recorder)
         self.root = Root(self.context, self._learn, self._discoveries.tried, self._failing, self.sessions)
         self.root.approvals.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))

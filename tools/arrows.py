@@ -1,5 +1,5 @@
-"""Import arrows: cli → cluster → gateway → supervisor → safety → actors → catalogue → openapi → config → protocol, in
-no other direction.
+"""Import arrows: cli → cluster → gateway → supervisor → tape → safety → actors → catalogue → openapi → config →
+protocol, in no other direction.
 
 Every import statement counts, wherever it is: inside a function, under `TYPE_CHECKING`, or as the literal argument of
 `importlib.import_module`. So this is our own script over the syntax trees: the usual tools only look at what runs at
@@ -51,6 +51,7 @@ ROOMS = (
     "catalogue",
     "actors",
     "safety",
+    "tape",
     "supervisor",
     "gateway",
     "cluster",

@@ -23,8 +23,9 @@ from starlette.requests import Request as PageRequest
 from starlette.responses import Response, StreamingResponse
 
 from ...protocol import jsonrpc as rpc
+from ...protocol.event_records import record_of
 from ...protocol.events import Event, Lagged
-from ..event_log import TOLD, record_of
+from ..event_log import TOLD
 from .http_request import PIECE, STREAM_HEADERS, Deadlines, Request, Rules
 
 

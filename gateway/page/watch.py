@@ -38,7 +38,7 @@ from ...protocol.events import (
     Kind,
     Lagged,
 )
-from ..event_log import TOLD, record_of
+from ..event_log import TOLD
 from ..exposures.query_modes import Snapshot
 from ..next_steps import Commands
 from ..views import status_view

@@ -26,7 +26,7 @@ TOKEN = "a-token-of-the-tests-0123456789"
 def served(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `greenroom serve` would run, instead of running it."""
     ran: list[Any] = []
-    monkeypatch.setattr(serve_command, "_run", ran.append)
+    monkeypatch.setattr(serve_command, "run_gateway", ran.append)
     monkeypatch.delenv("GREENROOM_DEPTH", raising=False)
     Path("tokens").write_text(f"ann {TOKEN}\n")
     return ran

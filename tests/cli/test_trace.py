@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.support.attached import until
 from tests.support.gateway import faulty, serve
 
-from greenroom.gateway.event_log import record_of
 from greenroom.gateway.timeline import Trace, trace_of
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
+from greenroom.protocol.event_records import record_of
 from greenroom.protocol.events import (
     CallAccepted,
     CallEnded,

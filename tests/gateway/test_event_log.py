@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from greenroom.actors.workers import Part
 from greenroom.gateway import event_log
-from greenroom.gateway.event_log import Log, Teller, line_of, record_of
+from greenroom.gateway.event_log import Log, Teller, line_of
 from greenroom.gateway.serve import events_file
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach, UsageError
+from greenroom.protocol.event_records import record_of
 from greenroom.protocol.events import (
     CallAccepted,
     CallEnded,

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.gateway import event_log
 from greenroom.gateway.metrics import METRICS
-from greenroom.protocol import address, errors, events, lifecycle
+from greenroom.protocol import address, errors, event_records, events, lifecycle
 
 from .markdown import page, table
 
@@ -119,9 +118,9 @@ def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
 
 def _in_json(name: str) -> str:
     """How the field is called in JSON, if it is otherwise."""
-    if name in event_log.SAID and name not in ("seq", "at", "in_flight", "queued"):
+    if name in event_records.SAID and name not in ("seq", "at", "in_flight", "queued"):
         return " (`server`, `scope`)" if name == "address" else " (in `detail`)"
-    other = _LAST.get(name) or event_log.KEYS.get(name, name)
+    other = _LAST.get(name) or event_records.KEYS.get(name, name)
     return "" if other == name else f" (`{other}`)"
 
 

@@ -1,0 +1,112 @@
+"""`greenroom replay` and `greenroom tape`."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..gateway.next_steps import Commands
+from .common import commands_typed, say
+from .serve_command import address_in, check_start, names_in, run_gateway
+from .tables import show_lines
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..supervisor.room import Greenroom
+
+_tape_argument = click.argument("tape", type=click.Path(path_type=Path))
+
+
+@click.command("replay")
+@_tape_argument
+@click.option("--lenient", is_flag=True, help="A recorded call answers again and again, and not only once.")
+@click.option("--ignore", metavar="NAMES", help="Members of arguments that may differ, as in time,id.")
+@click.option(
+    "--by-order", is_flag=True, help="Else answer with the next call of the tool, whatever its arguments."
+)
+@click.option(
+    "--nearest",
+    type=click.FloatRange(0, 1),
+    metavar="SIMILARITY",
+    help="Else answer with the most similar call of the tool, from this similarity on (0 to 1).",
+)
+@click.option("--as-recorded", is_flag=True, help="Calls take as long as they took.")
+@click.option(
+    "--expose",
+    type=click.Choice(["proxy", "direct", "meta"]),
+    default="proxy",
+    show_default=True,
+    help="What clients see, as for serve.",
+)
+@click.option("--profile", metavar="P", help="Show clients only what this profile has.")
+@click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")
+def replay_command(
+    tape: Path,
+    lenient: bool,
+    ignore: str | None,
+    by_order: bool,
+    nearest: float | None,
+    as_recorded: bool,
+    expose: str,
+    profile: str | None,
+    http: str | None,
+) -> None:
+    """Serve the servers on TAPE to an MCP client, on standard input and output or over HTTP: the same tools, the same
+    answers. Nothing is started, and nothing is asked of anybody. What was asked that is not on the tape is told at the
+    end."""
+    if http is None:
+        check_start("replay")
+    from ..gateway.serve import HttpOptions, Options, serve, serve_http
+    from ..protocol.version import VERSION
+    from ..supervisor.room import Greenroom
+
+    room = Greenroom.replay(
+        tape,
+        strict=not lenient,
+        ignore=names_in(ignore),
+        by_order=by_order,
+        nearest=nearest,
+        pace="recorded" if as_recorded else "at once",
+        bootstrap=True,
+    )
+
+    def open_room(_config: Config) -> Greenroom:
+        return room
+
+    options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands())
+    if http is None:
+        run_gateway(partial(serve, room.config, open_room, options))
+    else:
+        listen = HttpOptions(*address_in(http), profile=profile)
+        run_gateway(partial(serve_http, room.config, open_room, options, listen))
+    _account(room)
+
+
+def _account(room: Greenroom) -> None:
+    """Tell what was not as on the tape."""
+    played = room.tape
+    assert played is not None
+    for server, method, params in played.refused:
+        say(f"not on the tape: {server} {method} {params.get('name', '')}".rstrip())
+    left = played.untaken
+    if left:
+        say(f"{len(left)} of the {len(played.tape.calls)} calls on the tape were not made.")
+
+
+@click.command("tape")
+@_tape_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def tape_command(tape: Path, as_json: bool) -> None:
+    """Tell what is on TAPE: what servers did, what they were asked, and what they answered."""
+    from ..tape.reading import read_tape
+    from ..tape.story import as_json as story_json
+    from ..tape.story import told
+
+    read = read_tape(tape)
+    document: dict[str, Any] = {"tape": os.path.abspath(tape), **story_json(read)}
+    step = commands_typed().about("replay", os.fspath(tape))
+    show_lines([*told(read), f"To replay it: {step}"], document, as_json)

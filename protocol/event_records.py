@@ -1,0 +1,47 @@
+"""An event as JSON: what event files, the page, `/events` and tapes have of it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final
+
+import attrs
+
+from .events import Event, Lagged
+
+
+def record_of(event: Event | Lagged) -> dict[str, Any]:
+    """One event as JSON: which event it is, its fields by name, without those at their defaults, and what happened in
+    words. A default that is a word stands there, too: `not_sent` says something."""
+    if isinstance(event, Lagged):
+        return {"kind": "lagged", "missed": event.missed}
+    record: dict[str, Any] = {"seq": event.seq, "at": round(event.at, 6), "kind": event.kind.value}
+    record["event"] = type(event).__name__
+    if event.address is not None:
+        record |= {"server": event.address.server, "scope": event.address.scope}
+    for field in attrs.fields(type(event)):
+        value = getattr(event, field.name)
+        is_said = value is not field.default or isinstance(value, enum.Enum)
+        if field.name not in SAID and value is not None and is_said:
+            name: str = field.name
+            record[KEYS.get(name, name)] = _plain(value)
+    if event.detail:
+        record["detail"] = event.detail
+    return {**record, "inFlight": getattr(event, "in_flight", 0), "queued": getattr(event, "queued", 0)}
+
+
+# Fields that the record has under another name, in another form, or in the words.
+SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"})
+KEYS: Final[dict[str, str]] = {
+    "before": "from",
+    "after": "to",
+    "shut_for": "shutFor",
+    "at_terminal": "atTerminal",
+    "is_error": "isError",
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    return round(value, 6) if isinstance(value, float) else value

@@ -1,0 +1,51 @@
+"""Whether a room records a tape, and what it then does otherwise. A room without one loads nothing for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..config.arguments import file_of
+from ..protocol.events import Note, NoteCode
+
+if TYPE_CHECKING:
+    from ..actors.room_context import RoomContext
+    from ..config.model import Config
+    from ..tape.recorder import Recorder
+
+
+def recorder_at(place: str | os.PathLike[str] | None, redact: Collection[str]) -> Recorder | None:
+    """What records at this place, which nobody has opened yet."""
+    if place is None:
+        return None
+    from ..tape.recorder import Recorder
+
+    return Recorder(file_of(place, "record"), redact)
+
+
+@contextmanager
+def taping(recorder: Recorder | None) -> Generator[None]:
+    """Keep the room's tape open, if it records one. Raises `UsageError` as `Recorder.open` does."""
+    if recorder is None:
+        yield
+        return
+    recorder.open()
+    try:
+        yield
+    finally:
+        recorder.close()
+
+
+def begin_tape(context: RoomContext, config: Config, recorder: Recorder) -> None:
+    """Have everything that happens from now on recorded."""
+    from ..tape.recorder import RecordingHost
+
+    events, now = context.events, context.backend.now
+    recorder.begin(
+        config, context.secrets, now, lambda text: events.emit(Note, code=NoteCode.TAPE, words=text)
+    )
+    context.recording = recorder
+    context.host = RecordingHost(context.host, recorder, now)
+    events.listen(recorder.heard_event, recorder.kinds)

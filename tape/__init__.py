@@ -1,0 +1,13 @@
+"""Tapes: what the servers of a room were asked and what they answered, in a file; and servers that answer from it.
+
+A tape is recorded by an open room, at the level of calls and lists: whatever carries the messages, and real and fake
+servers alike. A room over a tape is an ordinary room whose connectors answer from the tape (`replaying`), so names,
+profiles, doors and frameworks work as they did, and no process is started.
+
+Other rooms may import:
+
+* `reading`: a tape, read and checked
+* `recorder`: records the room that it is given to
+* `replaying`: a configuration and connectors over a tape
+* `story`: a tape as a person would tell it
+"""

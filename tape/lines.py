@@ -1,0 +1,136 @@
+"""The lines of a tape: a JSON object each, with its kind in `k`.
+
+The first line is the head: the version of this form, when it began, with what, and the configuration without secrets.
+Then, in the order in which they ended: what servers listed (`listed`), calls with all that belongs to them (`call`),
+notifications (`notice`), and what happened to servers (`event`, as in the log of events). Times are in seconds since
+the head's `at`. `order` counts the calls by when they were sent, which is what a server saw.
+
+A result over `LARGE` bytes is not in its line: the line has its hash, and the folder beside the tape (its name and
+`.d`) a file of that name.
+
+Rejected: the messages as they came over the wire. They differ by transport and version, say nothing of calls that never
+reached a server, and a fake server has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+VERSION: Final = 1
+SUFFIX: Final = ".tape"
+LARGE: Final = 1 << 16
+NOTHING: Final = msgspec.Raw()
+LONGEST: Final = 16 << 20  # bytes of a line
+
+
+class Line(msgspec.Struct, tag_field="k", omit_defaults=True):
+    """What all lines have in common."""
+
+
+class Head(Line, tag="tape"):
+    v: int
+    at: float  # seconds since 1970
+    greenroom: str
+    python: str
+    config: dict[str, Any]
+
+
+class Listed(Line, tag="listed"):
+    """What a server said of itself, and what it has. A list is None if it has none of the kind."""
+
+    t: float
+    server: str
+    scope: str
+    incarnation: int
+    version: str
+    capabilities: dict[str, Any]
+    info: dict[str, Any]
+    instructions: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    resources: list[dict[str, Any]] | None = None
+    templates: list[dict[str, Any]] | None = None
+    prompts: list[dict[str, Any]] | None = None
+    skills: list[dict[str, Any]] | None = None
+    hashes: dict[str, str] = {}
+
+
+class Large(msgspec.Struct):
+    """A result that is beside the tape."""
+
+    sha256: str
+    bytes: int
+
+
+class Failure(msgspec.Struct, omit_defaults=True):
+    """How a call failed. `rpc`: the server's own error, if it was one."""
+
+    code: str
+    message: str
+    rpc: dict[str, Any] | None = None
+
+
+class Asked(msgspec.Struct, omit_defaults=True):
+    """What a server asked its client during a call. Without an answer, the client refused: `refusal` says how."""
+
+    t: float
+    method: str
+    params: dict[str, Any]
+    answer: dict[str, Any] | None = None
+    refusal: dict[str, Any] | None = None
+
+
+class CallLine(Line, tag="call"):
+    """A call that has ended. `sent` is None if it was not. `outcome`: `result`, `cancelled`, or an error's code."""
+
+    n: int
+    order: int
+    accepted: float
+    ended: float
+    server: str
+    scope: str
+    incarnation: int
+    method: str
+    params: msgspec.Raw
+    outcome: str
+    reach: str
+    sent: float | None = None
+    session: str | None = None
+    tool: str | None = None  # the name it was called by
+    result: msgspec.Raw = NOTHING  # `NOTHING` if there is none, or if it is large
+    large: Large | None = None
+    error: Failure | None = None
+    progress: list[tuple[float, dict[str, Any]]] = []
+    asked: list[Asked] = []
+
+
+class Notice(Line, tag="notice"):
+    """A notification of a server."""
+
+    t: float
+    server: str
+    scope: str
+    method: str
+    params: dict[str, Any] | None = None
+
+
+class Happened(Line, tag="event"):
+    """An event of the room."""
+
+    t: float
+    event: dict[str, Any]
+
+
+AnyLine = Head | Listed | CallLine | Notice | Happened
+_decoder: Final = msgspec.json.Decoder(AnyLine)
+_encoder: Final = msgspec.json.Encoder()
+
+
+def encoded(line: Line) -> bytes:
+    return _encoder.encode(line) + b"\n"
+
+
+def decoded(line: bytes) -> AnyLine:
+    """Raises `msgspec.DecodeError`, `RecursionError`."""
+    return _decoder.decode(line)

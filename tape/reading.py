@@ -1,0 +1,135 @@
+"""Reads a tape, and trusts nothing in it.
+
+A tape may be cut off (its process was killed), and somebody may have written it to do harm: so lines, their number and
+their depth are bounded, what is large is only taken from the folder beside the tape, under a name that is a hash, and
+only if it has that hash. A last line without an end is left out; any other line that cannot be read is an error with
+its number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from ..config.private_files import refused
+from ..protocol.errors import UsageError
+from .lines import LONGEST, VERSION, AnyLine, CallLine, Happened, Head, Large, Listed, Notice, decoded
+
+MOST_LINES: Final = 1_000_000
+LARGEST: Final = 1 << 30  # bytes of a tape
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class BadTape(UsageError):
+    """The file is no tape that can be used."""
+
+    code = "bad_tape"
+
+
+@attrs.frozen(eq=False)
+class Tape:
+    """A tape that was read. Lines of each kind are in the order of the file; calls in the order in which they were
+    sent, and those that were not sent after them."""
+
+    path: Path
+    head: Head
+    calls: tuple[CallLine, ...]
+    listed: tuple[Listed, ...]
+    notices: tuple[Notice, ...]
+    events: tuple[Happened, ...]
+    is_cut: bool = False  # its last line is not whole
+
+    @property
+    def servers(self) -> list[str]:
+        """Every server that was configured or is on the tape."""
+        named = dict.fromkeys(self.head.config.get("mcpServers", {}))
+        return list(named | dict.fromkeys(line.server for line in (*self.listed, *self.calls)))
+
+    def result_of(self, call: CallLine) -> bytes | None:
+        """The result of a call, byte for byte as it was recorded. Raises `BadTape`."""
+        if call.large is not None:
+            return self._large(call.large)
+        return bytes(call.result) or None
+
+    def _large(self, large: Large) -> bytes:
+        name = large.sha256
+        if not _HASH.fullmatch(name):
+            raise BadTape(f"{self.path}: {name!r} is no hash of a large result.")
+        path = self.path.with_name(self.path.name + ".d") / name
+        try:
+            fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+            with open(fd, "rb") as file:
+                data = file.read(min(large.bytes, LARGEST) + 1)
+        except OSError as error:
+            raise BadTape(f"A large result is missing from the tape. {path}: {refused(error)}") from None
+        if hashlib.sha256(data).hexdigest() != name:
+            raise BadTape(f"{path} is not what was recorded: it has another hash.")
+        return data
+
+
+def read_tape(place: str | os.PathLike[str]) -> Tape:
+    """The tape in this file. Raises `BadTape`."""
+    path = Path(os.path.abspath(place))
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size > LARGEST:
+                raise BadTape(f"{path} is over {LARGEST:,} bytes.")
+            return _read(path, iter(lambda: file.readline(LONGEST + 1), b""))
+    except OSError as error:
+        raise BadTape(f"The tape {path} cannot be read: {refused(error)}") from None
+
+
+def _read(path: Path, lines: Iterator[bytes]) -> Tape:
+    found: dict[type[Any], list[Any]] = {Head: [], Listed: [], CallLine: [], Notice: [], Happened: []}
+    is_cut = False
+    for number, raw in enumerate(lines, 1):
+        if number > MOST_LINES or len(raw) > LONGEST:
+            raise BadTape(f"{path}, line {number}: it is over the bound of a tape.")
+        if not raw.endswith(b"\n"):
+            is_cut = True
+            break
+        line = _line(path, number, raw)
+        if isinstance(line, Head) != (number == 1):
+            raise BadTape(f"{path}, line {number}: it is no tape of Greenroom.")
+        found[type(line)].append(line)
+    if not found[Head]:
+        raise BadTape(f"{path} is no tape of Greenroom.")
+    head: Head = found[Head][0]
+    if head.v != VERSION:
+        raise BadTape(f"{path} is a tape of version {head.v}, and this Greenroom reads version {VERSION}.")
+    calls = sorted(found[CallLine], key=lambda call: call.order or MOST_LINES + call.n)
+    return Tape(
+        path,
+        head,
+        tuple(calls),
+        tuple(found[Listed]),
+        tuple(found[Notice]),
+        tuple(found[Happened]),
+        is_cut,
+    )
+
+
+def _line(path: Path, number: int, raw: bytes) -> AnyLine:
+    try:
+        return decoded(raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise BadTape(f"{path}, line {number}: {error}.") from None
+
+
+def config_of(tape: Tape) -> Mapping[str, Any]:
+    """The configuration of a room over the tape: the recorded one, of which nothing is started or asked."""
+    config = tape.head.config
+    servers = {name: dict(config.get("mcpServers", {}).get(name, {})) for name in tape.servers}
+    for entry in servers.values():
+        for key in ("url", "socket", "openapi", "http", "env", "headers", "cwd", "envFile", "auth", "oauth"):
+            entry.pop(key, None)
+        entry |= {"command": "tape", "args": [], "disabled": False}
+    settings = {key: value for key, value in config.get("settings", {}).items() if key != "http"}
+    return {**config, "mcpServers": servers, "settings": settings}

@@ -1,0 +1,286 @@
+"""Servers that answer from a tape: connectors for an ordinary room. They start nothing and open no file but the tape's.
+
+A call is answered with what the recorded call that fits it was answered with (`matching`): its result byte for byte,
+the server's error, or the same end without an answer, with the same code and reach. Progress comes before it, and what
+the server asked its client is asked again. What is not on the tape is refused, with the nearest call that is.
+
+`pace`: `at once`, or `recorded`, in which a call takes as long as it took; with virtual time that costs nothing.
+
+What a server has changes as it did: each list that was recorded counts from the end of the last call that was accepted
+before it, and its client is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+import anyio
+import anyio.abc
+import attrs
+
+from ..actors.backend import Backend, current_backend
+from ..actors.exchanges import mark_sent
+from ..actors.peer import Connector, Exchange, NoProcess, PeerHooks
+from ..protocol.address import Address
+from ..protocol.errors import Reach, UsageError
+from ..protocol.jsonrpc.encoding import encode_json
+from ..protocol.jsonrpc.terms import METHOD_NOT_FOUND, RpcError
+from ..protocol.upstream import UpstreamError
+from .lines import CallLine, Listed
+from .matching import Match, Recorded, compared
+from .reading import Tape, config_of, read_tape
+
+PACES: Final = ("at once", "recorded")
+NOT_ON_TAPE: Final = -32071
+_LISTS: Final = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "templates",
+    "prompts/list": "prompts",
+}
+_CHANGED: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
+_SHOWN: Final = 500  # characters of a recorded call in a refusal
+
+
+class Player:
+    """A tape that is being replayed: a `ConnectorFactory`. What was taken of it stays taken for all connections."""
+
+    def __init__(self, tape: Tape, match: Match | None = None, *, pace: str = "at once") -> None:
+        self.tape = tape
+        self.pace = pace
+        self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
+        self._match = match or Match()
+        self._servers: dict[str, _Server] = {}
+
+    def __call__(self, definition: Any, address: Address, incarnation: int) -> Connector:
+        return _Connector(self, self.server(address.server))
+
+    def server(self, name: str) -> _Server:
+        if name not in self._servers:
+            calls = [call for call in self.tape.calls if call.server == name]
+            listed = [line for line in self.tape.listed if line.server == name]
+            self._servers[name] = _Server(name, Recorded(calls, self._match, _reads(listed)), listed)
+        return self._servers[name]
+
+    @property
+    def untaken(self) -> list[CallLine]:
+        """Recorded calls that nobody has made so far."""
+        return [call for name in self.tape.servers for call in self.server(name).recorded.untaken]
+
+
+def opened(
+    place: str | os.PathLike[str],
+    *,
+    strict: bool,
+    ignore: Collection[str],
+    by_order: bool,
+    nearest: float | None,
+    pace: str,
+) -> tuple[Mapping[str, Any], Player]:
+    """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `UsageError`."""
+    if pace not in PACES:
+        raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
+    tape = read_tape(place)
+    return config_of(tape), Player(tape, Match(strict, ignore, by_order, nearest), pace=pace)
+
+
+def _reads(listed: Collection[Listed]) -> set[str]:
+    """The tools that only read, as all lists say."""
+    tools = [tool for line in listed for tool in line.tools or ()]
+    return {tool["name"] for tool in tools if _only_reads(tool)} - {
+        tool["name"] for tool in tools if not _only_reads(tool)
+    }
+
+
+def _only_reads(tool: Mapping[str, Any]) -> bool:
+    hints: Any = tool.get("annotations")
+    return isinstance(hints, dict) and cast("dict[str, Any]", hints).get("readOnlyHint") is True
+
+
+@attrs.define(eq=False)
+class _Server:
+    name: str
+    recorded: Recorded
+    listed: list[Listed]
+
+    def now_listed(self) -> Listed | None:
+        """What it has now: the last list that was recorded before the next call that nobody has made yet."""
+        if not self.listed:
+            return None
+        at = self.recorded.next_at
+        return next((line for line in reversed(self.listed) if line.t <= at), self.listed[0])
+
+
+@attrs.frozen
+class _Connector:
+    player: Player
+    server: _Server
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[TapeConnection]:
+        async with anyio.create_task_group() as tasks:
+            connection = TapeConnection(self.player, self.server, hooks, tasks)
+            try:
+                yield connection
+            finally:
+                connection.kill_now()
+                tasks.cancel_scope.cancel()
+
+
+class TapeConnection(NoProcess):
+    """A `Connection` and its `Peer`."""
+
+    may_speak_both = False
+
+    def __init__(self, player: Player, server: _Server, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
+        self.last_heard = 0.0
+        self.protocol_version: str | None = None
+        self.client_info: Mapping[str, Any] = {}
+        self.client_capabilities: Mapping[str, Any] = {}
+        self.beside: str | None = None
+        self._player = player
+        self._server = server
+        self._hooks = hooks
+        self._tasks = tasks
+        self._backend: Backend = current_backend()
+        self._open: set[Exchange] = set()
+        self._asked: dict[str, anyio.Event] = {}
+        self._is_over = False
+
+    @property
+    def peer(self) -> TapeConnection:
+        return self
+
+    # ---- Peer -------------------------------------------------------------------------------------------------------
+
+    def request(self, exchange: Exchange) -> None:
+        encode_json(exchange.params)  # as any peer, it refuses what is no JSON
+        self._open.add(exchange)
+        mark_sent(exchange)
+        self._tasks.start_soon(self._answer, exchange)
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        self._open.discard(exchange)
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        pass
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        answered = self._asked.pop(rpc_id, None)
+        if answered is not None:
+            answered.set()
+
+    # ---- Connection -------------------------------------------------------------------------------------------------
+
+    async def stop(self, grace: float) -> None:
+        self.kill_now()
+
+    def kill_now(self) -> None:
+        self._is_over = True
+        self._open.clear()
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    async def _answer(self, exchange: Exchange) -> None:
+        said = self._about_itself(exchange)
+        if said is None:
+            await self._play(exchange)
+        elif isinstance(said, RpcError):
+            self._end(exchange, None, said)
+        else:
+            self._end(exchange, encode_json(said), None)
+
+    def _about_itself(self, exchange: Exchange) -> Mapping[str, Any] | RpcError | None:
+        """The answer to what is no call; None: it is one."""
+        method, listed = exchange.method, self._server.now_listed()
+        if method == "ping":
+            return {}
+        if method in ("server/discover", "subscriptions/listen"):
+            return RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+        if method == "initialize":
+            if listed is None:
+                return RpcError(NOT_ON_TAPE, f'"{self._server.name}" was never connected on this tape.')
+            return {
+                "protocolVersion": min(listed.version, "2025-11-25"),
+                "capabilities": listed.capabilities,
+                "serverInfo": listed.info or {"name": self._server.name, "version": "0"},
+                **({} if listed.instructions is None else {"instructions": listed.instructions}),
+            }
+        kind = _LISTS.get(method)
+        if kind is None:
+            return None
+        found: list[Any] | None = None if listed is None else getattr(listed, kind)
+        return {"resourceTemplates" if kind == "templates" else kind: found or []}
+
+    async def _play(self, exchange: Exchange) -> None:
+        server, before = self._server, self._server.now_listed()
+        call = server.recorded.take(exchange.method, exchange.params)
+        if call is None:
+            self._refuse(exchange)
+            return
+        begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
+        for at, progress in call.progress:
+            await self._until(begun + at)
+            if exchange in self._open and exchange.wants_progress:
+                exchange.owner.exchange_progressed(exchange, progress)
+        for asked in call.asked:
+            await self._until(begun + asked.t)
+            await self._ask(exchange, asked.method, asked.params)
+        await self._until(begun + call.ended)
+        self._end_as(exchange, call)
+        if server.now_listed() is not before:
+            self._tell_lists()
+
+    async def _until(self, at: float) -> None:
+        wait = at - self._backend.now()
+        if self._player.pace == "recorded" and wait > 0:
+            await anyio.sleep(wait)
+
+    async def _ask(self, exchange: Exchange, method: str, params: Mapping[str, Any]) -> None:
+        key = f"tape-{id(exchange)}-{len(self._asked)}"
+        self._asked[key] = answered = anyio.Event()
+        self._hooks.on_request(key, method, params, exchange)
+        await answered.wait()
+
+    def _end_as(self, exchange: Exchange, call: CallLine) -> None:
+        if call.outcome == "result":
+            self._end(exchange, self._player.tape.result_of(call) or b"{}", None)
+        elif call.error is not None and call.error.rpc is not None:
+            said = call.error.rpc
+            code, data = said.get("code"), said.get("data")
+            number = code if isinstance(code, int) else NOT_ON_TAPE
+            self._end(exchange, None, RpcError(number, str(said.get("message", "")), data))
+        elif call.error is not None:
+            reach = Reach(call.reach) if call.reach in set(Reach) else Reach.SENT
+            upstream = UpstreamError(call.error.code, reach)
+            self._end(exchange, None, RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream))
+        # Else its caller cancelled it: it never gets an answer.
+
+    def _refuse(self, exchange: Exchange) -> None:
+        """Say that this call is not on the tape, and which one comes nearest."""
+        method, params = exchange.method, exchange.params or {}
+        self._player.refused.append((self._server.name, method, params))
+        near = self._server.recorded.nearest_to(method, params)
+        what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
+        text = f"Not on the tape: {what} with {compared(params.get('arguments', {}))[:_SHOWN]}."
+        data: dict[str, Any] = {"error": "not_on_tape"}
+        if near is not None:
+            shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
+            text += f" The nearest recorded call is number {near.n}: {shown}"
+            data["nearest"] = near.n
+        self._end(exchange, None, RpcError(NOT_ON_TAPE, text, data))
+
+    def _tell_lists(self) -> None:
+        for kind in dict.fromkeys(_CHANGED.values()):
+            self._hooks.on_notification(f"notifications/{kind}/list_changed", None)
+
+    def _end(self, exchange: Exchange, result: bytes | None, error: RpcError | None) -> None:
+        if exchange not in self._open or self._is_over:
+            return
+        self._open.discard(exchange)
+        self.last_heard = self._backend.now()
+        exchange.reach = Reach.ANSWERED if error is None or error.upstream is None else error.upstream.reach
+        exchange.owner.exchange_ended(exchange, result, error)

@@ -1,0 +1,149 @@
+"""Tapes that were cut, changed, or written to do harm: each is refused with its line, or bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.errors import UsageError
+from greenroom.tape.matching import Match, Recorded
+from greenroom.tape.reading import BadTape, config_of, read_tape
+
+HEAD = {"k": "tape", "v": 1, "at": 0.0, "greenroom": "1", "python": "3", "config": {"mcpServers": {}}}
+CALL = {
+    "k": "call",
+    "n": 1,
+    "order": 1,
+    "accepted": 0.1,
+    "ended": 0.2,
+    "server": "shop",
+    "scope": "shared",
+    "incarnation": 1,
+    "method": "tools/call",
+    "params": {"name": "echo", "arguments": {}},
+    "outcome": "result",
+    "reach": "answered",
+    "result": {"content": []},
+}
+
+
+def written(folder: Path, *lines: Any, end: bytes = b"\n") -> Path:
+    path = folder / "one.tape"
+    texts = (line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    path.write_bytes(b"\n".join(texts) + end)
+    return path
+
+
+def test_a_tape_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    path = written(tmp_path, HEAD, CALL, b'{"k":"call","n":2', end=b"")
+    tape = read_tape(path)
+    assert (len(tape.calls), tape.is_cut) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"",),
+        (CALL,),
+        ({**HEAD, "v": 2},),
+        (HEAD, HEAD),
+        (HEAD, b"{"),
+        (HEAD, b"[" * 100_000),
+        (HEAD, {"k": "start", "command": "rm"}),
+        (HEAD, {**CALL, "order": "first"}),
+        (HEAD, {**CALL, "params": "\udc80"}),
+        (b"\xff\xfe", HEAD),
+    ],
+)
+def test_what_is_no_tape_is_refused_with_its_place(tmp_path: Path, lines: tuple[Any, ...]) -> None:
+    path = written(tmp_path, *lines)
+    with pytest.raises(BadTape, match=r"one\.tape"):
+        read_tape(path)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a" * 64, "0" * 63, ""])
+def test_a_large_result_comes_from_its_own_folder_or_not_at_all(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("not for you")
+    folder = tmp_path / "one.tape.d"
+    folder.mkdir()
+    (folder / ("a" * 64)).write_text("not what was recorded")
+    call = {**CALL, "large": {"sha256": name, "bytes": 11}}
+    del call["result"]
+    tape = read_tape(written(tmp_path, HEAD, call))
+    with pytest.raises(BadTape):
+        tape.result_of(tape.calls[0])
+
+
+def test_a_large_result_behind_a_link_is_not_read(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("{}")
+    folder = tmp_path / "one.tape.d"
+    folder.mkdir()
+    name = hashlib.sha256(b"{}").hexdigest()
+    os.symlink(outside, folder / name)
+    call = {**CALL, "large": {"sha256": name, "bytes": 2}}
+    tape = read_tape(written(tmp_path, HEAD, call))
+    with pytest.raises(BadTape):
+        tape.result_of(tape.calls[0])
+
+
+def test_nothing_of_a_recorded_configuration_can_start_or_reach_anything(tmp_path: Path) -> None:
+    entry = {
+        "command": "rm",
+        "args": ["-rf", "/"],
+        "url": "http://example.org",
+        "env": {"X": "!cat /etc/passwd"},
+        "auth": "oauth",
+    }
+    head = {**HEAD, "config": {"mcpServers": {"shop": entry}, "settings": {"http": {"listen": "0.0.0.0:1"}}}}
+    config = config_of(read_tape(written(tmp_path, head, CALL)))
+    assert config["mcpServers"]["shop"] == {"command": "tape", "args": [], "disabled": False}
+    assert "http" not in config["settings"]
+
+
+def test_a_line_and_a_tape_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = {**CALL, "result": {"content": [{"type": "text", "text": "x" * (17 << 20)}]}}
+    with pytest.raises(BadTape, match="over the bound"):
+        read_tape(written(tmp_path, HEAD, long))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_tape(tmp_path)
+    sparse = tmp_path / "sparse.tape"
+    with sparse.open("wb") as file:
+        file.truncate(2 << 30)
+    with pytest.raises(BadTape, match="over"):
+        read_tape(sparse)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), max_size=12),
+    st.randoms(use_true_random=False),
+    st.sets(st.sampled_from("ab")),
+)
+def test_every_recorded_call_answers_exactly_one_of_the_same_calls_in_any_order(
+    made: list[tuple[str, int]], dice: Any, reads: set[str]
+) -> None:
+    def params(tool: str, number: int) -> dict[str, Any]:
+        return {"name": tool, "arguments": {"n": number}}
+
+    path_lines = [{**CALL, "n": at, "order": at, "params": params(*each)} for at, each in enumerate(made, 1)]
+    from greenroom.tape.lines import decoded
+
+    calls: Any = [decoded(json.dumps(line).encode()) for line in path_lines]
+    recorded = Recorded(calls, Match(), reads)
+    shuffled = list(made)
+    dice.shuffle(shuffled)
+    taken = [recorded.take("tools/call", params(*each)) for each in shuffled]
+    assert sorted(call.n for call in taken if call is not None) == list(range(1, len(made) + 1))
+    assert recorded.untaken == []
+    assert all(recorded.take("tools/call", params(*each)) is None for each in made)
+    again = Recorded(calls, Match(), reads)
+    assert [call.n for each in made if (call := again.take("tools/call", params(*each)))] == list(
+        range(1, len(made) + 1)
+    ), "the same calls in the same order get the same answers"

@@ -1,0 +1,309 @@
+"""What a room records, a room over the tape answers, and nothing is started for that."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.attached import until
+from tests.support.gateway import PATIENCE
+from tests.support.whole import whole
+
+from greenroom import Greenroom
+from greenroom.actors.call import Call
+from greenroom.errors import CallError, RemoteError, UsageError
+from greenroom.supervisor.room import port_of
+from greenroom.testing.fake_servers import FakeServer, fake_room, tool
+
+BACKENDS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
+SECRET = "sk-live-51a3f9c2e7d84b6fa0"
+
+
+def tape_in(folder: Path) -> Path:
+    (tape,) = folder.glob("*.tape")
+    return tape
+
+
+def lines_of(tape: Path) -> list[Any]:
+    return [json.loads(line) for line in tape.read_text().splitlines()]
+
+
+@asynccontextmanager
+async def recorded(folder: Path, server: FakeServer, **options: Any) -> AsyncGenerator[Greenroom]:
+    async with fake_room({"shop": server}, record=folder, **options) as room:
+        yield room
+
+
+async def raw(room: Greenroom, name: str, arguments: Mapping[str, Any]) -> bytes:
+    """An answer, byte for byte."""
+    server, _, own = name.partition("_")
+    call = Call("tools/call", {"name": own, "arguments": dict(arguments)}, tool=name)
+    return await port_of(room).ask_raw(server, call)
+
+
+@BACKENDS
+def test_a_thousand_calls_are_answered_byte_for_byte_without_a_process(tmp_path: Path, loop: str) -> None:
+    async def main() -> None:
+        odd = {"text": "é\u2028 'x' \\ \" 1e400", "n": 2**70}
+        asked = [{**odd, "k": number % 300} for number in range(1000)]
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")])) as room:
+            answers = [await raw(room, "shop_echo", each) for each in asked]
+        tape = tape_in(tmp_path)
+        assert stat.S_IMODE(tape.stat().st_mode) == 0o600
+        children = set(os.listdir("/proc/self/task"))
+        began = time.monotonic()
+        async with Greenroom.replay(tape) as room:
+            assert [await raw(room, "shop_echo", each) for each in asked] == answers
+            assert room.tape is not None
+            assert room.tape.untaken == []
+        assert time.monotonic() - began < 20, "it is to take less than a second on a machine that is not busy"
+        assert set(os.listdir("/proc/self/task")) == children
+
+    run(loop, main)
+
+
+def test_what_is_read_after_a_write_is_what_was_read_after_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        state = {"v": "old"}
+
+        def handler(call: Any) -> str:
+            if call.tool == "put":
+                state["v"] = str(call["v"])
+            return state["v"]
+
+        tools = [tool("get", annotations={"readOnlyHint": True}), tool("put")]
+        async with recorded(tmp_path, FakeServer(tools=tools, handler=handler)) as room:
+            for name, arguments in (("get", {}), ("get", {}), ("put", {"v": "new"}), ("get", {})):
+                await room.call(f"shop_{name}", arguments)
+        async with Greenroom.replay(tape_in(tmp_path)) as room:
+            assert (await room.call("shop_get", {})).text == "old"
+            await room.call("shop_put", {"v": "new"})
+            assert (await room.call("shop_get", {})).text == "new", "it skipped a read before the write"
+
+    run("asyncio", main)
+
+
+def test_errors_ends_progress_and_questions_come_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def handler(call: Any) -> str:
+            if call.tool == "ask":
+                return str((await call.elicit("Your name?")).get("action"))
+            call.progress(1.0, 2.0, "half")
+            return "done"
+
+        questions: list[str] = []
+
+        async def answer(request: Any) -> Any:
+            questions.append(request.params["message"])
+            return {"action": "decline"}
+
+        server = FakeServer(tools=[tool("ask"), tool("steps")], handler=handler)
+        steps: list[Any] = []
+        async with recorded(tmp_path, server, on_elicitation=answer) as room:
+            assert (await room.call("shop_ask", {})).text == "decline"
+            await room.call("shop_steps", {}, on_progress=steps.append)
+            server.call_error = (-32001, "no such bill")
+            for _ in range(2):
+                with pytest.raises(RemoteError):
+                    await room.call("shop_steps", {"bill": 7})
+                server.call_error = None
+                server.call_latency = 60.0
+                break
+            with pytest.raises(CallError) as late:
+                await room.call("shop_steps", {"late": True}, timeout=0.1)
+        again: list[Any] = []
+        async with Greenroom.replay(tape_in(tmp_path), on_elicitation=answer) as room:
+            assert (await room.call("shop_ask", {})).text == "decline"
+            assert questions == ["Your name?"] * 2
+            await room.call("shop_steps", {}, on_progress=again.append)
+            assert again == steps != []
+            with pytest.raises(RemoteError) as refused:
+                await room.call("shop_steps", {"bill": 7})
+            assert (refused.value.rpc_code, refused.value.rpc_message) == (-32001, "no such bill")
+            with pytest.raises(CallError) as once_more:
+                await room.call("shop_steps", {"late": True})
+            said = (once_more.value.code, once_more.value.reach, str(once_more.value))
+            assert said == (late.value.code, late.value.reach, str(late.value))
+
+    run("asyncio", main)
+
+
+def test_what_is_not_on_the_tape_is_refused_with_the_nearest_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")])) as room:
+            for text in ("milk and honey", "bread"):
+                await room.call("shop_echo", {"text": text, "at": 1})
+        tape = tape_in(tmp_path)
+        async with Greenroom.replay(tape) as room:
+            with pytest.raises(RemoteError, match="nearest recorded call is number 1") as refused:
+                await room.call("shop_echo", {"text": "milk and money", "at": 1})
+            assert refused.value.data == {"error": "not_on_tape", "nearest": 1}
+            await room.call("shop_echo", {"text": "bread", "at": 1})
+            with pytest.raises(RemoteError, match="Not on the tape"):
+                await room.call("shop_echo", {"text": "bread", "at": 1})
+            assert room.tape is not None
+            assert [params["arguments"]["text"] for _, _, params in room.tape.refused] == [
+                "milk and money",
+                "bread",
+            ]
+            assert [call.n for call in room.tape.untaken] == [1]
+        async with Greenroom.replay(tape, strict=False, ignore=["at"], nearest=0.8) as room:
+            for at in range(3):
+                assert "bread" in (await room.call("shop_echo", {"text": "bread", "at": at})).text
+            assert "honey" in (await room.call("shop_echo", {"text": "milk and money"})).text
+            with pytest.raises(RemoteError, match="Not on the tape"):
+                await room.call("shop_echo", {"quite": {"another": ["thing"]}})
+        async with Greenroom.replay(tape, by_order=True) as room:
+            assert "honey" in (await room.call("shop_echo", {"text": "whatever"})).text
+            assert "bread" in (await room.call("shop_echo", {"text": "else"})).text
+
+    run("asyncio", main)
+
+
+def test_lists_change_where_they_changed(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = FakeServer(tools=[tool("echo")])
+        async with recorded(tmp_path, server) as room:
+            await room.call("shop_echo", {})
+            server.tools = [tool("echo"), tool("more")]
+            server.announce_tools()
+            with anyio.fail_after(PATIENCE):
+                while len(room.tools("shop")) < 2:
+                    await anyio.sleep(0.01)
+            await room.call("shop_more", {})
+        async with Greenroom.replay(tape_in(tmp_path)) as room:
+            await room.connect("shop")
+            assert [each.name for each in room.tools("shop")] == ["shop_echo"]
+            await room.call("shop_echo", {})
+            with anyio.fail_after(PATIENCE):
+                while len(room.tools("shop")) < 2:
+                    await anyio.sleep(0.01)
+            await room.call("shop_more", {})
+
+    run("asyncio", main)
+
+
+def test_in_recorded_time_a_call_takes_as_long_as_it_took(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")], call_latency=0.3)) as room:
+            await room.call("shop_echo", {})
+        for pace, least, most in (("recorded", 0.29, PATIENCE), ("at once", 0.0, 0.29)):
+            async with Greenroom.replay(tape_in(tmp_path), pace=pace) as room:
+                await room.connect("shop")
+                began = time.monotonic()
+                await room.call("shop_echo", {})
+                assert least <= time.monotonic() - began <= most
+
+    run("asyncio", main)
+
+
+def test_large_results_are_beside_the_tape_and_no_secret_is_in_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", SECRET)
+
+    async def main() -> None:
+        def handler(call: Any) -> str:
+            return f"{call.get('text')} {SECRET} {'x' * int(call.get('size', 0))}"
+
+        arguments = [{"text": f"my {SECRET}", "pin": "4711"}, {"text": "t", "size": 200_000}]
+        server = FakeServer(tools=[tool("echo")], handler=handler)
+        async with recorded(tmp_path, server, redact=["pin"]) as room:
+            for each in arguments:
+                await room.call("shop_echo", each)
+        tape = tape_in(tmp_path)
+        files = [tape, *(tape.with_name(tape.name + ".d")).iterdir()]
+        assert len(files) == 2
+        assert [file for file in files if SECRET in file.read_text()] == []
+        assert "4711" not in tape.read_text()
+        async with Greenroom.replay(tape) as room:
+            result = await room.call("shop_echo", arguments[1])
+            assert result.text.endswith("x" * 200_000)
+
+    run("asyncio", main)
+
+
+def test_a_tape_of_a_killed_gateway_is_whole_up_to_the_last_answer(tmp_path: Path) -> None:
+    config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
+    config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
+    command = [
+        sys.executable,
+        "-m",
+        "greenroom",
+        "serve",
+        "--config",
+        os.fspath(config),
+        "--expose",
+        "direct",
+    ]
+    process = subprocess.Popen(
+        [*command, "--record", os.fspath(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def ask(number: int, method: str, params: Any) -> Any:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        while True:
+            answer = json.loads(process.stdout.readline())
+            if answer.get("id") == number and "method" not in answer:
+                return answer
+
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    ask(1, "initialize", hello)
+    for number in range(2, 22):
+        assert "result" in ask(number, "tools/call", {"name": "own_echo", "arguments": {"n": number}})
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    calls = [line for line in lines_of(tape_in(folder)) if line["k"] == "call"]
+    assert [call["params"]["arguments"]["n"] for call in calls] == list(range(2, 22))
+    until(lambda: not _alive(os.fspath(tmp_path)), "the server's end")
+
+
+def _alive(word: str) -> list[str]:
+    found: list[str] = []
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in words and int(name) != os.getpid():
+                found.append(name)
+    return found
+
+
+def test_a_tape_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    place = tmp_path / "one.tape"
+
+    async def main() -> None:
+        async with recorded(place, FakeServer(tools=[tool("echo")])) as room:
+            await room.call("shop_echo", {})
+        kept = place.read_bytes()
+        with pytest.raises(UsageError, match="No tape can be recorded"):
+            async with recorded(place, FakeServer(tools=[tool("echo")])):
+                pass
+        assert place.read_bytes() == kept
+
+    run("asyncio", main)
