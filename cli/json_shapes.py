@@ -914,6 +914,33 @@ class Traced(TypedDict):
     skipped: Annotated[int, Says("lines of the log that are no events", "lines")]
 
 
+class TapedCall(TypedDict):
+    """A call on a tape."""
+
+    number: Annotated[int, Says("its number in the events")]
+    at: Annotated[float, Says("when it was accepted, from the beginning of the tape", "s")]
+    seconds: Annotated[float, Says("how long it took", "s")]
+    server: Annotated[str, Says("the server")]
+    tool: Annotated[str | None, Says("the name that was called; null: it is not a call of a tool")]
+    method: Annotated[str, Says("the method of the protocol")]
+    params: Annotated[dict[str, Any], Says("its parameters")]
+    outcome: Annotated[str, Says("`result`, `cancelled`, or the code of its error")]
+    reach: Annotated[str, Says("how far it got: `not_sent`, `sent`, `answered`")]
+    session: Annotated[str | None, Says("the session it came from; null: the room's own")]
+
+
+class Taped(TypedDict):
+    """What is on a tape."""
+
+    tape: Annotated[str, Says("the file")]
+    recordedAt: Annotated[float, Says("when it began", "s")]
+    greenroom: Annotated[str, Says("the version that recorded it")]
+    isCut: Annotated[bool, Says("its last line is not whole: the process was killed")]
+    servers: Annotated[list[str], Says("the servers")]
+    outcomes: Annotated[dict[str, int], Says("by outcome", "calls")]
+    calls: Annotated[list[TapedCall], Says("in the order in which they were sent")]
+
+
 class Bad(TypedDict):
     """The first bad line of an audit file."""
 
@@ -1039,6 +1066,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "logs": (Logs,),
         "logs --follow": (LogLine,),
         "bench churn": (Churn,),
+        "tape": (Taped,),
         "trace": (Trace,),
         "trace --output": (Traced,),
     }

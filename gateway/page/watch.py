@@ -28,6 +28,7 @@ from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.reading import is_array, is_object
 from ...protocol import jsonrpc as rpc
+from ...protocol.event_records import record_of
 from ...protocol.events import (
     CallAccepted,
     CallEnded,
