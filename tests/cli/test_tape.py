@@ -1,0 +1,98 @@
+"""`serve --record`, `tape` and `replay`, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.shapes import conforms
+from tests.support.whole import whole
+
+from greenroom.cli.main import run
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+CALLS = [("own_echo", {"text": "one"}), ("own_echo", {"text": "two"}), ("own_refuse", {})]
+
+
+def talk(words: Sequence[str], calls: Sequence[tuple[str, Any]]) -> tuple[list[Any], str]:
+    """The answers to these calls, one after another, and what was said at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+
+    def ask(key: int, method: str, params: Any) -> Any:
+        stdin.write(
+            json.dumps({"jsonrpc": "2.0", "id": key, "method": method, "params": params}).encode() + b"\n"
+        )
+        stdin.flush()
+        while True:
+            answer = json.loads(stdout.readline())
+            if answer.get("id") == key and "method" not in answer:
+                return answer
+
+    ask(0, "initialize", HELLO)
+    answers = [
+        ask(key, "tools/call", {"name": name, "arguments": arguments})
+        for key, (name, arguments) in enumerate(calls, 1)
+    ]
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return answers, said.decode()
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
+    config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
+    options = ["--config", os.fspath(config), "--expose", "direct", "--record", os.fspath(folder)]
+    talk(["serve", *options], CALLS)
+    (found,) = folder.glob("*.tape")
+    return found
+
+
+def test_a_client_of_a_replay_gets_what_it_got(tape: Path) -> None:
+    answers, said = talk(["replay", "--expose", "direct", os.fspath(tape)], CALLS)
+    assert [answer["result"]["content"][0]["text"] for answer in answers[:2]] == [
+        '{"text": "one"}',
+        '{"text": "two"}',
+    ]
+    assert "error" in answers[2]
+    assert "not on the tape" not in said
+    assert "were not made" not in said
+    others, said = talk(["replay", "--expose", "direct", os.fspath(tape)], [("own_echo", {"text": "three"})])
+    assert "Not on the tape" in json.dumps(others)
+    assert "not on the tape: own tools/call echo" in said
+    assert "3 of the 3 calls on the tape were not made." in said
+
+
+def test_a_tape_is_told(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tape", os.fspath(tape)]) == 0
+    story = capsys.readouterr().out
+    assert "own: connecting → connected" in story
+    assert 'own_echo {"text":"one"}' in story
+    assert f"greenroom replay {tape}" in story
+    assert run(["tape", os.fspath(tape), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    conforms("tape", document)
+    assert [call["tool"] for call in document["calls"]] == [name for name, _ in CALLS]
+
+
+def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.tape").write_text("{}\n")
+    for command in ("tape", "replay"):
+        assert run([command, os.fspath(tmp_path / "a.tape")]) == 2
+        assert "a.tape, line 1" in capsys.readouterr().err
+        assert run([command, os.fspath(tmp_path / "none.tape")]) == 2
+        assert "none.tape cannot be read" in capsys.readouterr().err
