@@ -39,6 +39,7 @@ TITLES: Mapping[str, str] = {
     "B20": "Traces",
     "B21": "In the process of a FastMCP client",
     "B22": "A cluster",
+    "B23": "Tapes",
 }
 
 

@@ -37,6 +37,7 @@ ROWS: Mapping[str, str] = {
     "B20": "b20_traces",
     "B21": "b21_in_process",
     "B22": "b22_cluster",
+    "B23": "b23_tape",
 }
 
 

@@ -175,7 +175,7 @@ class Recorder:
             call.method,
             msgspec.Raw(params),
             call.outcome,
-            str(call.reach),
+            call.reach.value,
             None if sent is None else self._at(sent),
             session,
             call.tool,
@@ -212,7 +212,7 @@ class Recorder:
     # ---- how --------------------------------------------------------------------------------------------------------
 
     def _at(self, at: float) -> float:
-        return round(at - self._began, 6)
+        return at - self._began  # to round it takes longer than to write it
 
     def _about(self, call: Call) -> tuple[list[tuple[float, dict[str, Any]]], list[Asked]]:
         return self._told.setdefault(call, ([], []))

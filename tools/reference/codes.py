@@ -60,7 +60,7 @@ TO_DO: Final[Mapping[str, str]] = {
     "bug": "Report it, with the traceback from the log. The other servers go on.",
     "server_disabled": "the owner: Bring it back into service: `greenroom enable SERVER`.",
     "server_untrusted": "the owner: Look at what the project's file would do, and say yes: `greenroom trust`.",
-    "bad_tape": "you: Name a tape that `serve --record` has made, with the folder beside it. The message says which line.",
+    "bad_tape": "you: Name a tape that `serve --record` made, with the folder beside it.",
     "unknown_profile": "you: Use a profile that the configuration has, or add it.",
     "no_effect_here": "you: A key of another program has no effect here; the message has ours, if there is one.",
     "invalid_args": "you: Mend the argument that it names.",
