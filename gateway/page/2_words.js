@@ -68,7 +68,7 @@ const GROUPS = [
   ["connected", "Connected"],
   ["moving", "Connecting or draining"],
   ["failed", "Failed"],
-  ["person", "Waiting for you"],
+  ["person", "Needs auth or trust"],
   ["resting", "Not running"],
   ["disabled", "Disabled"],
 ];
@@ -114,7 +114,7 @@ function notes(row) {
   const said = [];
   const wait = waitInWords(row);
   if (row.broken && !row.untrusted) said.push(row.broken);
-  if (row.disabled) return said.map((each) => oneLine(each)).join("; ");
+  if (row.disabled) return joined(said);
   if (row.untrusted) said.push(row.broken ?? "");
   if (wait && row.state === "connecting") said.push(wait);
   for (const key of ["down", "failure"]) if (row[key]) said.push(row[key]);
@@ -128,10 +128,13 @@ function notes(row) {
   if (row.hidden?.length) said.push(`hidden characters in ${row.hidden[0]}`);
   if (row.faults?.length) said.push(`clients would refuse ${row.faults[0]}`);
   if (row.odd) said.push(row.odd);
-  return said
-    .filter(Boolean)
-    .map((each) => oneLine(each))
-    .join("; ");
+  return joined(said);
+}
+
+/** Notes on one line: what ends as a sentence does not, if more follows. */
+function joined(said) {
+  const lines = said.filter(Boolean).map((each) => oneLine(each));
+  return lines.map((line, place) => (place < lines.length - 1 ? line.replace(/\.$/, "") : line)).join("; ");
 }
 
 // Seconds in a row count from the moment at which it was sent (`seen`); here they go on.

@@ -288,6 +288,7 @@ function drawStrip(strip, row, height = 22) {
   };
   let state = moves[0]?.from ?? row.state;
   let since = Math.min(room.knownSince ?? at, moves[0]?.at ?? at);
+  if (since > start) paths["s-idle"] += box(0, base + 1, x(since), 1);
   let failures = 0;
   for (const move of moves) {
     line(state, since, move.at);
@@ -331,7 +332,7 @@ function figures() {
         ([label]) => label,
         () => el("div", {}, el("dt"), el("dd")),
         (each, [label, value, kind, more]) => {
-          setAttribute(each, "class", kind || null);
+          setAttribute(each, "class", kind || (value === "0" ? "none" : null));
           setText(each.firstChild, label);
           const said = `${value}\n${more ?? ""}`;
           if (each.said !== said) {

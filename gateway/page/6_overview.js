@@ -24,11 +24,11 @@ function overviewSection() {
         .read(now())
         .slice(-5, -1)
         .reduce((sum, [good, bad]) => sum + good + bad, 0);
-      const waits = room.approvals.length + changesWaiting() + logins().length;
+      const waits = room.approvals.length + changesWaiting() + logins().length + failed;
       line.set([
         ["connected", number(connected), null, `of ${number(inService)}`],
         ["failed", number(failed), failed && "failed"],
-        ["waiting for you", number(waits), waits && "person"],
+        ["need you", number(waits), waits && "person"],
         ["calls in flight", number(inFlight)],
         ["calls queued", number(queued)],
         ["calls per minute", number(minute)],
@@ -56,8 +56,8 @@ function wantsBlock() {
   const asks = asksList();
   const list = el("ul", { class: "list-of-wants" });
   const calm = el("p", { class: "calm" }, mark("done", "connected"), el("span"));
-  const title = el("h2", {}, "Waiting for you");
-  const node = el("section", { class: "block", "aria-label": "Waiting for you" }, title, asks.node, list, calm);
+  const title = el("h2", {}, "Needs you");
+  const node = el("section", { class: "block", "aria-label": "Needs you" }, title, asks.node, list, calm);
   return {
     node,
     draw() {

@@ -212,6 +212,7 @@ function tasksSection() {
       numberColumn("age", "Age", (task) => age(task.createdAt), { width: "90", said: span }),
       numberColumn("changed", "Last change", (task) => age(task.changedAt), {
         width: "110",
+        class: "middle",
         said: (ago) => `${span(ago)} ago`,
       }),
     ],

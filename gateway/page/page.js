@@ -72,6 +72,9 @@ function follow() {
     document.title = section.path ? `${section.title} – Greenroom` : "Greenroom";
   } else if (section.path === "tools") route.shown.goTo(where.rest);
   if (server !== route.server) showPanel(server, isFirst);
+  drawFrame();
+  const current = document.querySelector("nav a[aria-current]");
+  current?.scrollIntoView({ inline: "center", block: "nearest", behavior: "instant" });
   changed("all");
 }
 
