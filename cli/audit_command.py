@@ -148,6 +148,14 @@ def _record(line: bytes) -> dict[str, Any]:
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
     """The cells of a line: time, who, what, outcome."""
     kind = record.get("kind")
+    if kind == audit.ACT:
+        about = [
+            str(record[key])
+            for key in ("act", "server", "tool", "name", "number", "project")
+            if key in record
+        ]
+        cells = record.get("time", ""), record.get("subject", ""), " ".join(about), record.get("outcome", "")
+        return tuple(one_line(str(cell), 60) for cell in cells)
     if kind != audit.CALL:
         more = record.get("missed", record.get("version", ""))
         return tuple(one_line(str(cell), 60) for cell in (record.get("time", ""), "", f"({kind})", more))

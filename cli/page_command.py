@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..gateway.doors.control_client import find_gateway
+from ..gateway.doors.control_client import Gateway, find_gateway
 from ..gateway.doors.control_protocol import name_of
+from ..protocol.errors import UsageError
 from .common import common_options, read_config, say, say_elsewhere, show
 from .exit_codes import FAILED, OK
 
@@ -46,6 +47,16 @@ def page_command(
     with found:
         at = found.pid
 
+    def find() -> Gateway | None:
+        """The gateway that is shown, or, once that has ended, the newest."""
+        nonlocal at
+        try:
+            return find_gateway(name, at)
+        except UsageError:
+            other = None if pid is not None else find_gateway(name)
+            at = at if other is None else other.pid
+            return other
+
     def ready(url: str) -> None:
         details: shapes.PageAddress = {"url": url, "pid": at}
         show(f"the page of the gateway {at}: {url}\nCtrl-C ends it.", details, as_json)
@@ -55,7 +66,7 @@ def page_command(
     def main() -> Any:
         from ..gateway.page.bridge import serve_page
 
-        return serve_page(lambda: find_gateway(name, pid), port, ready, say)
+        return serve_page(find, port, ready, say)
 
     import anyio
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
@@ -211,7 +212,7 @@ async def _until_asked(
         def clients() -> list[dict[str, Any]]:
             return [{"session": _CLIENT_SESSION, "inFlight": client.in_flight}]
 
-        page = partial(_page, room, options, conversations, "stdio", clients)
+        page = partial(_page, room, options, conversations, "stdio", clients, time.time())
         await attend(commanding, room, options, log, {**methods, **page_methods(page)}, lines)
         outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
@@ -282,6 +283,7 @@ def _page(
     conversations: Conversations,
     door: str,
     clients: Callable[[], list[dict[str, Any]]],
+    started: float | None = None,
 ) -> RoomPage:
     """The page of a room. Nothing of it is imported before somebody looks."""
     from .page.room_page import RoomPage
@@ -290,6 +292,7 @@ def _page(
         room,
         version=options.version,
         door=door,
+        started=started,
         clients=clients,
         tasks=conversations.tasks.view,
         hosts=None if options.hosts is None else partial(options.hosts, room),
@@ -705,7 +708,7 @@ async def _until_asked_in_background(
         def clients() -> list[dict[str, Any]]:
             return doorway.view()["clients"]
 
-        page = partial(_page, room, options, doorway.conversations, "background", clients)
+        page = partial(_page, room, options, doorway.conversations, "background", clients, time.time())
         methods = {**methods, **page_methods(page)}
         reloaded = partial(_move, room, doorway, listener, where, log)
         await attend(commanding, room, options, log, methods, lines, reloaded)

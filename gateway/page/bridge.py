@@ -114,6 +114,8 @@ class _OverControl:
                     return
                 for line in splitter.feed(came):
                     said = json.loads(bytes(line))
+                    if "error" in said:  # a gateway that is older, and has no page
+                        yield _told({"error": said["error"]})
                     if "part" not in said:
                         return
                     yield said["part"].encode()
@@ -128,5 +130,8 @@ _BAD_GATEWAY: Final = 502
 
 
 def _refused(error: GreenroomError) -> bytes:
-    said = json.dumps({"error": {"code": error.code, "message": error.message}})
-    return f"event: refused\ndata: {said}\n\n".encode()
+    return _told({"error": {"code": error.code, "message": error.message}})
+
+
+def _told(said: Mapping[str, Any]) -> bytes:
+    return f"event: refused\ndata: {json.dumps(said)}\n\n".encode()

@@ -65,7 +65,8 @@ class Answers(Protocol):
 
 class RoomPage:
     """The page of a room. `clients`: those that are here now, as the status of this door shows them. `tasks`: those
-    that are kept. `hosts`: those of a cluster; None: there is none. `switch`: see `Acts`."""
+    that are kept. `hosts`: those of a cluster; None: there is none. `started`: when the gateway was, if
+    not now. `switch`: see `Acts`."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class RoomPage:
         *,
         version: str,
         door: str,
+        started: float | None = None,
         clients: Callable[[], list[dict[str, Any]]],
         tasks: Callable[[], list[dict[str, Any]]] = list,
         hosts: Callable[[], list[Any]] | None = None,
@@ -88,7 +90,7 @@ class RoomPage:
         self._clients = clients
         self._tasks = tasks
         self._hosts = hosts
-        self._started = time.time()
+        self._started = time.time() if started is None else started
         self._watching = 0
         self._projects: tuple[Config | None, list[dict[str, Any]]] = (None, [])
 

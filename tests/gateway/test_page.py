@@ -16,14 +16,15 @@ import httpx2
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_serve import served
-from tests.support import run
+from tests.support import run as run_on
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import PATIENCE, faulty
 from tests.support.http_door import Opened, http_door
 from tests.support.rooms import teach
 
 from greenroom import Greenroom
+from greenroom.cli.main import run
 from greenroom.config.files import open_config
 from greenroom.gateway.doors.http_app import Operations
 from greenroom.gateway.doors.http_auth import Access, Token, tokens_in
@@ -67,7 +68,7 @@ def with_page(body: Callable[[Opened, Greenroom], Awaitable[None]], entries: Any
                     await body(opened, room)
                     page.close()
 
-    run("asyncio", main)
+    run_on("asyncio", main)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -323,6 +324,36 @@ async def test_a_browser_that_does_not_read_holds_up_neither_calls_nor_other_pag
             heard = b""
             while b"event: lagged" not in heard[-(1 << 20) :]:
                 heard += await deaf.receive()
+
+
+def test_an_act_is_in_the_audit_file_and_arguments_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "audit.jsonl"
+    owners = {"ownerTokens": {"olga": OWNER}}
+    with served(tmp_path, {"one": faulty(tmp_path, "one")}, "--audit", str(file), http=owners) as one:
+        for act in (
+            {"action": "connect", "server": "one"},
+            {"action": "call", "tool": "one_echo", "arguments": {"text": "ARGUMENT"}},
+            {"action": "drain", "server": "none"},
+        ):
+            url = f"{one.url.removesuffix('/mcp')}/page/do"
+            one.http.post(url, json=act, headers=bearer(OWNER), timeout=PATIENCE)
+        one.process.terminate()
+        one.process.wait(PATIENCE)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    acts = [(each["subject"], each["act"], each["outcome"]) for each in lines if each["kind"] == "act"]
+    assert acts == [
+        ("olga", "connect", "done"),
+        ("olga", "call", "done"),
+        ("olga", "drain", "server_not_found"),
+    ]
+    calls = [(each["door"], each["subject"], each["tool"]) for each in lines if each["kind"] == "call"]
+    assert calls == [("page", "olga", "one_echo")]
+    assert "ARGUMENT" not in file.read_text()
+    assert run(["audit", "verify", str(file)]) == 0
+    assert run(["audit", "show", str(file)]) == 0
+    assert "drain none" in capsys.readouterr().out
 
 
 PLANTED = "sk-planted-4711-4711-4711"

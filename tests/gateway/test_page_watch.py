@@ -231,14 +231,13 @@ async def test_the_stream_ends_with_the_gateway_and_not_everybody_may_watch() ->
 async def test_a_thousand_servers_are_looked_at_without_holding_the_loop_up() -> None:
     """Processor time of the loop's thread, so that a busy machine makes no difference. The collector is off, as it is
     for the objects of a gateway's room."""
-    names = [f"s{n}" for n in range(1_000)]
+    names, turns, at_once = [f"s{n}" for n in range(1_000)], list[float](), 0.0
     gc.disable()
     try:
         async with room_of(*names) as room, anyio.create_task_group() as tasks:
             began = time.thread_time()
             encode(status_view(port_of(room)))
             at_once = time.thread_time() - began
-            turns: list[float] = []
 
             async def measure() -> None:
                 while True:
