@@ -415,10 +415,10 @@ def _join(
 
 
 class LocalCluster:
-    """A head and nodes on this machine, each with a loopback address of its own; Linux only. `settings`: Ray's own.
-    Blocks. For the demo and for tests; a real cluster is started with `ray start`."""
+    """A head and nodes on this machine, each with a loopback address of its own; Linux only. Blocks. `port`: of its
+    head (0: a free one). `settings`: Ray's own. For demo and tests; a real cluster is made with `ray start`."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, port: int = 0, **settings: Any) -> None:
         token = os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         os.environ.update(
             RAY_AUTH_MODE="token",
@@ -431,7 +431,7 @@ class LocalCluster:
         self._cluster = import_module("ray.cluster_utils").Cluster()
         logging.getLogger("ray").setLevel(logging.ERROR)  # it tells which head was started last
         self._last = 1
-        self.head: Any = self._add(num_cpus=0, _system_config=settings)
+        self.head: Any = self._add(num_cpus=0, _system_config=settings, gcs_server_port=port)
 
     @property
     def address(self) -> str:
