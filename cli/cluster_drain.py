@@ -81,7 +81,7 @@ class Drained:
 
 async def drain_host(directory: Directory, token: str, host: HostInfo, wait: float) -> Drained:
     """Drain a host, and wait so many seconds at most until nothing runs there."""
-    link, began = ClusterLink(directory, token), time.monotonic()
+    link, began = ClusterLink(directory, lambda: token), time.monotonic()
     drained = Drained(host)
     try:
         await _look(link, drained)

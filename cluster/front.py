@@ -114,10 +114,10 @@ class ClusterRoom(Greenroom):
         if isinstance(where, str):
             from .ray_directory import connect
 
-            found, token = await apart(partial(connect, where))
-            link = ClusterLink(found, token, found.close)
+            found, _ = await apart(partial(connect, where))
+            link = ClusterLink(found, found.token, found.close)
         else:
-            link = ClusterLink(where, token)
+            link = ClusterLink(where, lambda: token)
         self._link = link
         try:
             await self._share_config(link.directory)

@@ -50,10 +50,12 @@ class Said:
 
 
 class ClusterLink:
-    """The view of one front. `token`: the cluster's, which every request to a host carries. `closes`: ends
+    """The view of one front. `token`: gives the cluster's, which every request to a host carries. `closes`: ends
     what reaches the directory; plain, and idempotent."""
 
-    def __init__(self, directory: Directory, token: str, closes: Callable[[], object] = bool) -> None:
+    def __init__(
+        self, directory: Directory, token: Callable[[], str], closes: Callable[[], object] = bool
+    ) -> None:
         self.directory = directory
         self._closes = closes
         self.view: View = View("")
@@ -158,11 +160,11 @@ class ClusterLink:
 
     def hello(self, host: HostInfo, server: str, variables: Mapping[str, str]) -> Hello:
         """What a link to a server at this host begins with."""
-        return Hello(self._token, host.epoch, server, variables)
+        return Hello(self._token(), host.epoch, server, variables)
 
     def headers(self, host: HostInfo) -> dict[str, str]:
         """What every command to this host carries."""
-        return {"Authorization": f"Bearer {self._token}", EPOCH: host.epoch}
+        return {"Authorization": f"Bearer {self._token()}", EPOCH: host.epoch}
 
     async def ask(
         self,

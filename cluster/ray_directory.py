@@ -53,8 +53,16 @@ class RayDirectory:
     """The directory behind `ask(verb, args, within)`, which blocks and raises `DirectorySilent`: each call of it is
     made in a thread. Implements `Directory`."""
 
-    def __init__(self, ask: Ask, close: Callable[[], object] = bool, *, within: float = _WITHIN) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        close: Callable[[], object] = bool,
+        token: Callable[[], str] = str,
+        *,
+        within: float = _WITHIN,
+    ) -> None:
         self._ask = ask
+        self.token: Callable[[], str] = token  # of the hosts; another one once there is another cluster
         self._within = within  # seconds that a verb may take
         self.close: Callable[[], object] = close  # plain; idempotent
 
@@ -112,7 +120,7 @@ def connect(address: str, times: LeaseTimes | None = _TIMES) -> tuple[RayDirecto
     except BaseException:
         driver.close()
         raise
-    return RayDirectory(driver.ask, driver.close), about.token
+    return RayDirectory(driver.ask, driver.close, lambda: driver.token), about.token
 
 
 # ---- The front's end of its child -----------------------------------------------------------------------------------
@@ -129,20 +137,27 @@ class Driver:
         self._child: _Child | None = None
         self._started = -_AGAIN_AFTER
         self._is_closed = False
+        self._told: _Child | None = None  # that has said which cluster it has joined
+        self.token: str = ""  # of that cluster: where its head was lost, there may be another one by now
 
     def ask(self, verb: str, args: tuple[Any, ...], within: float) -> Any:
         """What the directory answers. Raises `DirectorySilent`."""
-        fine, value = self._child_now().ask(verb, args, within)
-        if not fine:
-            raise DirectorySilent(value)
-        return value
+        child = self._child_now()
+        if child is not self._told:
+            self._meet(child, within)
+        return _said(child.ask(verb, args, within))
 
     def connect(self) -> About:
         """What the cluster is. Raises `UsageError`: the cluster cannot be joined, or has another Greenroom."""
         try:
-            return self.ask("", (), TO_CONNECT)
+            return self._meet(self._child_now(), TO_CONNECT)
         except DirectorySilent as error:
             raise UsageError(f"The Ray cluster at {self._address} cannot be used: {error}") from None
+
+    def _meet(self, child: _Child, within: float) -> About:
+        about: About = _said(child.ask("", (), within))
+        self.token, self._told = about.token, child
+        return about
 
     def _child_now(self) -> _Child:
         with self._lock:
@@ -163,6 +178,13 @@ class Driver:
             child, self._child = self._child, None
         if child is not None:
             child.end()
+
+
+def _said(answer: tuple[bool, Any]) -> Any:
+    fine, value = answer
+    if not fine:
+        raise DirectorySilent(value)
+    return value
 
 
 class _Child:

@@ -76,6 +76,21 @@ async def test_a_child_that_has_ended_is_silence_and_then_another(ray: Path) -> 
     assert not children()
 
 
+@in_real_time
+async def test_another_cluster_at_the_address_has_another_token(
+    ray: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected() as directory:
+        assert directory.token() == "secret"
+        monkeypatch.setenv("SECRET", "another")
+        for child in children():
+            os.kill(child, signal.SIGKILL)
+        with anyio.fail_after(30):
+            assert await until(directory, silent=True)
+            assert await until(directory, silent=False)
+        assert directory.token() == "another"
+
+
 async def until(directory: RayDirectory, *, silent: bool) -> bool:
     while True:
         try:

@@ -29,7 +29,8 @@ class Method:
 class Handle:
     def __init__(self):
         self.register = Register(7, LeaseTimes(), time.monotonic())
-        self.hello = Method(lambda version: os.environ.get("OTHER") or About(VERSION, "secret", LeaseTimes(), 7))
+        about = About(VERSION, os.environ.get("SECRET", "secret"), LeaseTimes(), 7)
+        self.hello = Method(lambda version: os.environ.get("OTHER") or about)
         self.ask = Method(self.do)
 
     def do(self, verb, args):

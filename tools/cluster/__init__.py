@@ -8,5 +8,7 @@ isolation, two hundred calls in flight; hosts, raylets, fronts and the directory
 | `faults` | draws the faults from the seed, and does them |
 | `pace` | measures how fast the machine is, which limits follow |
 | `books` | compares what callers and servers wrote; says what must not be |
-| `__main__` | the course of a run |
+| `course` | the course of a run |
+| `head` | another course: the head is killed |
+| `__main__` | runs one |
 """
