@@ -10,6 +10,13 @@ from ._figures import number
 WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 60, 30, 50, 40
 BLUE = "#3b6ea5"
+# White paper and dark ink, the other way round where the page around it is dark.
+DARK = (
+    '<style>@media (prefers-color-scheme: dark) { rect[fill="#fff"] { fill: #1b2420 } text { fill: #e3ece6 }'
+    ' text[fill="#666"], tspan[fill="#888"] { fill: #a3b3a9 } line[stroke="#ddd"] { stroke: #3a4740 }'
+    ' line[stroke="#bbb"] { stroke: #55645b } [stroke="#3b6ea5"] { stroke: #7fb0e6 } [fill="#3b6ea5"] { fill: #7fb0e6 }'
+    " }</style>"
+)
 
 
 def curve(title: str, points: Mapping[int, float]) -> str:
@@ -21,7 +28,7 @@ def curve(title: str, points: Mapping[int, float]) -> str:
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"',
         ' font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', *shapes, "</svg>", "",
+        DARK, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', *shapes, "</svg>", "",
     ])  # fmt: skip
 
 

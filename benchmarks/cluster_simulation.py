@@ -41,6 +41,8 @@ from greenroom.protocol.address import Address
 from greenroom.supervisor.circuit_breaker import Admits, BreakerPolicy, CircuitBreaker
 from greenroom.supervisor.pool import InOrder, PoolLimits, Snapshot, Waiter, decide
 
+from ._pictures import DARK
+
 TIMES: Final = LeaseTimes()
 POLICY: Final = BreakerPolicy()
 START: Final = 0.5  # seconds
@@ -617,7 +619,9 @@ def picture(world: World) -> str:
     shapes.append(f'<text x="{left + 220}" y="{height - 14}" fill="#b5473c">lost or refused</text>')
     box = f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
-    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="#fff"/>', *shapes, "</svg>", ""])
+    return "\n".join(
+        [head, DARK, f'<rect width="{width}" height="{height}" fill="#fff"/>', *shapes, "</svg>", ""]
+    )
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks._pictures import DARK
 from tests.support.attached import until
 from tests.support.gateway import serve
 from tests.support.otlp import Collector, Received, collector
@@ -95,6 +96,7 @@ def picture(spans: Sequence[tuple[int, Received]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"',
         ' role="img" font-family="sans-serif" font-size="12">',
         "<title>A trace from a client through Greenroom to a server</title>",
+        DARK,
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
     ]
     for number, (service, colour) in enumerate(COLOURS.items()):
