@@ -188,7 +188,7 @@ def try_greenroom(words: list[str]) -> None:
 def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"clock": _CLOCK}}))
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"Greenroom": Greenroom}
+    names: dict[str, Any] = {"Greenroom": Greenroom, "run_my_agent": agent}
     body = textwrap.indent(block.text, "    ")
     exec(compile(f"async def run(room):\n{body}\n    return locals()\n", repr(block), "exec"), names)
 
@@ -206,6 +206,11 @@ def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 assert (await made["with_the_sdk"](clocks)).content
 
     anyio.run(main)
+
+
+async def agent(room: Greenroom) -> None:
+    """What a page calls the reader's own agent."""
+    (await room.call("clock_now", {"utc_offset": 1})).or_raise()
 
 
 SKILL: Final = "---\nname: pdf-forms\ndescription: How to fill in forms\n---\nRead the forms first.\n"
