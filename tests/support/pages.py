@@ -13,7 +13,7 @@ What counts as what:
 What is printed is compared in shape: a number stands for any number, a blank for any blanks or line ends, and `…` for
 anything. A number of four digits or more that the page shows (a process's id) is remembered, and a later command that
 names it gets the one that was really printed: so a page may say `kill -9 41234` and be run as it is. An address
-`127.0.0.1:PORT` gets a port that is free.
+`127.0.0.1:PORT` gets a port that is free, and `sleep 3` takes three times as long, for a machine that runs many tests.
 
 Rejected: pages that are written by what commands print. Every version of a message would change the page, and nobody
 would read what it says now.
@@ -50,6 +50,7 @@ _BLOCK: Final = re.compile(
 )
 _NAMED: Final = re.compile(r"`([\w./~-]+)`[^`]*:$")
 _ADDRESS: Final = re.compile(r"127\.0\.0\.1:(\d{4,5})")
+_SLEEP: Final = re.compile(r"\bsleep (\d+)\b")
 _ESCAPE: Final = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\]8;;[^\x07\x1b]*(?:\x07|\x1b\\)")
 _TOKEN: Final = re.compile(r"\s*…\s*|\d[\d.,]*\d|\d|\s+|[^\d\s…]+")
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -129,7 +130,7 @@ class Reader:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
                 continue
-            code, printed = self.run(text)
+            code, printed = self.run(_SLEEP.sub(lambda it: f"sleep {3 * int(it[1])}", text))
             if step.shown is None:
                 assert code == 0, f"{where}: exit code {code} of\n{text}\n{printed}"
             elif (found := fits(step.shown, printed)) is None:
