@@ -7,18 +7,25 @@ the owner, so on this page one may act.
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..config.private_files import make_own_folder, open_own
 from ..gateway.doors.control_client import Gateway, find_gateway
-from ..gateway.doors.control_protocol import name_of
+from ..gateway.doors.control_protocol import control_directory, name_of
 from ..protocol.errors import UsageError
 from .common import common_options, read_config, say, say_elsewhere, show
 from .exit_codes import FAILED, OK
 
 if TYPE_CHECKING:
+    import anyio
+
     from . import json_shapes as shapes
 
 
@@ -36,6 +43,8 @@ def page_command(
     It shows every server, call and client as it changes, and here one may also act: connect, drain, approve, accept. It
     is served on this machine alone, to whoever has the address, which is made anew each time.
     """
+    import anyio
+
     name = name_of(read_config(config_path))
     found = find_gateway(name, pid)
     if found is None:
@@ -61,22 +70,53 @@ def page_command(
         details: shapes.PageAddress = {"url": url, "pid": at}
         show(f"the page of the gateway {at}: {url}\nCtrl-C ends it.", details, as_json)
         if not no_browser and not as_json:
-            _open(url)
+            _open(click.get_current_context().with_resource(_way_to(url)))
 
-    def main() -> Any:
+    async def main() -> None:
         from ..gateway.page.bridge import serve_page
 
-        return serve_page(find, port, ready, say)
-
-    import anyio
+        async with anyio.create_task_group() as group:
+            group.start_soon(_end_by_signal, group.cancel_scope)
+            await serve_page(find, port, ready, say)
 
     anyio.run(main, backend="asyncio")
     return OK
 
 
-def _open(url: str) -> None:
-    """Open a browser, if there is one. What it prints is not ours."""
+async def _end_by_signal(scope: anyio.CancelScope) -> None:
+    """End in order when we are told to, or the terminal is closed, so that nothing of ours is left."""
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+_WAY: Final = (
+    '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>Greenroom</title>'
+    '<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">The page of Greenroom</a>\n'
+)
+
+
+@contextmanager
+def _way_to(url: str) -> Generator[Path]:
+    """A file that leads a browser to the page. Only its owner can read it, and a browser is given its name: everybody
+    on this machine can read the words of a command, and the address has the token."""
+    folder = control_directory()
+    make_own_folder(folder)
+    path = folder / f"page-{os.getpid()}.html"
+    path.unlink(missing_ok=True)
+    try:
+        with open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
+            file.write(_WAY.format(url=url))
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _open(path: Path) -> None:
+    """Open a browser, if there is one."""
     import webbrowser
 
-    if not webbrowser.open(url):
+    if not webbrowser.open(path.as_uri()):
         say("no browser was found. Open the address in one.")

@@ -37,16 +37,19 @@ _LONGEST: Final = 3_600.0
 Params = Mapping[str, Any]
 
 
-async def server(port: RoomPort, commands: Commands, params: Params) -> dict[str, Any]:
-    """Why a server is as it is, what it wrote to stderr last, and its entry without secrets. Raises `UsageError`."""
+async def server(port: RoomPort, commands: Commands, params: Params, acts: bool) -> dict[str, Any]:
+    """Why a server is as it is; for an owner also what it wrote to stderr last, and its entry without secrets. Raises
+    `UsageError`."""
     config, name = port.config, _text(params, "name")
     if name not in config.servers and name not in config.broken:
         port.check_server(name)
     view = rows_view(port, (name,))
-    log = port.stderr_log_of(name)
-    definition = config.servers.get(name)
+    said = {"explain": explained(commands.filled_in(view), config, name, commands, runs=True)}
+    if not acts:
+        return {**said, "stderr": None, "entry": None, "files": []}
+    log, definition = port.stderr_log_of(name), config.servers.get(name)
     return {
-        "explain": explained(commands.filled_in(view), config, name, commands, runs=True),
+        **said,
         "stderr": [] if log is None else await apart(partial(last_lines, log, _LINES)),
         "entry": None if definition is None else redacted_server(definition),
         "files": [] if definition is None else sorted({*map(str, definition.sources.values())}),

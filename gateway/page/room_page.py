@@ -1,5 +1,9 @@
 """What the page asks of a room: who it may be for, a look, an act, and a stream of what changes.
 
+Who may only look sees what `/status`, `/map` and `/events` show to the same token, and what follows from it. What may
+be somebody else's is an owner's alone: the arguments of a held call, what a server wrote to stderr, its entry, and what
+a project's file would do.
+
 The same answers go to a browser at the HTTP door and, over the control socket, to `greenroom page`. So they are bytes:
 whoever passes them on need not understand them.
 """
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from ...supervisor.room_port import RoomPort
 
 LOOKS: Final = ("hello", "server", "tools", "tool", "trace")
+_NOT_SHOWN: Final = "Its arguments are shown to an owner alone."  # they may be another client's
 _MOST: Final = 32  # pages that watch at once
 
 
@@ -105,7 +110,7 @@ class RoomPage:
             case "hello":
                 return await _answer(partial(self._hello, acts))
             case "server":
-                return await _answer(partial(looks.server, self.port, self.commands, params))
+                return await _answer(partial(looks.server, self.port, self.commands, params, acts))
             case "tools":
                 return await _answer(partial(looks.tools, self.port, params))
             case "tool":
@@ -154,21 +159,23 @@ class RoomPage:
         finally:
             self._watching -= 1
 
-    def quick(self) -> dict[str, Any]:
+    def quick(self, acts: bool) -> dict[str, Any]:
         port = self.port
+        waiting = approvals_view(port, {})
         return {
             "pool": {"held": port.slots_held, "most": port.config.settings.max_connections},
-            "approvals": approvals_view(port, {}),
+            "approvals": waiting if acts else [{**each, "question": _NOT_SHOWN} for each in waiting],
             "audit": audit_view(port).get("audit"),
         }
 
-    async def slow(self, changed: Iterable[str]) -> dict[str, Any]:
+    async def slow(self, changed: Iterable[str], acts: bool) -> dict[str, Any]:
+        projects = await self._untrusted()
         return {
             "clients": self._clients(),
             "tasks": self._tasks(),
             "hosts": None if self._hosts is None else self._hosts(),
             "pins": list(looks.changed(self.port, changed)),
-            "projects": await self._untrusted(),
+            "projects": projects if acts else [{**each, "matters": None} for each in projects],
         }
 
     async def _untrusted(self) -> list[dict[str, Any]]:

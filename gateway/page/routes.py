@@ -62,11 +62,13 @@ class Routes:
         return Response(page.body, headers=dict(page.headers))
 
     async def _look(self, request: PageRequest) -> Response:
+        _check_site(request)
         what = request.url.path.rpartition("/")[2]
         acts: bool = request.state.caller.is_owner
         return _response(await self._answers.look(what, dict(request.query_params), acts=acts))
 
     async def _act(self, request: PageRequest) -> Response:
+        _check_site(request)
         caller = request.state.caller
         asked: Request = request.state.request
         if not caller.is_owner:
@@ -81,7 +83,15 @@ class Routes:
         return _response(await self._answers.act(params, caller.name or "its owner"))
 
     async def _watch(self, request: PageRequest) -> Response:
+        _check_site(request)
         return _Streamed(self._answers.watch(acts=request.state.caller.is_owner))
+
+
+def _check_site(request: PageRequest) -> None:
+    """Where no token is needed, an image of any page could ask for a stream. Browsers say for whom they ask. Raises
+    `Refusal`."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Refusal(403, "Forbidden: only this gateway's own page may ask for this.")
 
 
 def _response(answer: Answer) -> Response:

@@ -78,11 +78,11 @@ class Sources(Protocol):
         """Whether the gateway has ended."""
         ...
 
-    def quick(self) -> dict[str, Any]:
-        """The sections that are small, and may change at any time."""
+    def quick(self, acts: bool) -> dict[str, Any]:
+        """The sections that are small, and may change at any time. `acts`: as an owner sees them."""
         ...
 
-    async def slow(self, changed: Iterable[str]) -> dict[str, Any]:
+    async def slow(self, changed: Iterable[str], acts: bool) -> dict[str, Any]:
         """The sections that may be long, or come from files. `changed`: servers with definitions that have changed."""
         ...
 
@@ -174,13 +174,13 @@ class Watch:
     async def _snapshot(self) -> dict[str, Any]:
         self._watch_desk()
         rows = await self._changed_rows(is_all=True)
-        self._told = {**self._sources.quick(), "calls": self._open_calls(), **await self._slow()}
+        self._told = {**self._sources.quick(self._acts), "calls": self._open_calls(), **await self._slow()}
         return {**self._times(), "servers": rows.get("changed", []), **self._told}
 
     async def _change(self, is_all: bool, is_slow: bool) -> dict[str, Any]:
         """What is different from what was told."""
         self._watch_desk()
-        sections = {**self._sources.quick(), "calls": self._open_calls()}
+        sections = {**self._sources.quick(self._acts), "calls": self._open_calls()}
         if is_slow:
             sections |= await self._slow()
         news = {name: value for name, value in sections.items() if not _is_same(self._told.get(name), value)}
@@ -223,7 +223,8 @@ class Watch:
         return changed, [name for name in gone if name in self._rows], {*filter(None, map(_restless, rows))}
 
     async def _slow(self) -> dict[str, Any]:
-        return await self._sources.slow([name for name, row in self._rows.items() if row.get("changed")])
+        changed = [name for name, row in self._rows.items() if row.get("changed")]
+        return await self._sources.slow(changed, self._acts)
 
     def _open_calls(self) -> list[dict[str, Any]]:
         """The calls that are open for longest. They are made anew when they change."""

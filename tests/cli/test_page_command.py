@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import urllib.error
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.attached import until
 from tests.support.forked import GREENROOM, greenroom_in, popen_forked
 from tests.support.gateway import PATIENCE, Gateway, serve
 from tests.support.shapes import conforms
@@ -62,13 +64,15 @@ class Page:
 
 
 @contextmanager
-def page_of(folder: Path, *options: str) -> Generator[Page]:
-    command = [*GREENROOM, "page", "--no-browser", "--config", os.fspath(folder / "mcp.json"), *options]
+def page_of(folder: Path, *options: str, browser: str | None = None) -> Generator[Page]:
+    silent = ["--no-browser"] if browser is None else []
+    command = [*GREENROOM, "page", *silent, "--config", os.fspath(folder / "mcp.json"), *options]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": os.fspath(folder),
         "XDG_CACHE_HOME": os.fspath(folder / "cache"),
         "XDG_RUNTIME_DIR": os.fspath(folder),
+        **({} if browser is None else {"BROWSER": browser}),
     }
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with popen_forked(command, env=environment, cwd=folder, **pipes) as process:
@@ -155,3 +159,17 @@ def test_without_a_gateway_it_says_what_to_do(tmp_path: Path) -> None:
     done = greenroom_in(tmp_path, "page", "--no-browser")
     assert done.returncode == 1
     assert "To start one: greenroom serve" in done.stderr
+
+
+def test_a_browser_is_led_to_it_by_a_file_of_the_owners(gateway: tuple[Gateway, Path]) -> None:
+    _, folder = gateway
+    told, script = folder / "told", folder / "browser"
+    script.write_text(f'#!/bin/sh\nprintf %s "$1" > {told}.part && mv {told}.part {told}\n')
+    script.chmod(0o755)
+    with page_of(folder, browser=f"{script} %s") as page:
+        until(told.exists, "the browser")
+        assert page.token not in told.read_text(), "others on this machine can read the words of a command"
+        way = Path(told.read_text().removeprefix("file://"))
+        assert f"#token={page.token}" in way.read_text()
+        assert stat.S_IMODE(way.stat().st_mode) == 0o600
+    assert not way.exists()

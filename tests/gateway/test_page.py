@@ -192,6 +192,9 @@ async def test_only_an_owner_acts_and_only_with_json_and_the_header(
     }
     assert "access-control-allow-origin" not in (await opened.http.options("/page/do", headers=asked)).headers
     assert (await opened.http.get("/page/do", headers=bearer(OWNER))).status_code == 405
+    for site in ("cross-site", "same-site"):
+        of_another = {**bearer(READER), "sec-fetch-site": site}
+        assert (await opened.http.get("/page/watch", headers=of_another)).status_code == 403
     assert [row.down for row in room.status()] == [None, None]
     assert (await do(opened, **act)).json()["done"] is True
     assert [row.down is not None for row in room.status()] == [True, False]
@@ -245,7 +248,7 @@ async def test_a_held_call_waits_while_an_owner_looks_and_is_allowed_there(
 
     async def call() -> None:
         try:
-            results.append(await room.call("one_echo", {}))
+            results.append(await room.call("one_echo", {"text": "ARGUMENT"}))
         except GreenroomError as error:
             results.append(error.code)
 
@@ -258,6 +261,11 @@ async def test_a_held_call_waits_while_an_owner_looks_and_is_allowed_there(
         tasks.start_soon(call)
         await seen.until(lambda: bool(seen.sections["approvals"]))
         number = seen.sections["approvals"][0]["number"]
+        assert "ARGUMENT" in seen.sections["approvals"][0]["question"]
+        async with watching(opened, READER) as reader:
+            await reader.more()
+            assert reader.sections["approvals"][0]["number"] == number
+            assert "ARGUMENT" not in json.dumps(reader.sections), "it may be another client's"
         assert (await do(opened, READER, action="answer", number=number, verdict="once")).status_code == 403
         answer = await do(opened, action="answer", number=number, verdict="once")
         assert answer.json()["said"].startswith("Allowed, this once")
@@ -272,7 +280,10 @@ async def test_a_closer_look(opened: Opened, room: Greenroom, /) -> None:
 
     server = await look("server?name=one")
     assert server["explain"]["reasons"]
-    assert server["stderr"] == []
+    assert (server["stderr"], server["entry"]) == (None, None), "an owner's alone"
+    owned = (await opened.http.get("/page/server?name=one", headers=bearer(OWNER))).json()
+    assert owned["entry"] is not None
+    assert owned["explain"] == server["explain"]
     listed = await look("tools")
     assert [(each["name"], each["server"], each["own"]) for each in listed["tools"]] == [
         ("one_echo", "one", "echo")
