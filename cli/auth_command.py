@@ -381,7 +381,7 @@ def pasted(line: str, state: str) -> Mapping[str, str] | None:
 
 def _tell(text: str) -> None:
     """Tell the person something: on stderr, because stdout is the command's answer."""
-    from .tables import fitted
+    from .wrapping import fitted
 
     click.echo(fitted(text, sys.stderr), err=True)
 

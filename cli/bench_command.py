@@ -34,7 +34,7 @@ from ..protocol.lifecycle import State
 from ..protocol.safe_text import counted
 from .common import check_usable, config_option, read_config, run_to_end, show
 from .completion import complete_servers
-from .tables import columns_of, on_terminal
+from .wrapping import columns_of, on_terminal
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom

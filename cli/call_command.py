@@ -42,7 +42,8 @@ from .common import (
     show_result,
 )
 from .completion import complete_servers, complete_tools
-from .tables import on_terminal, show_lines
+from .tables import show_lines
+from .wrapping import on_terminal
 
 if TYPE_CHECKING:
     from ..safety.approval import OnApproval

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..protocol.errors import UsageError
-from . import tables
+from . import tables, wrapping
 from .common import run_to_end, show
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _named(view: View, node: str) -> HostInfo:
 
 def _show(view: View, as_json: bool) -> None:
     rows = hosts_in(view)
-    if rows and not as_json and tables.on_terminal():
+    if rows and not as_json and wrapping.on_terminal():
         cells = [(row["name"], row["url"], row["state"], ", ".join(row["holds"]) or "-") for row in rows]
         tables.console().print(tables.table(("host", "address", "state", "persistent servers"), cells))
         return

@@ -408,7 +408,7 @@ def show(text: str, details: Mapping[str, Any], as_json: bool, *, ours: bool = T
 
 def tell(text: str) -> None:
     """Print a text of ours on stdout; at a terminal it is wrapped to fit."""
-    from .tables import fitted
+    from .wrapping import fitted
 
     click.echo(fitted(commands_typed().filled(text)))
 
@@ -447,7 +447,7 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 def say(text: str, *, ours: bool = True) -> None:
     """Print a message about the answer on stderr. `ours`: as for `show`."""
-    from .tables import fitted
+    from .wrapping import fitted
 
     click.echo(fitted(f"greenroom: {commands_typed().filled(text) if ours else text}", sys.stderr), err=True)
 

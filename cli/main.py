@@ -282,7 +282,7 @@ def _report(error: BaseException, typed: object = None) -> int:
 
 
 def _to_terminal(text: str) -> str:
-    from .tables import fitted
+    from .wrapping import fitted
 
     return fitted(text, sys.stderr)
 

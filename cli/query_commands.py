@@ -18,7 +18,7 @@ from ..gateway.result_meta import details_of
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
 from ..protocol.status import about, hidden_in_words, wait_in_words
-from . import tables
+from . import tables, wrapping
 from .common import (
     Source,
     common_options,
@@ -58,7 +58,7 @@ def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> 
     config = read_config(config_path)
     source = open_source(config_path, pid, config)
     details = source.status()
-    if details["servers"] and not as_json and tables.on_terminal():
+    if details["servers"] and not as_json and wrapping.on_terminal():
         _print_status(details)
     else:
         if not details["servers"] and pid is None:
@@ -87,7 +87,7 @@ def tools_command(
         details["message"] = "\n".join([*filter(None, [details.get("message")]), *unused])
     if "error" in details and not as_json:
         say(details["message"])
-    elif details.get("tools") and not as_json and tables.on_terminal():
+    elif details.get("tools") and not as_json and wrapping.on_terminal():
         _print_tools(details)
     else:
         show("\n".join(_tool_lines(details)), {**details, **source.origin}, as_json)
@@ -121,7 +121,7 @@ def search_command(
         request["server"] = server
     result = source.look(request)
     details = details_of(result)
-    if details.get("matches") and not (schemas or as_json) and tables.on_terminal():
+    if details.get("matches") and not (schemas or as_json) and wrapping.on_terminal():
         _print_matches(source, text_of(result), details["matches"])
         return 0
     return 0 if show_result(result, source.origin, as_json) else 1

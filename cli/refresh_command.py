@@ -28,7 +28,8 @@ from .common import (
     say,
 )
 from .completion import complete_servers
-from .tables import on_terminal, show_lines
+from .tables import show_lines
+from .wrapping import on_terminal
 
 if TYPE_CHECKING:
     from ..config.model import Config

@@ -28,7 +28,7 @@ from ..protocol.safe_text import counted, one_line, printable
 from ..protocol.status import wait_in_words
 from .common import common_options, elsewhere_in_words, open_source, read_config, show
 from .query_commands import calls_wait, connected_in_words
-from .tables import columns_of, on_terminal, wrap
+from .wrapping import columns_of, on_terminal, wrap
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
