@@ -26,6 +26,9 @@ PAGES: Final = {
 # What was changed has every word, and would be found before what says how things are.
 _UNSEARCHED: Final = "---\nsearch: {exclude: true}\n---\n"
 _LINK: Final = re.compile(r"(!?)\[([^\]\[]*)\]\(([^)\s]+)\)")
+_PICTURE: Final = re.compile(
+    r'(\bsrc(?:set)?=")([^":]+)(?=")'
+)  # in a <picture>, which Markdown has no words for
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -55,6 +58,9 @@ def moved(text: str, folder: str, there: set[str]) -> str:
     """The text of a page that stands in `folder`, with links as the site has them. Code stays as it is."""
     parts = _CODE.split(text)  # every second one is code
     parts[::2] = [_LINK.sub(lambda link: _link(link, folder, there), part) for part in parts[::2]]
+    parts[::2] = [
+        _PICTURE.sub(lambda picture: picture[1] + _place(picture[2], folder), part) for part in parts[::2]
+    ]
     return "".join(parts)
 
 
@@ -66,7 +72,12 @@ def _link(link: re.Match[str], folder: str, there: set[str]) -> str:
     path = posixpath.normpath(posixpath.join(folder, path))
     if path not in there:
         return link[0] if image else words
-    page = posixpath.relpath(
+    return f"{image}[{words}]({_place(target.partition('#')[0], folder)}{hash_}{anchor})"
+
+
+def _place(target: str, folder: str) -> str:
+    """Where the site has a file that a page in `folder` names so."""
+    path = posixpath.normpath(posixpath.join(folder, target))
+    return posixpath.relpath(
         PAGES.get(path) or path.removeprefix("docs/"), folder.removeprefix("docs").strip("/") or "."
     )
-    return f"{image}[{words}]({page}{hash_}{anchor})"

@@ -71,6 +71,7 @@ class Latency {
 const room = {
   hello: null,
   ready: false, // a snapshot has come
+  toldAt: 0, // when the last message came
   servers: new Map(), // by name, in the order of the configuration
   pool: {},
   clients: [],
@@ -137,6 +138,7 @@ function seenAt(row, at) {
 }
 
 function setClock({ at, wall }) {
+  room.toldAt = at;
   if (Math.abs(now() - at) > 1) clockAhead = at - Date.now() / 1000;
   if (wall != null) wallAhead = wall - at;
 }

@@ -1,6 +1,7 @@
 // The overview: a line of counts, what needs a person, and the table of servers.
 
-const MOST_WANTS = 4; // failed servers that are named before the table
+const MOST_ASKS = 6; // calls that wait for approval and are shown before the table
+const MOST_WANTS = 4; // failed servers, likewise
 
 function overviewSection() {
   const head = sectionHead("Overview");
@@ -53,7 +54,7 @@ const logins = () => [...room.servers.values()].filter((row) => stateOf(row) ===
 // ---- what needs a person
 
 function wantsBlock() {
-  const asks = asksList();
+  const asks = asksList(MOST_ASKS);
   const list = el("ul", { class: "list-of-wants" });
   const calm = el("p", { class: "calm" }, mark("done", "connected"), el("span"));
   const title = el("h2", {}, "Needs you");
@@ -77,6 +78,22 @@ function wantsBlock() {
 function wants() {
   const found = [];
   const link = (text, href) => el("a", { href }, text);
+  if (room.approvals.length > MOST_ASKS)
+    found.push({
+      key: "asks",
+      mark: "person",
+      what: `${number(room.approvals.length - MOST_ASKS)} more calls wait for approval`,
+      why: "",
+      make: () => link("See all", "#/approvals"),
+    });
+  if (room.audit?.failing)
+    found.push({
+      key: "audit",
+      mark: "failed",
+      what: "The audit file cannot be written",
+      why: `${oneLine(room.audit.file)}: ${counted(room.audit.missed, "call")} could not be written.`,
+      make: () => "",
+    });
   if (room.pins.length) {
     const names = [...new Set(room.pins.map((pin) => pin.server))];
     found.push({
@@ -161,7 +178,8 @@ const DONE = {
   deny: "Refused.",
 };
 
-function asksList() {
+/** The calls that wait. `most`: how many are shown, the oldest first. */
+function asksList(most = Infinity) {
   const node = el("div", { class: "asks" });
   const shown = new Map(); // by number: {ask, goneAt, verdict}
   return {
@@ -180,7 +198,8 @@ function asksList() {
         const isHeld = node.matches(":hover") || node.contains(document.activeElement);
         if (now() - each.goneAt > (isHeld ? KEPT * 3 : KEPT)) shown.delete(ask_number);
       }
-      keyed(node, [...shown.values()], (each) => each.ask.number, makeAsk, updateAsk);
+      const first = [...shown.values()].slice(0, most);
+      keyed(node, first, (each) => each.ask.number, makeAsk, updateAsk);
       node.hidden = !shown.size;
     },
   };

@@ -193,7 +193,16 @@ function drawLink() {
     place.said = line;
     setAttribute(place, "title", oneLine(hello.gateway?.config, 300) || null);
   }
+  drawStale();
   if (link.state === "refused") showDoor();
+}
+
+/** Say of what is shown that it is not so any more, perhaps. */
+function drawStale() {
+  const stale = document.getElementById("stale");
+  const isStale = room.ready && link.state === "lost";
+  if (isStale) setText(stale, `The gateway does not answer. What is shown was so at ${clock(room.toldAt)}.`);
+  stale.hidden = !isStale;
 }
 
 // What needs a person is told to a screen reader, and stands in the title of the tab, when it changes.

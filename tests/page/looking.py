@@ -25,7 +25,7 @@ HERE: Final = Path(__file__).resolve().parent
 SERVER: Final = HERE / "rough_server.py"
 OWNER: Final = "owner-token-owner-token-1"
 READER: Final = "reader-token-reader-token"
-PATIENCE: Final = 20.0  # seconds
+PATIENCE: Final = 40.0  # seconds
 _SERVING: Final = re.compile(r"serving http://127\.0\.0\.1:(\d+)")
 Entries = Mapping[str, Mapping[str, Any]]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 SLOW: dict[str, Any] = {"type": "object", "properties": {"seconds": {"type": "number", "minimum": 0}}}
+READS = {"readOnlyHint": True}
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -24,15 +25,15 @@ def tools() -> list[dict[str, Any]]:
             "name": "echo",
             "description": "Says it again.",
             "inputSchema": TEXT,
-            "annotations": {"readOnlyHint": True},
+            "annotations": READS,
         },
         {
             "name": "slow",
             "description": "Takes its time.",
             "inputSchema": SLOW,
-            "annotations": {"readOnlyHint": True},
+            "annotations": READS,
         },
-        {"name": "die", "description": "Ends itself.", "inputSchema": NOTHING},
+        {"name": "die", "description": "Ends itself.", "inputSchema": NOTHING, "annotations": READS},
         {
             "name": "erase",
             "description": "Erases a text.",
@@ -42,7 +43,9 @@ def tools() -> list[dict[str, Any]]:
     ]
     more = sys.argv[1:]
     for name, about in zip(more[::2], more[1::2], strict=True):
-        found.append({"name": name, "title": about, "description": about, "inputSchema": TEXT})
+        found.append(
+            {"name": name, "title": about, "description": about, "inputSchema": TEXT, "annotations": READS}
+        )
     return found
 
 

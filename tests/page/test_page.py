@@ -351,3 +351,13 @@ def test_why_a_server_failed_is_seen_with_its_last_words(room_of: Callable[..., 
     expect(panel.get_by_role("region", name="Standard error")).to_contain_text("It ends itself now.")
     expect(panel.get_by_role("region", name="Last 15 minutes")).to_contain_text("lost")
     expect(panel.get_by_role("table", name="Latency by tool")).to_contain_text("one_die")
+
+
+def test_it_says_when_the_gateway_has_gone(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    expect(state_of(page, "one")).to_be_visible()
+    room.process.terminate()
+    expect(page.get_by_text("The gateway does not answer.")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("lost, next try in")).to_be_visible()
+    tab.errors.clear()  # the browser tells of each try
