@@ -127,9 +127,9 @@ function serverPanel(name, close) {
       .map((each) => plain(typeof each === "string" ? each : each.text, 2000))
       .join("\n");
     const atEnd = stderr.scrollTop + stderr.clientHeight >= stderr.scrollHeight - 4;
-    setText(stderr, text);
+    setText(stderr, answer.stderr === null ? "It is shown to an owner alone." : text);
     if (atEnd) stderr.scrollTop = stderr.scrollHeight;
-    stderrPart.hidden = !text;
+    stderrPart.hidden = !text && answer.stderr !== null;
     setText(entry, answer.entry ? plain(JSON.stringify(answer.entry, null, 2), 20000) : "");
     entryPart.hidden = !answer.entry;
   }

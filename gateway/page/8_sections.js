@@ -276,41 +276,7 @@ function approvalsSection() {
 
 // ---- changes
 
-/** The lines of `was` and `is`, each with whether it is gone, new or the same. */
-function difference(was, is) {
-  const [a, b] = [was.split("\n").slice(0, 600), is.split("\n").slice(0, 600)];
-  const same = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
-  for (let i = a.length - 1; i >= 0; i--)
-    for (let j = b.length - 1; j >= 0; j--)
-      same[i][j] = a[i] === b[j] ? same[i + 1][j + 1] + 1 : Math.max(same[i + 1][j], same[i][j + 1]);
-  const lines = [];
-  let [i, j] = [0, 0];
-  while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && a[i] === b[j]) lines.push(["same", a[i++], j++]);
-    else if (i < a.length && (j === b.length || same[i + 1][j] >= same[i][j + 1])) lines.push(["gone", a[i++]]);
-    else lines.push(["new", b[j++]]);
-  }
-  return lines;
-}
-
 const asText = (value) => (value == null ? "" : typeof value === "string" ? value : JSON.stringify(value, null, 2));
-const SIGNS = { gone: "−", new: "+", same: " " };
-const SPOKEN = { gone: "gone: ", new: "new: ", same: "" };
-
-function diffOf(was, is) {
-  return el(
-    "ol",
-    { class: "diff", tabindex: "0", "aria-label": "What changed" },
-    difference(asText(was), asText(is)).map(([kind, line]) =>
-      el(
-        "li",
-        { class: kind, "data-sign": SIGNS[kind] },
-        SPOKEN[kind] && el("span", { class: "unseen" }, SPOKEN[kind]),
-        plain(line, 4000),
-      ),
-    ),
-  );
-}
 
 function changesSection() {
   const head = sectionHead("Changes");
@@ -379,10 +345,8 @@ function makePin(pin) {
         parts.map((each, place) => [place > 0 && ", ", el("b", {}, named(each))]),
       ),
     pin.flapping && el("p", { class: "notice warn" }, "It changes again and again."),
-    pin.was != null
-      ? diffOf(pin.was, pin.is)
-      : pin.is != null &&
-          el("div", { class: "block" }, el("p", { class: "muted" }, "It is now:"), changedParts(pin.is, parts)),
+    pin.is != null &&
+      el("div", { class: "block" }, el("p", { class: "muted" }, "It is now:"), changedParts(pin.is, parts)),
     accept,
   );
 }

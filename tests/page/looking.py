@@ -41,6 +41,7 @@ class Room:
 
     process: subprocess.Popen[bytes]
     port: int
+    home: Path
 
     @property
     def url(self) -> str:
@@ -117,6 +118,45 @@ class Client:
         return next((one for one in said if "id" in one and "method" not in one), {})
 
 
+def _environment(home: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
+    return {**kept, "HOME": str(home), "XDG_RUNTIME_DIR": str(home), "LC_ALL": "C.UTF-8"}
+
+
+@contextmanager
+def owner_page(room: Room) -> Generator[str]:
+    """The address that `greenroom page` prints."""
+    command = [
+        sys.executable,
+        "-m",
+        "greenroom",
+        "page",
+        "--json",
+        "--config",
+        str(room.home / "greenroom.json"),
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=room.home,
+        env=_environment(room.home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    try:
+        text = ""
+        while not text.rstrip().endswith("}"):  # the document goes on for some lines
+            line = process.stdout.readline().decode()
+            assert line, f"greenroom page has ended: {text}"
+            text += line
+        yield json.loads(text)["url"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE)
+        process.stdout.close()
+
+
 @contextmanager
 def running(entries: Entries, settings: Mapping[str, Any], expose: str = "direct") -> Generator[Room]:
     with tempfile.TemporaryDirectory() as folder:
@@ -128,14 +168,13 @@ def running(entries: Entries, settings: Mapping[str, Any], expose: str = "direct
                 {"settings": {"http": http, "isolation": "persistent", **settings}, "mcpServers": entries}
             )
         )
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
         command = [sys.executable, "-m", "greenroom", "serve", "--http", "127.0.0.1:0"]
         log = home / "log"
         with log.open("wb") as written:
             process = subprocess.Popen(
                 [*command, "--expose", expose, "--config", str(config)],
                 cwd=home,
-                env={**kept, "HOME": folder, "XDG_RUNTIME_DIR": folder, "LC_ALL": "C.UTF-8"},
+                env=_environment(home),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=written,
@@ -146,7 +185,7 @@ def running(entries: Entries, settings: Mapping[str, Any], expose: str = "direct
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < ends, log.read_text()
                 time.sleep(0.02)
-            yield Room(process, int(found[1]))
+            yield Room(process, int(found[1]), home)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -169,12 +208,32 @@ class Tab:
     requests: list[str] = attrs.field(factory=list[str])
     origin: str = ""
 
+    def open_at(self, url: str) -> Page:
+        """The page at an address that has its token."""
+        self.origin = url.split("/#")[0]
+        self.context = self.browser.new_context(viewport={"width": 1400, "height": 900})
+        page = self._page()
+        page.goto(url)
+        page.locator("h1").first.wait_for()
+        return page
+
     def open(
         self, room: Room, where: str = "", *, token: str = OWNER, ready: bool = True, **options: Any
     ) -> Page:
         """The page of a room, with a token, at this place of it (`tools/one_echo`)."""
         self.origin = room.url
         self.context = self.browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+        page = self._page()
+        page.goto(f"{room.url}/#token={token}" if token else f"{room.url}/")
+        if ready:
+            page.get_by_text("live", exact=False).first.wait_for()
+            page.locator("h1").first.wait_for()
+        if where:
+            self.go(page, where)
+        return page
+
+    def _page(self) -> Page:
+        assert self.context is not None
         page = self.context.new_page()
         page.set_default_timeout(PATIENCE * 1000)
         page.on(
@@ -183,12 +242,6 @@ class Tab:
         )
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.context.on("request", lambda asked: self.requests.append(asked.url))
-        page.goto(f"{room.url}/#token={token}" if token else f"{room.url}/")
-        if ready:
-            page.get_by_text("live", exact=False).first.wait_for()
-            page.locator("h1").first.wait_for()
-        if where:
-            self.go(page, where)
         return page
 
     def go(self, page: Page, where: str) -> None:

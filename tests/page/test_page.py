@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.page.looking import OWNER, READER, Room, Tab, rough
+from tests.page.looking import OWNER, READER, Room, Tab, owner_page, rough
 
 WORDS = {"needs-auth": "needs auth", "untrusted": "not trusted", "not-connected": "not connected"}
 ROWS = '[role="table"][aria-label="Servers"] .rows > *'
@@ -361,3 +361,17 @@ def test_it_says_when_the_gateway_has_gone(room_of: Callable[..., Room], tab: Ta
     expect(page.get_by_text("The gateway does not answer.")).to_be_visible(timeout=20_000)
     expect(page.get_by_text("lost, next try in")).to_be_visible()
     tab.errors.clear()  # the browser tells of each try
+
+
+def test_greenroom_page_opens_it_for_its_owner(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    with owner_page(room) as url:
+        page = tab.open_at(url)
+        page.get_by_role("link", name="one", exact=True).click()
+        assert "token" not in page.url
+        panel = page.get_by_role("complementary", name="one")
+        panel.get_by_role("button", name="Drain").or_(
+            panel.get_by_role("button", name="Connect")
+        ).first.click()
+        room.until(lambda: room.row("one")["down"] or room.row("one")["state"] == "connected")
+        page.close()
