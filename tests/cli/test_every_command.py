@@ -139,6 +139,8 @@ ROWS: Final = (
     Row("approve 5"),
     Row("bench churn echo -n 2", "bench churn", is_slow=True),
     Row("trace"),
+    Row("tape nowhere.tape"),
+    Row("replay nowhere.tape"),
     Row("audit verify nowhere.jsonl"),
     Row("audit show nowhere.jsonl"),
     Row("completion bash", is_theirs=True),
