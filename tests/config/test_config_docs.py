@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tools.reference import configuration
 
 from greenroom.config.identity import IDENTITY
 from greenroom.config.keys import IMPORT_KINDS
@@ -24,6 +26,20 @@ EXAMPLES = [
         re.findall(r"```json\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL)
     )
 ]
+
+
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        ("servers", configuration.server_keys),
+        ("settings", configuration.settings),
+        ("bounds", configuration.bounds),
+    ],
+)
+def test_the_reference_says_what_the_model_says(page: str, made: Callable[[], str]) -> None:
+    """A default that somebody changes is changed in the docs, too, on purpose."""
+    file = DOCS / "reference" / f"{page}.md"
+    assert file.read_text(encoding="utf-8") == made(), "run `python -m tools.reference`"
 
 
 def test_every_bound_has_one_number() -> None:
