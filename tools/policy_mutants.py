@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant("calls: the bound in flight", _CALL_TABLE, "record.load.in_flight < record.most_in_flight(self.context.settings)", "True", _T_ACTOR),
     Mutant("calls: the bound queued", "actors/calls.py", "self._load.queued >= (", "self._load.queued > (", _T_ACTOR),
     Mutant("calls: a place goes to the next scope", _CALL_TABLE, "        while load.held and", "        while False and", _T_APART),
-    Mutant("calls: progress up to the total", _CALL_TABLE, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        self.report", "self.context.backend.now() + call.timeout\n        self.report", _T_ACTOR),
+    Mutant("calls: progress up to the total", _CALL_TABLE, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        if self.context.recording", "self.context.backend.now() + call.timeout\n        if self.context.recording", _T_ACTOR),
     Mutant("calls: not_sent survives once", _CALL_ENDINGS, "not call.lost_before and (", "(", _T_ACTOR),
     Mutant("calls: sent is replayed only if harmless", _CALL_ENDINGS, "or call.replayable)", "or True)", _T_ACTOR),
     Mutant("connect: deadline from the permit", "actors/incarnation.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
