@@ -72,6 +72,7 @@ check: .venv/.benched
 	$(BIN)/python tools/public_surface.py --check
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python -m tools.docs
+	$(BIN)/hadolint install/Dockerfile
 	$(BIN)/mkdocs build
 	$(BIN)/python -m tools.site_search
 

@@ -86,6 +86,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
+_POSIX: Final = ("fcntl", "termios", "resource")  # what Python has on Linux and macOS alone, and we import
 _BEHIND: Final = "{0} stands behind the command, as in: greenroom status {0}"
 
 
@@ -265,6 +266,10 @@ def _report(error: BaseException, typed: object = None) -> int:
 
         click.echo(_to_terminal(f"greenroom: {commands_of(typed).filled(error.message)}"), err=True)
         return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
+    if isinstance(error, ModuleNotFoundError) and error.name in _POSIX and sys.platform == "win32":
+        text = "greenroom: this needs Linux or macOS, and is not for Windows. Run it in WSL, or reach servers by URL."
+        click.echo(_to_terminal(text), err=True)
+        return USAGE
     if os.environ.get("GREENROOM_DEBUG"):
         raise error
     if isinstance(error, OSError):

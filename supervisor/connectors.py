@@ -5,12 +5,13 @@ chooses the transport. Values that stand in no file are asked for when the conne
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 import attrs
@@ -25,7 +26,7 @@ from ..config.model import ServerDefinition, Settings, with_settings
 from ..config.references import asked_of, expand_definition, header_problem, session_variables, with_session
 from ..config.secrets import Hidden, KnownSecrets
 from ..protocol.address import Address
-from ..protocol.errors import ConfigError, CredentialNeeded
+from ..protocol.errors import ConfigError, ConnectFailed, CredentialNeeded
 from .login_watch import LoginWatch
 from .sessions import Sessions
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor, OpensApi
     from ..actors.transports.http_peer import Carrier, HttpPeer
     from ..actors.transports.stdio import StdioConnector
+
+_NOT_ON_WINDOWS: Final = (
+    "Greenroom starts no programs on Windows, and has no unix sockets there. "
+    'Reach the server by a "url", or run Greenroom in WSL.'
+)
 
 
 @attrs.frozen
@@ -168,6 +174,8 @@ class Connectors:
             return HttpConnector(
                 definition, backend=backend, settings=settings, auth=login, learn=of_command, api=api
             )
+        if sys.platform == "win32":
+            raise ConnectFailed(_NOT_ON_WINDOWS, server=address.server)
         if definition.socket is not None:
             from ..actors.transports.unix_socket import UnixConnector
 

@@ -1,0 +1,172 @@
+"""Python as it is on Windows, as far as our own code can tell: a child process that has loaded the packages of others,
+and then has no module, function or constant that Windows lacks. `python -m tests.support.as_windows …`
+
+`--import` imports every module of ours, and prints those that cannot be imported as JSON, each with the reason;
+`--room` calls a server in this process on both event loops; other words are commands, each one word of the shell, which
+are typed behind `greenroom` one after the other: their exit codes and what they say are printed as JSON.
+
+What it cannot show: packages of others, the event loops, and paths as Windows has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import io
+import json
+import os
+import pkgutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+OTHERS: Final = (
+    *(
+        "anyio._backends._asyncio",
+        "anyio._backends._trio",
+        "anyio.streams.tls",
+        "attrs",
+        "cattrs",
+        "click",
+        "dotenv",
+    ),
+    *(
+        "fastmcp",
+        "filelock",
+        "getpass",
+        "httpx2",
+        "hypothesis",
+        "importlib.metadata",
+        "jwt",
+        "keyring",
+        "logging.handlers",
+    ),
+    *("mcp.client", "mcp.server", "msgspec", "multiprocessing", "numpy", "opentelemetry.sdk", "platformdirs"),
+    *(
+        "prometheus_client",
+        "pyjson5",
+        "re2",
+        "rich.console",
+        "rich.live",
+        "rich.progress",
+        "rich.table",
+        "ssl",
+    ),
+    *(
+        "starlette.applications",
+        "subprocess",
+        "tomlkit",
+        "trio.testing",
+        "urllib.request",
+        "uvicorn.config",
+        "uuid",
+    ),
+    *("webbrowser", "yaml", "zipfile"),
+)
+MODULES: Final = ("fcntl", "termios", "pwd", "grp", "resource", "pty", "tty", "uvloop", "inotify_simple")
+OF_OS: Final = (
+    *(
+        "fork",
+        "killpg",
+        "getpgid",
+        "setsid",
+        "getuid",
+        "geteuid",
+        "getgid",
+        "getpgrp",
+        "mkfifo",
+        "waitid",
+        "wait4",
+    ),
+    *("pidfd_open", "posix_spawn", "sysconf", "nice", "WNOHANG", "sched_getaffinity", "uname"),
+)
+SIGNALS: Final = (
+    *(
+        "SIGKILL",
+        "SIGHUP",
+        "SIGSTOP",
+        "SIGCONT",
+        "SIGUSR1",
+        "SIGCHLD",
+        "SIGWINCH",
+        "SIGTSTP",
+        "SIGPIPE",
+        "SIGQUIT",
+    ),
+    *("pthread_sigmask", "sigwait"),
+)
+
+
+def become_windows() -> None:
+    for name in OTHERS:
+        importlib.import_module(name)
+    pair: Any = socket.socketpair
+    family = getattr(socket, "AF_UNIX", None)
+    socket.socketpair = lambda *_: pair(family)  # the event loops wake themselves with one; there it is TCP
+    asyncio.ProactorEventLoop = asyncio.SelectorEventLoop  # type: ignore[attr-defined]
+    for name in MODULES:
+        sys.modules[name] = None  # type: ignore[assignment]
+    for module, names in ((os, OF_OS), (socket, ("AF_UNIX", "SCM_RIGHTS", "SO_PEERCRED")), (signal, SIGNALS)):
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+    sys.platform = "win32"
+
+
+def not_imported(package: ModuleType) -> Iterator[tuple[str, str]]:
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        try:
+            module = importlib.import_module(found.name)
+        except Exception as error:
+            yield found.name, getattr(error, "name", None) or f"{type(error).__name__}: {error}"
+            continue
+        if found.ispkg:
+            yield from not_imported(module)
+
+
+async def call() -> str:
+    from fastmcp import FastMCP
+
+    from greenroom import Greenroom
+
+    server = FastMCP("desk")
+
+    @server.tool
+    def greet(name: str) -> str:
+        return f"Hello, {name}"
+
+    async with Greenroom.open({"mcpServers": {}}, cache_path=":memory:", in_process={"desk": server}) as room:
+        return (await room.call("desk_greet", {"name": "Ada"})).text
+
+
+def typed(words: str) -> dict[str, Any]:
+    from greenroom.cli.main import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(words.split())
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+def main() -> int:
+    become_windows()
+    if sys.argv[1] == "--import":
+        import greenroom
+
+        said: Any = dict(not_imported(greenroom))
+    elif sys.argv[1] == "--room":
+        import anyio
+
+        said = [anyio.run(call, backend=backend) for backend in ("asyncio", "trio")]
+    else:
+        said = {words: typed(words) for words in sys.argv[1:]}
+    print(json.dumps(said))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

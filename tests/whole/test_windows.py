@@ -1,0 +1,71 @@
+"""What `docs/windows.md` says of Windows, as far as it can be seen elsewhere (`tests.support.as_windows`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.as_windows import MODULES
+from tests.support.homes import home as home
+from tests.support.homes import own_config
+
+from greenroom.cli.exit_codes import FAILED, OK, USAGE
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVERS = {
+    "web": {"url": "http://127.0.0.1:9/mcp"},
+    "program": {"command": sys.executable},
+    "socket": {"socket": "some.sock"},
+}
+
+
+STARTS_NOTHING = {
+    "": OK, "--version --json": OK, "status --json": OK, "doctor --json": OK, "config": OK, "tools": OK,
+    "search x": OK, "cost": OK, "explain web": OK, "init": OK, "trust": OK, "auth": OK, "accept": OK, "outputs": OK,
+    "top --once": OK, "logs web": FAILED, "approve": FAILED, "trace": USAGE, "add new -- sh": OK, "disable new": OK,
+    "remove new": OK,
+}  # fmt: skip
+
+
+def windows(*words: str) -> Any:
+    environ = {**os.environ, "PYTHONPATH": os.fspath(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.as_windows", *words]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_all_but_what_the_page_names_can_be_imported() -> None:
+    reasons: dict[str, str] = windows("--import")
+    missing = {name for name, reason in reasons.items() if reason in MODULES}
+    others = {name: reason for name, reason in reasons.items() if name not in missing}
+    assert all(name.startswith("greenroom.adapters.") for name in others), (
+        others
+    )  # frameworks are not installed here
+    page = (ROOT / "docs" / "windows.md").read_text(encoding="utf-8")
+    assert missing == {f"greenroom.{name}" for name in re.findall(r"^\* `([\w.]+)`$", page, re.MULTILINE)}
+
+
+def test_a_server_in_the_same_process_is_called_on_both_loops() -> None:
+    assert windows("--room") == ["Hello, Ada", "Hello, Ada"]
+
+
+def test_what_starts_nothing_works_and_the_rest_says_what_to_do(home: Path) -> None:
+    own_config(home, json.dumps({"mcpServers": SERVERS}))
+    said = windows(*STARTS_NOTHING, "refresh --json", "attach", "stop", "serve --background")
+    for words, code in STARTS_NOTHING.items():
+        assert "bug" not in said[words]["err"], words
+        assert said[words]["code"] == code, (words, said[words]["err"])
+    for words in ("attach", "stop", "serve --background"):
+        assert (said[words]["code"], "WSL" in said[words]["err"]) == (USAGE, True), said[words]
+    rows = json.loads(said["refresh --json"]["out"])["servers"]
+    failures = {row["server"]: row["failure"] for row in rows}
+    for name in ("program", "socket"):
+        assert 'Reach the server by a "url"' in failures[name]
+        assert "Greenroom itself" not in failures[name]
+    assert "127.0.0.1:9" in failures["web"], "it was tried"
