@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,12 +15,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
-from tests.support import in_real_time
+from tests.support import in_real_time, run
 from tests.support.asking import AskingServer
 from tests.support.gateway import PATIENCE
 from tests.support.rooms import settle, teach
 
 from greenroom import Greenroom
+from greenroom.config.files import load_config
+from greenroom.config.model import Config
 from greenroom.gateway.page.room_page import RoomPage
 from greenroom.gateway.views import room_status_view, status_view
 from greenroom.protocol.errors import GreenroomError
@@ -257,3 +260,74 @@ async def test_a_thousand_servers_are_looked_at_without_holding_the_loop_up() ->
         assert max(turns) < at_once / 2, (sorted(turns)[-5:], at_once)
     finally:
         gc.enable()
+
+
+async def act(page: RoomPage, **said: Any) -> tuple[int, Any]:
+    answer = await page.act(said, "olga")
+    return answer.status, json.loads(answer.body)
+
+
+@in_real_time
+async def test_a_changed_definition_is_accepted_as_it_was_shown_and_not_otherwise() -> None:
+    server = AskingServer({"echo": echo}, schemas={"echo": {"type": "object"}})
+    async with asking_room({"one": server}) as room:
+        page = page_of(room)
+        await room.call("one_echo", {})
+        server.schemas["echo"] = {"type": "object", "properties": {"more": {"type": "string"}}}
+        server.tell("notifications/tools/list_changed")
+        async with aclosing(page.watch(acts=True)) as frames:
+            seen = Seen(frames)
+            await seen.until(lambda: bool(seen.sections.get("pins")))
+            (pin,) = seen.sections["pins"]
+            assert (pin["server"], pin["kind"], pin["name"]) == ("one", "tool", "echo")
+            assert pin["parts"] == ["input schema"]
+            assert "more" in pin["is"]["inputSchema"]["properties"]
+            one = {"action": "accept", "server": "one", "kind": "tool", "name": "echo"}
+            other = "".join("1" if each == "0" else "0" for each in pin["digest"])
+            status, said = await act(page, **one, digest=other)
+            assert (status, said["error"]["code"]) == (400, "changed_meanwhile")
+            assert room.describe("one_echo").changed is not None
+            status, said = await act(page, **one, digest=pin["digest"])
+            assert (status, said) == (200, {"done": True, "said": "Accepted: tool echo."})
+            await seen.until(lambda: seen.sections["pins"] == [])
+            await room.call("one_echo", {})
+
+
+def test_a_file_of_the_project_is_trusted_as_it_was_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    home.mkdir()
+    monkeypatch.chdir(project)
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(home))
+    file = project / ".mcp.json"
+
+    def write(*args: str) -> None:
+        file.write_text(json.dumps({"mcpServers": {"one": {"command": "tool", "args": [*args]}}}))
+
+    def load() -> Config:
+        return load_config(cwd=project, home=home, environ={"XDG_STATE_HOME": str(home)})
+
+    async def main() -> None:
+        async with Greenroom.open(load()) as room:
+            page = page_of(room)
+            for acts in (False, True):
+                async with aclosing(page.watch(acts=acts)) as frames:
+                    seen = Seen(frames)
+                    await seen.more()
+                    (asked,) = seen.sections["projects"]
+                    assert (asked["project"], asked["servers"]) == (str(file), ["one"])
+                    assert (asked["matters"] is not None) is acts, "an owner's alone"
+            one = {"action": "trust", "project": str(file), "digest": asked["digest"]}
+            write("--other")
+            status, said = await act(page, **one)
+            assert (status, said["error"]["code"]) == (400, "changed_meanwhile")
+            assert "one" in load().broken
+            write()
+            assert (await act(page, **one))[0] == 200
+            assert "one" in load().servers
+
+    write()
+    run("asyncio", main)
