@@ -129,8 +129,8 @@ def bounds() -> str:
     return page(
         "# Bounds",
         "Everything that comes from a server, a client or a file is bounded, and checked where it enters, before "
-        "objects are made of it. What is over a bound costs only its sender. Each row of this table is tried, "
-        "just below and just above its number, by a test.",
+        "objects are made of it. What is over a bound costs only its sender. Some can be changed by the "
+        "setting in the last column. Our hostile tests go over them at every door (`tests/hostile`).",
         table(("what", "at most", "over it", "set by"), rows),
     )
 
