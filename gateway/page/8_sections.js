@@ -555,12 +555,13 @@ function timelineSection() {
       .map((each) => {
         const left = at(each.start);
         const right = Math.max(left + 1.5, at(each.end));
+        if (each.kind === "mark") return [each, left, left + 2, 0]; // over what goes on there
         let row = rows.findIndex((taken) => taken <= left + 0.5);
         if (row < 0) row = rows.length < ROWS ? rows.push(0) - 1 : ROWS - 1;
         rows[row] = right;
         return [each, left, right, row];
       });
-    const height = rows.length * LANE + 8;
+    const height = Math.max(1, rows.length) * LANE + 8;
     const drawn = svg("svg", {
       viewBox: `0 0 ${width} ${height}`,
       preserveAspectRatio: "none",
@@ -649,7 +650,7 @@ function spanKind({ kind, name, about }) {
     return "error";
   if (kind === "wait" || name === "connecting" || name === "draining") return "wait";
   if (kind === "state") return "state";
-  return kind === "mark" ? "mark" : "call";
+  return kind === "mark" ? "told" : "call";
 }
 
 // ---- hosts
