@@ -6,6 +6,7 @@
 * `looks`: one server, its tools, the timeline
 * `acts`: what an owner may do
 * `routes`: its paths, at the HTTP door and in `greenroom page`
+* `methods`: its methods of the control socket
 * `bridge`: `greenroom page`: a small server of the owner's own, which asks a gateway over the control socket
 
 The page has no data of its own. A number that it shows is one that `greenroom status` shows, made by the same function,
