@@ -59,7 +59,7 @@ def bench_command() -> None:
     """Measure a server."""
 
 
-@bench_command.command("churn")
+@bench_command.command("churn", short_help="Connect a server again and again.")
 @click.argument("server", shell_complete=complete_servers)
 @click.option(
     "--cycles", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many in all."

@@ -172,7 +172,8 @@ def gateways(setup: Setup) -> Iterator[Finding]:
         return
     if version != VERSION:
         what = f"runs Greenroom {version}, and this command is {VERSION}"
-        mend = f"restart the client that started process {gateway.pid}, or: `{setup.commands.about('stop')}`"
+        stop = setup.commands.about("stop")
+        mend = f"restart the client that started process {gateway.pid}, or, if it is the background room: `{stop}`"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
     yield from _of_rows(setup, rows)
 

@@ -43,7 +43,7 @@ def cluster_command() -> None:
     """Many machines: the same servers on the nodes of a Ray cluster."""
 
 
-@cluster_command.command("start")
+@cluster_command.command("start", short_help="Put a host on each node of a cluster.")
 @_ray_option
 @_json_option
 def start_command(address: str | None, as_json: bool) -> int:
@@ -54,7 +54,7 @@ def start_command(address: str | None, as_json: bool) -> int:
         return 0 if view.hosts else 1
 
 
-@cluster_command.command("status")
+@cluster_command.command("status", short_help="Show the hosts, and what runs where.")
 @_ray_option
 @_json_option
 def status_command(address: str | None, as_json: bool) -> int:
@@ -64,7 +64,7 @@ def status_command(address: str | None, as_json: bool) -> int:
         return 0
 
 
-@cluster_command.command("drain")
+@cluster_command.command("drain", short_help="Take the host of a node out of service.")
 @click.argument("node")
 @click.option("--off", is_flag=True, help="Take it back into service.")
 @click.option(
@@ -93,7 +93,7 @@ def drain_command(node: str, off: bool, wait: float, address: str | None, as_jso
         return 1 if drained.left else 0
 
 
-@cluster_command.command("demo")
+@cluster_command.command("demo", short_help="See it work, on this machine alone.")
 @_json_option
 def demo_command(as_json: bool) -> int:
     """See it work: three hosts on this machine, calls in flight, a host that is killed, and the account."""

@@ -21,6 +21,7 @@ from .common import (
     commands_typed,
     common_options,
     left_out,
+    no_such_server,
     none_in_service,
     read_config,
     run_to_end,
@@ -47,6 +48,8 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
     """Start servers whose tools are unknown, or SERVER, once, to read what they have."""
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
+    if gateway is None and server is not None and server not in (*config.servers, *config.broken):
+        raise no_such_server(config, server)
     origin: dict[str, Any] = {"source": "room"}
     unkept: list[str] = []  # what went wrong with keeping what they have, in words
     if gateway is None:

@@ -395,7 +395,7 @@ def _join(
         joined_cluster(address)
         found = found_directory(times, TO_CONNECT)
     except ImportError:
-        about.put((False, "Ray is not installed; install greenroom[ray]"))
+        about.put((False, 'Ray is not installed: pip install "greenroom[ray]"'))
     except LookupError:
         about.put((False, "no directory of Greenroom runs there; begin with `greenroom cluster start`"))
     except Exception as error:

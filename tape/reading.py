@@ -82,8 +82,10 @@ def read_tape(place: str | os.PathLike[str]) -> Tape:
             if os.fstat(file.fileno()).st_size > LARGEST:
                 raise BadTape(f"{path} is over {LARGEST:,} bytes.")
             return _read(path, iter(lambda: file.readline(LONGEST + 1), b""))
+    except FileNotFoundError:
+        raise BadTape(f"There is no tape {place}. To record one: greenroom serve --record FOLDER") from None
     except OSError as error:
-        raise BadTape(f"The tape {path} cannot be read: {refused(error)}") from None
+        raise BadTape(f"The tape {path} cannot be read: {error.strerror}.") from None
 
 
 def _read(path: Path, lines: Iterator[bytes]) -> Tape:

@@ -81,14 +81,15 @@ def try_pythons(wheel: Path, constraints: Path) -> Iterator[str]:
         yield f"not at hand, so not tried: Python {', '.join(missing)}"
 
 
-def try_extras(wheel: Path, constraints: Path, only: Sequence[str] = ()) -> Iterator[str]:
-    """Try each extra, or `only` some. Yields what was tried, in words. Raises `Failed`."""
+def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
+    """Try each extra, or `only` some. Yields what was tried, in words. Raises `Failed`. No versions are held to: what
+    the tests ran with may contradict what a framework wants, and nobody who installs it has that list."""
     known = extras_of(wheel)
     if unknown := set(only) - set(known):
         raise Failed(f"there is no extra {min(unknown)}; there are: {', '.join(known)}")
     uses = {extra: use_of(extra) for extra in known}  # of all, so that a new one is not forgotten
     for extra in only or known:
-        with _environment(Path(sys.executable), [f"{wheel}[{extra}]"], constraints) as (inside, home):
+        with _environment(Path(sys.executable), [f"{wheel}[{extra}]"], None) as (inside, home):
             _commands(inside, home)
             _run([inside, uses[extra]], f"with the extra {extra} alone, {uses[extra].name} failed", home)
         yield f"the extra {extra}, alone: {_what_for(uses[extra])}"
@@ -102,7 +103,7 @@ def _what_for(use: Path) -> str:
 class _environment:  # noqa: N801  (used as a function is)
     """A fresh environment in which these are installed: its Python, and a home beside it."""
 
-    def __init__(self, python: Path, wanted: Sequence[str], constraints: Path) -> None:
+    def __init__(self, python: Path, wanted: Sequence[str], constraints: Path | None) -> None:
         self._python, self._wanted, self._constraints = python, wanted, constraints
 
     def __enter__(self) -> tuple[Path, Path]:
@@ -113,8 +114,12 @@ class _environment:  # noqa: N801  (used as a function is)
             _run([self._python, "-m", "venv", "--without-pip", root], "no environment could be made", home)
             inside = root / "bin" / "python"
             pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", inside)
-            options = ("install", "--constraint", self._constraints)
-            _run([*pip, *options, *self._wanted], f"{', '.join(self._wanted)} cannot be installed", None)
+            options = () if self._constraints is None else ("--constraint", self._constraints)
+            _run(
+                [*pip, "install", *options, *self._wanted],
+                f"{', '.join(self._wanted)} cannot be installed",
+                None,
+            )
             return inside, home
         except BaseException:
             self._folder.cleanup()

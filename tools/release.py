@@ -68,7 +68,7 @@ def main() -> int:
         wheel, constraints = files[0], tree / "constraints.txt"
         tries: list[Iterator[str]] = [try_pythons(wheel, constraints)] if options.pythons else []
         if options.extras is not None:
-            tries.append(try_extras(wheel, constraints, [name for name in options.extras.split(",") if name]))
+            tries.append(try_extras(wheel, [name for name in options.extras.split(",") if name]))
         for line in chain.from_iterable(tries):
             print(line, flush=True)
         return files

@@ -124,6 +124,11 @@ TABLE: list[Row] = [
     Row("nothing", "--json status", 2, ("",), ("greenroom status --json",)),
     Row("nothing", "--pid 7 status", 2, ("",), ("greenroom status --pid",)),
     Row("nothing", "--help", 0, ("Supervised MCP servers",), ("",)),
+    *(Row("nothing", command, 2, ("",), ("There are none. To add one: greenroom add NAME -- COMMAND\n",))
+      for command in ("explain x", "logs x", "enable x", "remove x", "auth x", "accept x", "refresh x")),
+    Row("nothing", "bench --help", 0, ("Connect a server again and again.",), ("",)),
+    Row("nothing", "cluster --help", 0, ("See it work, on this machine alone.",), ("",)),
+    Row("nothing", "tape nowhere.tape", 2, ("",), ("There is no tape nowhere.tape.", "! cannot be used")),
     Row("nothing", "completion bash", 0, ("_GREENROOM_COMPLETE=bash_complete",), ("",)),
     Row("nothing", "completion zsh", 0, ("_GREENROOM_COMPLETE=zsh_complete",), ("",)),
     Row("nothing", "completion fish", 0, ("_GREENROOM_COMPLETE=fish_complete",), ("",)),
@@ -174,6 +179,7 @@ TABLE: list[Row] = [
         ("serve --expose everything", "everything"), ("tools a --server b", 'Two servers are named: "a" and "b"'),
         ("disable nobody", "There are: clock."), ("approve --deny", "Which call is meant?"),
         ("approve 5 --session --deny", "Give one of them"), ("approve 0", "0 is not in the range"),
+        ("refresh nobody", "There are: clock."),
         ("approve x", "is not a valid"), ("approve --pid 1", "No gateway runs as process 1"),
         ("init nobody", "nobody"), ("init --all", "No known client was found"),
     ),
@@ -272,7 +278,7 @@ def test_every_command_explains_itself_answers_in_json_and_is_in_the_docs(
         assert [each.name for each in options if not each.help] == [], name
         if not isinstance(command, click.Group) and not any("--json" in each.opts for each in options):
             without_json.add(name)
-    assert without_json == {"serve", "attach", "completion"}, "they speak MCP, or to a shell"
+    assert without_json == {"serve", "attach", "replay", "completion"}, "they speak MCP, or to a shell"
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     assert set(COMMANDS) <= {word for row in rows for word in re.findall(r"`([a-z]+)(?: [^`]*)?`", row)}
