@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 from tests.page.looking import OWNER, Room, rough, running
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-SIZE: Final = {"width": 1280, "height": 860}
+SIZE: Final = ViewportSize(width=1280, height=860)
 COLOURS: Final = 128
 SECONDS: Final = float(os.environ.get("GREENROOM_PICTURE_SECONDS", "90"))
 NAMES: Final = ("calendar", "database", "docs", "files", "issues", "mail", "notes", "search")
