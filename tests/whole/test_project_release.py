@@ -8,10 +8,12 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from tools.installed import Failed, use_of
 from tools.release import Refused, release
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,3 +167,11 @@ def test_a_hook_runs_as_it_is_written(hook: dict[str, object], tmp_path: Path) -
         assert (status(good), status(bad)) == (0, 1)
     else:  # it looks at the whole tree, as a test of its own does
         assert (ROOT / words[0]).is_file()
+
+
+def test_each_extra_has_something_that_is_tried_with_it_alone() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra in project["optional-dependencies"]:
+        compile(use_of(extra).read_text(encoding="utf-8"), extra, "exec")
+    with pytest.raises(Failed, match="has no trial"):
+        use_of("nothing")
