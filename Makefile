@@ -64,7 +64,7 @@ mutants: .venv/.mutable
 	@$(BIN)/python tools/mutate.py
 	@$(BIN)/python tools/search_mutants.py
 
-check: .venv/.benched .venv/.paged
+check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
