@@ -69,7 +69,7 @@ class Recorder:
     room. `redact`: names of members that are not recorded. Opened before its room, and closed after it."""
 
     def __init__(self, place: str | os.PathLike[str], redact: Collection[str] = ()) -> None:
-        self.place = Path(os.path.abspath(place))
+        self.place: Path = Path(os.path.abspath(place))
         self.path: Path | None = None  # of the file, once it is open
         self._redact = frozenset(redact)
         self._fd: int | None = None

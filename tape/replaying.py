@@ -49,8 +49,8 @@ class Player:
     """A tape that is being replayed: a `ConnectorFactory`. What was taken of it stays taken for all connections."""
 
     def __init__(self, tape: Tape, match: Match | None = None, *, pace: str = "at once") -> None:
-        self.tape = tape
-        self.pace = pace
+        self.tape: Tape = tape
+        self.pace: str = pace
         self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
         self._match = match or Match()
         self._servers: dict[str, _Server] = {}
@@ -136,7 +136,7 @@ class TapeConnection(NoProcess):
     may_speak_both = False
 
     def __init__(self, player: Player, server: _Server, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
-        self.last_heard = 0.0
+        self.last_heard: float = 0.0
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
