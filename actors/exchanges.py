@@ -86,6 +86,7 @@ def _is_power_of_ten(count: int) -> bool:
     return str(count).strip("0") == "1"
 
 
+ReadAnswer = Callable[[ServerMessage], tuple[bytes | None, RpcError | None]]
 _SHORT = 80  # characters of an id or a method in a note
 _BEGINNING = 1_000  # bytes of an error that is too long
 
@@ -116,6 +117,7 @@ class ExchangeTable:
         self.client_capabilities: Mapping[str, Any] = {}
         self.beside: str | None = None
         self.notes = notes
+        self.read_answer: ReadAnswer = answer_in  # a method would cost each call a call more
         self.junk: int = 0  # lines that were no messages
         self.unasked: int = 0  # requests and notifications of the other side
         self._backend = backend
@@ -188,10 +190,6 @@ class ExchangeTable:
             self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
 
     # -- in --
-
-    def read_answer(self, message: ServerMessage) -> tuple[bytes | None, RpcError | None]:
-        """The result of an answer, or its error: exactly one of the two is not None."""
-        return answer_in(message)
 
     def take_line(self, line: bytes | bytearray) -> None:
         """One line or event that came in: a message, a batch of them, or junk."""

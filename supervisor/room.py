@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor
     from ..protocol.model_calls import Format, ToolCall
     from ..protocol.model_tools import FittedTool
-    from ..tape.replaying import Player
+    from ..tape.replaying import Replay
     from .call_stream import CallStream, CallTask
 
 
@@ -694,7 +694,7 @@ class Greenroom(Calls):
         return room
 
     @property
-    def tape(self) -> Player | None:
+    def tape(self) -> Replay | None:
         """The tape that this room is a replay of."""
         return self._runtime.player
 

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from ..catalogue.index import Index
     from ..safety.audit_file import AuditFile
     from ..tape.recorder import Recorder
-    from ..tape.replaying import Player
+    from ..tape.replaying import Replay
     from .meaning import Meaning
     from .tracing import Tracing
 
@@ -108,7 +108,7 @@ class Runtime:
     recent: Recent | None = None  # None: no door wants it
     tracing: Tracing | None = None  # None: nobody has set a provider
     recorder: Recorder | None = None  # None: nothing is recorded
-    player: Player | None = None  # of a tape, if servers answer from one
+    player: Replay | None = None  # of a tape, if servers answer from one
 
     def __init__(
         self,

@@ -27,11 +27,12 @@ from ..actors.peer import Connector, Exchange, NoProcess, PeerHooks
 from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
 from ..protocol.jsonrpc.encoding import encode_json
-from ..protocol.jsonrpc.terms import METHOD_NOT_FOUND, RpcError
+from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
 from ..protocol.upstream import UpstreamError
 from .lines import CallLine, Listed
 from .matching import Match, Recorded, compared
 from .reading import Tape, config_of, read_tape
+from .story import call_as_json
 
 PACES: Final = ("at once", "recorded")
 NOT_ON_TAPE: Final = -32071
@@ -45,7 +46,7 @@ _CHANGED: Final = {"tools": "tools", "resources": "resources", "templates": "res
 _SHOWN: Final = 500  # characters of a recorded call in a refusal
 
 
-class Player:
+class Replay:
     """A tape that is being replayed: a `ConnectorFactory`. What was taken of it stays taken for all connections."""
 
     def __init__(self, tape: Tape, match: Match | None = None, *, pace: str = "at once") -> None:
@@ -56,9 +57,9 @@ class Player:
         self._servers: dict[str, _Server] = {}
 
     def __call__(self, definition: Any, address: Address, incarnation: int) -> Connector:
-        return _Connector(self, self.server(address.server))
+        return _Connector(self, self._server(address.server))
 
-    def server(self, name: str) -> _Server:
+    def _server(self, name: str) -> _Server:
         if name not in self._servers:
             calls = [call for call in self.tape.calls if call.server == name]
             listed = [line for line in self.tape.listed if line.server == name]
@@ -66,9 +67,10 @@ class Player:
         return self._servers[name]
 
     @property
-    def untaken(self) -> list[CallLine]:
-        """Recorded calls that nobody has made so far."""
-        return [call for name in self.tape.servers for call in self.server(name).recorded.untaken]
+    def untaken(self) -> list[dict[str, Any]]:
+        """Recorded calls that nobody has made so far, as in `greenroom tape --json`."""
+        left = (call for name in self.tape.servers for call in self._server(name).recorded.untaken)
+        return [call_as_json(call) for call in left]
 
 
 def opened(
@@ -79,12 +81,12 @@ def opened(
     by_order: bool,
     nearest: float | None,
     pace: str,
-) -> tuple[Mapping[str, Any], Player]:
+) -> tuple[Mapping[str, Any], Replay]:
     """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `UsageError`."""
     if pace not in PACES:
         raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
     tape = read_tape(place)
-    return config_of(tape), Player(tape, Match(strict, ignore, by_order, nearest), pace=pace)
+    return config_of(tape), Replay(tape, Match(strict, ignore, by_order, nearest), pace=pace)
 
 
 def _reads(listed: Collection[Listed]) -> set[str]:
@@ -116,7 +118,7 @@ class _Server:
 
 @attrs.frozen
 class _Connector:
-    player: Player
+    player: Replay
     server: _Server
 
     @asynccontextmanager
@@ -135,7 +137,7 @@ class TapeConnection(NoProcess):
 
     may_speak_both = False
 
-    def __init__(self, player: Player, server: _Server, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, player: Replay, server: _Server, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.last_heard: float = 0.0
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
@@ -198,13 +200,13 @@ class TapeConnection(NoProcess):
         method, listed = exchange.method, self._server.now_listed()
         if method == "ping":
             return {}
-        if method in ("server/discover", "subscriptions/listen"):
+        if method in ("server/discover", LISTEN):
             return RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
         if method == "initialize":
             if listed is None:
                 return RpcError(NOT_ON_TAPE, f'"{self._server.name}" was never connected on this tape.')
             return {
-                "protocolVersion": min(listed.version, "2025-11-25"),
+                "protocolVersion": min(listed.version, HANDSHAKE_VERSIONS[-1]),
                 "capabilities": listed.capabilities,
                 "serverInfo": listed.info or {"name": self._server.name, "version": "0"},
                 **({} if listed.instructions is None else {"instructions": listed.instructions}),

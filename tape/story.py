@@ -42,21 +42,22 @@ def as_json(tape: Tape) -> dict[str, Any]:
         "isCut": tape.is_cut,
         "servers": tape.servers,
         "outcomes": dict(Counter(call.outcome for call in tape.calls)),
-        "calls": [
-            {
-                "number": call.n,
-                "at": call.accepted,
-                "seconds": round(call.ended - call.accepted, 6),
-                "server": call.server,
-                "tool": call.tool,
-                "method": call.method,
-                "params": msgspec.json.decode(call.params),
-                "outcome": call.outcome,
-                "reach": call.reach,
-                "session": call.session,
-            }
-            for call in tape.calls
-        ],
+        "calls": [call_as_json(call) for call in tape.calls],
+    }
+
+
+def call_as_json(call: CallLine) -> dict[str, Any]:
+    return {
+        "number": call.n,
+        "at": round(call.accepted, 6),
+        "seconds": round(call.ended - call.accepted, 6),
+        "server": call.server,
+        "tool": call.tool,
+        "method": call.method,
+        "params": msgspec.json.decode(call.params),
+        "outcome": call.outcome,
+        "reach": call.reach,
+        "session": call.session,
     }
 
 

@@ -40,7 +40,7 @@ from ...protocol.lifecycle import Reason
 from ...protocol.links import ENDING, HELLO_BYTES, MOVED, Hello, NoLink, read_welcome
 from ...protocol.upstream import ERROR, as_said, read_upstream, unsigned_request, upstream_in_error
 from ..backend import Backend
-from ..exchanges import answer_in
+from ..exchanges import ReadAnswer, answer_in
 from ..peer import NOT_SENT, SENT, Exchange, LostReason, PeerHooks
 from .line_peer import LinePeer
 from .unix_socket import SocketConnection
@@ -63,6 +63,7 @@ class LinkPeer(LinePeer):
         super().__init__(backend, _Hooks(server, hooks), **given)
         self._server = server
         self._line = line
+        self.read_answer: ReadAnswer = self._read_answer
         self._is_held = False
         self._has_moved = False
         self._kept: list[tuple[Exchange, bytes]] = []  # requests that are kept back
@@ -118,7 +119,7 @@ class LinkPeer(LinePeer):
         exchange.reach = NOT_SENT
         return True
 
-    def read_answer(self, message: ServerMessage) -> tuple[bytes | None, RpcError | None]:
+    def _read_answer(self, message: ServerMessage) -> tuple[bytes | None, RpcError | None]:
         result, error = answer_in(message)
         if result is not None:
             own = _own_error_in(result)

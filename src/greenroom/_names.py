@@ -44,3 +44,4 @@ from .supervisor.room import (
     Session as Session,
 )
 from .supervisor.runtime import DrainReport as DrainReport
+from .tape.replaying import Replay as Replay

@@ -95,4 +95,4 @@ def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert run([command, os.fspath(tmp_path / "a.tape")]) == 2
         assert "a.tape, line 1" in capsys.readouterr().err
         assert run([command, os.fspath(tmp_path / "none.tape")]) == 2
-        assert "none.tape cannot be read" in capsys.readouterr().err
+        assert "There is no tape" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_a_cluster_that_cannot_be_used_says_why(
 
 def test_without_ray_one_is_told_what_to_install(ray: Path) -> None:
     ray.write_text("raise ImportError('no Ray here')")
-    with pytest.raises(UsageError, match=r"install greenroom\[ray\]"):
+    with pytest.raises(UsageError, match=r'install "greenroom\[ray\]"'):
         connect("head:1", LeaseTimes())
 
 

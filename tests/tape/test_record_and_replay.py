@@ -158,7 +158,7 @@ def test_what_is_not_on_the_tape_is_refused_with_the_nearest_call(tmp_path: Path
                 "milk and money",
                 "bread",
             ]
-            assert [call.n for call in room.tape.untaken] == [1]
+            assert [call["number"] for call in room.tape.untaken] == [1]
         async with Greenroom.replay(tape, strict=False, ignore=["at"], nearest=0.8) as room:
             for at in range(3):
                 assert "bread" in (await room.call("shop_echo", {"text": "bread", "at": at})).text
