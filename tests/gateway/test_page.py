@@ -322,7 +322,7 @@ async def test_a_browser_that_does_not_read_holds_up_neither_calls_nor_other_pag
             await deaf.send(head.encode())
             async with watching(opened) as seen:
                 await seen.more()
-                for _ in range(5):  # more than the system keeps for a reader
+                for _ in range(12):  # more than the system, and then the watch, keep for a reader
                     for _ in range(500):
                         port_of(room).note("x" * 4_000)
                     told = seen.events[-1]["seq"] if seen.events else 0
