@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # `approvals` takes `watching`: for how many seconds this look counts as watching the desk
 # (`safety.approval_desk`). `approve` takes the number of a call and one of the answers of the form.
 
-_VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
+VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
 
 
 def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
@@ -57,9 +57,9 @@ def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
         return said
 
     async def approve(params: Mapping[str, Any]) -> Any:
-        verdict = _VERDICTS.get(text_in(params, "verdict"))
+        verdict = VERDICTS.get(text_in(params, "verdict"))
         if verdict is None:
-            raise UsageError(f'"verdict" must be one of {", ".join(_VERDICTS)}.')
+            raise UsageError(f'"verdict" must be one of {", ".join(VERDICTS)}.')
         request = room.approvals.answer(whole_in(params, "number"), verdict).request
         return {"server": request.server, "tool": request.tool, "session": request.session}
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
@@ -49,7 +49,7 @@ class Tape:
     @property
     def servers(self) -> list[str]:
         """Every server that was configured or is on the tape."""
-        named = dict.fromkeys(self.head.config.get("mcpServers", {}))
+        named: dict[str, None] = dict.fromkeys(self.head.config.get("mcpServers", ()))
         return list(named | dict.fromkeys(line.server for line in (*self.listed, *self.calls)))
 
     def result_of(self, call: CallLine) -> bytes | None:
@@ -125,13 +125,37 @@ def _line(path: Path, number: int, raw: bytes) -> AnyLine:
         raise BadTape(f"{path}, line {number}: {error}.") from None
 
 
+# What of a configuration on a tape counts: how tools are named and shown, who must allow a call, what is left out of
+# results. Nothing that starts, asks, listens or writes; whoever made the tape would choose what.
+_OF_A_SERVER: Final = (
+    "toolPrefix", "includeTools", "excludeTools", "directTools", "exposeResources", "toolOverrides", "approve", "scrub",
+    "disabled",
+)  # fmt: skip
+_SETTINGS: Final = (
+    "toolPrefix", "nameLimit", "clientPrefix", "directTools", "toolOverrides", "approve", "approvalTimeoutMs", "scrub",
+)  # fmt: skip
+
+
 def config_of(tape: Tape) -> Mapping[str, Any]:
-    """The configuration of a room over the tape: the recorded one, of which nothing is started or asked."""
+    """The configuration of a room over the tape. Raises `BadTape` for one of another form."""
     config = tape.head.config
-    servers = {name: dict(config.get("mcpServers", {}).get(name, {})) for name in tape.servers}
-    for entry in servers.values():
-        for key in ("url", "socket", "openapi", "http", "env", "headers", "cwd", "envFile", "auth", "oauth"):
-            entry.pop(key, None)
-        entry |= {"command": "tape", "args": [], "disabled": False}
-    settings = {key: value for key, value in config.get("settings", {}).items() if key != "http"}
-    return {**config, "mcpServers": servers, "settings": settings}
+    entries, settings = _object(tape, config, "mcpServers"), _object(tape, config, "settings")
+    made = {call.server for call in tape.calls}
+    servers: dict[str, Any] = {}
+    for name in tape.servers:
+        servers[name] = {"command": "tape", **_only(_object(tape, entries, name), _OF_A_SERVER)}
+        if name in made:
+            servers[name]["disabled"] = False  # it was in service when it was called
+    profiles = {"profiles": config["profiles"]} if "profiles" in config else {}
+    return {"mcpServers": servers, "settings": _only(settings, _SETTINGS), **profiles}
+
+
+def _object(tape: Tape, where: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Any = where.get(name, {})
+    if not isinstance(found, dict):
+        raise BadTape(f"{tape.path}, line 1: its configuration has another form.")
+    return cast("dict[str, Any]", found)
+
+
+def _only(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in names}

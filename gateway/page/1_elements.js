@@ -97,6 +97,12 @@ const oneLine = (text, most) =>
 /** A name from outside, kept apart from the direction of the text around it. */
 const named = (text, most = 120) => el("bdi", {}, oneLine(text, most));
 
+/** A name from outside as a word of a shell, and never as an option: a command with it can be copied. */
+const word = (name) => {
+  const quoted = /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", `'"'"'`)}'`;
+  return name.startsWith("-") ? `-- ${quoted}` : quoted;
+};
+
 /** A command to run elsewhere, which can be copied. */
 function command(text) {
   const copy = el(

@@ -118,7 +118,7 @@ function wants() {
       mark: "person",
       what: `${oneLine(row.name, 80)} waits for a login`,
       why: oneLine(row.failure ?? "Its tools are offered when you have logged in."),
-      make: () => command(`greenroom auth ${row.name}`),
+      make: () => command(`greenroom auth ${word(row.name)}`),
     });
   const failed = [...room.servers.values()].filter((row) => STATES[stateOf(row)].group === "failed" && !row.disabled);
   for (const row of failed.slice(0, MOST_WANTS))

@@ -317,7 +317,7 @@ function makePin(pin) {
   const { server, kind, name, digest } = pin;
   const parts = pin.parts ?? [];
   const accept = !mayAct()
-    ? el("p", { class: "muted" }, "To accept it: ", command(`greenroom accept ${server} ${name}`))
+    ? el("p", { class: "muted" }, "To accept it: ", command(`greenroom accept ${word(server)} ${word(name)}`))
     : digest
       ? el(
           "div",

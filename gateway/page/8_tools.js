@@ -162,7 +162,7 @@ function toolCard(answer, server) {
       given.inputSchema &&
       (mayAct()
         ? callForm(given.name, given.inputSchema, answer.needsApproval === true)
-        : el("p", { class: "muted" }, "To call it: ", command(`greenroom call ${given.name} '{…}'`))),
+        : el("p", { class: "muted" }, "To call it: ", command(`greenroom call ${word(given.name)} '{…}'`))),
     given.inputSchema &&
       el(
         "details",

@@ -32,7 +32,7 @@ from ...protocol.safe_text import one_line
 from ...safety.approval import Verdict
 from ...safety.audit import ACT
 from ...supervisor.room import port_of
-from ..commands import allowing
+from ..commands import VERDICTS, allowing
 from ..doors.control_protocol import object_in, text_in, whole_in
 from ..exposures.mcp_tool import McpTool, ask
 from ..exposures.tool_definition import FOR_PEOPLE
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 Switch = Callable[
     [str, bool], list[str]
 ]  # takes a server out of service (True) or back; the files that were changed
-_VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
 _SAID: Final = {
     Verdict.ONCE: "Allowed, this once",
     Verdict.SESSION: "Allowed for its session, with these arguments",
@@ -164,9 +163,9 @@ class Acts:
         return {"said": "The call failed." if failed else "The call is done.", "result": details}
 
     async def _answer(self, params: Params, _who: str) -> dict[str, Any]:
-        verdict = _VERDICTS.get(text_in(params, "verdict"))
+        verdict = VERDICTS.get(text_in(params, "verdict"))
         if verdict is None:
-            raise UsageError(f'"verdict" must be one of {", ".join(_VERDICTS)}.')
+            raise UsageError(f'"verdict" must be one of {", ".join(VERDICTS)}.')
         number = whole_in(params, "number")
         request = self._port.approvals.answer(number, verdict).request
         return {"said": f"{_SAID[verdict]}: the call {number} of {one_line(request.tool, 100)}."}

@@ -11,13 +11,10 @@ whoever passes them on need not understand them.
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -129,11 +126,6 @@ class RoomPage:
                 "folder": os.fspath(working_directory("/")),
                 "config": self.commands.config,
                 "startedAt": round(self._started, 3),
-            },
-            "runsOn": {
-                "python": platform.python_version(),
-                "mcp": metadata.version("mcp"),
-                "platform": sys.platform,
             },
             "session": {"door": self._door},
             "sections": {"cluster": self._hosts is not None, "tasks": True, "approvals": True},

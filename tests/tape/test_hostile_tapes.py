@@ -101,11 +101,27 @@ def test_nothing_of_a_recorded_configuration_can_start_or_reach_anything(tmp_pat
         "url": "http://example.org",
         "env": {"X": "!cat /etc/passwd"},
         "auth": "oauth",
+        "lifecycle": "keep-alive",
+        "disabled": True,
     }
-    head = {**HEAD, "config": {"mcpServers": {"shop": entry}, "settings": {"http": {"listen": "0.0.0.0:1"}}}}
-    config = config_of(read_tape(written(tmp_path, head, CALL)))
-    assert config["mcpServers"]["shop"] == {"command": "tape", "args": [], "disabled": False}
-    assert "http" not in config["settings"]
+    settings = {
+        "http": {"listen": "0.0.0.0:1"},
+        "tasks": {"keep": "/tmp/of-somebody-else"},
+        "semanticSearch": True,
+        "oauthDir": "/tmp/of-somebody-else",
+        "toolPrefix": "none",
+    }
+    config = {"mcpServers": {"shop": entry, "off": {"disabled": True}}, "settings": settings}
+    read = config_of(read_tape(written(tmp_path, {**HEAD, "config": config}, CALL)))
+    assert read == {
+        "mcpServers": {
+            "shop": {"command": "tape", "disabled": False},
+            "off": {"command": "tape", "disabled": True},
+        },
+        "settings": {"toolPrefix": "none"},
+    }
+    with pytest.raises(BadTape, match="another form"):
+        config_of(read_tape(written(tmp_path, {**HEAD, "config": {"mcpServers": {"shop": 1}}}, CALL)))
 
 
 def test_a_line_and_a_tape_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
