@@ -239,6 +239,9 @@ class Runtime:
         self.root = Root(self.context, self._learn, self._discoveries.tried, self._failing, self.sessions)
         self.root.approvals.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))
+        if self.recorder is not None:
+            for entry in filter(attrgetter("known"), entries.values()):
+                self.recorder.knew(entry)
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
             known = entries.get(name)

@@ -13,6 +13,7 @@ somebody looks for who has a crash on his tape.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -22,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from secrets import token_hex
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -30,10 +31,12 @@ import msgspec
 from ..actors.host import ASKED_FOR
 from ..config.masking import redacted
 from ..config.private_files import make_own_folder, open_own, refused
+from ..protocol.address import Address
 from ..protocol.errors import RemoteError, RpcRefusal, UsageError
 from ..protocol.event_records import record_of
 from ..protocol.events import Event, Kind
 from ..protocol.jsonrpc.encoding import encode_json
+from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ..protocol.version import VERSION as GREENROOM
 from .lines import (
     LARGE,
@@ -55,10 +58,11 @@ if TYPE_CHECKING:
     from ..actors.call import Call
     from ..actors.host import Declaration, Host, ServerRequest
     from ..actors.peer import Handshake, Listing
+    from ..catalogue.entries import ServerEntry
     from ..config.model import Config
     from ..config.secrets import KnownSecrets
-    from ..protocol.address import Address
 
+Steps = list[tuple[float, dict[str, Any]]]  # of progress, with their times
 _EVENTS: Final = (Kind.TRANSITION, Kind.DECISION, Kind.NOTE)
 _HIDDEN: Final = "[REDACTED]"
 _EMPTY: Final = b"{}"
@@ -80,7 +84,9 @@ class Recorder:
         self._began = 0.0
         self._calls = 0
         self._orders: dict[Call, tuple[int, float]] = {}  # when it was sent last, and as which
-        self._told: dict[Call, tuple[list[tuple[float, dict[str, Any]]], list[Asked]]] = {}
+        self._told: dict[Call, tuple[Steps, list[Asked]]] = {}
+        self._writing = Lock()  # two write: the loop, and the thread for what is large
+        self._problem: OSError | None = None  # that ended the tape, and was not told yet
         self._large: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: Thread | None = None
 
@@ -117,9 +123,9 @@ class Recorder:
             self._large.put(None)
             self._thread.join()
             self._thread = None
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        with self._writing:
+            self._end(None)
+        self._tell_problem()
 
     # ---- what it is told --------------------------------------------------------------------------------------------
 
@@ -128,7 +134,32 @@ class Recorder:
 
     kinds = _EVENTS
 
+    def knew(self, entry: ServerEntry) -> None:
+        """What is known of a server before it runs: tools are shown from that, too."""
+        version = entry.protocol_version or HANDSHAKE_VERSIONS[-1]
+        said = version, entry.capabilities, entry.server_info, entry.instructions
+        self._list(Address(entry.server), 0, *said, entry, entry.prints or {})
+
     def listed(self, address: Address, incarnation: int, handshake: Handshake, listing: Listing) -> None:
+        said = (
+            handshake.protocol_version,
+            handshake.capabilities,
+            handshake.server_info,
+            handshake.instructions,
+        )
+        self._list(address, incarnation, *said, listing, listing.prints)
+
+    def _list(
+        self,
+        address: Address,
+        incarnation: int,
+        version: str,
+        capabilities: Mapping[str, Any],
+        info: Mapping[str, Any],
+        instructions: str | None,
+        lists: ServerEntry | Listing,
+        prints: Mapping[str, str],
+    ) -> None:
         def plain(items: Any) -> Any:
             return None if items is None else [dict(item) for item in items]
 
@@ -137,16 +168,16 @@ class Recorder:
             address.server,
             address.scope,
             incarnation,
-            handshake.protocol_version,
-            dict(handshake.capabilities),
-            dict(handshake.server_info),
-            handshake.instructions,
-            plain(listing.tools),
-            plain(listing.resources),
-            plain(listing.templates),
-            plain(listing.prompts),
-            plain(listing.skills),
-            dict(listing.prints),
+            version,
+            dict(capabilities),
+            dict(info),
+            instructions,
+            plain(lists.tools),
+            plain(lists.resources),
+            plain(lists.templates),
+            plain(lists.prompts),
+            plain(lists.skills),
+            dict(prints),
         )
         self._write_raw(self._clean(address.server, None, encoded(line)[:-1]) + b"\n")
 
@@ -160,6 +191,8 @@ class Recorder:
 
     def ended(self, call: Call, address: Address, incarnation: int) -> None:
         """A call has its outcome."""
+        if self._problem is not None:
+            self._tell_problem()
         server, session = address.server, call.client
         order, sent = self._orders.pop(call, (0, None))
         progress, asked = self._told.pop(call, None) or ([], [])
@@ -179,7 +212,7 @@ class Recorder:
             None if sent is None else self._at(sent),
             session,
             call.tool,
-            progress=progress,
+            progress=self._without_secrets(server, session, progress),
             asked=asked,
         )
         if call.error is not None:
@@ -199,7 +232,7 @@ class Recorder:
 
     def asked(self, request: ServerRequest, began: float, answer: object) -> None:
         """A server has asked its client something during a call, and got this answer, or this refusal."""
-        if request.call is None:
+        if request.call is None or request.call.ended:
             return
         about = Asked(self._at(began), request.method, dict(request.params))
         if isinstance(answer, RpcRefusal):
@@ -214,7 +247,7 @@ class Recorder:
     def _at(self, at: float) -> float:
         return at - self._began  # to round it takes longer than to write it
 
-    def _about(self, call: Call) -> tuple[list[tuple[float, dict[str, Any]]], list[Asked]]:
+    def _about(self, call: Call) -> tuple[Steps, list[Asked]]:
         return self._told.setdefault(call, ([], []))
 
     def _failure(self, server: str, session: str | None, call: Call) -> Failure:
@@ -226,6 +259,11 @@ class Recorder:
         failure = Failure(error.code, error.message, rpc)
         raw = self._clean(server, session, encode_json(msgspec.to_builtins(failure)))
         return msgspec.json.decode(raw, type=Failure)
+
+    def _without_secrets(self, server: str, session: str | None, progress: Steps) -> Steps:
+        if not progress:
+            return progress
+        return msgspec.json.decode(self._clean(server, session, encode_json(progress)), type=Steps)
 
     def _clean(self, server: str, session: str | None, raw: bytes) -> bytes:
         """A JSON text without secrets, on one line."""
@@ -245,7 +283,8 @@ class Recorder:
             with open(fd, "wb") as file:
                 file.write(raw)
         except OSError as error:
-            self._give_up(error)
+            with self._writing:
+                self._end(error)
             return
         line.large = Large(name, len(raw))
         self._write(line)
@@ -264,20 +303,29 @@ class Recorder:
         self._write_raw(encoded(line))
 
     def _write_raw(self, data: bytes) -> None:
-        if self._fd is None or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
-        try:
-            written = os.write(self._fd, data)
-            if written != len(data):
-                raise OSError(28, os.strerror(28))
-        except OSError as error:
-            self._give_up(error)
+        with self._writing:
+            if self._fd is None:
+                return
+            try:
+                if os.write(self._fd, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError as error:
+                self._end(error)
 
-    def _give_up(self, error: OSError) -> None:
+    def _end(self, problem: OSError | None) -> None:
+        """Close the file. Holds the lock."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
-            self._tell(f"the tape {self.path} ends here: {refused(error)} Calls go on.")
+            self._problem = problem
+
+    def _tell_problem(self) -> None:
+        """Say that the tape has ended. In the loop, for the thread may not."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            self._tell(f"the tape {self.path} ends here: {refused(problem)} Calls go on.")
 
 
 class RecordingHost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -16,6 +17,8 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
+import trio.testing
 from tests.support import run
 from tests.support.attached import until
 from tests.support.gateway import PATIENCE
@@ -24,7 +27,9 @@ from tests.support.whole import whole
 from greenroom import Greenroom
 from greenroom.actors.call import Call
 from greenroom.errors import CallError, RemoteError, UsageError
+from greenroom.protocol.events import Kind
 from greenroom.supervisor.room import port_of
+from greenroom.tape.reading import read_tape
 from greenroom.testing.fake_servers import FakeServer, fake_room, tool
 
 BACKENDS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
@@ -209,6 +214,19 @@ def test_in_recorded_time_a_call_takes_as_long_as_it_took(tmp_path: Path) -> Non
     run("asyncio", main)
 
 
+def test_in_virtual_time_recorded_time_costs_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")], call_latency=50.0)) as room:
+            await room.call("shop_echo", {})
+        async with Greenroom.replay(tape_in(tmp_path), pace="recorded") as room:
+            await room.connect("shop")
+            began = trio.current_time()
+            await room.call("shop_echo", {})
+            assert 49.9 < trio.current_time() - began < 50.1
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 def test_large_results_are_beside_the_tape_and_no_secret_is_in_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,14 +234,16 @@ def test_large_results_are_beside_the_tape_and_no_secret_is_in_either(
 
     async def main() -> None:
         def handler(call: Any) -> str:
+            call.progress(1.0, 2.0, f"half of {SECRET}")
             return f"{call.get('text')} {SECRET} {'x' * int(call.get('size', 0))}"
 
         arguments = [{"text": f"my {SECRET}", "pin": "4711"}, {"text": "t", "size": 200_000}]
         server = FakeServer(tools=[tool("echo")], handler=handler)
         async with recorded(tmp_path, server, redact=["pin"]) as room:
             for each in arguments:
-                await room.call("shop_echo", each)
+                await room.call("shop_echo", each, on_progress=lambda _: None)
         tape = tape_in(tmp_path)
+        assert any(line.get("progress") for line in lines_of(tape))
         files = [tape, *(tape.with_name(tape.name + ".d")).iterdir()]
         assert len(files) == 2
         assert [file for file in files if SECRET in file.read_text()] == []
@@ -292,6 +312,46 @@ def _alive(word: str) -> list[str]:
             if word.encode() in words and int(name) != os.getpid():
                 found.append(name)
     return found
+
+
+def test_what_is_known_of_a_server_that_never_runs_is_on_the_tape(tmp_path: Path) -> None:
+    cache, folder = tmp_path / "catalogue.json", tmp_path / "tapes"
+
+    async def main() -> None:
+        server = FakeServer(tools=[tool("echo")])
+        async with fake_room({"shop": server}, cache_path=cache) as room:
+            await room.connect("shop")
+        async with fake_room({"shop": server}, cache_path=cache, record=folder) as room:
+            shown = [each.name for each in room.tools()]
+            assert (shown, server.starts) == (["shop_echo"], 1)
+        async with Greenroom.replay(tape_in(folder)) as room:
+            await room.connect("shop")
+            assert [each.name for each in room.tools()] == shown
+
+    run("asyncio", main)
+
+
+def test_a_full_disk_ends_the_tape_and_nothing_else(tmp_path: Path) -> None:
+    async def main() -> None:
+        opened = recorded(tmp_path, FakeServer(tools=[tool("echo")]))
+        async with opened as room, room.events([Kind.NOTE]) as events:
+            await room.call("shop_echo", {})
+            tape = tape_in(tmp_path)
+            most = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (tape.stat().st_size + 100, most[1]))
+            try:
+                for _ in range(3):
+                    await room.call("shop_echo", {})
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, most)
+            await room.call("shop_echo", {})
+            with anyio.fail_after(PATIENCE):
+                while "the tape" not in str(getattr(await anext(events), "detail", "")):
+                    pass
+        read = read_tape(tape)
+        assert (len(read.calls), read.is_cut) == (1, True)
+
+    run("asyncio", main)
 
 
 def test_a_tape_that_is_there_is_not_written_over(tmp_path: Path) -> None:
