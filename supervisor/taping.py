@@ -40,7 +40,7 @@ def taping(recorder: Recorder | None) -> Generator[None]:
 
 def begin_tape(context: RoomContext, config: Config, recorder: Recorder) -> None:
     """Have everything that happens from now on recorded."""
-    from ..tape.recorder import RecordingHost
+    from ..tape.hearing import RecordingHost
 
     events, now = context.events, context.backend.now
     recorder.begin(
