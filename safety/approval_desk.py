@@ -549,7 +549,9 @@ class Desk:
     async def unwatched(self, session: str | None) -> None:
         """Wait until nobody watches the desk any more."""
         while self.is_watched(session):  # noqa: ASYNC110  (it ends when a time is over, and no event tells that)
-            await anyio.sleep(self._watched_until - self.now())  # another look may have come meanwhile
+            await anyio.sleep(
+                max(0.0, self._watched_until - self.now())
+            )  # another look may have come meanwhile
 
     def put(
         self, request: ApprovalRequest, since: float, until: float, decide: Callable[[Verdict], None]

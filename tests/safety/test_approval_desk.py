@@ -129,6 +129,16 @@ def test_a_look_counts_for_its_time_and_the_longest_counts() -> None:
     assert not desk.is_watched("ann")
 
 
+@in_virtual_time
+async def test_a_look_may_end_between_two_glances_at_the_clock() -> None:
+    """As on a busy machine. A sleep of less than nothing is an error of anyio."""
+    times = iter([0.0, 0.9, 1.1, 1.2])
+    desk = Desk(lambda: next(times))
+    desk.watch(1.0)
+    await desk.unwatched(None)
+    assert not list(times)
+
+
 # ---- in a room ----------------------------------------------------------------------------------------------------
 
 
