@@ -154,8 +154,8 @@ async def _times_away(folder: Path, again: bool, count: int) -> list[float]:
             for _ in range(count):
                 await _until_hosts(room, 2)
                 await room.call("echo", TEXT, server="echo0")
-                await room.link.refresh()
-                holder = room.link.view.held["echo0"]
+                await room.membership.refresh()
+                holder = room.membership.view.held["echo0"]
                 it.end_host(holder)
                 start = time.perf_counter()
                 if again:

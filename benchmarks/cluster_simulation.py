@@ -3,7 +3,7 @@
 What decides is the real thing: placement, the register and the leases of `greenroom.cluster`, circuit breakers, the
 pool. What is modelled is the rest: messages take 1 to 20 ms, one in a hundred is lost and one in a hundred takes up to
 a second; clocks run up to 5 % differently; a start takes half a second; a call takes no time. Fronts see the register
-as it was up to a second ago, and do what `cluster.link` does. Faults come one after the other, in a fixed plan.
+as it was up to a second ago, and do what `cluster.membership` does. Faults come one after the other, in a fixed plan.
 
 It prints what each fault cost, and checks at each start of a shared server that no other child of it lives, by the true
 time.

@@ -206,8 +206,8 @@ class Story:
             self._ended["answered"] += 1
 
     async def _held(self, room: ClusterRoom) -> dict[str, list[str]]:
-        await room.link.refresh()
-        view = room.link.view
+        await room.membership.refresh()
+        view = room.membership.view
         held: dict[str, list[str]] = {host.name: [] for host in view.hosts}
         for server, host in sorted(view.held.items()):
             held.setdefault(host, []).append(server)

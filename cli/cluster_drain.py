@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import attrs
 
-from ..cluster.link import ClusterLink, HostSilent
+from ..cluster.membership import HostSilent, Membership
 from ..cluster.placement import HostInfo
 from ..supervisor.runtime import DrainReport
 
@@ -81,28 +81,28 @@ class Drained:
 
 async def drain_host(directory: Directory, token: str, host: HostInfo, wait: float) -> Drained:
     """Drain a host, and wait so many seconds at most until nothing runs there."""
-    link, began = ClusterLink(directory, lambda: token), time.monotonic()
+    membership, began = Membership(directory, lambda: token), time.monotonic()
     drained = Drained(host)
     try:
-        await _look(link, drained)
+        await _look(membership, drained)
         await directory.drain(host.name, True)
         while True:
-            has_heard = await _look(link, drained)
+            has_heard = await _look(membership, drained)
             drained.seconds = time.monotonic() - began
             if (has_heard and not drained.left) or drained.seconds >= wait:
                 return drained
             await anyio.sleep(min(_LOOK_EVERY, wait))
     finally:
-        await link.close()
+        await membership.close()
 
 
-async def _look(link: ClusterLink, drained: Drained) -> bool:
+async def _look(membership: Membership, drained: Drained) -> bool:
     """Bring it up to date. Returns whether the host has heard that it is to drain, as far as anybody can say."""
-    await link.refresh()
-    held, host = link.view.held, drained.host
-    drained.is_gone = link.life_of(host) is None
-    told = Account() if drained.is_gone else await _account(link, host)
-    holds = set[str]() if drained.is_gone else set(link.view.held_by(host.name))
+    await membership.refresh()
+    held, host = membership.view.held, drained.host
+    drained.is_gone = membership.life_of(host) is None
+    told = Account() if drained.is_gone else await _account(membership, host)
+    holds = set[str]() if drained.is_gone else set(membership.view.held_by(host.name))
     drained.had |= holds
     drained.linked |= told.links
     drained.calls = told.calls or drained.calls
@@ -113,9 +113,9 @@ async def _look(link: ClusterLink, drained: Drained) -> bool:
     return told.has_heard
 
 
-async def _account(link: ClusterLink, host: HostInfo) -> Account:
+async def _account(membership: Membership, host: HostInfo) -> Account:
     try:
-        said = await link.ask(host, "/cluster/status")
+        said = await membership.ask(host, "/cluster/status")
     except HostSilent:
         return Account()
     if said.status != 200:

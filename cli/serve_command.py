@@ -254,7 +254,7 @@ def _hosts(room: Any) -> list[Any]:
     """The hosts of a room on a cluster, as `cluster status` shows them."""
     from .cluster_command import hosts_in
 
-    return hosts_in(room.link.view)
+    return hosts_in(room.membership.view)
 
 
 def _words(context: click.Context) -> list[str]:

@@ -9,8 +9,8 @@ The command line may import:
 
 * `directory`: where everybody learns which hosts there are
 * `front`: a room whose servers live on the hosts of a cluster
-* `link`: what a front knows of the cluster, and how it asks a host for something
 * `leases`: how long a lease lasts
+* `membership`: what a front knows of the cluster, and how it asks a host for something
 * `on_ray`: everything of Ray; a cluster on this machine
 * `placement`: the hosts, as a directory shows them
 * `ray_directory`: the directory of a cluster on Ray

@@ -39,7 +39,7 @@ from ..protocol.links import NoLink
 from ..supervisor.room import ConfigSource, Greenroom, ReloadPlan, port_of
 from .directory import Directory, DirectorySilent
 from .host_config import for_front, is_of_hosts, packed, unpacked
-from .link import ClusterLink, HostSilent
+from .membership import HostSilent, Membership
 from .placement import HostInfo, owner
 
 __all__ = ["ClusterRoom", "HostInfo"]
@@ -53,7 +53,7 @@ class ClusterRoom(Greenroom):
     """A room whose servers live on the hosts of a cluster. Make it with `ClusterRoom.open`, and use it as a
     `Greenroom`."""
 
-    _link: ClusterLink
+    _membership: Membership
     _given: Config  # as it was posted
     _version: int = 0  # of the configuration in use
     _cluster: tuple[Directory | str, str]  # its directory, or the address of the Ray cluster; and its token
@@ -86,18 +86,18 @@ class ClusterRoom(Greenroom):
         return room
 
     @property
-    def link(self) -> ClusterLink:
+    def membership(self) -> Membership:
         """What this front knows of the cluster."""
-        return self._link
+        return self._membership
 
     def hosts(self) -> tuple[HostInfo, ...]:
         """The hosts of the cluster, as last heard of."""
-        return self._link.view.hosts
+        return self._membership.view.hosts
 
     def host_of(self, server: str) -> HostInfo | None:
         """The host that runs a server which everybody shares, or would run it now. Raises `UnknownServer`."""
         definition = self._live.root.record(server).definition
-        return owner(Address(server), definition.placement, self._link.view)
+        return owner(Address(server), definition.placement, self._membership.view)
 
     # ---- open and close ---------------------------------------------------------------------------------------------
 
@@ -115,18 +115,18 @@ class ClusterRoom(Greenroom):
             from .ray_directory import connect
 
             found, _ = await apart(partial(connect, where))
-            link = ClusterLink(found, found.token, found.close)
+            membership = Membership(found, found.token, found.close)
         else:
-            link = ClusterLink(where, lambda: token)
-        self._link = link
+            membership = Membership(where, lambda: token)
+        self._membership = membership
         try:
-            await self._share_config(link.directory)
-            await link.refresh()
-            link.followed = self._follow
+            await self._share_config(membership.directory)
+            await membership.refresh()
+            membership.followed = self._follow
             await open_room()
-            self._live.context.spawn(link.run)
+            self._live.context.spawn(membership.run)
         except BaseException:
-            await link.close()
+            await membership.close()
             raise
 
     async def _share_config(self, directory: Directory) -> None:
@@ -148,7 +148,7 @@ class ClusterRoom(Greenroom):
         it was started again."""
         if version == self._version:
             return
-        directory = self._link.directory
+        directory = self._membership.directory
         try:
             posted, raw = await directory.config()
             if posted > self._version:
@@ -178,20 +178,20 @@ class ClusterRoom(Greenroom):
         """Apply another configuration here, at the hosts, and at the other fronts. As `Greenroom.reload`."""
         given = open_config(config)
         if not dry_run:
-            posted = await self._link.directory.post_config(packed(given))
+            posted = await self._membership.directory.post_config(packed(given))
             self._version, self._given = posted, given
         return await super().reload(for_front(given), dry_run=dry_run)
 
     async def _tell_hosts(self, path: str, server: str) -> None:
         """Tell every host that may run it. One that does not answer is on its way out."""
-        await self._link.refresh()
+        await self._membership.refresh()
 
         async def tell(host: HostInfo) -> None:
             with suppress(HostSilent):
-                await self._link.ask(host, path, {"server": server}, within=None)
+                await self._membership.ask(host, path, {"server": server}, within=None)
 
         async with anyio.create_task_group() as tasks:
-            for host in self._link.view.hosts:
+            for host in self._membership.view.hosts:
                 if not host.is_late:
                     tasks.start_soon(tell, host)
 
@@ -217,7 +217,7 @@ class _Connectors:
         variables = {name: given[name] for name in names if name in given}
         context = live.context
         return HostConnector(
-            self.room.link, definition, address, variables, context.backend, context.settings
+            self.room.membership, definition, address, variables, context.backend, context.settings
         )
 
 
@@ -226,14 +226,14 @@ class HostConnector:
 
     def __init__(
         self,
-        link: ClusterLink,
+        membership: Membership,
         definition: ServerDefinition,
         address: Address,
         variables: Mapping[str, str],
         backend: Backend,
         settings: Settings,
     ) -> None:
-        self._link = link
+        self._membership = membership
         self._definition = definition
         self._address = address
         self._variables = variables
@@ -245,11 +245,11 @@ class HostConnector:
         """Find the host, and connect to it: to the next one while they refuse. Raises `ConnectFailed`."""
         async with AsyncExitStack() as stack:
             while True:
-                host = await self._link.place(self._definition, self._address)
+                host = await self._membership.place(self._definition, self._address)
                 opening = linked(
                     urlsplit(host.url).hostname or "",
                     host.link_port,
-                    self._link.hello(host, self._address.server, self._variables),
+                    self._membership.hello(host, self._address.server, self._variables),
                     hooks,
                     self._backend,
                     self._settings,
@@ -259,7 +259,7 @@ class HostConnector:
                     connection = await stack.enter_async_context(opening)
                     break
                 except (NoLink, OSError):  # it has just ended, or is not the one any more
-                    await self._link.look_again()
+                    await self._membership.look_again()
             tasks = await stack.enter_async_context(pump_group())
             tasks.start_soon(self._watch, host, connection)
             try:
@@ -269,9 +269,9 @@ class HostConnector:
 
     async def _watch(self, host: HostInfo, connection: SocketConnection[LinkPeer]) -> None:
         """Send nothing to a host that has not been heard of for a while, and look elsewhere when it is gone."""
-        while (now := self._link.life_of(host)) is not None:
+        while (now := self._membership.life_of(host)) is not None:
             connection.peer.hold(now.is_late)
-            await self._link.next_view()
+            await self._membership.next_view()
         connection.peer.move()
         await anyio.sleep(LAST_ANSWERS)
         connection.over(f'its host "{host.name}" is gone')

@@ -49,7 +49,7 @@ class Said:
     body: Mapping[str, Any]
 
 
-class ClusterLink:
+class Membership:
     """The view of one front. `token`: gives the cluster's, which every request to a host carries. `closes`: ends
     what reaches the directory; plain, and idempotent."""
 

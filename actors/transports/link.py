@@ -217,17 +217,26 @@ async def _greet(line: socket.socket, hello: Hello) -> None:
             left = left[line.send(left) :]
         except BlockingIOError:
             await anyio.wait_writable(line)
+    said = await first_line(line)
+    if said is None:
+        raise NoLink("no answer")
+    read_welcome(said)
+
+
+async def first_line(line: socket.socket) -> bytearray | None:
+    """What the other end begins with: nothing may follow until it is answered. None: it ended before, or said too
+    much."""
     said = bytearray()
-    while not said.endswith(b"\n"):  # nothing comes after it before we ask
+    while not said.endswith(b"\n"):
         await anyio.wait_readable(line)
         try:
             some = line.recv(HELLO_BYTES)
         except BlockingIOError:
             continue
-        if not some or len(said) > HELLO_BYTES:
-            raise NoLink("no answer")
         said += some
-    read_welcome(said)
+        if not some or len(said) > HELLO_BYTES:
+            return None
+    return said
 
 
 async def _connected(host: str, port: int) -> socket.socket:

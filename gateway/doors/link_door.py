@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from ...actors.backend import current_backend
+from ...actors.transports.link import first_line
 from ...config.secrets import in_words
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, Reach
 from ...protocol.jsonrpc.terms import RpcFault
-from ...protocol.links import ENDING_LINE, HELLO_BYTES, OPEN, Hello, NoLink, moved_line, read_hello, refusal
+from ...protocol.links import ENDING_LINE, OPEN, Hello, NoLink, moved_line, read_hello, refusal
 from ...protocol.upstream import ERROR, upstream_in_error
 from .stdio_door import StdioDoor
 
@@ -125,7 +126,8 @@ class LinkDoor:
             if len(waiting) > _WAITING:
                 next(iter(waiting)).cancel()
             try:
-                return await _hello(line)
+                said = await first_line(line)
+                return None if said is None else read_hello(said)
             finally:
                 del waiting[scope]
         return None
@@ -238,17 +240,3 @@ def _request_in(message: bytes) -> bytes:
         return rpc.read_id(envelope) if envelope.method is not None else b""
     except (*rpc.NO_MESSAGE, RpcFault):
         return b""
-
-
-async def _hello(line: socket.socket) -> Hello | None:
-    data = bytearray()
-    while not data.endswith(b"\n"):  # nothing may follow before it is answered
-        await anyio.wait_readable(line)
-        try:
-            some = line.recv(HELLO_BYTES)
-        except BlockingIOError:
-            continue
-        data += some
-        if not some or len(data) > HELLO_BYTES:
-            return None
-    return read_hello(data)

@@ -35,14 +35,17 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
 
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as sessions:
             for n in range(6):  # some of them at this host
-                sessions.start_soon(use_session, room, f"ann{n}", 2 * LENGTH)
+                sessions.start_soon(use_session, room, f"ann{n}", 3 * LENGTH)
             with anyio.fail_after(WITHIN):
-                while "ses" not in (await room.link.ask(host, "/cluster/status")).body["links"]:
+                while "ses" not in (await room.membership.ask(host, "/cluster/status")).body["links"]:
+                    await anyio.sleep(0.05)
+            tasks.start_soon(drain)
+            with anyio.fail_after(WITHIN):
+                while not any(each.is_draining for each in room.hosts()):  # so what it had was looked at
                     await anyio.sleep(0.05)
             brief = await drain_host(it.directory, TOKEN, host, 0.0)
             assert "ses" in brief.left
-            tasks.start_soon(drain)
-            while had[0] in room.link.view.held_by("a"):
+            while had[0] in room.membership.view.held_by("a"):
                 await anyio.sleep(0.05)
             await echo(room, had[0])
         (drained,) = told

@@ -70,7 +70,7 @@ class Cluster:
         with anyio.fail_after(WITHIN):
             while sum(not host.is_late for host in room.hosts()) != count:
                 await anyio.sleep(0.05)
-                await room.link.refresh()
+                await room.membership.refresh()
 
     def children(self) -> list[int]:
         """The processes of servers, of whatever host."""
@@ -365,7 +365,7 @@ async def test_a_drained_host_gives_back_what_rests_and_takes_nothing(tmp_path: 
 
     async def account(room: ClusterRoom) -> Mapping[str, Any]:
         (host,) = (host for host in room.hosts() if host.name == "a")
-        return (await room.link.ask(host, "/cluster/status")).body
+        return (await room.membership.ask(host, "/cluster/status")).body
 
     async with cluster(tmp_path, servers, "a", "b") as (it, room):
         for name in servers:
@@ -441,8 +441,8 @@ async def test_only_the_cluster_is_let_in_and_only_where_the_host_may(tmp_path: 
         httpx2.AsyncClient() as client,
     ):
         (host,) = room.hosts()
-        given = room.link.headers(host)
-        hello = room.link.hello(host, "one", {})
+        given = room.membership.headers(host)
+        hello = room.membership.hello(host, "one", {})
 
         async def status(path: str, headers: Mapping[str, str], body: Any) -> int:
             return (await client.post(host.url + path, headers=headers, json=body)).status_code

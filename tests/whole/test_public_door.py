@@ -33,13 +33,13 @@ IN_TESTS = public_names("greenroom.testing").values()
 # Inside of what is public: no caller is given one to keep, or only a door of ours is.
 INNER = {
     "Call",
-    "ClusterLink",
     "Connector",
     "Desk",
     "Directory",
     "Document",
     "Host",
     "Index",
+    "Membership",
     "PinKey",
     "ProfileView",
     "Ranking",
