@@ -23,6 +23,7 @@ import click
 from ..config.model import Config, Isolation
 from ..config.references import isolation_of
 from ..gateway.doors.control_client import Gateway, GatewayLost
+from ..gateway.next_steps import Commands
 from ..gateway.result_meta import DETAILS, details_of
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
@@ -34,6 +35,8 @@ from .common import (
     common_options,
     from_cache,
     read_config,
+    record_options,
+    recording_in,
     run_to_end,
     running_gateway,
     say,
@@ -70,6 +73,7 @@ _JSON_TYPES: Final[Mapping[type, tuple[str, ...]]] = {
     shell_complete=complete_servers,
 )
 @click.option("--yes", is_flag=True, help="Allow the call if somebody has to (see docs/approval.md).")
+@record_options
 @common_options
 def call_command(
     tool: str,
@@ -77,6 +81,8 @@ def call_command(
     args_json: str | None,
     server: str | None,
     yes: bool,
+    record: Path | None,
+    redact: str | None,
     config_path: Path | None,
     pid: int | None,
     as_json: bool,
@@ -86,14 +92,17 @@ def call_command(
     V is read as the tool's schema says of K: as text where a string is expected, and as JSON where n=5, deep=true or
     ids=[1,2] is. If nothing is known of K, V is JSON if it is valid JSON. With K:=V, V must be JSON.
     """
+    recording = Recording(recording_in(record, redact))
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
+    if gateway is not None and recording.options:
+        gateway = _passed_over(gateway, pid)
     schemas = cache(partial(_schemas, config, gateway, tool, server))
     asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs, schemas)})
     if gateway is None:
         say_if_none(config)
-        origin: Mapping[str, Any] = {"source": "room", **say_elsewhere(config)}
-        call = partial(_call_in_own_room, config, asked)
+        origin: dict[str, Any] = {"source": "room", **say_elsewhere(config)}
+        call = partial(_call_in_own_room, config, asked, recording)
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         call = partial(_call_through, gateway, asked)
@@ -110,10 +119,25 @@ def call_command(
         result = _refused(result)
     if as_json or not on_terminal():
         result = _in_full(result)
+    if recording.tape is not None:
+        origin["tape"] = recording.tape
     is_done = show_result(result, origin, as_json)
+    if recording.tape is not None:
+        say(f"recorded. To see it: {Commands().about('tape', recording.tape)}")
     if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
         _say_what_keeps_warm(config, details_of(result)["server"])
     return 0 if is_done else 1
+
+
+def _passed_over(gateway: Gateway, pid: int | None) -> None:
+    """No gateway, for a call that is to be recorded: only the room that makes a call can record it."""
+    if pid is not None:
+        text = "--record makes the call in a room of its own, and --pid in a gateway. Leave one of them out."
+        raise UsageError(text)
+    say(
+        f"the running gateway (process {gateway.pid}) is passed over: a call that is recorded is made in a room of its "
+        "own, which starts the server once more."
+    )
 
 
 def _say_what_keeps_warm(config: Config, server: str) -> None:
@@ -146,6 +170,14 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
     lines = [_reconnected(one) for one in servers] or ["No server was connected; nothing to do."]
     show_lines(lines, {"servers": servers, "source": "gateway", "pid": gateway.pid}, as_json)
     return int(any(one["error"] for one in servers))
+
+
+@attrs.define
+class Recording:
+    """`--record`: what `Greenroom.open` is given for it, nothing without it; and the tape, once there is one."""
+
+    options: Mapping[str, Any]
+    tape: str | None = None
 
 
 @attrs.frozen
@@ -296,12 +328,16 @@ def _call_through(gateway: Gateway, asked: ToolCall, **answer: bool) -> Mapping[
         return _failed(text, details)
 
 
-def _call_in_own_room(config: Config, asked: ToolCall, **answer: bool) -> Mapping[str, Any]:
+def _call_in_own_room(
+    config: Config, asked: ToolCall, recording: Recording, **answer: bool
+) -> Mapping[str, Any]:
     """Call in a room for this call alone. On a terminal it asks there by itself whether the call may be sent."""
-    return run_to_end(partial(_call_once, config, asked, answer.get("allowed", False)))
+    return run_to_end(partial(_call_once, config, asked, recording, answer.get("allowed", False)))
 
 
-async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[str, Any]:
+async def _call_once(
+    config: Config, asked: ToolCall, recording: Recording, allowed: bool
+) -> Mapping[str, Any]:
     import anyio
 
     from ..gateway.commands import allowing
@@ -320,11 +356,13 @@ async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[
         on_approval = on_approval or person.decide
         on_elicitation = person.answer
     async with (
-        Greenroom.open(patient(config), bootstrap=False) as room,
+        Greenroom.open(patient(config), bootstrap=False, **recording.options) as room,
         room.session("command", on_approval=on_approval, on_elicitation=on_elicitation) as session,
         anyio.create_task_group() as telling,
     ):
         await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
+        recorder = port_of(room).runtime.recorder
+        recording.tape = None if recorder is None else str(recorder.path)
         tool = McpTool(port_of(session), hints=FOR_PEOPLE)
         result = await ask(tool, asked.request())
         telling.cancel_scope.cancel()

@@ -90,6 +90,33 @@ def common_options(command: F) -> F:
     return config_option(command)
 
 
+def record_options(command: F) -> F:
+    """`--record` and `--redact`, which `recording_in` reads."""
+    command = click.option(
+        "--redact", metavar="NAMES", help="With --record: members that are left out, as in password,pin."
+    )(command)
+    return click.option(
+        "--record",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Record a tape of all calls and answers there, for greenroom replay; or at a FILE.tape.",
+    )(command)
+
+
+def recording_in(record: Path | None, redact: str | None) -> dict[str, Any]:
+    """What `Greenroom.open` is given for these options. Raises `UsageError` for one without the other."""
+    if record is not None:
+        return {"record": record, "redact": names_in(redact)}
+    if redact is not None:
+        raise UsageError("--redact is for --record FOLDER. Add that, or leave it out.")
+    return {}
+
+
+def names_in(listed: str | None) -> list[str]:
+    """The names in an option like `a,b`."""
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
+
+
 def read_config(path: Path | None, *, always: bool = False, most: int | None = _TOLD) -> Config:
     """The configuration. Its warnings go to stderr, `most` of them, and each once a day, or `always`. Raises
     `ConfigError` when a named file cannot be used."""

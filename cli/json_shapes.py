@@ -380,6 +380,7 @@ class Answered(Origin):
             Says("fields that were left out because they are too large", "bytes", "any was left out"),
         ]
     ]
+    tape: NotRequired[Annotated[str, Says("the tape that the call is on", when="`call --record`")]]
 
 
 class Found(Answered):

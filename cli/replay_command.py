@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..gateway.next_steps import Commands
-from .common import commands_typed, say
-from .serve_command import address_in, check_start, names_in, run_gateway
+from .common import commands_typed, names_in, say
+from .serve_command import address_in, check_start, run_gateway
 from .tables import show_lines
 
 if TYPE_CHECKING:

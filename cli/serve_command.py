@@ -25,6 +25,8 @@ from .common import (
     config_option,
     load,
     read_config,
+    record_options,
+    recording_in,
     room_of,
     running_gateway,
     say,
@@ -61,15 +63,7 @@ _GUARDS = re.compile(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|sett
     type=click.Path(path_type=Path),
     help="Append a line for each call to this file, in a chain of hashes.",
 )
-@click.option(
-    "--record",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Record a tape of all calls and answers there, for greenroom replay.",
-)
-@click.option(
-    "--redact", metavar="NAMES", help="With --record: members that are left out, as in password,pin."
-)
+@record_options
 @click.option(
     "--otlp",
     is_flag=False,
@@ -194,11 +188,7 @@ def serve_command(
     from ..protocol.version import VERSION
     from ..supervisor.room import Greenroom
 
-    more: dict[str, Any] = {} if audit is None else {"audit": audit}
-    if record is not None:
-        more |= {"record": record, "redact": names_in(redact)}
-    elif redact is not None:
-        raise UsageError("--redact is for --record FOLDER. Add that, or leave it out.")
+    more = ({} if audit is None else {"audit": audit}) | recording_in(record, redact)
     if otlp is not None:
         from ..gateway.otlp import exporting
 
@@ -243,11 +233,6 @@ def serve_command(
         place_named(as_room), partial(room_of, path=config_path), partial(say_ready, ready, lock)
     )
     run_gateway(partial(serve_background, config, open_room, options, here))
-
-
-def names_in(listed: str | None) -> list[str]:
-    """The names in an option like `a,b`."""
-    return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
 def _hosts(room: Any) -> list[Any]:

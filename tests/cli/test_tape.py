@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.forked import greenroom_in
+from tests.support.gateway import serve
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 
@@ -96,3 +98,38 @@ def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "a.tape, line 1" in capsys.readouterr().err
         assert run([command, os.fspath(tmp_path / "none.tape")]) == 2
         assert "There is no tape" in capsys.readouterr().err
+
+
+def test_one_call_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
+    config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
+    words = ["call", "own_echo", "text=hi", "pin=between-us", "--config", os.fspath(config)]
+    assert run([*words, "--record", os.fspath(folder), "--redact", "pin", "--json"]) == 0
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    conforms("call", document)
+    (tape,) = folder.glob("*.tape")
+    assert document["tape"] == os.fspath(tape)
+    assert f"greenroom tape {tape}" in said.err
+    assert '"pin":"[REDACTED]"' in tape.read_text()
+    arguments = {"text": "hi", "pin": "[REDACTED]"}
+    answers, _ = talk(["replay", "--expose", "direct", os.fspath(tape)], [("own_echo", arguments)])
+    assert "hi" in answers[0]["result"]["content"][0]["text"]
+    assert run([*words, "--record", os.fspath(tape)]) == 2
+    assert "No tape can be recorded" in capsys.readouterr().err
+    assert run([*words, "--redact", "pin"]) == 2
+    assert "--redact is for --record" in capsys.readouterr().err
+
+
+def test_a_call_is_recorded_beside_a_running_gateway(tmp_path: Path) -> None:
+    tape = tmp_path / "one.tape"
+    with serve(tmp_path, {"own": whole("own")}) as gateway:
+        gateway.initialize()
+        words = ["call", "own_echo", "text=hi", "--json", "--record", os.fspath(tape)]
+        done = greenroom_in(tmp_path, *words)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["source"] == "room"
+        assert "is passed over" in done.stderr
+        assert '"text":"hi"' in tape.read_text()
+        refused = greenroom_in(tmp_path, *words, "--pid", str(gateway.process.pid))
+        assert (refused.returncode, "Leave one of them out" in refused.stderr) == (2, True)
