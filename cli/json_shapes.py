@@ -921,11 +921,13 @@ class TapedCall(TypedDict):
     number: Annotated[int, Says("its number in the events")]
     at: Annotated[float, Says("when it was accepted, from the beginning of the tape", "s")]
     seconds: Annotated[float, Says("how long it took", "s")]
+    waited: Annotated[float, Says("of them before it was sent", "s")]
     server: Annotated[str, Says("the server")]
     tool: Annotated[str | None, Says("the name that was called; null: it is not a call of a tool")]
     method: Annotated[str, Says("the method of the protocol")]
     params: Annotated[dict[str, Any], Says("its parameters")]
     outcome: Annotated[str, Says("`result`, `cancelled`, or the code of its error")]
+    isError: Annotated[bool, Says("it is a result that the tool itself calls an error")]
     reach: Annotated[str, Says("how far it got: `not_sent`, `sent`, `answered`")]
     session: Annotated[str | None, Says("the session it came from; null: the room's own")]
 
@@ -1067,7 +1069,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "logs": (Logs,),
         "logs --follow": (LogLine,),
         "bench churn": (Churn,),
-        "tape": (Taped,),
+        "tape": (Taped, Traced),
         "trace": (Trace,),
         "trace --output": (Traced,),
     }

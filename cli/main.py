@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
         "Run the gateway, on standard input and output or over HTTP.",
     ),
     "replay": ("replay_command", "replay_command", "Serve a tape that was recorded; nothing is started."),
-    "tape": ("replay_command", "tape_command", "Tell what is on a tape."),
+    "tape": ("tape_command", "tape_command", "Tell what is on a tape."),
     "attach": (
         "attach_command",
         "attach_command",

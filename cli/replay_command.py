@@ -1,18 +1,16 @@
-"""`greenroom replay` and `greenroom tape`."""
+"""`greenroom replay`."""
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..gateway.next_steps import Commands
-from .common import commands_typed, names_in, say
+from .common import names_in, say
 from .serve_command import address_in, check_start, run_gateway
-from .tables import show_lines
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -95,18 +93,3 @@ def _account(room: Greenroom) -> None:
     left = played.untaken
     if left:
         say(f"{len(left)} of the {len(played.tape.calls)} calls on the tape were not made.")
-
-
-@click.command("tape")
-@_tape_argument
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def tape_command(tape: Path, as_json: bool) -> None:
-    """Tell what is on TAPE: what servers did, what they were asked, and what they answered."""
-    from ..tape.reading import read_tape
-    from ..tape.story import as_json as story_json
-    from ..tape.story import told
-
-    read = read_tape(tape)
-    document: dict[str, Any] = {"tape": os.path.abspath(tape), **story_json(read)}
-    step = commands_typed().about("replay", os.fspath(tape))
-    show_lines([*told(read), f"To replay it: {step}"], document, as_json)

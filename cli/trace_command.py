@@ -16,6 +16,7 @@ from ..protocol.safe_text import counted
 from .common import common_options, read_config, running_gateway, say, show_json
 
 if TYPE_CHECKING:
+    from ..gateway.timeline import Trace
     from . import json_shapes as shapes
 
 
@@ -63,7 +64,7 @@ def trace_command(
     if output is None:
         click.echo(trace.to_json())
     else:
-        _write(output, trace.to_json() + "\n")
+        write_timeline(output, trace, "--output")
         if as_json:
             said: shapes.Traced = {
                 "output": str(output),
@@ -74,11 +75,12 @@ def trace_command(
     return 0
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file that only its owner can read (0600), because it names calls."""
+def write_timeline(path: Path, trace: Trace, option: str) -> None:
+    """Write a file that only its owner can read (0600), because it names calls. `option`: by which it was named. Raises
+    `UsageError`."""
     try:
         with open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, is_named=True), "wb") as file:
-            file.write(text.encode("utf-8", "replace"))
+            file.write(f"{trace.to_json()}\n".encode("utf-8", "replace"))
     except OSError as error:
-        text = f"--output {path}: {error.strerror}. Name a file that can be written."
+        text = f"{option} {path}: {error.strerror}. Name a file that can be written."
         raise UsageError(text) from None

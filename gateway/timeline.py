@@ -25,6 +25,9 @@ from typing import Any, Final, cast
 
 import attrs
 
+from ..protocol.lifecycle import Cause, Means
+from ..protocol.waits import QUEUE, waits
+
 _CLIENTS: Final = 1
 _SERVERS: Final = 2
 _MICROSECONDS: Final = 1e6
@@ -39,6 +42,7 @@ _WAITED_FOR: Final = {
     "starting": "connect",
 }  # others have their own name, or are the queue
 _NO_WAIT: Final = ("out", "live", "leaving", "permit")
+_FAILURES: Final = frozenset(cause.value for cause in Cause if Means.FAILED in cause.means)
 _NOBODY: Final = "the gateway itself"  # whose calls have no client
 Record = Mapping[str, Any]
 TraceEvent = dict[str, Any]
@@ -64,6 +68,14 @@ def trace_of(lines: Iterable[str]) -> Trace:
         else:
             tracer.take(record)
     return Trace(tracer.finish(), skipped)
+
+
+def trace_of_records(records: Iterable[Record]) -> Trace:
+    """The trace of records, each as a line of an event log has it."""
+    tracer = _Tracer()
+    for record in records:
+        tracer.take(record)
+    return Trace(tracer.finish(), 0)
 
 
 def _record(line: str) -> Record | None:
@@ -171,6 +183,8 @@ class _Tracer:
         address = _address(record)
         self._end_state(address, self.last)
         args = _args(record, "cause", "reason", "detail", "inFlight", "queued")
+        if record.get("to") == "draining" and record.get("cause") in _FAILURES:
+            self._mark({**record, "detail": f"{record['cause']}: {record.get('detail', '')}"})
         if record.get("to") != "closed":
             self.states[address] = _Open(
                 str(record.get("to")), self.last, int(record.get("incarnation", 0)), args
@@ -253,20 +267,11 @@ class _Tracer:
 
     def _end_waiting(self, call: _Call) -> None:
         """What the call has waited for until now, as far as it took time."""
-        for name, since, until in self._waited(call.address, call.since):
+        moves = self.moves.get(call.address, [])
+        near = moves[max(0, bisect_right(moves, call.since, key=_at) - 1) :]
+        for name, since, until in waits(near, call.since, self.last, _wait_in):
             if until > since and call.sent is None:
                 self._add("X", name, "wait", self.clients, call.lane, since, until=until)
-
-    def _waited(self, address: str, since: float) -> Iterable[tuple[str, float, float]]:
-        name = "queue"
-        moves = self.moves.get(address, [])
-        for at, place in moves[max(0, bisect_right(moves, since, key=_at) - 1) :]:
-            waited_for = "queue" if place in _NO_WAIT else _WAITED_FOR.get(place, place)
-            if at > since and waited_for != name:
-                yield name, since, at
-                since = at
-            name = waited_for
-        yield name, since, self.last
 
     # ---- events of the trace ----------------------------------------------------------------------------------------
 
@@ -296,6 +301,10 @@ class _Tracer:
             event["args"] = args
         self.events.append(event)
         return event
+
+
+def _wait_in(place: str) -> str:
+    return QUEUE if place in _NO_WAIT else _WAITED_FOR.get(place, place)
 
 
 def _at(move: tuple[float, str]) -> float:

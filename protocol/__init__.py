@@ -26,4 +26,5 @@ Other rooms may import:
 * `trace_context`: the trace that a request belongs to, as W3C writes it
 * `upstream`: an error of another Greenroom, which carried a call out for us, and what the direct door says of one
 * `version`: the version, cheap to import
+* `waits`: what somebody waited for
 """

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -49,6 +49,7 @@ from ..protocol.result import says_error
 from ..protocol.safe_text import one_line
 from ..protocol.trace_context import TraceContext, ids_in
 from ..protocol.version import VERSION
+from ..protocol.waits import QUEUE, waits
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -67,9 +68,9 @@ _MOVES: Final = 32  # of one of them
 _REMEMBERED: Final = 1_024  # names without secrets, and what calls have in common
 _WAIT: Final = 0.001  # seconds from which on somebody has waited
 _WAITED_FOR: Final = {
-    Place.SLOT: "slot",
-    Place.STARTING: "connect",
-    Place.OPENING: "connect",
+    Place.SLOT.value: "slot",
+    Place.STARTING.value: "connect",
+    Place.OPENING.value: "connect",
 }  # anything else is the queue
 _DURATIONS: Final = {
     "mcp.client.operation.duration": "From when a request was sent to a server until it was answered.",
@@ -78,6 +79,10 @@ _DURATIONS: Final = {
     "mcp.server.session.duration": "How long a client was here.",
 }
 Attributes = Mapping[str, str | int | bool]
+
+
+def _wait_in(place: str) -> str:
+    return _WAITED_FOR.get(place, QUEUE)
 
 
 class _Sort(NamedTuple):
@@ -113,7 +118,7 @@ class Tracing:
         self._in_common: dict[_Sort, _InCommon] = {}  # of calls, with these names
         self._as_of = changes()  # of what is known, for both
         self._tools: set[str] = set()  # that have durations of their own
-        self._moves = OrderedDict[Address, deque[tuple[float, Place]]]()  # of the starts, by their end
+        self._moves = OrderedDict[Address, deque[tuple[float, str]]]()  # of the starts, by their end
         self._connected: dict[Address, float] = {}  # since when
         self._epoch = 0  # nanoseconds, when the room's clock was 0
         self._now: Callable[[], float] = time.monotonic
@@ -138,7 +143,7 @@ class Tracing:
         if isinstance(event, StartMoved):
             moves = self._moves.setdefault(address, deque(maxlen=_MOVES))
             self._moves.move_to_end(address)
-            moves.append((event.at, event.place))
+            moves.append((event.at, event.place.value))
             if len(self._moves) > _ADDRESSES:
                 self._moves.popitem(last=False)
         elif isinstance(event, Transition):
@@ -244,24 +249,12 @@ class Tracing:
         """Somebody has waited for this server. `error`: with what the wait ended."""
         if until - since < _WAIT:
             return
-        waits = [wait for wait in self._waits(address, since, until) if wait[2] - wait[1] >= _WAIT]
-        for number, (name, start, end) in enumerate(waits, 1):
-            is_last = number == len(waits)
+        found = waits(self._moves.get(address, ()), since, until, _wait_in)
+        seen = [wait for wait in found if wait[2] - wait[1] >= _WAIT]
+        for number, (name, start, end) in enumerate(seen, 1):
+            is_last = number == len(seen)
             more = {"greenroom.server": address.server}
             self.past(name, parent, start, end, more, error if is_last else None)
-
-    def _waits(self, address: Address, since: float, until: float) -> Iterator[tuple[str, float, float]]:
-        """What there was to wait for, one after the other: its name, start and end."""
-        name, start = "queue", since
-        for at, place in self._moves.get(address, ()):
-            now_for = _WAITED_FOR.get(place, "queue")
-            if at >= until:
-                break
-            if at > since and now_for != name:
-                yield name, start, at
-                start = at
-            name = now_for
-        yield name, start, until
 
 
 # ---- Contexts --------------------------------------------------------------------------------------------------------

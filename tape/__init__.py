@@ -10,5 +10,7 @@ Other rooms may import:
 * `reading`: a tape, read and checked
 * `recorder`: records the room that it is given to
 * `replaying`: a configuration and connectors over a tape
+* `records`: what happened on a tape, as records of events
+* `selection`: a part of a tape
 * `story`: a tape as a person would tell it
 """

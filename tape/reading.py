@@ -24,6 +24,7 @@ from .lines import LONGEST, VERSION, AnyLine, CallLine, Happened, Head, Large, L
 
 MOST_LINES: Final = 1_000_000
 LARGEST: Final = 1 << 30  # bytes of a tape
+LATEST: Final = 253_402_300_799  # seconds since 1970: the end of the year 9999
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -104,6 +105,8 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
     if not found[Head]:
         raise BadTape(f"{path} is no tape of Greenroom.")
     head: Head = found[Head][0]
+    if not 0 <= head.at <= LATEST:
+        raise BadTape(f"{path}, line 1: it has no time at which it began.")
     if head.v != VERSION:
         raise BadTape(f"{path} is a tape of version {head.v}, and this Greenroom reads version {VERSION}.")
     calls = sorted(found[CallLine], key=lambda call: call.order or MOST_LINES + call.n)

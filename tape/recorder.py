@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..config.secrets import KnownSecrets
 
-_EVENTS: Final = (Kind.TRANSITION, Kind.DECISION, Kind.NOTE)
+_EVENTS: Final = (Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE)
 
 
 class Recorder:

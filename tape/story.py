@@ -1,37 +1,338 @@
-"""A tape as a person would tell it, and as data."""
+"""A tape as a person would tell it, and as data.
+
+Each line has its time, its server and one thing that happened. What a server did stands at the margin, and its calls
+are indented below. A call is one line, where it began; if something else happened to its server before it ended, it is
+two: what it asked, and, under the same number, what came of it. Steps on the way to a connection are not lines: the
+line of the connection, or of the call, says what was waited for.
+
+A text of the tape is cut to the width, after its characters that a terminal obeys are gone. Of a long tape the first
+and the last lines are told; nothing of a line is made before it is told.
+
+Rejected: a column for each server. At 80 characters three of them leave no room for what was said.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, cast
 
+import attrs
 import msgspec
 
-from ..protocol.safe_text import counted, printable
-from .lines import CallLine, Happened, Listed
+from ..protocol.errors import Reach
+from ..protocol.events import WAITING, Place
+from ..protocol.safe_text import counted, one_line
+from ..protocol.waits import QUEUE, waits
+from .lines import CallLine, Happened, Listed, Notice
 from .reading import Tape
+from .records import Record, event_of, has_failed, is_tool_error, times_of
+from .selection import FAILURES, end_of
 
-_SHOWN: Final = 90  # characters of arguments, and of an answer
+MOST: Final = 2_000  # lines, unless all are wanted
+WIDTH: Final = 200  # where no window says how wide it is
+_NAMES: Final = 16  # characters of a server's name, at most
+_WAIT: Final = 0.001  # seconds from which on somebody has waited
+_MORE: Final = "All of them: --all. Fewer: --server, --session, --failed, --since"
+_BAD: Final = "✗ "
+_INDENT: Final = "  "  # of calls
+_WAITED_FOR: Final = {
+    Place.GATE.value: "its circuit breaker",
+    Place.SLOT.value: "a slot",
+    Place.PERMIT.value: "its turn to start",
+    Place.STARTING.value: "its start",
+    Place.OPENING.value: "its start",
+    Place.LEAVING.value: "its end",
+    **{place.value: place.value for place in (Place.INSTALL_TURN, Place.TURN)},
+}
+_TURN: Final = "its turn"
+_PLACES: Final = frozenset(place.value for place in WAITING)
 
 
-def told(tape: Tape) -> Iterator[str]:
-    """A line for each thing that happened."""
-    began = datetime.fromtimestamp(tape.head.at, UTC).isoformat(sep=" ", timespec="seconds")
-    yield (
-        f"Recorded {began[:19]} UTC by Greenroom {printable(tape.head.greenroom)}: "
-        f"{counted(len(tape.calls), 'call')} of {counted(len(tape.servers), 'server')}."
-    )
-    happened: list[tuple[float, int, str]] = []
-    for number, line in enumerate((*tape.listed, *tape.events, *tape.calls)):
-        words = _words(line)
-        if words:
-            happened.append((_when(line), number, words))
-    for at, _, words in sorted(happened):
-        yield f"{at:9.3f} s  {words}"
+def told(tape: Tape, width: int = WIDTH, most: int | None = MOST) -> Iterator[str]:
+    """The lines of the story, each at most about `width` characters long. `most` of them; None: all."""
+    yield from _head(tape)
+    story = _Story(tape, width)
+    parts, left_out = _ends(story.parts(), most)
+    if parts:
+        yield ""
+    for number, (at, label, words) in enumerate(parts):
+        if left_out and number == len(parts) // 2:
+            yield f"… {left_out:,} lines are left out here. {_MORE}"
+        yield story.line(at, label, words())
     if tape.is_cut:
         yield "The tape is cut off here: its process was killed."
+
+
+def _ends(parts: list[Part], most: int | None) -> tuple[list[Part], int]:
+    if most is None or len(parts) <= most:
+        return parts, 0
+    half = most // 2
+    return parts[:half] + parts[-half:], len(parts) - 2 * half
+
+
+def _head(tape: Tape) -> Iterator[str]:
+    began = datetime.fromtimestamp(tape.head.at, UTC).isoformat(sep=" ", timespec="seconds")[:19]
+    version, calls = one_line(tape.head.greenroom, 40), len(tape.calls)
+    yield f"Recorded {began} UTC by Greenroom {version}, {took(end_of(tape))} long."
+    failed = sum(map(has_failed, tape.calls))
+    sessions = {call.session for call in tape.calls if call.session is not None}
+    of_them = f" in {counted(len(sessions), 'session')}" if sessions else ""
+    bad = f", of which {failed:,} failed" if failed else ""
+    yield f"{counted(calls, 'call')} of {counted(len(tape.servers), 'server')}{of_them}{bad}."
+
+
+def took(seconds: float) -> str:
+    """How long something took, in three digits or so."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+Part = tuple[float, str, Callable[[], str]]  # its time, whose it is, and its words
+
+
+@attrs.define
+class _Life:
+    """What is known of an address while its story is told."""
+
+    since: float = 0.0  # when it came into its state
+    is_connected: bool = False
+    lists: Listed | None = None  # that nobody has told
+    moves: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]])  # of its starts
+    was_lost: bool = False  # and nobody has told of its next start
+
+
+class _Story:
+    def __init__(self, tape: Tape, width: int) -> None:
+        self._tape = tape
+        self._lives = defaultdict[str, _Life](_Life)
+        names = {_label(line.server, line.scope) for line in (*tape.listed, *tape.calls)}
+        names |= {_whose(line) for line in tape.events}
+        self._names = min(_NAMES, max(map(len, names), default=0))
+        self._room = max(30, width - 13 - self._names)  # for the words
+
+    def line(self, at: float, label: str, words: str) -> str:
+        """A line of the story."""
+        indent = _INDENT if words.startswith(_INDENT) else ""
+        said = indent + _short(words, self._room - len(indent))
+        return f"{at:9.3f}  {one_line(label, _NAMES):{self._names}}  {said}"
+
+    def parts(self) -> list[Part]:
+        """All that happened, in the order of time."""
+        tape = self._tape
+        lines: list[tuple[float, int, Listed | Happened | Notice]] = []
+        for number, line in enumerate((*tape.listed, *tape.notices, *tape.events)):
+            lines.append((line.t, number, line))
+        lines.sort(key=lambda each: each[:2])
+        parts = [part for _, _, line in lines if (part := self._part(line)) is not None]
+        parts += self._calls([(at, label) for at, label, _ in parts])
+        return sorted(parts, key=lambda part: part[0])
+
+    # ---- servers ----------------------------------------------------------------------------------------------------
+
+    def _part(self, line: Listed | Happened | Notice) -> Part | None:
+        if isinstance(line, Happened):
+            record, label = event_of(line), _whose(line)
+            words = self._happened(record, line.t, self._lives[label])
+        else:
+            label = _label(line.server, line.scope)
+            words = _noticed(line) if isinstance(line, Notice) else self._listed(line, self._lives[label])
+        return None if not words else (line.t, label, partial(str, words))
+
+    def _listed(self, line: Listed, life: _Life) -> str:
+        if line.incarnation == 0:
+            return f"was known before: {_lists(line)}"
+        if life.is_connected:
+            return f"has other lists now: {_lists(line)}"
+        life.lists = line
+        return ""
+
+    def _happened(self, record: Record, at: float, life: _Life) -> str:
+        match record.get("event"):
+            case "StartMoved":
+                life.moves.append((at, record.get("place", "")))
+                return ""
+            case "Transition":
+                since, life.since = life.since, at
+                life.is_connected = record.get("to") == "connected"
+                return self._moved(record, at, since, life)
+            case "GateDecision":
+                shut = record.get("shutFor")
+                bad = _BAD if record.get("move") in ("failed", "silent", "quarantined") else ""
+                said = record.get("detail", "")
+                if record.get("move") == "failed":  # why, the line before says
+                    said = f"circuit breaker: failure {record.get('failures', 1)}"
+                return f"{bad}{said}{f', refuses calls for {took(shut)}' if shut else ''}"
+            case "EndDecision":
+                return "stays down until somebody connects it" if record.get("then") == "down" else ""
+            case "Eviction":
+                return ""
+            case _:
+                return record.get("detail", "")
+
+    def _moved(self, record: Record, at: float, since: float, life: _Life) -> str:
+        cause, detail = record.get("cause", ""), record.get("detail", "")
+        match record.get("to"):
+            case "connecting":
+                again = " again" if life.was_lost else ""
+                life.was_lost = False
+                return f"starts{again}{self._waited(life, since, at, _PLACES)}"
+            case "connected":
+                has = f": {_lists(life.lists)}" if life.lists is not None else ""
+                life.lists = None
+                return f"is connected after {took(at - since)}{has}"
+            case "draining" if cause in FAILURES:
+                life.was_lost = True
+                calls = [
+                    f"{counted(record[key], 'call')} {words}"
+                    for key, words in (("inFlight", "in flight"), ("queued", "waiting"))
+                    if record.get(key)
+                ]
+                with_calls = f" ({', '.join(calls)})" if calls else ""
+                return f"{_BAD}{cause.upper()}{with_calls}{': ' if detail else ''}{detail}"
+            case "draining":
+                return f"ends: {cause}{' ' if detail else ''}{detail}"
+            case "closed" if at - since >= 1 and record.get("from") == "draining":
+                return f"has ended after {took(at - since)}"
+            case _:
+                return ""
+
+    def _waited(self, life: _Life, since: float, until: float, places: frozenset[str] | None = None) -> str:
+        """` after 2.0 s of waiting for a slot`: what was waited for, if it took time."""
+
+        def name_of(place: str) -> str:
+            return _WAITED_FOR.get(place, QUEUE) if places is None or place in places else QUEUE
+
+        near = life.moves[max(0, bisect_right(life.moves, (since, "\U0010ffff")) - 1) :]
+        found = defaultdict[str, float](float)
+        for name, begin, end in waits(near, since, until, name_of):
+            if places is None or name != QUEUE:
+                found[name] += end - begin
+        longest = sorted(found.items(), key=lambda each: -each[1])[:2]
+        said = [
+            f"{took(each)} for {_TURN if name == QUEUE else name}" for name, each in longest if each >= _WAIT
+        ]
+        return f", waited {' and '.join(said)}" if said else ""
+
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def _calls(self, others: list[tuple[float, str]]) -> Iterator[Part]:
+        times = defaultdict[str, list[float]](list)
+        for at, label in others:
+            times[label].append(at)
+        for call in self._tape.calls:
+            accepted, _, ended = times_of(call)
+            times[_label(call.server, call.scope)] += accepted, ended
+        for each in times.values():
+            each.sort()
+        for call in self._tape.calls:
+            label, (accepted, _, ended) = _label(call.server, call.scope), times_of(call)
+            between = times[label]
+            if bisect_left(between, ended) - bisect_right(between, accepted) <= 0:
+                yield accepted, label, partial(self._whole, call)
+            else:
+                yield accepted, label, partial(self._begin, call)
+                yield ended, label, partial(self._end, call)
+
+    def _whole(self, call: CallLine) -> str:
+        head, tail = _asks(call), self._tail(call)
+        room = max(20, self._room - len(head) - len(tail) - 5)
+        answer, asked = _answer(call), _arguments(call)
+        asked = _short(asked, max(room // 2, room - len(answer)))
+        return f"{head} {asked} → {_short(answer, max(10, room - len(asked)))}{tail}"
+
+    def _begin(self, call: CallLine) -> str:
+        return f"{_asks(call)} {_arguments(call)} …"
+
+    def _end(self, call: CallLine) -> str:
+        head, tail = f"{_INDENT}#{call.n} → ", self._tail(call)
+        return f"{head}{_short(_answer(call), max(20, self._room - len(head) - len(tail)))}{tail}"
+
+    def _tail(self, call: CallLine) -> str:
+        accepted, sent, ended = times_of(call)
+        life = self._lives[_label(call.server, call.scope)]
+        said = took(ended - accepted) + self._waited(life, accepted, ended if sent is None else sent)
+        if call.progress:
+            said += f", {counted(len(call.progress), 'step')} of progress"
+        if call.asked:
+            said += f", asked its client {counted(len(call.asked), 'time')}"
+        return f" ({said})" if len(said) < self._room // 2 else f" ({took(ended - accepted)})"
+
+
+def _label(server: str, scope: str) -> str:
+    return server if scope == "shared" else f"{server}[{scope}]"
+
+
+def _whose(line: Happened) -> str:
+    record = event_of(line)
+    return _label(record["server"], record.get("scope", "shared")) if "server" in record else "room"
+
+
+def _lists(line: Listed) -> str:
+    kinds = ("tools", "resources", "templates", "prompts", "skills")
+    found = [counted(len(items), kind[:-1]) for kind in kinds if (items := getattr(line, kind))]
+    return ", ".join(found) or "nothing"
+
+
+def _noticed(line: Notice) -> str:
+    what = line.method.removeprefix("notifications/")
+    said = "" if not line.params else f" {msgspec.json.encode(line.params).decode()}"
+    return f"says {what}{said}"
+
+
+def _asks(call: CallLine) -> str:
+    whose = f" [{one_line(call.session, 24)}]" if call.session else ""
+    return f"{_INDENT}#{call.n}{whose} {one_line(call.tool or call.method, 60)}"
+
+
+def _arguments(call: CallLine) -> str:
+    params: Any = msgspec.json.decode(call.params)
+    if call.method == "tools/call" and isinstance(params, dict):
+        params = cast("dict[str, Any]", params).get("arguments") or {}
+    return one_line(msgspec.json.encode(params).decode())
+
+
+def _answer(call: CallLine) -> str:
+    """What came of it, in words."""
+    if call.error is not None:
+        reach = "" if call.reach == Reach.ANSWERED.value else f", {call.reach.replace('_', ' ')}"
+        return f"{_BAD}{call.error.code}{reach}: {call.error.message}"
+    if call.outcome != "result":
+        return call.outcome
+    if call.large is not None:
+        return f"{call.large.bytes:,} bytes"
+    return f"{_BAD if is_tool_error(call) else ''}{text_in(bytes(call.result))}"
+
+
+def text_in(result: bytes) -> str:
+    """The texts of a result; without any, all of it."""
+    found: Any = msgspec.json.decode(result) if result else {}
+    blocks: Any = cast("dict[str, Any]", found).get("content") if isinstance(found, dict) else None
+    if isinstance(blocks, list) and blocks:
+        return " ".join(map(_block, cast("list[Any]", blocks[:20])))
+    return msgspec.json.encode(found).decode()
+
+
+def _block(block: Any) -> str:
+    said = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+    text = said.get("text")
+    return text if isinstance(text, str) else f"[{said.get('type', 'content')}]"
+
+
+def _short(text: str, most: int) -> str:
+    return one_line(text, max(1, most))
+
+
+# ---- as data ---------------------------------------------------------------------------------------------------------
 
 
 def as_json(tape: Tape) -> dict[str, Any]:
@@ -47,56 +348,18 @@ def as_json(tape: Tape) -> dict[str, Any]:
 
 
 def call_as_json(call: CallLine) -> dict[str, Any]:
+    accepted, sent, ended = times_of(call)
     return {
         "number": call.n,
-        "at": round(call.accepted, 6),
-        "seconds": round(call.ended - call.accepted, 6),
+        "at": round(accepted, 6),
+        "seconds": round(ended - accepted, 6),
+        "waited": round((ended if sent is None else sent) - accepted, 6),
         "server": call.server,
         "tool": call.tool,
         "method": call.method,
         "params": msgspec.json.decode(call.params),
         "outcome": call.outcome,
+        "isError": is_tool_error(call),
         "reach": call.reach,
         "session": call.session,
     }
-
-
-def _when(line: Listed | Happened | CallLine) -> float:
-    return line.accepted if isinstance(line, CallLine) else line.t
-
-
-def _words(line: Listed | Happened | CallLine) -> str:
-    if isinstance(line, CallLine):
-        return printable(_call(line))
-    if isinstance(line, Listed):
-        return printable(f"{line.server}: has {counted(len(line.tools or ()), 'tool')}")
-    event = line.event
-    if event.get("event") == "Transition":
-        cause = f" ({event['cause']})" if "cause" in event else ""
-        return printable(f"{event.get('server')}: {event.get('from')} → {event.get('to')}{cause}")
-    detail = event.get("detail")
-    return printable(f"{event.get('server', 'room')}: {detail}") if detail else ""
-
-
-def _call(call: CallLine) -> str:
-    params: Any = msgspec.json.decode(call.params)
-    about: Any = (
-        cast("dict[str, Any]", params).get("arguments", params) if isinstance(params, dict) else params
-    )
-    asked = _short(msgspec.json.encode(about).decode())
-    what = call.tool or call.method
-    took = f"{(call.ended - call.accepted) * 1000:.1f} ms"
-    more = f", {counted(len(call.progress), 'step')} of progress" if call.progress else ""
-    more += f", asked its client {counted(len(call.asked), 'time')}" if call.asked else ""
-    if call.error is not None:
-        end = f"{call.error.code}: {call.error.message}"
-    elif call.outcome == "result":
-        end = f"{call.large.bytes:,} bytes" if call.large else bytes(call.result).decode(errors="replace")
-    else:
-        end = call.outcome
-    session = f" [{call.session}]" if call.session else ""
-    return f"{what} {asked}{session} → {_short(end)} ({took}{more})"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

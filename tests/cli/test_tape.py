@@ -79,16 +79,29 @@ def test_a_client_of_a_replay_gets_what_it_got(tape: Path) -> None:
     assert "3 of the 3 calls on the tape were not made." in said
 
 
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """The lines of a story."""
+    assert run(["tape", *words]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
 def test_a_tape_is_told(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tape", os.fspath(tape)]) == 0
-    story = capsys.readouterr().out
-    assert "own: connecting → connected" in story
-    assert 'own_echo {"text":"one"}' in story
-    assert f"greenroom replay {tape}" in story
+    story = told(capsys, os.fspath(tape))
+    assert story[1] == "3 calls of 1 server in 1 session, of which 1 failed."
+    things = [line[11:] for line in story[3:-1]]
+    assert things[0].startswith("own  was known before: ")
+    assert "own  starts" in things
+    assert any(thing.startswith("own  is connected after ") for thing in things)
+    assert any('own_echo {"text":"two"} → {"text": "two"} (' in thing for thing in things)
+    assert any("→ ✗ " in thing for thing in things)
+    assert story[-1] == f"To replay it: greenroom replay {tape}"
     assert run(["tape", os.fspath(tape), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     conforms("tape", document)
     assert [call["tool"] for call in document["calls"]] == [name for name, _ in CALLS]
+    failed = told(capsys, os.fspath(tape), "--failed")
+    assert "own_refuse {} → ✗ " in failed[3]
+    assert len(failed) == 5
 
 
 def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,95 @@
+"""What happened on a tape as records of events, in the order of time, as `serve --events` writes them.
+
+A timeline and the page read them. Times are seconds since the tape began. What somebody else's tape says of an event
+counts only in the form that our events have: another is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from ..protocol.result import says_error
+from .lines import CallLine, Happened
+from .reading import Tape
+
+Record = dict[str, Any]
+_FORMS: Final[dict[str, type]] = {
+    **dict.fromkeys(
+        ("kind", "event", "server", "scope", "from", "to", "cause", "reason", "detail", "place", "move", "then"), str
+    ),
+    **dict.fromkeys(("seq", "incarnation", "inFlight", "queued", "failures"), int),
+}  # fmt: skip
+
+
+def records_of(tape: Tape) -> Iterator[Record]:
+    """The records of its events and calls."""
+    found: list[tuple[float, int, int, Callable[[], Record]]] = []
+    for number, line in enumerate(tape.events):
+        found.append((line.t, 0, number, partial(event_of, line)))
+    for number, call in enumerate(tape.calls):
+        accepted, sent, ended = times_of(call)
+        found.append((accepted, 1, number, partial(_accepted, call)))
+        if sent is not None:
+            found.append((sent, 2, number, partial(_sent, call)))
+        found.append((ended, 3, number, partial(_ended, call)))
+    found.sort(key=lambda each: each[:3])
+    for at, _, _, make in found:
+        yield {**make(), "at": at}
+
+
+def event_of(line: Happened) -> Record:
+    """The fields of an event that have the form of ours."""
+    event = line.event
+    return {key: event[key] for key, form in _FORMS.items() if type(event.get(key)) is form} | {
+        key: event[key] for key in ("shutFor",) if isinstance(event.get(key), int | float)
+    }
+
+
+def times_of(call: CallLine) -> tuple[float, float | None, float]:
+    """When a call was accepted, sent and ended: in this order, whatever the tape says."""
+    accepted, ended = call.accepted, max(call.accepted, call.ended)
+    return accepted, None if call.sent is None else min(max(call.sent, accepted), ended), ended
+
+
+def is_tool_error(call: CallLine) -> bool:
+    """Whether the tool itself calls its result an error. A large result is not looked into."""
+    return bool(call.result) and says_error(bytes(call.result))
+
+
+def has_failed(call: CallLine) -> bool:
+    return call.outcome not in ("result", "cancelled") or is_tool_error(call)
+
+
+def _common(call: CallLine, what: str) -> Record:
+    said: Record = {"kind": "call", "detail": what, "call": call.n, "method": call.method}
+    said |= {"server": call.server, "scope": call.scope, "incarnation": call.incarnation}
+    return said | {
+        key: each for key, each in (("tool", call.tool), ("client", call.session)) if each is not None
+    }
+
+
+def _accepted(call: CallLine) -> Record:
+    return _common(call, "accepted")
+
+
+def _sent(call: CallLine) -> Record:
+    accepted, sent, _ = times_of(call)
+    return {**_common(call, "sent"), "waited": round((sent or accepted) - accepted, 6)}
+
+
+def _ended(call: CallLine) -> Record:
+    accepted, sent, ended = times_of(call)
+    waited = (ended if sent is None else sent) - accepted
+    said = {
+        **_common(call, "ended"),
+        "outcome": call.outcome,
+        "reach": call.reach,
+        "waited": round(waited, 6),
+    }
+    if sent is not None:
+        said["taken"] = round(ended - sent, 6)
+    if is_tool_error(call):
+        said["isError"] = True
+    return said

@@ -1,0 +1,194 @@
+"""`greenroom tape`: what a person reads of a tape, whatever is on it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.cli.main import run
+
+HEAD = {
+    "k": "tape",
+    "v": 1,
+    "at": 1_795_854_438.0,
+    "greenroom": "1",
+    "python": "3",
+    "config": {"mcpServers": {}},
+}
+Told = Callable[..., list[str]]
+
+
+def call(number: int, begun: float, ended: float, text: str = "fine", **more: Any) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "k": "call",
+        "n": number,
+        "order": number,
+        "accepted": begun,
+        "sent": begun,
+        "ended": ended,
+        "server": "shop",
+        "scope": "shared",
+        "incarnation": 1,
+        "method": "tools/call",
+        "params": {"name": "buy", "arguments": {"what": "milk"}},
+        "tool": "shop_buy",
+        "outcome": "result",
+        "reach": "answered",
+    }
+    if "error" not in more:
+        said["result"] = {"content": [{"type": "text", "text": text}]}
+    return said | more
+
+
+def event(at: float, kind: str, **more: Any) -> dict[str, Any]:
+    kinds = {"Transition": "transition", "StartMoved": "start"}
+    said = {"seq": 1, "at": at, "kind": kinds.get(kind, "decision"), "event": kind}
+    return {"k": "event", "t": at, "event": {**said, "server": "shop", "scope": "shared", **more}}
+
+
+def moved(at: float, before: str, after: str, **more: Any) -> dict[str, Any]:
+    return event(at, "Transition", **{"from": before, "to": after}, **more)
+
+
+@pytest.fixture
+def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Told:
+    def tell(lines: list[Any], *words: str) -> list[str]:
+        path = tmp_path / "one.tape"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        code = run(["tape", os.fspath(path), *words])
+        said = capsys.readouterr()
+        return said.out.splitlines() if code == 0 else [said.err]
+
+    return tell
+
+
+CRASH = [
+    HEAD,
+    event(0.0, "StartMoved", place="slot"),
+    event(2.0, "StartMoved", place="starting"),
+    moved(2.0, "idle", "connecting"),
+    {"k": "listed", "t": 2.4, "server": "shop", "scope": "shared", "incarnation": 1, "version": "2025-11-25",
+     "capabilities": {}, "info": {}, "tools": [{"name": "buy"}]},
+    event(2.5, "StartMoved", place="live"),
+    moved(2.5, "connecting", "connected"),
+    moved(3.5, "connected", "draining", cause="lost", detail="exited with code 7", inFlight=1),
+    event(3.5, "GateDecision", move="failed", failures=1, shutFor=1.0, cause="lost", detail="x"),
+    moved(3.55, "draining", "closed", cause="lost", detail="exited with code 7"),
+    moved(3.55, "closed", "idle", incarnation=2),
+    event(3.6, "StartMoved", place="gate"),
+    moved(4.6, "idle", "connecting", incarnation=2),
+    call(1, 2.6, 2.7),
+    call(2, 3.0, 3.5, outcome="call_failed", reach="sent", session="ann",
+         error={"code": "call_failed", "message": "lost"}),
+]  # fmt: skip
+
+
+def test_a_crash_is_told_in_its_order_with_what_was_waited_for(told: Told) -> None:
+    assert told(CRASH)[3:-1] == [
+        "    2.000  shop  starts, waited 2.0 s for a slot",
+        "    2.500  shop  is connected after 500 ms: 1 tool",
+        '    2.600  shop    #1 shop_buy {"what":"milk"} → fine (100 ms)',
+        '    3.000  shop    #2 [ann] shop_buy {"what":"milk"} → ✗ call_failed, sent: lost (500 ms)',
+        "    3.500  shop  ✗ LOST (1 call in flight): exited with code 7",
+        "    3.500  shop  ✗ circuit breaker: failure 1, refuses calls for 1.0 s",
+        "    4.600  shop  starts again, waited 1.0 s for its circuit breaker",
+    ]
+
+
+def test_a_call_beside_others_is_told_where_it_began_and_where_it_ended(told: Told) -> None:
+    story = told([HEAD, call(1, 1.0, 3.0, "slow"), call(2, 1.5, 2.0, "quick")])
+    assert [line.split("#")[1] for line in story[3:-1]] == [
+        '1 shop_buy {"what":"milk"} …',
+        '2 shop_buy {"what":"milk"} → quick (500 ms)',
+        "1 → slow (2.0 s)",
+    ]
+
+
+def test_a_part_of_a_tape_is_told(told: Told) -> None:
+    assert [line[11:].split()[0] for line in told(CRASH, "--failed")[3:-1]] == ["shop"] * 3
+    assert [line[:9].strip() for line in told(CRASH, "--since=-1.1")[3:-1]] == [
+        "3.000",
+        "3.500",
+        "3.500",
+        "4.600",
+    ]
+    assert any("#2" in line for line in told(CRASH, "--session", "ann"))
+    assert not any("#1" in line for line in told(CRASH, "--session", "ann"))
+    other = call(3, 5.0, 5.1, server="bank", tool="bank_pay")
+    assert len(told([*CRASH, other], "--server", "bank")) == 5
+    assert 'There is no server "shp" on the tape. Did you mean "shop"?' in told(CRASH, "--server", "shp")[0]
+    assert 'There is no session "bob" on the tape.' in told(CRASH, "--session", "bob")[0]
+
+
+def test_of_a_long_tape_the_ends_are_told(told: Told) -> None:
+    long = [HEAD, *(call(number, number, number + 0.5) for number in range(1, 3_001))]
+    story = told(long)
+    assert len(story) == 2 + 1 + 2_000 + 1 + 1
+    assert "… 1,000 lines are left out here." in story[1_003]
+    assert "#3000 " in story[-2]
+    assert len(told(long, "--all")) == 2 + 1 + 3_000 + 1
+
+
+def test_a_strangers_tape_moves_no_cursor_and_says_nothing_in_our_name(told: Told) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e\r\nTo replay it: greenroom restart shop"
+    lines = [
+        HEAD | {"greenroom": evil},
+        call(1, 0.0, 1.0, evil, server=evil, tool=evil, session=evil),
+        call(2, 2.0, 1.0, evil, sent=9.0, params=[1]),
+        moved(1.0, evil, "draining", cause=evil, detail=evil),
+        event(1.0, "Transition", server=7, incarnation="x", to=[], cause={}),
+        event(1.0, "GateDecision", move=[], shutFor="long", failures={}),
+        {"k": "notice", "t": 1.0, "server": evil, "scope": evil, "method": evil, "params": {evil: evil}},
+    ]
+    story = told(lines, "--all")
+    assert all(line.isprintable() for line in story)
+    assert not [line for line in story[:-1] if line.startswith("To replay")]
+    assert "it has no time at which it began" in told([HEAD | {"at": 1e300}])[0]
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_line_is_wider_than_the_window(width: int, monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("greenroom.cli.tape_command.on_terminal", lambda: True)
+    long = "word " * 100
+    lines = [*CRASH, call(9, 5.0, 6.0, long, session=long, tool=long, server=long), call(10, 5.5, 7.0, long)]
+    story = told(lines)[3:-1]
+    assert max(map(len, story)) <= width
+    assert any(len(line) > width - 12 for line in story)
+
+
+def test_a_timeline_has_the_states_the_calls_and_the_crash_at_their_recorded_times(
+    told: Told, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.json"
+    assert "https://ui.perfetto.dev" in told(CRASH, "--perfetto", os.fspath(file))[0]
+    assert file.stat().st_mode & 0o777 == 0o600
+    events = json.loads(file.read_text())["traceEvents"]
+    lanes = {(each["pid"], each["tid"]): each["args"]["name"] for each in events if each["ph"] == "M"}
+    spans = [
+        (lanes[each["pid"], each["tid"]], each["name"], each["ts"], each["dur"])
+        for each in events
+        if each["ph"] == "X"
+    ]
+    assert sorted((span for span in spans if span[0] == "shop"), key=lambda span: span[2]) == [
+        ("shop", "waits for slot", 0, 2_000_000),
+        ("shop", "connecting", 2_000_000, 500_000),
+        ("shop", "connected", 2_500_000, 1_000_000),
+        ("shop", "draining", 3_500_000, 50_000),
+        ("shop", "waits for gate", 3_600_000, 1_000_000),
+        ("shop", "connecting", 4_600_000, 0),
+    ]
+    assert ("ann", "shop_buy", 3_000_000, 500_000) in spans
+    assert ("shop: calls", "shop_buy", 3_000_000, 500_000) in spans
+    marks = {(each["name"], each["ts"]) for each in events if each["ph"] == "i"}
+    assert ("lost: exited with code 7", 3_500_000) in marks
+    ends = [[each["id"] for each in events if each["ph"] == phase] for phase in "sf"]
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == 2
+    only = told(CRASH, "--failed", "--perfetto", os.fspath(file))
+    assert "events" in only[0]
