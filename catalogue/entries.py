@@ -36,6 +36,9 @@ class Pinned:
     # Tools and skills that are not as they were first shown, by the names of their pins: which of their parts changed.
     changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
     flapping: frozenset[str] = frozenset()  # those of them that change again and again
+    was: Mapping[str, Raw] = attrs.field(
+        factory=dict[str, Raw]
+    )  # how they were first shown, as far as it is known
 
 
 _UNPINNED = Pinned()

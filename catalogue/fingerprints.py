@@ -172,6 +172,11 @@ def pinned_records(entry: ServerEntry | None) -> dict[str, Raw]:
     return found
 
 
+def shown_of(pin: str, record: Raw) -> dict[str, Any]:
+    """What a person is shown of this item."""
+    return {key: record[key] for key in SHOWN[kind_of(pin)] if record.get(key)}
+
+
 def accepted_with(chosen: str, changed: Collection[str]) -> list[str]:
     """Which of the changed items are accepted together with one: with a skill its files, where its server lists these
     as resources, too."""

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..catalogue.fingerprints import (
-    SHOWN,
     PinKey,
     accepted_with,
     agree,
     changes,
     flapping_in_words,
-    kind_of,
     pinned_records,
     prints_of,
+    shown_of,
 )
 from ..gateway.doors.control_client import GatewayError
 from ..protocol.errors import UsageError
@@ -158,11 +157,7 @@ def _lines(
         parts = ", ".join(changes(pins.tools.get(tool, ""), print_, tool)) or "its definition"
         if tool in shown:
             yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
-            yield from (
-                f"  {key}: {json.dumps(records[tool][key])}"
-                for key in SHOWN[kind_of(tool)]
-                if records[tool].get(key)
-            )
+            yield from _definition(shown_of(tool, records[tool]), pins.was.get(tool))
         else:
             yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}."
             what = (
@@ -175,7 +170,21 @@ def _lines(
             yield f"  {flapping_in_words(server, [tool])}"
 
 
+def _definition(now: Mapping[str, object], was: Mapping[str, object] | None) -> Iterator[str]:
+    """Each part of a definition, and how it was if that is known."""
+    for key in now if was is None else {**now, **was}:
+        if was is not None and now.get(key) != was.get(key):
+            yield f"  {key} was: {json.dumps(was.get(key))}"
+        yield f"  {key}: {json.dumps(now.get(key))}"
+
+
 def _details(server: str, pins: ServerPins, chosen: Collection[str] | None) -> Iterator[shapes.Accepted]:
     for tool in _chosen_of(pins, chosen):
         parts = changes(pins.tools.get(tool, ""), pins.changed[tool], tool)
-        yield {"server": server, "tool": tool, "parts": list(parts)}
+        was = pins.was.get(tool)
+        yield {
+            "server": server,
+            "tool": tool,
+            "parts": list(parts),
+            "was": None if was is None else dict(was),
+        }

@@ -538,6 +538,7 @@ class Accepted(TypedDict):
     server: Annotated[str, Says("its server")]
     tool: Annotated[str, Says("the server's own name for it")]
     parts: Annotated[list[str], Says("what has changed")]
+    was: Annotated[dict[str, Any] | None, Says("its definition before that, if it is known")]
 
 
 class Accept(TypedDict):

@@ -16,8 +16,16 @@ import attrs
 
 from ..actors.call import Call
 from ..actors.server import ServerActor
-from ..catalogue.entries import NOT_PINNED, Failures, ServerEntry
-from ..catalogue.fingerprints import PinKey, original_of, prints_of, tool_changed
+from ..catalogue.entries import NOT_PINNED, Failures, Raw, ServerEntry
+from ..catalogue.fingerprints import (
+    PinKey,
+    agree,
+    original_of,
+    pinned_records,
+    prints_of,
+    shown_of,
+    tool_changed,
+)
 from ..catalogue.store import CatalogueStore
 from ..protocol.errors import ToolChanged
 from ..protocol.safe_text import unhidden
@@ -57,14 +65,19 @@ class Pins:
         pinned = NOT_PINNED if pins is None else pins.pinned
         return entry if entry.pinned == pinned else attrs.evolve(entry, pinned=pinned, prints=None)
 
-    def learned(self, entry: ServerEntry, prints: Mapping[str, str]) -> ServerEntry:
-        """The entry of a server that has just listed its tools, compared with its pins."""
+    def learned(
+        self, entry: ServerEntry, prints: Mapping[str, str], before: ServerEntry | None = None
+    ) -> ServerEntry:
+        """The entry of a server that has just listed its tools, compared with its pins. `before`: what was known of it
+        until now."""
         if entry.server not in self.keys:  # it is not configured any more
             return entry
         pins = self._pins.setdefault(entry.server, ServerPins(entry.fetched_at))
         pins.seen = entry.fetched_at
         # While a tool is quarantined the store is asked each time: the owner may have accepted it elsewhere.
         is_news = pins.learn(prints, entry.fetched_at) or bool(pins.changed)
+        if before is not None and pins.changed.keys() - pins.was.keys():
+            pins.keep(_first_shown(before, pins))
         seen = {tool: print_ for tool, print_ in prints.items() if print_}
         news = {**pins.tools, **pins.changed, **seen} if is_news else None
         return attrs.evolve(entry, pinned=pins.pinned, prints=news)
@@ -75,6 +88,7 @@ class Pins:
             # Mostly they are the same, and then there is nothing to learn: this is done in the loop.
             if known is not None and (known.tools, known.changed) != (pins.tools, pins.changed):
                 pins.learn({**known.tools, **known.changed}, known.seen)
+                pins.keep(known.was)
             if server in self.keys:
                 self._pins[server] = pins
 
@@ -119,6 +133,7 @@ class Pins:
             pins = pins or ServerPins(entry.fetched_at)
             pins.seen = entry.fetched_at
             pins.learn(entry.prints or {}, entry.fetched_at)
+            pins.keep(entry.pinned.was)
             return pins
 
         return self.store.change(wanted, learn)
@@ -153,6 +168,16 @@ class Pins:
         stored, self.stored = self.stored, {}
         self._adopt(stored)
         return stored
+
+
+def _first_shown(entry: ServerEntry, pins: ServerPins) -> dict[str, Raw]:
+    """What a person is shown of those changed tools that this entry has as they were first shown."""
+    records, prints = pinned_records(entry), prints_of(entry, pins.changed)
+    return {
+        pin: shown_of(pin, records[pin])
+        for pin, print_ in prints.items()
+        if pin in pins.tools and agree(pins.tools[pin], print_)
+    }
 
 
 def in_quarantine(actor: ServerActor, call: Call) -> ToolChanged | None:

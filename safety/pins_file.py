@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import msgspec
 
-from ..catalogue.entries import Pinned
+from ..catalogue.entries import Pinned, Raw
 from ..catalogue.fingerprints import (
     MEANING_LENGTH,
     PinKey,
@@ -37,6 +37,7 @@ from ..protocol.jsonrpc import encoding
 
 _MOST: Final = 20_000  # items of one server that are remembered
 _PLACES: Final = frozenset({"resource", "template"})
+_WAS_BYTES: Final = 1 << 18  # of one server's definitions that are kept as they were before they changed
 _FLAPS: Final = 3  # so many changes within a day
 _DAY: Final = 86_400.0
 
@@ -55,10 +56,15 @@ class ServerPins:
     )  # the last definition of tools that have changed
     turns: dict[str, list[float]] = attrs.field(factory=dict[str, list[float]])  # when tools last changed
     origin: str = ""
+    was: dict[str, Raw] = attrs.field(
+        factory=dict[str, Raw]
+    )  # what a person is shown of them as they were before
 
     def copy(self) -> ServerPins:
         turns = {tool: list(times) for tool, times in self.turns.items()}
-        return attrs.evolve(self, tools=dict(self.tools), changed=dict(self.changed), turns=turns)
+        return attrs.evolve(
+            self, tools=dict(self.tools), changed=dict(self.changed), turns=turns, was=dict(self.was)
+        )
 
     def learn(self, prints: Mapping[str, str], now: float) -> bool:
         """Compare what the server lists `now` with its pins, and pin what is new. Returns whether something is to be
@@ -77,10 +83,20 @@ class ServerPins:
                 if known != remembered_print(print_):
                     self.tools[tool], is_news = remembered_print(print_), True
                 if self.changed.pop(tool, None) is not None:
+                    self.was.pop(tool, None)
                     is_news = self._turned(tool, now)
             elif tool not in self.changed or not agree(self.changed[tool], print_):
                 self.changed[tool], is_news = print_, self._turned(tool, now)
         return is_news
+
+    def keep(self, before: Mapping[str, Raw]) -> None:
+        """Keep how changed tools were before, of which this is what a person is shown; as far as there is room."""
+        size = sum(map(_size, self.was.values()))
+        for tool in self.changed.keys() & before.keys() - self.was.keys():
+            size += _size(before[tool])
+            if size > _WAS_BYTES:
+                return
+            self.was[tool] = before[tool]
 
     def _forget_places(self, prints: Mapping[str, str]) -> None:
         """Make room for what is new by forgetting resources that are not listed, those first that were known first. A
@@ -108,6 +124,7 @@ class ServerPins:
         ]
         for tool in taken:
             self.tools[tool] = remembered_print(self.changed.pop(tool))
+            self.was.pop(tool, None)
         return taken
 
     @property
@@ -124,7 +141,12 @@ class ServerPins:
         return Pinned(
             {tool: changes(self.tools.get(tool, ""), new, tool) for tool, new in self.changed.items()},
             self.flapping & self.changed.keys(),
+            dict(self.was),
         )
+
+
+def _size(record: Raw) -> int:
+    return len(msgspec.json.encode(record))
 
 
 Change = Callable[[str, ServerPins | None], ServerPins | None]
@@ -177,13 +199,17 @@ class _Server(msgspec.Struct, omit_defaults=True):
     changed: dict[str, str] = {}
     turns: dict[str, list[float]] = {}
     origin: str = ""  # none: written when the origin was the key
+    was: dict[str, Any] = {}
 
     def pins(self) -> ServerPins:
-        return ServerPins(self.since, self.seen, self.tools, self.changed, self.turns, self.origin).copy()
+        return ServerPins(
+            self.since, self.seen, self.tools, self.changed, self.turns, self.origin, self.was
+        ).copy()
 
     @classmethod
     def of(cls, pins: ServerPins, origin: str) -> _Server:
-        return cls(pins.since, pins.seen, pins.tools, pins.changed, pins.turns, origin)
+        was = {tool: dict(record) for tool, record in pins.was.items()}
+        return cls(pins.since, pins.seen, pins.tools, pins.changed, pins.turns, origin, was)
 
 
 class _File(msgspec.Struct):

@@ -489,7 +489,7 @@ class Runtime:
             return
         is_private = bool(session_variables(actor.definition))
         if not is_private:
-            entry = self.pins.learned(entry, listing.prints)
+            entry = self.pins.learned(entry, listing.prints, known)
             self._heed(known, entry)
         if session is None:
             self.router.ref.tell_system(Learn(entry))

@@ -300,7 +300,7 @@ function changesSection() {
         pins,
         room.pins,
         (pin) =>
-          JSON.stringify([pin.server, pin.kind, pin.name, pin.digest, pin.parts, pin.is, pin.flapping, mayAct()]),
+          JSON.stringify([pin.server, pin.kind, pin.name, pin.digest, pin.parts, pin.is, pin.was, pin.flapping, mayAct()]),
         makePin,
       );
       keyed(
@@ -346,31 +346,57 @@ function makePin(pin) {
       ),
     pin.flapping && el("p", { class: "notice warn" }, "It changes again and again."),
     pin.is != null &&
-      el("div", { class: "block" }, el("p", { class: "muted" }, "It is now:"), changedParts(pin.is, parts)),
+      el(
+        "div",
+        { class: "block" },
+        el("p", { class: "muted" }, pin.was == null ? "What it was is not known any more. It is now:" : "What it was, and what it is now:"),
+        changedParts(pin.was, pin.is, parts),
+      ),
     accept,
   );
 }
 
-/** A definition, with the lines of its changed parts marked. What it was before is not kept. */
-function changedParts(is, parts) {
+const SIGNS = { new: ["+", "now: "], old: ["−", "before: "], mark: ["•", "changed: "], same: [" ", ""] };
+
+/** A definition line by line: what went and what came, or, if nobody knows how it was, which parts are not the same. */
+function changedParts(was, is, parts) {
   const lines = [];
-  for (const [key, value] of Object.entries(is)) {
-    const kind = parts.some((each) => each.split(/[ .:]/)[0] === key) ? "new" : "same";
-    const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-    `${key}: ${text}`.split("\n").forEach((line) => lines.push([kind, line]));
+  for (const key of new Set([...Object.keys(was ?? {}), ...Object.keys(is)])) {
+    if (was == null) {
+      const kind = parts.some((each) => each.split(/[ .:]/)[0] === key) ? "mark" : "same";
+      linesOf(key, is[key]).forEach((line) => lines.push([kind, line]));
+    } else {
+      lines.push(...difference(linesOf(key, was[key]), linesOf(key, is[key])));
+    }
   }
   return el(
     "ol",
     { class: "diff", tabindex: "0", "aria-label": "The definition" },
-    lines.map(([kind, line]) =>
-      el(
-        "li",
-        { class: kind, "data-sign": kind === "new" ? "•" : " " },
-        kind === "new" && el("span", { class: "unseen" }, "changed: "),
-        plain(line, 4000),
-      ),
-    ),
+    lines.map(([kind, line]) => {
+      const [sign, said] = SIGNS[kind];
+      return el("li", { class: kind, "data-sign": sign }, said && el("span", { class: "unseen" }, said), plain(line, 4000));
+    }),
   );
+}
+
+function linesOf(key, value) {
+  if (value == null) return [];
+  return `${key}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`.split("\n");
+}
+
+/** What lies between the equal lines at the beginning and at the end counts as changed. */
+function difference(was, is) {
+  const shorter = Math.min(was.length, is.length);
+  let first = 0;
+  while (first < shorter && was[first] === is[first]) first += 1;
+  let last = 0;
+  while (last < shorter - first && was[was.length - 1 - last] === is[is.length - 1 - last]) last += 1;
+  return [
+    ...is.slice(0, first).map((line) => ["same", line]),
+    ...was.slice(first, was.length - last).map((line) => ["old", line]),
+    ...is.slice(first, is.length - last).map((line) => ["new", line]),
+    ...is.slice(is.length - last).map((line) => ["same", line]),
+  ];
 }
 
 function makeProject(each) {

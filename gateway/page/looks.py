@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.transports.stderr_log import last_lines
 from ...actors.workers import apart, aside, aside_if_many
-from ...catalogue.fingerprints import SHOWN, kind_of, original_of, pinned_records, prints_of
+from ...catalogue.fingerprints import kind_of, original_of, pinned_records, prints_of, shown_of
 from ...catalogue.search import MAX_QUERY, search
 from ...config.masking import redacted_server
 from ...protocol.errors import UsageError
@@ -134,8 +134,8 @@ async def trace(port: RoomPort, params: Params) -> dict[str, Any]:
 
 
 def changed(port: RoomPort, servers: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The definitions of these servers that are not as they were first shown: what differs, and how they are now.
-    `digest`: what an owner accepts, if that can be shown."""
+    """The definitions of these servers that are not as they were first shown: what differs, how they are now, and
+    how they were, if that is known. `digest`: what an owner accepts, if that can be shown."""
     for name in servers:
         entry = port.entry(name)
         if entry is None or not entry.pinned.changed:
@@ -148,9 +148,8 @@ def changed(port: RoomPort, servers: Iterable[str]) -> Iterator[dict[str, Any]]:
                 "kind": kind,
                 "name": original_of(pin),
                 "parts": list(parts),
-                "is": None
-                if record is None
-                else {key: record[key] for key in SHOWN[kind] if record.get(key)},
+                "is": None if record is None else shown_of(pin, record),
+                "was": entry.pinned.was.get(pin),
                 "digest": prints.get(pin),
                 "flapping": pin in entry.pinned.flapping,
             }

@@ -282,6 +282,7 @@ async def test_a_changed_definition_is_accepted_as_it_was_shown_and_not_otherwis
             assert (pin["server"], pin["kind"], pin["name"]) == ("one", "tool", "echo")
             assert pin["parts"] == ["input schema"]
             assert "more" in pin["is"]["inputSchema"]["properties"]
+            assert pin["was"]["inputSchema"] == {"type": "object"}
             one = {"action": "accept", "server": "one", "kind": "tool", "name": "echo"}
             other = "".join("1" if each == "0" else "0" for each in pin["digest"])
             status, said = await act(page, **one, digest=other)

@@ -1,7 +1,7 @@
 """A stdio MCP server that does what its tools are told: `python -S rough_server.py [NAME-OF-A-TOOL DESCRIPTION]…`.
 
 `echo` says its text again, `slow` takes some seconds, `die` ends the process, and `erase` says that it destroys
-something. Each further pair of arguments is a tool of that name, with that description.
+something. Each further pair of arguments is a tool of that name, with that description; `@FILE`: the one in this file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -42,7 +43,8 @@ def tools() -> list[dict[str, Any]]:
         },
     ]
     more = sys.argv[1:]
-    for name, about in zip(more[::2], more[1::2], strict=True):
+    for name, said in zip(more[::2], more[1::2], strict=True):
+        about = Path(said[1:]).read_text() if said.startswith("@") else said
         found.append(
             {"name": name, "title": about, "description": about, "inputSchema": TEXT, "annotations": READS}
         )

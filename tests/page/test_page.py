@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,6 +163,29 @@ def test_an_approval_lets_the_held_call_go(room_of: Callable[..., Room], tab: Ta
     ask.get_by_role("button", name="Refuse").click()
     thread.join(20)
     assert "more" not in str(client.answers[1].get("result", {}).get("content"))
+
+
+def test_a_changed_definition_is_shown_beside_what_it_was_and_accepted(
+    room_of: Callable[..., Room], tab: Tab, tmp_path: Path
+) -> None:
+    about = tmp_path / "about"
+    about.write_text("Pays a bill.\nOnce.")
+    room = room_of({"one": rough("pay", f"@{about}")})
+    client = room.client()
+    client.call("one_pay", text="a")
+    about.write_text("<b>Pays</b> all bills.\nOnce.")
+    page = tab.open(room, "servers/one")
+    page.get_by_role("button", name="Restart").click()
+    page.get_by_role("link", name=re.compile("Changes")).click()
+    shown = page.get_by_role("article").filter(has_text="one")
+    lines = shown.get_by_role("list", name="The definition").get_by_role("listitem")
+    expect(lines.filter(has_text="before: description: Pays a bill.")).to_have_count(1)
+    expect(lines.filter(has_text="now: description: <b>Pays</b> all bills.")).to_have_count(1)
+    expect(lines.filter(has_text="Once.")).to_have_count(2)  # of the title and of the description
+    assert client.call("one_pay", text="a")["result"]["isError"]
+    shown.get_by_role("button", name="Accept what is shown").click()
+    expect(page.get_by_text("Nothing has changed.")).to_be_visible()
+    assert not client.call("one_pay", text="a")["result"].get("isError")
 
 
 def test_a_reader_may_not_act(room_of: Callable[..., Room], tab: Tab) -> None:

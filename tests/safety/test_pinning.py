@@ -27,7 +27,7 @@ from tests.support.rooms import learn as learn_of
 from greenroom import CallError, Greenroom, UnknownTool
 from greenroom.actors.lists import prints_of
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.fingerprints import PinKey, changes, fingerprint
+from greenroom.catalogue.fingerprints import SHOWN, PinKey, changes, fingerprint
 from greenroom.catalogue.quarantine import NOTHING, Quarantine
 from greenroom.catalogue.store import (
     CatalogueFile,
@@ -272,7 +272,11 @@ def test_a_changed_description_quarantines_the_tool_until_it_is_accepted(tmp_pat
     assert EVIL not in greenroom(tmp_path, "tools") + greenroom(tmp_path, "describe", "bank_pay", "--json")
     with serving(tmp_path, tools=[NEW, SAFE]) as gateway:
         assert gateway.mcp(tool="bank_pay")["isError"] is True, "it is remembered"
-        assert EVIL in greenroom(tmp_path, "accept", "bank", "pay", "--show")
+        looked = greenroom(tmp_path, "accept", "bank", "pay", "--show")
+        assert f"description was: {json.dumps(OLD['description'])}" in looked
+        assert EVIL in looked
+        (changed,) = json.loads(greenroom(tmp_path, "accept", "bank", "pay", "--show", "--json"))["changed"]
+        assert changed["was"] == {key: OLD[key] for key in SHOWN["tool"] if key in OLD}
         assert gateway.mcp(tool="bank_pay")["isError"] is True
         shown = greenroom(tmp_path, "accept", "bank", "pay")
         assert EVIL in shown
@@ -280,6 +284,8 @@ def test_a_changed_description_quarantines_the_tool_until_it_is_accepted(tmp_pat
         until_called(gateway, "bank_pay")  # a running gateway notices it
         assert EVIL in text(gateway.mcp(describe="bank_pay"))
         assert "nothing to accept" in greenroom(tmp_path, "accept")
+    kept = (tmp_path / "cache" / "greenroom" / "catalogue.pins.json").read_text()
+    assert '"was"' not in kept, "what is accepted needs nothing to be compared with"
 
 
 def test_at_direct_it_is_listed_without_what_its_server_says_and_refused(tmp_path: Path) -> None:
@@ -336,6 +342,26 @@ async def test_a_program_accepts_too_and_a_server_that_takes_it_back_is_trusted_
         assert room.status()[0].changed == ()
     async with open_bank(tmp_path, NEW) as room:
         await room.call("bank_pay")
+
+
+@in_real_time
+async def test_how_a_tool_was_when_it_was_first_shown_is_known_until_it_is_accepted(tmp_path: Path) -> None:
+    large = {**SAFE, "description": "x" * 300_000}
+    async with open_bank(tmp_path, OLD, large) as room:
+        await room.call("bank_pay")
+        for description in ("second", "third"):
+            lister(tmp_path, "bank", tools=[{**OLD, "description": description}, SAFE])
+            await room.restart("bank")
+            await room.connect("bank")
+            entry = port_of(room).entry("bank")
+            assert entry is not None
+            assert entry.pinned.changed.keys() == {"pay", "look"}
+            assert entry.pinned.was["pay"]["description"] == OLD["description"]
+            assert "look" not in entry.pinned.was, "it is too large"
+        await room.accept("bank", "bank_pay")
+        entry = port_of(room).entry("bank")
+        assert entry is not None
+        assert entry.pinned.was == {}
 
 
 @in_real_time
