@@ -110,6 +110,7 @@ class Call(Exchange):
     # Its call table writes these when it accepts it.
     owner: Table | None = None  # that table
     number: int = 0
+    order: int = 0  # the how manieth of the room's calls to be sent, the last time it was; 0: it never was
     accepted_at: float = 0.0
     sent_at: float = 0.0
     queue_deadline: float = 0.0

@@ -457,12 +457,11 @@ class CallTable:
         if timeout is None:
             timeout = call.timeout = self.record.definition.call_timeout or settings.call_timeout
         call.sent_at = now
+        context.sent = call.order = context.sent + 1
         call.deadline = deadline = now + timeout
         call.total_deadline = now + total if total > timeout else deadline
         if alarm.when > deadline:
             alarm.wake_by(deadline)
-        if context.recording is not None:
-            context.recording.sent(call)
         if context.events.call_readers:
             self._tell(call, CallSent)
         else:

@@ -60,8 +60,6 @@ class Spawner:
 class Recording(Protocol):
     """Is told what is asked of servers, in the steps in which it happens. Must not block or raise."""
 
-    def sent(self, call: Call) -> None: ...
-
     def progressed(self, call: Call, params: Mapping[str, Any]) -> None: ...
 
     def ended(self, call: Call, address: Address, incarnation: int) -> None: ...
@@ -82,6 +80,7 @@ class RoomContext:
     secrets: KnownSecrets = attrs.field(factory=KnownSecrets)  # secrets that no text about a server may show
     tally: Tally = attrs.field(factory=Tally)
     calls: int = 0
+    sent: int = 0  # calls that were sent; one that was sent again counts again
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
     stop_by: float = math.inf  # the room's own deadline, once it is closing

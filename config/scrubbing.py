@@ -22,7 +22,7 @@ which a token begins, and no member with the form of a credential's, in a small 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from heapq import merge
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ _KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
 _STEP: Final = 1 << 15  # bytes passed over at once
 _BEGINS: Final = 6  # bytes of a known secret by which it is looked for first
 _NEVER: Final = b"\xff"  # in no text
-_SMALL: Final = 1 << 12  # bytes in which the marks are looked for first
+SMALL: Final = 1 << 12  # bytes in which the marks are looked for first
 _LEAST_WORD: Final = 12
 _SHORT_WORDS: Final = re.compile(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
 _WORD: Final = re.compile(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
@@ -42,8 +42,10 @@ _TOKEN: Final = re.compile(
     rb"(?:(?:\A|(?<![A-Za-z0-9]))sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
     rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
 )
-# One of these is in whatever the two expressions around this match.
-_MARK: Final = rb"sk-|gh[pousr]_|github_pat_|xox|A[KS]IA|AIza|glpat-|npm_|hf_|k_live_|eyJ"
+# One of these is in whatever the expression above and the one below match.
+_MARK: Final = re.compile(
+    rb"[-_JAx](?:ox|[KS]IA|Iza|(?<=eyJ)|(?<=sk-)|(?<=pat-)|(?<=h[pousr]_)|(?<=b_)pat_|(?<=m_)|(?<=f_)|(?<=k_)live_)"
+)
 _WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
 _PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
 # Escapes of JSON, of URLs, and of terminals (colours): no part of the word behind them.
@@ -57,16 +59,32 @@ _ESCAPED: Final = re.compile(
     rb"(?:\\(?:[nrtbf]|[ux][0-9A-Fa-f]{2,4})|%[0-9A-Fa-f]{2}|[\[;][0-9]{0,3}[mK])\Z", re.ASCII
 )
 _NEAR: Final = 8  # characters before it that tell
-_FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,24})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
-_SUSPECT: Final = re.compile(
-    _MARK + b"|" + _FIELD.pattern
-)  # one of these is where something may have to be removed
-_LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
-_NAMES: Final = frozenset(
+# Names of members whose values are credentials, in any case, with any dashes between the letters.
+_NAMES: Final = (
     b"password passwd passphrase secret token authorization credential credentials apikey privatekey secretkey"
     b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey xapikey"
     b" xauthtoken awssecretaccesskey awssessiontoken githubtoken".split()
 )
+
+
+def _spelled(names: Collection[bytes]) -> bytes:
+    """An expression for these names, in any case and with any dashes. It tells at the first letter that most other
+    names are none of them."""
+    rests: dict[bytes, list[bytes]] = {}
+    for name in names:
+        if name:
+            rests.setdefault(name[:1], []).append(name[1:])
+    each = [b"[%b%b][-_]*+%b" % (first, first.upper(), _spelled(rest)) for first, rest in rests.items()]
+    return b"(?:%b)" % b"|".join(each) + (b"?" if b"" in names else b"") if each else b""
+
+
+_FIRST: Final = b"".join(sorted({name[:1] + name[:1].upper() for name in _NAMES}))
+_FIELD: Final = re.compile(
+    rb'"(?=[%b_-][A-Za-z_-]{4,23}[\\"])[-_]*+' % _FIRST
+    + _spelled(_NAMES)
+    + rb'(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\1"'
+)
+_LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 # What JSON has outside of its strings. A known secret of only these may be there, too.
 _BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
 # Names of members in results of the protocol, as long as a secret may be. A known secret that is one of these words
@@ -103,11 +121,16 @@ def _is_common(secret: bytes) -> bool:
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
-    if len(raw) <= _SMALL and _SUSPECT.search(raw) is None and not (known and is_one_in(raw, known)):
+    if len(raw) <= SMALL and not has_marks(raw) and not (known and is_one_in(raw, known)):
         return raw  # as nearly every result of a call
     found = [_secrets(raw, secret) for secret in _standing_in(raw, known)]
     spans = [each for each in (*found, _tokens(raw), _values(raw)) if each]
     return _without(raw, spans) if spans else raw
+
+
+def has_marks(raw: bytes) -> bool:
+    """Whether a JSON text may have to lose something for its form: a quick test."""
+    return _MARK.search(raw) is not None or _FIELD.search(raw) is not None
 
 
 def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> bytes:
@@ -116,6 +139,11 @@ def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> b
     wanted = (each for each in _standing_in(raw, known) if also_common or not _is_common(each))
     spans = [found for each in wanted if (found := _secrets(raw, each))]
     return _without(raw, spans) if spans else raw
+
+
+def beginnings(known: Iterable[bytes]) -> tuple[bytes, ...]:
+    """By what these known secrets are looked for first: few, for spellings of one secret mostly begin alike."""
+    return tuple(sorted({secret[:_BEGINS] for secret in known}))
 
 
 def is_one_in(raw: bytes, known: Iterable[bytes]) -> bool:
@@ -270,11 +298,9 @@ def _values(raw: bytes) -> list[Span]:
         if found is None:
             at += _STEP
             continue
-        own = len(
-            found[2]
-        )  # backslashes of the quotes around name and value: 0, and 1, 3, 7 in texts of texts
+        own = len(found[1])  # backslashes of the quotes around both: 0, and 1, 3, 7 in texts of texts
         at = found.end()
-        if own & (own + 1) == 0 and found[1].lower().translate(None, b"_-") in _NAMES:
+        if own & (own + 1) == 0:
             at = _value_end(raw, at, own)
             if at > found.end():
                 spans.append((found.end(), at, _VALUE))

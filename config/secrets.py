@@ -27,7 +27,16 @@ import attrs
 
 from ..protocol.address import Address
 from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
-from .scrubbing import is_one_in, scrubbed, scrubbed_text, stands_alone, without_known
+from .scrubbing import (
+    SMALL,
+    beginnings,
+    has_marks,
+    is_one_in,
+    scrubbed,
+    scrubbed_text,
+    stands_alone,
+    without_known,
+)
 
 REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
@@ -77,7 +86,7 @@ def may_hold_one(text: str) -> bool:
 class Secrets:
     """Known secrets, and texts without them. `others`: further secrets, which are removed everywhere."""
 
-    __slots__ = ("_common", "_in_json", "_longest", "_others", "_run_on", "_spellings", "_stubs")
+    __slots__ = ("_begin", "_common", "_in_json", "_longest", "_others", "_run_on", "_spellings", "_stubs")
 
     def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
         self._others = others
@@ -89,6 +98,7 @@ class Secrets:
             str, ...
         ] = ()  # those that are no common ones, as they are looked for over ends of lines
         self._in_json: tuple[bytes, ...] | None = None
+        self._begin: tuple[bytes, ...] = ()  # how those begin
         self.learn(found)
 
     def __repr__(self) -> str:
@@ -170,11 +180,26 @@ class Secrets:
         if self._in_json is None:
             found = {each for spelling in self._spellings for each in _in_json(spelling)}
             self._in_json = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
+            self._begin = beginnings(self._in_json)
         return self._in_json if self._others is None else self._in_json + self._others.in_json()
 
     def scrub(self, raw: bytes) -> bytes:
         """The JSON text of a result without these secrets, and without what looks like a credential."""
+        if len(raw) <= SMALL and not self.may_be_in(raw):
+            return raw  # as nearly every result of a call
         return scrubbed(raw, self.in_json())
+
+    def may_be_in(self, raw: bytes) -> bool:
+        """Whether a JSON text may have to lose something: a quick test for a small one."""
+        return has_marks(raw) or self._may_begin_in(raw)
+
+    def _may_begin_in(self, raw: bytes) -> bool:
+        if self._in_json is None:
+            self.in_json()
+        for begin in self._begin:
+            if raw.find(begin) >= 0:  # `in` takes four times as long
+                return True
+        return self._others is not None and self._others._may_begin_in(raw)
 
     def known_in(self, raw: bytes) -> bool:
         """Whether one of these secrets is in a JSON text. What only looks like a credential does not count."""

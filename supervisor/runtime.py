@@ -397,6 +397,8 @@ class Runtime:
         """
         before, self.config = self.config, config
         self.context.settings = config.settings
+        if self.recorder is not None:
+            self.recorder.reconfigured(config)
         self.root.settings_changed(config, {*plan.replace, *plan.remove})
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
         hashes, same = self._hashes, {*plan.keep, *plan.live}

@@ -1,105 +1,88 @@
-"""What a room tells of its calls, kept by reference until a call ends.
+"""What a room tells of its calls until they end.
 
-While a call is open, it is told when it was sent, how far it is, and what its server asked. All of that, and its end,
-is one `EndedCall`: references only, nothing encoded and no secret cut out. So it costs little to keep. Its line on a
-tape is made when that is wanted (`making`).
+Of an open call it is told how far it is, and what its server asked. All of that, and its end, is one `CallLine`, as it
+was: no secret is cut out of it so far (`making` does that). It shares the bytes of the result, and refers to nothing
+that the room goes on with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from ..actors.host import ASKED_FOR
 from ..protocol.address import Address
 from ..protocol.errors import RemoteError, RpcRefusal
-from .lines import Failure
+from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
+from .lines import NOTHING, Asked, CallLine, Failure
 
 if TYPE_CHECKING:
     from ..actors.call import Call
     from ..actors.host import Declaration, Host, ServerRequest
 
-Steps = list[tuple[float, Mapping[str, Any]]]  # of progress, with their times
-
-
-class Question(msgspec.Struct):
-    """What a server asked its client during a call, and what it got: an answer, or a refusal, or neither."""
-
-    at: float
-    method: str
-    params: Mapping[str, Any]
-    answer: Mapping[str, Any] | RpcRefusal | None
-
-
-class EndedCall(msgspec.Struct):
-    """A call that has ended. Times are the room's. Nobody may change what it refers to."""
-
-    n: int
-    order: int  # 0: it was not sent
-    accepted: float
-    ended: float
-    sent: float | None
-    address: Address
-    incarnation: int
-    method: str
-    params: Mapping[str, Any] | None
-    outcome: str
-    reach: str
-    session: str | None
-    tool: str | None
-    result: bytes | None
-    failure: Failure | None
-    progress: Steps
-    asked: list[Question]
+Steps = list[tuple[float, dict[str, Any]]]  # of progress, with their times
+_EMPTY: Final = msgspec.Raw(b"{}")
 
 
 class OpenCalls:
-    """What was told of calls that have not ended. Knows nothing of a call of which nothing was told."""
+    """What was told of calls that have not ended. `began`: since when times count, by the room's clock."""
 
-    def __init__(self) -> None:
-        self._sent = 0
-        self._orders: dict[Call, tuple[int, float]] = {}  # as which it was sent last, and when
+    def __init__(self, began: float) -> None:
+        self._began = began
         self._steps: dict[Call, Steps] = {}
-        self._asked: dict[Call, list[Question]] = {}
-
-    def sent(self, call: Call) -> None:
-        """A call was sent, perhaps once more."""
-        self._sent += 1
-        self._orders[call] = self._sent, call.sent_at
+        self._asked: dict[Call, list[Asked]] = {}
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
-        self._steps.setdefault(call, []).append((now, params))
+        self._steps.setdefault(call, []).append((now - self._began, dict(params)))
 
     def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
         """A server has asked its client something, and got this answer, or this refusal."""
-        if request.call is not None and not request.call.ended:
-            question = Question(began, request.method, request.params, answer)
-            self._asked.setdefault(request.call, []).append(question)
+        if request.call is None or request.call.ended:
+            return
+        asked = Asked(began - self._began, request.method, dict(request.params))
+        if isinstance(answer, RpcRefusal):
+            asked.refusal = {"code": answer.rpc_code, "message": answer.message}
+        else:
+            asked.answer = dict(answer)
+        self._asked.setdefault(request.call, []).append(asked)
 
-    def ended(self, call: Call, address: Address, incarnation: int, now: float) -> EndedCall:
+    def ended(self, call: Call, address: Address, incarnation: int, now: float) -> CallLine:
         """A call has its outcome."""
-        order, sent = self._orders.pop(call, (0, None))
-        return EndedCall(
+        began, result = self._began, call.result
+        line = CallLine(
             call.number,
-            order,
-            call.accepted_at,
-            now,
-            sent,
-            address,
+            call.order,
+            call.accepted_at - began,  # to round it takes longer than to write it
+            now - began,
+            address.server,
+            address.scope,
             incarnation,
             call.method,
-            call.params,
+            _EMPTY if call.params is None else _written(call.params),
             call.outcome,
-            call.reach.value,
+            call.reach,
+            call.sent_at - began if call.order else None,
             call.client,
             call.tool,
-            call.result,
-            None if call.error is None else _failure(call),
-            self._steps.pop(call, []) if self._steps else [],
-            self._asked.pop(call, []) if self._asked else [],
+            NOTHING if result is None else msgspec.Raw(result),
         )
+        if call.error is not None:
+            line.error = _failure(call)
+        if self._steps and (steps := self._steps.pop(call, None)):
+            line.progress = steps
+        if self._asked and (asked := self._asked.pop(call, None)):
+            line.asked = asked
+        return line
+
+
+def _written(params: Mapping[str, Any]) -> msgspec.Raw:
+    """As JSON. What cannot be written as JSON was not sent either; the call ended with an error that says so."""
+    try:
+        return msgspec.Raw(encode(params))
+    except (*UNWRITABLE, TypeError, ValueError):
+        return _EMPTY
 
 
 def _failure(call: Call) -> Failure:

@@ -2,7 +2,8 @@
 
 The first line is the head: the version of this form, when it began, with what, and the configuration without secrets.
 Then, in the order in which they ended: what servers listed (`listed`), calls with all that belongs to them (`call`),
-notifications (`notice`), and what happened to servers (`event`, as in the log of events). Times are in seconds since
+notifications (`notice`), what happened to servers (`event`, as in the log of events), and each configuration that took
+the place of the one before (`config`). Times are in seconds since
 the head's `at`. `order` counts the calls by when they were sent, which is what a server saw.
 
 A result over `LARGE` bytes is not in its line: the line has its hash, and the folder beside the tape (its name and
@@ -34,6 +35,13 @@ class Head(Line, tag="tape"):
     at: float  # seconds since 1970
     greenroom: str
     python: str
+    config: dict[str, Any]
+
+
+class Configured(Line, tag="config"):
+    """Another configuration, without secrets."""
+
+    t: float
     config: dict[str, Any]
 
 
@@ -122,7 +130,7 @@ class Happened(Line, tag="event"):
     event: dict[str, Any]
 
 
-AnyLine = Head | Listed | CallLine | Notice | Happened
+AnyLine = Head | Configured | Listed | CallLine | Notice | Happened
 _decoder: Final = msgspec.json.Decoder(AnyLine)
 _encoder: Final = msgspec.json.Encoder()
 

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..config.masking import redacted
+from ..config.scrubbing import SMALL
 from ..protocol.address import Address
-from ..protocol.errors import RpcRefusal
 from ..protocol.event_records import record_of
-from ..protocol.jsonrpc.encoding import encode_json
+from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ..protocol.version import VERSION as GREENROOM
-from .hearing import EndedCall, Question, Steps
-from .lines import NOTHING, VERSION, Asked, CallLine, Failure, Happened, Head, Listed, Notice, encoded
+from .lines import VERSION, CallLine, Configured, Failure, Happened, Head, Listed, Notice, encoded
+from .members import Members
 
 if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
     from ..config.model import Config
-    from ..config.secrets import KnownSecrets
+    from ..config.secrets import KnownSecrets, Secrets
     from ..protocol.events import Event
-
-_HIDDEN: Final = "[REDACTED]"
-_EMPTY: Final = b"{}"
 
 
 class Lines:
@@ -40,13 +37,15 @@ class Lines:
     def __init__(self, secrets: KnownSecrets, began: float, redact: Collection[str] = ()) -> None:
         self._secrets = secrets
         self._began = began
-        self._redact = frozenset(redact)
+        self._members = Members(redact)
 
     def head(self, config: Config, at: float) -> bytes:
         """`at`: when it begins, in seconds since 1970."""
-        shown = redacted(config)
-        kept = {key: shown[key] for key in ("mcpServers", "settings", "profiles") if key in shown}
-        return encoded(Head(VERSION, at, GREENROOM, platform.python_version(), kept))
+        return encoded(Head(VERSION, at, GREENROOM, platform.python_version(), _shown(config)))
+
+    def config(self, config: Config, now: float) -> bytes:
+        """Another configuration took its place."""
+        return encoded(Configured(self._at(now), _shown(config)))
 
     def event(self, event: Event) -> bytes:
         return encoded(Happened(self._at(event.at), record_of(event)))
@@ -80,98 +79,68 @@ class Lines:
         lists: ServerEntry | Listing,
         prints: Mapping[str, str],
     ) -> bytes:
-        def plain(items: Any) -> Any:
-            return None if items is None else [dict(item) for item in items]
-
-        line = Listed(
-            self._at(now),
+        of_kinds = lists.tools, lists.resources, lists.templates, lists.prompts, lists.skills
+        said = self._said(
             address.server,
-            address.scope,
-            incarnation,
-            version,
-            dict(capabilities),
-            dict(info),
-            instructions,
-            plain(lists.tools),
-            plain(lists.resources),
-            plain(lists.templates),
-            plain(lists.prompts),
-            plain(lists.skills),
-            dict(prints),
+            None,
+            [
+                dict(capabilities),
+                dict(info),
+                instructions,
+                *(None if items is None else [dict(item) for item in items] for items in of_kinds),
+            ],
         )
-        return self._clean(address.server, None, encoded(line)[:-1]) + b"\n"
+        at = self._at(now)
+        return encoded(
+            Listed(at, address.server, address.scope, incarnation, version, *said, hashes=dict(prints))
+        )
 
     def notice(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> bytes:
-        said = None if params is None else dict(params)
-        line = Notice(self._at(now), address.server, address.scope, method, said)
-        return self._clean(address.server, None, encoded(line)[:-1]) + b"\n"
+        said = None if params is None else self._said(address.server, None, dict(params))
+        return encoded(Notice(self._at(now), address.server, address.scope, method, said))
 
-    def call(self, call: EndedCall) -> CallLine:
-        """The line of a call with its whole result, however large."""
-        server, session = call.address.server, call.session
-        line = CallLine(
-            call.n,
-            call.order,
-            self._at(call.accepted),
-            self._at(call.ended),
-            server,
-            call.address.scope,
-            call.incarnation,
-            call.method,
-            self._raw(server, session, _EMPTY if call.params is None else encode_json(call.params)),
-            call.outcome,
-            call.reach,
-            None if call.sent is None else self._at(call.sent),
-            session,
-            call.tool,
-            NOTHING if call.result is None else self._raw(server, session, call.result),
-        )
-        if call.failure is not None:
-            line.error = self._failure(server, session, call.failure)
-        if call.progress:
-            line.progress = self._progress(server, session, call.progress)
-        line.asked = [self._asked(server, session, each) for each in call.asked]
-        return line
+    def clean(self, line: CallLine) -> None:
+        """Cut the secrets out of a call."""
+        server, session = line.server, line.session
+        secrets = self._secrets.of_server(server, session)
+        content = b" ".join((line.params, line.result))
+        if len(content) > SMALL or self._may_change(secrets, content):
+            line.params = msgspec.Raw(self._clean(secrets, bytes(line.params)))
+            line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
+        if line.error is not None:
+            line.error = msgspec.convert(
+                self._said(server, session, msgspec.to_builtins(line.error)), Failure
+            )
+        if line.progress:
+            steps = self._said(server, session, [params for _, params in line.progress])
+            line.progress = [(at, params) for (at, _), params in zip(line.progress, steps, strict=True)]
+        if line.asked:
+            for each in line.asked:
+                each.params, each.answer, each.refusal = self._said(
+                    server, session, [each.params, each.answer, each.refusal]
+                )
 
     # ---- how --------------------------------------------------------------------------------------------------------
 
     def _at(self, at: float) -> float:
-        return at - self._began  # to round it takes longer than to write it
+        return at - self._began
 
-    def _failure(self, server: str, session: str | None, failure: Failure) -> Failure:
-        raw = self._clean(server, session, encode_json(msgspec.to_builtins(failure)))
-        return msgspec.json.decode(raw, type=Failure)
+    def _said(self, server: str, session: str | None, value: Any) -> Any:
+        """What a server said, or was told, without secrets. Only that is changed, and not the whole line: a secret that
+        is like a number of ours would make it unreadable."""
+        raw = encode(value)
+        clean = self._clean(self._secrets.of_server(server, session), raw)
+        return value if clean is raw else msgspec.json.decode(clean)
 
-    def _progress(self, server: str, session: str | None, steps: Steps) -> list[tuple[float, dict[str, Any]]]:
-        raw = self._clean(server, session, encode_json([params for _, params in steps]))
-        clean = msgspec.json.decode(raw, type=list[dict[str, Any]])
-        return [(self._at(at), params) for (at, _), params in zip(steps, clean, strict=True)]
+    def _may_change(self, secrets: Secrets, raw: bytes) -> bool:
+        return secrets.may_be_in(raw) or self._members.without(raw) is not raw or raw.find(b"\n") >= 0
 
-    def _asked(self, server: str, session: str | None, question: Question) -> Asked:
-        asked = Asked(self._at(question.at), question.method, dict(question.params))
-        if isinstance(question.answer, RpcRefusal):
-            asked.refusal = {"code": question.answer.rpc_code, "message": question.answer.message}
-        elif question.answer is not None:
-            asked.answer = dict(question.answer)
-        raw = self._clean(server, session, msgspec.json.encode(asked))
-        return msgspec.json.decode(raw, type=Asked)
-
-    def _raw(self, server: str, session: str | None, raw: bytes) -> msgspec.Raw:
-        return msgspec.Raw(self._clean(server, session, raw))
-
-    def _clean(self, server: str, session: str | None, raw: bytes) -> bytes:
+    def _clean(self, secrets: Secrets, raw: bytes) -> bytes:
         """A JSON text without secrets, on one line."""
-        raw = self._secrets.of_server(server, session).scrub(raw)
-        if self._redact:
-            raw = encode_json(_without(msgspec.json.decode(raw), self._redact))
+        raw = self._members.without(secrets.scrub(raw))
         return raw.replace(b"\n", b" ") if b"\n" in raw else raw
 
 
-def _without(value: Any, names: Collection[str]) -> Any:
-    """The value without what stands under these names."""
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return {key: _HIDDEN if key in names else _without(each, names) for key, each in members.items()}
-    if isinstance(value, list):
-        return [_without(each, names) for each in cast("list[Any]", value)]
-    return value
+def _shown(config: Config) -> dict[str, Any]:
+    shown = redacted(config)
+    return {key: shown[key] for key in ("mcpServers", "settings", "profiles") if key in shown}

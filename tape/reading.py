@@ -20,7 +20,19 @@ import msgspec
 
 from ..config.private_files import refused
 from ..protocol.errors import UsageError
-from .lines import LONGEST, VERSION, AnyLine, CallLine, Happened, Head, Large, Listed, Notice, decoded
+from .lines import (
+    LONGEST,
+    VERSION,
+    AnyLine,
+    CallLine,
+    Configured,
+    Happened,
+    Head,
+    Large,
+    Listed,
+    Notice,
+    decoded,
+)
 
 MOST_LINES: Final = 1_000_000
 LARGEST: Final = 1 << 30  # bytes of a tape
@@ -41,6 +53,7 @@ class Tape:
 
     path: Path
     head: Head
+    configs: tuple[Configured, ...]  # that took the place of the head's
     calls: tuple[CallLine, ...]
     listed: tuple[Listed, ...]
     notices: tuple[Notice, ...]
@@ -50,8 +63,8 @@ class Tape:
     @property
     def servers(self) -> list[str]:
         """Every server that was configured or is on the tape."""
-        named: dict[str, None] = dict.fromkeys(self.head.config.get("mcpServers", ()))
-        return list(named | dict.fromkeys(line.server for line in (*self.listed, *self.calls)))
+        named = [name for line in (self.head, *self.configs) for name in line.config.get("mcpServers", ())]
+        return list(dict.fromkeys([*named, *(line.server for line in (*self.listed, *self.calls))]))
 
     def result_of(self, call: CallLine) -> bytes | None:
         """The result of a call, byte for byte as it was recorded. Raises `BadTape`."""
@@ -90,7 +103,14 @@ def read_tape(place: str | os.PathLike[str]) -> Tape:
 
 
 def _read(path: Path, lines: Iterator[bytes]) -> Tape:
-    found: dict[type[Any], list[Any]] = {Head: [], Listed: [], CallLine: [], Notice: [], Happened: []}
+    found: dict[type[Any], list[Any]] = {
+        Head: [],
+        Configured: [],
+        Listed: [],
+        CallLine: [],
+        Notice: [],
+        Happened: [],
+    }
     is_cut = False
     for number, raw in enumerate(lines, 1):
         if number > MOST_LINES or len(raw) > LONGEST:
@@ -113,6 +133,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
     return Tape(
         path,
         head,
+        tuple(found[Configured]),
         tuple(calls),
         tuple(found[Listed]),
         tuple(found[Notice]),
@@ -140,9 +161,12 @@ _SETTINGS: Final = (
 
 
 def config_of(tape: Tape) -> Mapping[str, Any]:
-    """The configuration of a room over the tape. Raises `BadTape` for one of another form."""
-    config = tape.head.config
-    entries, settings = _object(tape, config, "mcpServers"), _object(tape, config, "settings")
+    """The configuration of a room over the tape: the last one on it, and servers that only an earlier one has. Raises
+    `BadTape` for one of another form."""
+    configs = [line.config for line in (tape.head, *tape.configs)]
+    config = configs[-1]
+    entries = {name: each for one in configs for name, each in _object(tape, one, "mcpServers").items()}
+    settings = _object(tape, config, "settings")
     made = {call.server for call in tape.calls}
     servers: dict[str, Any] = {}
     for name in tape.servers:
@@ -156,7 +180,7 @@ def config_of(tape: Tape) -> Mapping[str, Any]:
 def _object(tape: Tape, where: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found: Any = where.get(name, {})
     if not isinstance(found, dict):
-        raise BadTape(f"{tape.path}, line 1: its configuration has another form.")
+        raise BadTape(f"{tape.path}: a configuration on it has another form.")
     return cast("dict[str, Any]", found)
 
 

@@ -22,11 +22,12 @@ from secrets import token_hex
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+from ..actors.fork import inert_in_forks
 from ..config.private_files import make_own_folder, open_own, refused
 from ..protocol.address import Address
 from ..protocol.errors import RpcRefusal, UsageError
 from ..protocol.events import Event, Kind
-from .hearing import EndedCall, OpenCalls
+from .hearing import OpenCalls
 from .lines import LARGE, NOTHING, SUFFIX, CallLine, Large, encoded
 from .making import Lines
 
@@ -50,11 +51,10 @@ class Recorder:
         self.path: Path | None = None  # of the file, once it is open
         self._redact = frozenset(redact)
         self._fd: int | None = None
-        self._pid = 0
         self._lines: Lines
         self._tell: Callable[[str], object]
         self._now: Callable[[], float]
-        self._open = OpenCalls()
+        self._open: OpenCalls
         self._writing = Lock()  # two write: the loop, and the thread for what is large
         self._problem: OSError | None = None  # that ended the tape, and was not told yet
         self._large: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -64,7 +64,6 @@ class Recorder:
 
     def open(self) -> None:
         """Make the file. Raises `UsageError` when it cannot be written."""
-        self._pid = os.getpid()
         is_file = self.place.suffix == SUFFIX
         stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
         self.path = self.place if is_file else self.place / f"{stamp}-{token_hex(4)}{SUFFIX}"
@@ -75,19 +74,19 @@ class Recorder:
         except OSError as error:
             text = f"No tape can be recorded at {self.path}: {refused(error)}"
             raise UsageError(text) from None
+        inert_in_forks(self)
 
     def begin(
         self, config: Config, secrets: KnownSecrets, now: Callable[[], float], tell: Callable[[str], object]
     ) -> None:
         """The room begins. `now`: its clock; `tell` gets what belongs into the log."""
         self._now, self._tell = now, tell
-        self._lines = Lines(secrets, now(), self._redact)
+        began = now()
+        self._lines, self._open = Lines(secrets, began, self._redact), OpenCalls(began)
         self._write(self._lines.head(config, time.time()))
 
     def close(self) -> None:
         """End it: what is large is written first. Idempotent."""
-        if os.getpid() != self._pid:
-            return  # a forked copy
         if self._thread is not None:
             self._large.put(None)
             self._thread.join()
@@ -96,12 +95,20 @@ class Recorder:
             self._end(None)
         self._tell_problem()
 
+    def disown(self) -> None:
+        self._writing, self._thread = Lock(), None
+        self._end(None)
+
     # ---- what it is told --------------------------------------------------------------------------------------------
 
     kinds = _EVENTS
 
     def heard_event(self, event: Event) -> None:
         self._write(self._lines.event(event))
+
+    def reconfigured(self, config: Config) -> None:
+        """The room has another configuration from now on."""
+        self._write(self._lines.config(config, self._now()))
 
     def knew(self, entry: ServerEntry) -> None:
         """What is known of a server before it runs."""
@@ -113,9 +120,6 @@ class Recorder:
     def noticed(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         self._write(self._lines.notice(address, method, params, self._now()))
 
-    def sent(self, call: Call) -> None:
-        self._open.sent(call)
-
     def progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         self._open.progressed(call, params, self._now())
 
@@ -125,17 +129,18 @@ class Recorder:
     def ended(self, call: Call, address: Address, incarnation: int) -> None:
         if self._problem is not None:
             self._tell_problem()
-        ended = self._open.ended(call, address, incarnation, self._now())
-        if ended.result is not None and len(ended.result) > LARGE:
-            self._later(partial(self._write_large, ended))
+        line = self._open.ended(call, address, incarnation, self._now())
+        if call.result is not None and len(call.result) > LARGE:
+            self._later(partial(self._write_large, line))
         else:
-            self._write(encoded(self._lines.call(ended)))
+            self._lines.clean(line)
+            self._write(encoded(line))
 
     # ---- how --------------------------------------------------------------------------------------------------------
 
-    def _write_large(self, ended: EndedCall) -> None:
+    def _write_large(self, line: CallLine) -> None:
         """Write a call and, beside the tape, its result."""
-        line = self._lines.call(ended)
+        self._lines.clean(line)
         try:
             self._put_beside(line)
         except OSError as error:
@@ -165,8 +170,6 @@ class Recorder:
             work()
 
     def _write(self, data: bytes) -> None:
-        if os.getpid() != self._pid:
-            return
         with self._writing:
             if self._fd is None:
                 return
