@@ -24,7 +24,7 @@ NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 QUESTIONS: Final[Mapping[str, str]] = {
     "restart backoff": "policies.html",
     "server_busy": "reference/errors.html",
-    "call_many": "reference/python.html",
+    "call_many": "reference/python-greenroom.html",
     "maxConnections": "reference/settings.html",
 }
 _FOUND: Final = re.compile(r'href="file://[^"]*?/site/([^"?#]+)[^"]*" class="md-search-result__link"')

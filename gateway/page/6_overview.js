@@ -34,7 +34,7 @@ function overviewSection() {
         ["calls queued", number(queued)],
         ["calls per minute", number(minute)],
         ["clients", number(room.clients.length)],
-        ...(room.pool?.most ? [["slots in use", number(room.pool.held), null, `of ${number(room.pool.most)}`]] : []),
+        ...(room.pool?.most && room.hosts == null ? [["slots in use", number(room.pool.held), null, `of ${number(room.pool.most)}`]] : []),
       ]);
       wants.draw();
       servers.draw(kinds);

@@ -31,7 +31,7 @@ def pages() -> Mapping[str, str]:
         f"{FOLDER}/commands.md": commands.command_page(),
         f"{FOLDER}/events.md": events.event_page(),
         f"{FOLDER}/errors.md": codes.codes(ROOT),
-        f"{FOLDER}/python.md": python.python_page(),
+        **{f"{FOLDER}/{name}": text for name, text in python.python_pages().items()},
         f"{FOLDER}/metrics.md": events.metric_page(),
     }
 

@@ -98,7 +98,7 @@ def codes(root: Path) -> str:
         "Each error has a code for programs and a message for people that says what to do next. A program gets the "
         "code as `error.code`; a client of the gateway, in `_meta` of the result. Whether a call may be sent again "
         "says its [reach](../lifecycle.md#how-far-a-call-got), and `greenroom.errors` has the classes "
-        "([every field](python.md#greenroomerrors)).",
+        "([every field](python-errors.md)).",
         table(("code", "whose fault", "class"), rows),
         *sections,
     )

@@ -1,4 +1,4 @@
-"""The page of what a program can import: the names of `docs/public-surface.txt`, with their docstrings.
+"""The pages of what a program can import: the names of `docs/public-surface.txt`, with their docstrings.
 
 The signatures are those of `tools.public_surface`, so that both say the same.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import enum
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tools.public_surface import MODULES, members, public_names, signed
 
-from .markdown import page
+from .markdown import anchor, page, table
 
 HEADS: Final = {
     "greenroom": "What a program opens, gets, and catches most.",
@@ -27,32 +27,47 @@ HEADS: Final = {
 TOLD_ELSEWHERE: Final = frozenset({"greenroom.config"})  # their classes are lists of keys
 
 
-def python_page() -> str:
+def python_pages() -> Mapping[str, str]:
+    """A page for each public module, and one that leads to them; by their names."""
     assert HEADS.keys() == set(MODULES), "tools/reference/python.py has no head for a public module"
     seen: dict[int, tuple[str, str]] = {}
-    parts: list[str] = []
+    pages: dict[str, str] = {}
+    rows: list[list[str]] = []
     for module in MODULES:
-        parts += [f"## {module}", HEADS[module]]
+        parts: list[str] = []
         again: list[str] = []
+        own: list[str] = []
         for name, value in public_names(module).items():
             if id(value) in seen and not isinstance(value, str | int | float):
-                again.append(f"[`{name}`](#{seen[id(value)][0].lower()})")
+                again.append(_link(*seen[id(value)]))
                 continue
             seen[id(value)] = (name, module)
+            own.append(_link(name, module))
             parts += _described(name, value, module)
         if again:
             parts.append(f"Also here: {', '.join(again)}.")
-    return page(
+        pages[_page_of(module)] = page(f"# {module}", HEADS[module], *parts)
+        rows.append([f"[`{module}`]({_page_of(module)})", ", ".join(own)])
+    head = page(
         "# Python",
         "Every name that a program can import, with what it takes and what it says of itself. All other modules are "
         "internal. [In your own program](../programs.md) shows them in use; "
         "[public-surface.txt](../public-surface.txt) is the same without words, and changes of it are on purpose.",
-        *parts,
+        table(["module", "has"], rows),
     )
+    return {"python.md": head, **pages}
+
+
+def _page_of(module: str) -> str:
+    return f"python-{module.removeprefix('greenroom.').replace('.', '-')}.md"
+
+
+def _link(name: str, module: str) -> str:
+    return f"[`{name}`]({_page_of(module)}#{anchor(name)})"
 
 
 def _described(name: str, value: Any, module: str) -> Iterator[str]:
-    yield f"### {name}"
+    yield f"## {name}"
     if not (inspect.isclass(value) or inspect.isfunction(value)):
         yield f"    {name}: {type(value).__name__}"
         return
@@ -78,7 +93,7 @@ def _members(value: type[Any]) -> Iterator[str]:
             continue
         plain = line.removesuffix("  # read only")
         code = "\n".join(["```python", _wrapped(plain), "```"])
-        rows += [f"#### {value.__name__}.{name}", code, _text(said or _inherited(value, name))]
+        rows += [f"### {value.__name__}.{name}", code, _text(said or _inherited(value, name))]
     if fields:
         yield "Fields: " + ", ".join(fields) + "."
     yield from rows
