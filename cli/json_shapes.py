@@ -945,6 +945,14 @@ class Taped(TypedDict):
     calls: Annotated[list[TapedCall], Says("in the order in which they were sent")]
 
 
+class SpansSent(TypedDict):
+    """Spans of a tape that were sent to a collector, or written to a file."""
+
+    otlp: Annotated[str, Says("the URL or the file")]
+    spans: Annotated[int, Says("how many", "spans")]
+    calls: Annotated[int, Says("of so many", "calls")]
+
+
 class Bad(TypedDict):
     """The first bad line of an audit file."""
 
@@ -1070,7 +1078,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "logs": (Logs,),
         "logs --follow": (LogLine,),
         "bench churn": (Churn,),
-        "tape": (Taped, Traced),
+        "tape": (Taped, Traced, SpansSent),
         "trace": (Trace,),
         "trace --output": (Traced,),
     }

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a timeline for https://ui.perfetto.dev instead.",
 )
+@click.option(
+    "--otlp",
+    metavar="URL|FILE",
+    help="Send the calls as spans to this collector instead, or write them to a file.",
+)
 @click.option("--all", "is_all", is_flag=True, help="Tell all of a long tape.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def tape_command(
@@ -44,6 +49,7 @@ def tape_command(
     failed: bool,
     since: float | None,
     perfetto: Path | None,
+    otlp: str | None,
     is_all: bool,
     is_json: bool,
 ) -> None:
@@ -55,6 +61,9 @@ def tape_command(
     read = selected(read_tape(tape), servers=servers, sessions=sessions, failed=failed, since=since)
     if perfetto is not None:
         _write_timeline(read, perfetto, is_json)
+        return
+    if otlp is not None:
+        _send_spans(read, otlp, is_json)
         return
     if is_json:
         show_json({"tape": os.path.abspath(tape), **as_json(read)})
@@ -76,3 +85,10 @@ def _write_timeline(tape: Tape, file: Path, is_json: bool) -> None:
     show(
         f"{file} has {counted(len(trace.events), 'event')}. Open it at https://ui.perfetto.dev", said, is_json
     )
+
+
+def _send_spans(tape: Tape, to: str, is_json: bool) -> None:
+    from ..gateway.otlp import send_tape
+
+    said: shapes.SpansSent = {"otlp": to, "spans": send_tape(tape, to), "calls": len(tape.calls)}
+    show(f"{counted(said['spans'], 'span')} of {counted(said['calls'], 'call')} went to {to}", said, is_json)

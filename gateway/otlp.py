@@ -4,28 +4,39 @@ The SDK does all of it, in threads of its own; it comes with the extra `otel`, a
 (`OTEL_…`) have their effect. Of a collector that cannot be reached the log says so once: a gateway serves on without
 it, and what it would have been told is dropped. `doctor --otlp` asks before, with the same exporters and so the same
 variables: a request with nothing in it must be taken.
+
+`tape --otlp` sends the calls of a tape (`supervisor/taped_spans.py`), to a collector or into a file. It waits for the
+collector, since that is all that it does: the SDK's own queue would drop what does not fit.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from base64 import b64decode
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
+from ..config.private_files import open_own
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
 from ..protocol.version import VERSION
+
+if TYPE_CHECKING:
+    from ..tape.reading import Tape
 
 _ANSWERS_IN: Final = 2.0  # seconds, when it is only asked whether it is there
 _GRPC: Final = 4317  # the usual port of OTLP over gRPC
 _LAST_WORDS: Final = (
     0.7  # seconds to send what has not been sent yet: less than the alarm of a hurried end leaves
 )
+_BATCH: Final = 512  # spans that are sent at once
 _OURS: Final = "opentelemetry"  # the root of its loggers
 
 
@@ -62,6 +73,98 @@ def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, An
             end.join(max(0.0, until - time.monotonic()))
 
 
+def send_tape(tape: Tape, to: str) -> int:
+    """Send the calls of a tape as spans, with the times at which they were. `to`: the URL of a collector, or a file,
+    which gets them as JSON lines, as the OpenTelemetry Protocol File Exporter writes them. Returns how many spans.
+    Raises `UsageError` without the extra, for a file that cannot be written, and when the collector does not take
+    them."""
+    is_url = to.startswith(("http://", "https://"))
+    spans = _exporters(to if is_url else "")[0]
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from ..supervisor.taped_spans import tell_spans
+
+    about = _about_us() | {"service.version": tape.head.greenroom, "greenroom.tape": tape.path.name}
+    del about["process.pid"]  # it is not ours that made the calls
+    tracers = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+    with ExitStack() as opened:
+        if is_url:
+            opened.callback(spans.shutdown)
+            batches = _Batches(partial(_send, spans, to))
+        else:
+            batches = _Batches(opened.enter_context(_spans_file(to)))
+        tracers.add_span_processor(cast("Any", batches))
+        tell_spans(tape, tracers)
+        batches.send()
+    return batches.sent
+
+
+class _Batches:
+    """A span processor that hands spans on as they come, so many at once, and drops none."""
+
+    def __init__(self, take: Callable[[Sequence[Any]], None]) -> None:
+        self._take = take
+        self._ended: list[Any] = []
+        self.sent = 0
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        pass
+
+    def _on_ending(self, span: Any) -> None:
+        pass
+
+    def on_end(self, span: Any) -> None:
+        if span.context.trace_flags.sampled:
+            self._ended.append(span)
+            if len(self._ended) >= _BATCH:
+                self.send()
+
+    def send(self) -> None:
+        ended, self._ended = self._ended, []
+        if ended:
+            self._take(ended)
+            self.sent += len(ended)
+
+    def shutdown(self) -> None:
+        pass
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:
+        return True
+
+
+def _send(exporter: Any, url: str, spans: Sequence[Any]) -> None:
+    if (why := _refused(exporter, spans)) is not None:
+        raise UsageError(f"The collector does not take the spans: {why}. To mend it: {_mend(url)}")
+
+
+@contextmanager
+def _spans_file(path: str) -> Generator[Callable[[Sequence[Any]], None]]:
+    """A file for spans, which only its owner can read."""
+    from google.protobuf.json_format import MessageToDict
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+    def write(spans: Sequence[Any]) -> None:
+        said = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+        for span in _spans_in(said):
+            for key in ("traceId", "spanId", "parentSpanId"):
+                if key in span:  # ids are hexadecimal in OTLP, whatever JSON has for bytes elsewhere
+                    span[key] = b64decode(span[key]).hex()
+        file.write(json.dumps(said, separators=(",", ":")).encode() + b"\n")
+
+    try:
+        with open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, is_named=True), "wb") as file:
+            yield write
+    except OSError as error:
+        raise UsageError(f"--otlp {path}: {error.strerror}. Name a file that can be written.") from None
+
+
+def _spans_in(said: Any) -> Iterator[dict[str, Any]]:
+    for resource in said["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            yield from scope["spans"]
+
+
 def _exporters(url: str, timeout: float | None = None) -> tuple[Any, Any]:
     """The SDK's own, of spans and of durations."""
     if url and not url.startswith(("http://", "https://")):
@@ -86,19 +189,20 @@ def wrong_with(url: str) -> Iterator[tuple[str, str]]:
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield "OTEL_SDK_DISABLED turns OpenTelemetry off, so nothing is sent", "unset OTEL_SDK_DISABLED"
     for name, exporter, nothing in (("spans", spans, ()), ("durations", durations, MetricsData([]))):
-        if (why := _refused(exporter, nothing)) is not None:
+        why = _refused(exporter, nothing)
+        exporter.shutdown()
+        if why is not None:
             yield f"its collector does not take {name}: {why}", _mend(url)
             return  # the same is wrong with the other, most often
 
 
-def _refused(exporter: Any, nothing: Any) -> str | None:
-    """Why the collector does not take a request with nothing in it; None if it does."""
+def _refused(exporter: Any, said: Any) -> str | None:
+    """Why the collector does not take this; None if it does."""
     log, listener = logging.getLogger(_OURS), _First()
     propagated, log.propagate = log.propagate, False
     log.addHandler(listener)
     try:
-        taken = exporter.export(nothing).name == "SUCCESS"
-        exporter.shutdown()
+        taken = exporter.export(said).name == "SUCCESS"
     finally:
         log.removeHandler(listener)
         log.propagate = propagated

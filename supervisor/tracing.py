@@ -136,16 +136,16 @@ class Tracing:
         finally:
             reader.close()
 
+    def set_clock(self, now: Callable[[], float], began: float) -> None:
+        """Tell of what is over, by a clock that was at 0 at this second since 1970."""
+        self._now, self._epoch = now, round(began * 1e9)
+
     def _hear(self, event: Event) -> None:
         address = event.address
         if address is None:
             return
         if isinstance(event, StartMoved):
-            moves = self._moves.setdefault(address, deque(maxlen=_MOVES))
-            self._moves.move_to_end(address)
-            moves.append((event.at, event.place.value))
-            if len(self._moves) > _ADDRESSES:
-                self._moves.popitem(last=False)
+            self.start_moved(address, event.at, event.place.value)
         elif isinstance(event, Transition):
             if event.after is State.CONNECTED:
                 self._connected[address] = event.at
@@ -154,6 +154,14 @@ class Tracing:
                 if event.cause in (Cause.LOST, Cause.BUG):
                     attributes["error.type"] = event.cause.value
                 self.took("mcp.client.session.duration", event.at - since, attributes)
+
+    def start_moved(self, address: Address, at: float, place: str) -> None:
+        """A start of this server has come to another place."""
+        moves = self._moves.setdefault(address, deque(maxlen=_MOVES))
+        self._moves.move_to_end(address)
+        moves.append((at, place))
+        if len(self._moves) > _ADDRESSES:
+            self._moves.popitem(last=False)
 
     # ---- what is told ------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ profiles, doors and frameworks work as they did, and no process is started.
 Other rooms may import:
 
 * `hearing`: what a room tells of its calls, kept until they end
+* `lines`: the lines of a tape
 * `reading`: a tape, read and checked
 * `recorder`: records the room that it is given to
 * `replaying`: a configuration and connectors over a tape

@@ -6,8 +6,8 @@ counts only in the form that our events have: another is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+import enum
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ..protocol.result import says_error
@@ -23,20 +23,33 @@ _FORMS: Final[dict[str, type]] = {
 }  # fmt: skip
 
 
-def records_of(tape: Tape) -> Iterator[Record]:
-    """The records of its events and calls."""
-    found: list[tuple[float, int, int, Callable[[], Record]]] = []
-    for number, line in enumerate(tape.events):
-        found.append((line.t, 0, number, partial(event_of, line)))
+class Step(enum.IntEnum):
+    """What happened to a call; of what happened at once, in this order."""
+
+    ACCEPTED = 1
+    SENT = 2
+    ENDED = 3
+
+
+def steps_of(tape: Tape) -> Iterator[tuple[float, Happened | tuple[Step, CallLine]]]:
+    """Its events, and the steps of its calls, with their times."""
+    found: list[tuple[float, int, int]] = [(line.t, 0, number) for number, line in enumerate(tape.events)]
     for number, call in enumerate(tape.calls):
         accepted, sent, ended = times_of(call)
-        found.append((accepted, 1, number, partial(_accepted, call)))
+        found.append((accepted, Step.ACCEPTED, number))
         if sent is not None:
-            found.append((sent, 2, number, partial(_sent, call)))
-        found.append((ended, 3, number, partial(_ended, call)))
-    found.sort(key=lambda each: each[:3])
-    for at, _, _, make in found:
-        yield {**make(), "at": at}
+            found.append((sent, Step.SENT, number))
+        found.append((ended, Step.ENDED, number))
+    found.sort()
+    for at, step, number in found:
+        yield at, (Step(step), tape.calls[number]) if step else tape.events[number]
+
+
+def records_of(tape: Tape) -> Iterator[Record]:
+    """The records of its events and calls."""
+    for at, what in steps_of(tape):
+        record = event_of(what) if isinstance(what, Happened) else _MAKE[what[0]](what[1])
+        yield {**record, "at": at}
 
 
 def event_of(line: Happened) -> Record:
@@ -93,3 +106,6 @@ def _ended(call: CallLine) -> Record:
     if is_tool_error(call):
         said["isError"] = True
     return said
+
+
+_MAKE: Final = {Step.ACCEPTED: _accepted, Step.SENT: _sent, Step.ENDED: _ended}
