@@ -688,10 +688,20 @@ class Greenroom(Calls):
         config, player = opened(
             tape, strict=strict, ignore=ignore, by_order=by_order, nearest=nearest, pace=pace
         )
+        return cls._over(config, player, **options)
+
+    @classmethod
+    def _over(cls, config: Mapping[str, Any], player: Replay, **options: Any) -> Greenroom:
         given: dict[str, Any] = {"cache_path": ":memory:", **options}
         room = cls.open(config, connectors=player, **given)
-        room._runtime.player = player
+        room._runtime.player, player.names = player, room._tool_names
         return room
+
+    def _tool_names(self) -> list[str] | None:
+        """The names of all tools; None: of some server nobody knows yet what it has."""
+        servers = self.config.servers.values()
+        are_known = all(self.entry(each.name) is not None for each in servers if not each.disabled)
+        return [target.name for target in self.tools()] if are_known else None
 
     @property
     def tape(self) -> Replay | None:

@@ -13,5 +13,6 @@ Other rooms may import:
 * `replaying`: a configuration and connectors over a tape
 * `records`: what happened on a tape, as records of events
 * `selection`: a part of a tape
+* `run`: what was called in one run over a tape, and assertions about it
 * `story`: a tape as a person would tell it
 """

@@ -121,7 +121,7 @@ def compared(params: Any, ignore: Collection[str] = ()) -> str:
     """Parameters as a text that is the same for parameters that are to be taken as the same."""
     if isinstance(params, Mapping):
         params = {key: each for key, each in cast("Mapping[str, Any]", params).items() if key != "_meta"}
-    return json.dumps(_plain(params or {}, ignore), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(plain(params or {}, ignore), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _kind(method: str, params: Any) -> str:
@@ -131,12 +131,13 @@ def _kind(method: str, params: Any) -> str:
     return f"{method} {said.get('name', said.get('uri', ''))}"
 
 
-def _plain(value: Any, ignore: Collection[str]) -> Any:
+def plain(value: Any, ignore: Collection[str] = ()) -> Any:
+    """A copy of parameters in plain data, without the members that `ignore` names."""
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
-        return {str(key): _plain(each, ignore) for key, each in members.items() if key not in ignore}
+        return {str(key): plain(each, ignore) for key, each in members.items() if key not in ignore}
     if isinstance(value, list | tuple):
-        return [_plain(each, ignore) for each in cast("Sequence[Any]", value)]
+        return [plain(each, ignore) for each in cast("Sequence[Any]", value)]
     return value

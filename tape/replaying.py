@@ -32,6 +32,7 @@ from ..protocol.upstream import UpstreamError
 from .lines import CallLine, Listed
 from .matching import Match, Recorded, compared
 from .reading import Tape, config_of, read_tape
+from .run import TapeRun
 from .story import call_as_json
 
 PACES: Final = ("at once", "recorded")
@@ -46,13 +47,13 @@ _CHANGED: Final = {"tools": "tools", "resources": "resources", "templates": "res
 _SHOWN: Final = 500  # characters of a recorded call in a refusal
 
 
-class Replay:
+class Replay(TapeRun):
     """A tape that is being replayed: a `ConnectorFactory`. What was taken of it stays taken for all connections."""
 
     def __init__(self, tape: Tape, match: Match | None = None, *, pace: str = "at once") -> None:
+        super().__init__()
         self.tape: Tape = tape
         self.pace: str = pace
-        self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
         self._match = match or Match()
         self._servers: dict[str, _Server] = {}
 
@@ -71,6 +72,16 @@ class Replay:
         """Recorded calls that nobody has made so far, as in `greenroom tape --json`."""
         left = (call for name in self.tape.servers for call in self._server(name).recorded.untaken)
         return [call_as_json(call) for call in left]
+
+    def refusal(self, server: str, method: str, params: Mapping[str, Any]) -> tuple[str, CallLine | None]:
+        """That this call is not on the tape, in words, and the recorded call that comes nearest."""
+        near = self._server(server).recorded.nearest_to(method, params)
+        what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
+        text = f"Not on the tape: {what} with {compared(params.get('arguments', {}))[:_SHOWN]}."
+        if near is not None:
+            shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
+            text += f" The nearest recorded call is number {near.n}: {shown}"
+        return text, near
 
 
 def opened(
@@ -162,6 +173,7 @@ class TapeConnection(NoProcess):
         encode_json(exchange.params)  # as any peer, it refuses what is no JSON
         self._open.add(exchange)
         mark_sent(exchange)
+        self._player.note(exchange)
         self._tasks.start_soon(self._answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
@@ -263,16 +275,10 @@ class TapeConnection(NoProcess):
 
     def _refuse(self, exchange: Exchange) -> None:
         """Say that this call is not on the tape, and which one comes nearest."""
-        method, params = exchange.method, exchange.params or {}
-        self._player.refused.append((self._server.name, method, params))
-        near = self._server.recorded.nearest_to(method, params)
-        what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
-        text = f"Not on the tape: {what} with {compared(params.get('arguments', {}))[:_SHOWN]}."
-        data: dict[str, Any] = {"error": "not_on_tape"}
-        if near is not None:
-            shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
-            text += f" The nearest recorded call is number {near.n}: {shown}"
-            data["nearest"] = near.n
+        refused = self._server.name, exchange.method, exchange.params or {}
+        self._player.refused.append(refused)
+        text, near = self._player.refusal(*refused)
+        data: dict[str, Any] = {"error": "not_on_tape", **({} if near is None else {"nearest": near.n})}
         self._end(exchange, None, RpcError(NOT_ON_TAPE, text, data))
 
     def _tell_lists(self) -> None:

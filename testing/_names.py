@@ -4,6 +4,7 @@
 # ruff: noqa: I001
 
 from ..actors.peer import ConnectorFactory as ConnectorFactory
+from ..tape.run import TapeRun as TapeRun
 from .assertions import (
     assert_no_orphans as assert_no_orphans,
     assert_one_outcome_each as assert_one_outcome_each,

@@ -1,4 +1,4 @@
-"""The plugin for pytest: rooms of fake servers as fixtures, and a look for orphans after each test.
+"""The plugin for pytest: rooms of fake servers as fixtures, tests over tapes, and a look for orphans after each test.
 
 A line in `conftest.py` loads it: `pytest_plugins = ["greenroom.testing.pytest_plugin"]`. It has no entry point, because
 pytest would then rewrite the assertions of all of Greenroom in whatever tests run beside it. It imports nothing heavy
@@ -11,23 +11,80 @@ with a loop of one's own and in virtual time.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
+    from ..tape.run import TapeRun
     from .fake_servers import FakeServer
+    from .taped import TapedTest
 
 _OPTION = "greenroom_orphans"
+_RECORD = "--record-tapes"
+_MODES = ("none", "new", "all")
+_TAPED = pytest.StashKey["TapedTest"]()
+_RECORDED = pytest.StashKey[set[Path]]()
 _LOADED = "greenroom.supervisor.runtime"  # without it there is no room
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "After each test, look for processes that a closed room has left behind (default: true)."
     parser.addini(_OPTION, text, type="bool", default=True)
+    parser.getgroup("greenroom").addoption(
+        _RECORD,
+        nargs="?",
+        const="all",
+        default="none",
+        type=_mode,
+        metavar="all|new|none",
+        help="Record the tapes of tests that are marked with `tape`, with their real servers: all of them, or only new "
+        "ones that are not there yet. Only a test that passes replaces its tape.",
+    )
+
+
+def _mode(text: str) -> str:
+    if text not in _MODES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of {', '.join(_MODES)}. Before a path write {_RECORD}=all"
+        )
+    return text
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_RECORDED] = set()
+    text = (
+        "tape(file, *, config, redact, strict, ignore, by_order, nearest, pace): the rooms of this test answer from "
+        f"this tape; with {_RECORD} it is recorded. `file` and `config` are relative to the test's file."
+    )
+    config.addinivalue_line("markers", text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A call that is not on the tape fails the test, even if the agent does not mind."""
+    if item.get_closest_marker("tape") is None:
+        return (yield)
+    taped = item.stash.get(_TAPED, None)
+    if taped is None:
+        pytest.fail(
+            "A test that is marked with `tape` takes the fixture `room`, which opens it.", pytrace=False
+        )
+    try:
+        result = yield
+    except (Exception, pytest.fail.Exception) as error:
+        if told := taped.failed():
+            error.add_note(told)
+        raise
+    if told := taped.check():
+        pytest.fail(told, pytrace=False)
+    taped.passed()
+    return result
 
 
 class FakeServers:
@@ -52,8 +109,9 @@ class FakeServers:
 class Rooms:
     """The fixture `room`: makes the rooms of a test."""
 
-    def __init__(self, servers: FakeServers) -> None:
+    def __init__(self, servers: FakeServers, taped: TapedTest | None = None) -> None:
         self._servers = servers
+        self._taped = taped
         self.made: list[Greenroom] = []
 
     def __call__(
@@ -61,24 +119,40 @@ class Rooms:
     ) -> Greenroom:
         """A room, to be entered: `async with room() as …`. It has the servers that `fake_server` has made, or only one,
         `fake`, if there are none; `settings` are the room's. With a `config` it is a room of that, whose servers are
-        real. `options`: those of `Greenroom.open`. Nothing is read from or written to this user's cache."""
-        from .fake_servers import fake_room
+        real. `options`: those of `Greenroom.open`. Nothing is read from or written to this user's cache.
 
-        if config is not None:
-            from ..supervisor.room import Greenroom
-
-            given: dict[str, Any] = {"cache_path": ":memory:", "bootstrap": False, **options}
-            if settings is not None:
-                raise TypeError("settings are for rooms of fake servers: write them into the config")
-            room = Greenroom.open(config, **given)
+        In a test that is marked with `tape` it is a replay of the tape, or records it."""
+        if config is not None and settings is not None:
+            raise TypeError("settings are for rooms of fake servers: write them into the config")
+        if self._taped is not None:
+            room = self._taped.room(config, lambda config: self._recorded(config, settings, options), options)
+        elif config is not None:
+            room = self._real(config, options)
         else:
-            servers = self._servers
-            if not servers.made:
-                servers()
-            made, entries = dict(servers.made), dict(servers.entries)
-            room = fake_room(made, entries=entries, settings=settings, **options)
+            if not self._servers.made:
+                self._servers()
+            room = self._fake(settings, options)
         self.made.append(room)
         return room
+
+    def _recorded(
+        self, config: Any, settings: Mapping[str, Any] | None, options: Mapping[str, Any]
+    ) -> Greenroom | None:
+        if config is not None:
+            return self._real(config, options)
+        return self._fake(settings, options) if self._servers.made else None
+
+    def _real(self, config: Any, options: Mapping[str, Any]) -> Greenroom:
+        from ..supervisor.room import Greenroom
+
+        given: dict[str, Any] = {"cache_path": ":memory:", "bootstrap": False, **options}
+        return Greenroom.open(config, **given)
+
+    def _fake(self, settings: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Greenroom:
+        from .fake_servers import fake_room
+
+        servers = self._servers
+        return fake_room(dict(servers.made), entries=dict(servers.entries), settings=settings, **options)
 
 
 @pytest.fixture
@@ -88,12 +162,42 @@ def fake_server() -> FakeServers:
 
 
 @pytest.fixture
-def room(fake_server: FakeServers) -> Iterator[Rooms]:
+def _taped(request: pytest.FixtureRequest) -> Iterator[TapedTest | None]:
+    """The tape of this test, if it is marked with one."""
+    mark = request.node.get_closest_marker("tape")
+    if mark is None:
+        yield None
+        return
+    from ..protocol.errors import UsageError
+    from .taped import TapedTest
+
+    config = request.config
+    folder = request.getfixturevalue("tmp_path_factory").mktemp("tape")
+    try:
+        taped = TapedTest(request.node, mark, str(config.getoption(_RECORD)), config.stash[_RECORDED], folder)
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
+    request.node.stash[_TAPED] = taped
+    yield taped
+    taped.end()
+
+
+@pytest.fixture
+def tape(_taped: TapedTest | None) -> TapeRun:
+    """What the agent calls in this test, and assertions about it: `tape.calls("shop_order") == [{"item": "hat"}]`. See
+    `greenroom.testing.TapeRun`."""
+    if _taped is None:
+        pytest.fail('Say which tape this is: @pytest.mark.tape("….tape")', pytrace=False)
+    return _taped.run
+
+
+@pytest.fixture
+def room(fake_server: FakeServers, _taped: TapedTest | None) -> Iterator[Rooms]:
     """Opens rooms of the fake servers: `async with room() as opened`. After the test each of them must be closed, and
     each call must have ended exactly once."""
     from .assertions import assert_one_outcome_each
 
-    rooms = Rooms(fake_server)
+    rooms = Rooms(fake_server, _taped)
     yield rooms
     for made in rooms.made:
         if made.drain_report is not None:  # it has been entered

@@ -1,0 +1,105 @@
+"""What an agent asked of its tools in one run over a tape, and assertions about it.
+
+A call counts once it goes to its server: one that nobody allowed, or of a tool that there is not, is none. It is kept
+by the name that it was called by and with a copy of its arguments, so that lists can be compared as they are. The
+assertions are those that a comparison of lists says badly; each tells all that was called.
+
+An assertion about a tool that no server has would always hold. So it is refused, unless there is a server of which
+nobody knows yet what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from ..actors.call import Call
+from ..actors.peer import Exchange
+from ..protocol.safe_text import counted, printable
+from .matching import compared, plain
+
+_SHOWN: Final = 40  # calls in a message
+_LONGEST: Final = 200  # characters of arguments in a message
+
+
+class TapeRun:
+    """What was called in one run, while a tape was recorded or replayed."""
+
+    def __init__(self) -> None:
+        self.made: list[
+            tuple[str, dict[str, Any]]
+        ] = []  # the tool and its arguments, in the order of sending
+        self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
+        self.names: Callable[[], Collection[str] | None] = lambda: (
+            None
+        )  # of all tools; None: not all are known
+        self._numbers: set[int] = set()
+
+    @property
+    def untaken(self) -> list[dict[str, Any]]:
+        """Recorded calls that nobody has made so far, as in `greenroom tape --json`. While a tape is recorded there is
+        none."""
+        return []
+
+    def calls(self, tool: str) -> list[dict[str, Any]]:
+        """The arguments of each call of this tool, in the order in which they were sent."""
+        return [arguments for name, arguments in self.made if name == tool]
+
+    def called_once(self, tool: str) -> dict[str, Any]:
+        """Assert that this tool was called exactly once, and return the arguments. Raises `AssertionError`."""
+        __tracebackhide__ = True
+        found = self.calls(tool)
+        if len(found) != 1:
+            self._fail(f"{tool} was called {counted(len(found), 'time')}, not once", tool)
+        return found[0]
+
+    def never_called(self, *tools: str) -> None:
+        """Assert that none of these tools was called. Raises `AssertionError`, also for a tool that there is not."""
+        __tracebackhide__ = True
+        for tool in tools:
+            if self.calls(tool):
+                self._fail(f"{tool} was called", tool)
+            self._check_name(tool)
+
+    def before(self, first: str, then: str) -> None:
+        """Assert that both tools were called, and `first` before any call of `then`. Raises `AssertionError`."""
+        __tracebackhide__ = True
+        order = [name for name, _ in self.made]
+        for tool in (first, then):
+            if tool not in order:
+                self._fail(f"{tool} was not called", tool)
+        if order.index(first) > order.index(then):
+            self._fail(f"{then} was called before {first}", first)
+
+    def note(self, exchange: Exchange) -> None:
+        """This is sent now, perhaps once more."""
+        if not isinstance(exchange, Call) or exchange.is_probe or exchange.number in self._numbers:
+            return
+        self._numbers.add(exchange.number)
+        params: Any = plain(exchange.params or {})
+        name = exchange.tool or f"{exchange.method} {params.get('name', params.get('uri', ''))}".strip()
+        self.made.append((name, params.get("arguments") or {}))
+
+    def _fail(self, what: str, tool: str) -> None:
+        __tracebackhide__ = True
+        self._check_name(tool)
+        raise AssertionError("\n".join([f"{printable(what)}. Calls of this run:", *self._told()]))
+
+    def _check_name(self, tool: str) -> None:
+        __tracebackhide__ = True
+        names = self.names()
+        if names is None or tool in names or self.calls(tool):
+            return
+        near = get_close_matches(tool, names, 3) or sorted(names)[:_SHOWN]
+        raise AssertionError(
+            printable(f"There is no tool {tool}, so nobody can call it. There is: {', '.join(near)}")
+        )
+
+    def _told(self) -> Iterator[str]:
+        for number, (name, arguments) in enumerate(self.made[:_SHOWN], 1):
+            yield printable(f"  {number}. {name} {compared(arguments)[:_LONGEST]}")
+        if len(self.made) > _SHOWN:
+            yield f"  and {len(self.made) - _SHOWN:,} more"
+        if not self.made:
+            yield "  none"

@@ -1,0 +1,235 @@
+"""A test that is marked with `tape`: which tape is its own, whether it is recorded or replayed, and what comes of it.
+
+A tape is recorded into pytest's own folder for temporary files and takes its place only when the test has passed and
+its room has closed: what fails never replaces a good tape. It is put in place whole, by renaming it; large results
+beside it have their hashes as names, so those of the old and of the new tape can be there at once.
+
+A run records each tape at most once: where two tests have the same tape, or one test runs on two loops, the second
+replays what the first has recorded. A test has one room, because a tape is of one.
+
+What is left out by `redact` is not compared either, as nobody could give it again.
+"""
+
+# It puts a recorder of its own into a room.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pytest
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted
+from ..supervisor.room import Greenroom
+from ..tape.lines import SUFFIX
+from ..tape.reading import read_tape
+from ..tape.recorder import Recorder
+from ..tape.replaying import Replay, opened
+from ..tape.run import TapeRun
+
+if TYPE_CHECKING:
+    from ..actors.call import Call
+
+_MOST: Final = 20  # refused calls in a message
+_NOT_OF_A_REPLAY: Final = ("connectors", "in_process", "auth")  # how servers are reached
+
+
+@attrs.frozen
+class TapeMark:
+    """What `@pytest.mark.tape(…)` takes. `file` and `config`, if it is a path, are relative to the test's file."""
+
+    file: str
+    config: Any = None
+    redact: Collection[str] = ()
+    strict: bool = True
+    ignore: Collection[str] = ()
+    by_order: bool = False
+    nearest: float | None = None
+    pace: str = "at once"
+
+
+class TapedTest:
+    """One such test while it runs. `recorded`: the tapes that this run of pytest has recorded; this one is added."""
+
+    def __init__(
+        self, item: pytest.Item, mark: pytest.Mark, mode: str, recorded: set[Path], folder: Path
+    ) -> None:
+        self._mark = _read(mark)
+        self._item = item
+        self._recorded = recorded
+        self._config = self._beside(self._mark.config)
+        self.path: Path = item.path.parent / self._mark.file
+        if self.path.suffix != SUFFIX:
+            raise UsageError(f'The name of a tape ends with "{SUFFIX}", and this does not: {self._mark.file}')
+        self._has_passed = False
+        self._told = 0
+        self._room: Greenroom | None = None
+        is_wanted = mode == "all" or (mode == "new" and not self.path.exists())
+        self._is_recorded = is_wanted and self.path not in recorded
+        self._scratch = folder / self.path.name
+        self._replayed: Mapping[str, Any] = {}
+        self.run: TapeRun = TapeRun() if self._is_recorded else self._replay()
+
+    # ---- its room ---------------------------------------------------------------------------------------------------
+
+    def room(
+        self, config: Any, make: Callable[[Any], Greenroom | None], options: Mapping[str, Any]
+    ) -> Greenroom:
+        """The room of the test. `make` opens one with real servers, and returns None if it is not said which."""
+        if self._room is not None:
+            raise UsageError("A tape is of one room, and this test has opened one already.")
+        if isinstance(self.run, Replay):
+            given = {name: value for name, value in options.items() if name not in _NOT_OF_A_REPLAY}
+            room = Greenroom._over(self._replayed, self.run, **given)
+        else:
+            made = make(self._config if config is None else config)
+            if made is None:
+                raise UsageError(
+                    'Which servers is this tape recorded with? Say it: @pytest.mark.tape("…", config="mcp.json")'
+                )
+            room = made
+            room._runtime.recorder = _RunRecorder(self._scratch, self._mark.redact, self.run)
+            self.run.names = room._tool_names
+        self._room = room
+        return room
+
+    def _replay(self) -> Replay:
+        if not self.path.exists():
+            pytest.fail(
+                f"There is no tape {self._shown}. To record it: {self._command('new')}", pytrace=False
+            )
+        mark = self._mark
+        self._replayed, player = opened(
+            self.path,
+            strict=mark.strict,
+            ignore={*mark.ignore, *mark.redact},
+            by_order=mark.by_order,
+            nearest=mark.nearest,
+            pace=mark.pace,
+        )
+        return player
+
+    # ---- what comes of it -------------------------------------------------------------------------------------------
+
+    def check(self) -> str:
+        """What was called that is not on the tape, since this was last asked; "": nothing."""
+        new = self.run.refused[self._told :]
+        self._told += len(new)
+        if not new or not isinstance(self.run, Replay):
+            return ""
+        lines = [f"  {self.run.refusal(*each)[0]}" for each in new[:_MOST]]
+        more = [f"  and {len(new) - _MOST:,} more"] if len(new) > _MOST else []
+        are = "is" if len(new) == 1 else "are"
+        return "\n".join(
+            [
+                f"{counted(len(new), 'call')} of this test {are} not on its tape, {self._shown}:",
+                *lines,
+                *more,
+                f"If this is what it should call, record the tape anew: {self._command('all')}",
+            ]
+        )
+
+    def passed(self) -> None:
+        """The test itself has passed."""
+        self._has_passed = True
+
+    def failed(self) -> str:
+        """What to know when the test has failed; "": nothing."""
+        if not self._is_recorded:
+            return self.check()
+        if not self._scratch.exists():
+            return ""
+        return (
+            f"The tape {self._shown} was not written, because the test failed. What was recorded: greenroom tape "
+            f"{shlex.quote(str(self._scratch))}"
+        )
+
+    def end(self) -> None:
+        """The test is over, and so are the fixtures that used its tape."""
+        if told := self.check():
+            pytest.fail(told, pytrace=False)
+        if not self._is_recorded or not self._has_passed:
+            return
+        if self._room is None or not self._scratch.exists():
+            pytest.fail(
+                "Nothing was recorded: this test has entered no room of the fixture `room`.", pytrace=False
+            )
+        report = self._room.drain_report
+        if report is None or not report.is_final or read_tape(self._scratch).is_cut:
+            pytest.fail(
+                f"The tape {self._shown} was not recorded: it is not whole. Its room has to close.",
+                pytrace=False,
+            )
+        _put(self._scratch, self.path)
+        self._recorded.add(self.path)
+
+    # ---- how --------------------------------------------------------------------------------------------------------
+
+    def _beside(self, config: Any) -> Any:
+        return self._item.path.parent / config if isinstance(config, str | os.PathLike) else config
+
+    @property
+    def _shown(self) -> str:
+        return self._from_here(self.path)
+
+    def _from_here(self, path: Path) -> str:
+        return os.path.relpath(path, self._item.config.invocation_params.dir)
+
+    def _command(self, mode: str) -> str:
+        """What records this tape, from where pytest was started."""
+        name = "::".join([self._from_here(self._item.path), *self._item.nodeid.split("::")[1:]])
+        return f"python -m pytest {shlex.quote(name)} --record-tapes={mode}"
+
+
+class _RunRecorder(Recorder):
+    """Also notes what is called."""
+
+    def __init__(self, place: Path, redact: Collection[str], run: TapeRun) -> None:
+        super().__init__(place, redact)
+        self._run = run
+
+    def sent(self, call: Call) -> None:
+        super().sent(call)
+        self._run.note(call)
+
+
+def _read(mark: pytest.Mark) -> TapeMark:
+    try:
+        return TapeMark(*mark.args, **mark.kwargs)
+    except TypeError as error:
+        raise UsageError(f"@pytest.mark.tape(…): {str(error).removeprefix('TapeMark.__init__() ')}") from None
+
+
+def _put(new: Path, place: Path) -> None:
+    """Have this tape at this place: at each moment the old one or the new one, whole."""
+    beside, to = (path.with_name(f"{path.name}.d") for path in (new, place))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    large = {file.name for file in _files(beside)}
+    if large:
+        to.mkdir(mode=0o700, exist_ok=True)
+    for name in large:
+        _move(beside / name, to / name)
+    _move(new, place)
+    for file in _files(to):
+        if file.name not in large:
+            file.unlink()
+    if not large and to.is_dir():
+        to.rmdir()
+
+
+def _move(file: Path, place: Path) -> None:
+    """The temporary folder may be on another disk."""
+    near = place.with_name(f".{place.name}.{os.getpid()}")
+    shutil.move(file, near)
+    near.replace(place)
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []

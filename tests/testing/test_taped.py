@@ -1,0 +1,308 @@
+"""Tests over tapes, as somebody writes them: pytest in a process of its own, real servers, and the files that stay."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ("pytester",)
+
+PATIENCE = 120.0
+SERVER = ["-m", "greenroom.testing.servers.faulty"]
+# An agent that does not mind when a call fails: what it says is an argument of its own.
+AGENT = """
+    import asyncio, functools, os
+    import anyio, pytest
+
+    async def agent(room, **more):
+        for number, text in enumerate(os.environ.get("SAYS", "milk bread").split()):
+            try:
+                await room.call("shop_echo", {"text": text, "number": number, **more})
+            except Exception as error:
+                print(error)
+        return "done"
+"""
+EVERY_LOOP = """
+    @pytest.mark.tape("sync.tape", config="mcp.json")
+    def test_sync(room, tape):
+        async def main():
+            async with room() as opened:
+                assert await agent(opened) == "done"
+        anyio.run(main)
+        assert [each["text"] for each in tape.calls("shop_echo")] == ["milk", "bread"]
+
+    @pytest.mark.anyio
+    @pytest.mark.tape("tapes/anyio.tape", config="mcp.json")
+    async def test_anyio(tape, room):
+        async with room() as opened:
+            assert await agent(opened) == "done"
+        tape.never_called("shop_crash")
+
+    @pytest.mark.trio
+    @pytest.mark.tape("tapes/trio.tape")
+    async def test_trio(room):
+        async with room({"mcpServers": {"shop": CLERK}}) as opened:
+            assert await agent(opened) == "done"
+
+    def as_asyncio(test):
+        @functools.wraps(test)
+        def body(**fixtures):
+            asyncio.run(test(**fixtures))
+        return body
+
+    @pytest.mark.tape("asyncio.tape", config={"mcpServers": {"shop": CLERK}})
+    @as_asyncio
+    async def test_asyncio(room, tape):
+        async with room() as opened:
+            assert await agent(opened) == "done"
+        assert tape.refused == tape.untaken == []
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """The folder of somebody who loads the plugin, and has a server."""
+    monkeypatch.delenv("SAYS", raising=False)
+    pytester.makeconftest('pytest_plugins = ["greenroom.testing.pytest_plugin"]')
+    (pytester.path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"shop": {"command": sys.executable, "args": SERVER}}})
+    )
+    return pytester
+
+
+def played(project: pytest.Pytester, *options: str) -> pytest.RunResult:
+    return project.runpytest_subprocess("-q", "-p", "no:cacheprovider", *options, timeout=PATIENCE)
+
+
+def tapes(project: pytest.Pytester) -> dict[str, bytes]:
+    """Those that were put in place, not those in pytest's temporary folder."""
+    found = sorted(path.relative_to(project.path) for path in project.path.rglob("*.tape"))
+    return {
+        path.as_posix(): (project.path / path).read_bytes()
+        for path in found
+        if not path.parts[0].startswith("runpytest-")
+    }
+
+
+def test_a_tape_is_recorded_by_the_command_that_is_printed_and_replayed_without_anything(
+    project: pytest.Pytester,
+) -> None:
+    clerk = f"\n    CLERK = {{'command': {sys.executable!r}, 'args': {SERVER}}}\n"
+    project.makepyfile(test_agent=AGENT + clerk + EVERY_LOOP)
+    result = played(project)
+    result.assert_outcomes(errors=5)
+    [command] = [
+        line.partition("record it: ")[2] for line in result.outlines if "test_asyncio --record" in line
+    ]
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "pytest"]
+    played(project, *words[3:]).assert_outcomes(passed=1)
+    assert list(tapes(project)) == ["asyncio.tape"]
+
+    first = tapes(project)["asyncio.tape"]
+    played(project, "--record-tapes=new").assert_outcomes(passed=5)
+    recorded = tapes(project)
+    assert sorted(recorded) == ["asyncio.tape", "sync.tape", "tapes/anyio.tape", "tapes/trio.tape"]
+    assert recorded["asyncio.tape"] == first
+    assert stat.S_IMODE((project.path / "sync.tape").stat().st_mode) == 0o600
+
+    (project.path / "mcp.json").unlink()
+    played(project).assert_outcomes(passed=5)
+    assert tapes(project) == recorded
+
+
+def test_a_call_that_is_not_on_the_tape_fails_the_test_whatever_the_agent_makes_of_it(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.makepyfile(
+        test_agent=AGENT
+        + """
+    @pytest.mark.tape("a.tape", config="mcp.json")
+    def test_silent(room):
+        async def main():
+            async with room() as opened:
+                assert await agent(opened) == "done"
+        anyio.run(main)
+
+    @pytest.mark.tape("b.tape", config="mcp.json")
+    def test_loud(room, tape):
+        async def main():
+            async with room() as opened:
+                await agent(opened)
+        anyio.run(main)
+        assert not [each for each in tape.calls("shop_echo") if each["text"] == "honey"]
+
+    @pytest.fixture
+    def late(room, request):
+        opened = []
+        yield opened.append
+        async def main():
+            async with opened[0] as entered:
+                await agent(entered)
+        anyio.run(main)
+
+    @pytest.mark.tape("c.tape", config="mcp.json")
+    def test_in_a_fixture(room, late):
+        late(room())
+    """
+    )
+    played(project, "--record-tapes").assert_outcomes(passed=3)
+    before = tapes(project)
+    monkeypatch.setenv("SAYS", "milk honey")
+    result = played(project)
+    result.assert_outcomes(passed=1, failed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "1 call of this test is not on its tape, a.tape:",
+            '*tools/call echo with {"number":1,"text":"honey"}. The nearest recorded call is number *"bread"*',
+            "*record the tape anew: python -m pytest test_agent.py::test_silent --record-tapes=all",
+        ]
+    )
+    told = result.stdout.str().count("is not on its tape, b.tape")
+    assert told == 1, "an assertion that fails may do so for that"
+
+    failed = played(project, "--record-tapes", "-k", "loud")
+    failed.assert_outcomes(failed=1, deselected=2)
+    [scratch] = [
+        line.partition("greenroom tape ")[2] for line in failed.outlines if "was not written" in line
+    ]
+    assert "honey" in Path(scratch).read_text()
+    assert tapes(project) == before, "a test that failed has replaced its tape"
+    played(project, "--record-tapes", "-k", "silent").assert_outcomes(passed=1, deselected=2)
+    assert b"honey" in tapes(project)["a.tape"]
+    played(project, "-k", "silent").assert_outcomes(passed=1, deselected=2)
+
+
+def test_a_new_tape_takes_the_place_of_the_old_one_with_all_that_is_beside_it(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.makepyfile(
+        """
+        import anyio, os, pytest
+
+        @pytest.mark.tape("large.tape", config="mcp.json")
+        def test_it(room):
+            async def main():
+                async with room() as opened:
+                    for size in os.environ["SIZES"].split():
+                        assert len((await opened.call("shop_echo", {"size": int(size)})).text) >= int(size)
+            anyio.run(main)
+        """
+    )
+    beside = project.path / "large.tape.d"
+    names: list[set[str]] = []
+    for sizes in ("200000 100000", "300000 200000", "10"):
+        monkeypatch.setenv("SIZES", sizes)
+        played(project, "--record-tapes").assert_outcomes(passed=1)
+        names.append({file.name for file in beside.iterdir()} if beside.exists() else set())
+        played(project).assert_outcomes(passed=1)
+    assert [len(each) for each in names] == [2, 2, 0]
+    assert len(names[0] & names[1]) == 1
+    assert sorted(path.name for path in project.path.iterdir() if "large" in path.name) == ["large.tape"]
+
+
+def test_the_mark_says_what_may_differ(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = {
+        "ignore": 'ignore=["number", "text"]',
+        "by_order": "by_order=True",
+        "nearest": "nearest=0.5",
+        "again": "strict=False",
+        "redact": 'redact=["pin"]',
+        "recorded": 'pace="recorded"',
+    }
+    tests = "".join(
+        f"""
+    @pytest.mark.tape("{name}.tape", config="mcp.json", {said})
+    def test_{name}(room, tape):
+        async def main():
+            async with room() as opened:
+                await agent(opened, pin="4711")
+                if {name!r} == "again" and os.environ.get("AGAIN"):
+                    await agent(opened, pin="4711")
+        anyio.run(main)
+        assert tape.untaken == []
+    """
+        for name, said in marks.items()
+    )
+    project.makepyfile(test_agent=AGENT + tests)
+    played(project, "--record-tapes").assert_outcomes(passed=6)
+    pinned = [name for name, data in tapes(project).items() if b"4711" not in data]
+    assert pinned == ["redact.tape"]
+    monkeypatch.setenv("AGAIN", "1")
+    played(project).assert_outcomes(passed=6)
+    monkeypatch.setenv("SAYS", "silk bred")
+    result = played(project)
+    result.assert_outcomes(passed=3, failed=3)
+    assert {line.split()[1].rpartition("_")[2] for line in result.outlines if line.startswith("FAILED ")} == {
+        "again",
+        "redact",
+        "recorded",
+    }
+
+
+def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import anyio, pytest
+        from greenroom.testing import FakeServer
+
+        @pytest.mark.tape("a.tape")
+        def test_no_room():
+            pass
+
+        def test_no_mark(tape):
+            pass
+
+        @pytest.mark.tape("a.tape", confg="mcp.json")
+        def test_misspelt(room):
+            pass
+
+        @pytest.mark.tape("a.tap", config="mcp.json")
+        def test_suffix(room):
+            pass
+
+        @pytest.mark.tape("a.tape")
+        def test_no_servers(room):
+            room()
+
+        @pytest.mark.tape("a.tape", config="mcp.json")
+        def test_two_rooms(room):
+            room()
+            room()
+
+        @pytest.mark.tape("a.tape", config="mcp.json")
+        def test_never_opened(room):
+            pass
+
+        @pytest.mark.tape("fakes.tape")
+        def test_fakes_are_recorded_too(room, fake_server, tape):
+            fake_server("shop")
+            async def main():
+                async with room() as opened:
+                    await opened.call("shop_echo", {})
+            anyio.run(main)
+            assert tape.made == [("shop_echo", {})]
+        """
+    )
+    result = played(project, "--record-tapes")
+    result.assert_outcomes(passed=2, failed=3, errors=4)
+    said = [
+        "marked with `tape` takes the fixture `room`",
+        'Say which tape this is: @pytest.mark.tape("….tape")',
+        "@pytest.mark.tape(…): got an unexpected keyword argument 'confg'",
+        'The name of a tape ends with ".tape", and this does not: a.tap',
+        "Which servers is this tape recorded with?",
+        "A tape is of one room, and this test has opened one already.",
+        "Nothing was recorded: this test has entered no room",
+    ]
+    assert [words for words in said if words not in result.stdout.str()] == []
+    assert list(tapes(project)) == ["fakes.tape"]
+    played(project, "-k", "fakes").assert_outcomes(passed=1, deselected=7)
+    for wrong in (["--record-tapes", "test_it.py"], ["--record-tapes=once"]):
+        refused = played(project, *wrong)
+        refused.stderr.fnmatch_lines(["*is none of none, new, all. Before a path write --record-tapes=all"])
