@@ -22,6 +22,7 @@ import anyio.abc
 import attrs
 
 from ..actors.backend import Backend, current_backend
+from ..actors.call import Call
 from ..actors.exchanges import mark_sent
 from ..actors.peer import Connector, Exchange, NoProcess, PeerHooks
 from ..protocol.address import Address
@@ -72,16 +73,6 @@ class Replay(TapeRun):
         """Recorded calls that nobody has made so far, as in `greenroom tape --json`."""
         left = (call for name in self.tape.servers for call in self._server(name).recorded.untaken)
         return [call_as_json(call) for call in left]
-
-    def refusal(self, server: str, method: str, params: Mapping[str, Any]) -> tuple[str, CallLine | None]:
-        """That this call is not on the tape, in words, and the recorded call that comes nearest."""
-        near = self._server(server).recorded.nearest_to(method, params)
-        what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
-        text = f"Not on the tape: {what} with {compared(params.get('arguments', {}))[:_SHOWN]}."
-        if near is not None:
-            shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
-            text += f" The nearest recorded call is number {near.n}: {shown}"
-        return text, near
 
 
 def opened(
@@ -173,7 +164,8 @@ class TapeConnection(NoProcess):
         encode_json(exchange.params)  # as any peer, it refuses what is no JSON
         self._open.add(exchange)
         mark_sent(exchange)
-        self._player.note(exchange)
+        if isinstance(exchange, Call):
+            self._player.note(exchange)
         self._tasks.start_soon(self._answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
@@ -275,10 +267,17 @@ class TapeConnection(NoProcess):
 
     def _refuse(self, exchange: Exchange) -> None:
         """Say that this call is not on the tape, and which one comes nearest."""
-        refused = self._server.name, exchange.method, exchange.params or {}
-        self._player.refused.append(refused)
-        text, near = self._player.refusal(*refused)
-        data: dict[str, Any] = {"error": "not_on_tape", **({} if near is None else {"nearest": near.n})}
+        method, params = exchange.method, exchange.params or {}
+        near = self._server.recorded.nearest_to(method, params)
+        what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
+        text = f"Not on the tape: {what} with {compared(params.get('arguments', {}))[:_SHOWN]}."
+        data: dict[str, Any] = {"error": "not_on_tape"}
+        if near is not None:
+            shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
+            text += f" The nearest recorded call is number {near.n}: {shown}"
+            data["nearest"] = near.n
+        self._player.refused.append((self._server.name, method, params))
+        self._player.refusals.append(text)
         self._end(exchange, None, RpcError(NOT_ON_TAPE, text, data))
 
     def _tell_lists(self) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..actors.call import Call
-from ..actors.peer import Exchange
 from ..protocol.safe_text import counted, printable
 from .matching import compared, plain
+
+if TYPE_CHECKING:
+    from ..actors.call import Call
 
 _SHOWN: Final = 40  # calls in a message
 _LONGEST: Final = 200  # characters of arguments in a message
@@ -31,6 +32,7 @@ class TapeRun:
             tuple[str, dict[str, Any]]
         ] = []  # the tool and its arguments, in the order of sending
         self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
+        self.refusals: list[str] = []  # the same in words, each with the nearest recorded call
         self.names: Callable[[], Collection[str] | None] = lambda: (
             None
         )  # of all tools; None: not all are known
@@ -72,13 +74,13 @@ class TapeRun:
         if order.index(first) > order.index(then):
             self._fail(f"{then} was called before {first}", first)
 
-    def note(self, exchange: Exchange) -> None:
-        """This is sent now, perhaps once more."""
-        if not isinstance(exchange, Call) or exchange.is_probe or exchange.number in self._numbers:
+    def note(self, call: Call) -> None:
+        """This call is sent now, perhaps once more."""
+        if call.is_probe or call.number in self._numbers:
             return
-        self._numbers.add(exchange.number)
-        params: Any = plain(exchange.params or {})
-        name = exchange.tool or f"{exchange.method} {params.get('name', params.get('uri', ''))}".strip()
+        self._numbers.add(call.number)
+        params: Any = plain(call.params or {})
+        name = call.tool or f"{call.method} {params.get('name', params.get('uri', ''))}".strip()
         self.made.append((name, params.get("arguments") or {}))
 
     def _fail(self, what: str, tool: str) -> None:

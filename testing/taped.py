@@ -120,11 +120,11 @@ class TapedTest:
 
     def check(self) -> str:
         """What was called that is not on the tape, since this was last asked; "": nothing."""
-        new = self.run.refused[self._told :]
+        new = self.run.refusals[self._told :]
         self._told += len(new)
-        if not new or not isinstance(self.run, Replay):
+        if not new:
             return ""
-        lines = [f"  {self.run.refusal(*each)[0]}" for each in new[:_MOST]]
+        lines = [f"  {each}" for each in new[:_MOST]]
         more = [f"  and {len(new) - _MOST:,} more"] if len(new) > _MOST else []
         are = "is" if len(new) == 1 else "are"
         return "\n".join(
