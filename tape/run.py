@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import counted, printable
@@ -24,19 +25,24 @@ _SHOWN: Final = 40  # calls in a message
 _LONGEST: Final = 200  # characters of arguments in a message
 
 
+Names = Callable[[], Collection[str] | None]  # of all tools; None: not all are known
+_Sent = tuple[int, str, dict[str, Any]]  # when a call was sent, its tool and arguments
+
+
 class TapeRun:
     """What was called in one run, while a tape was recorded or replayed."""
 
     def __init__(self) -> None:
-        self.made: list[
-            tuple[str, dict[str, Any]]
-        ] = []  # the tool and its arguments, in the order of sending
         self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
         self.refusals: list[str] = []  # the same in words, each with the nearest recorded call
-        self.names: Callable[[], Collection[str] | None] = lambda: (
-            None
-        )  # of all tools; None: not all are known
-        self._numbers: set[int] = set()
+        self.names: Names = lambda: None
+        self._calls: dict[int, _Sent] = {}
+
+    @property
+    def made(self) -> list[tuple[str, dict[str, Any]]]:
+        """Each call's tool and arguments, in the order in which they were sent. While a tape is recorded: of those that
+        have ended."""
+        return [(tool, arguments) for _, tool, arguments in sorted(self._calls.values(), key=itemgetter(0))]
 
     @property
     def untaken(self) -> list[dict[str, Any]]:
@@ -75,13 +81,12 @@ class TapeRun:
             self._fail(f"{then} was called before {first}", first)
 
     def note(self, call: Call) -> None:
-        """This call is sent now, perhaps once more."""
-        if call.is_probe or call.number in self._numbers:
+        """This call was sent, perhaps once more."""
+        if call.is_probe or not call.order or call.number in self._calls:
             return
-        self._numbers.add(call.number)
         params: Any = plain(call.params or {})
         name = call.tool or f"{call.method} {params.get('name', params.get('uri', ''))}".strip()
-        self.made.append((name, params.get("arguments") or {}))
+        self._calls[call.number] = call.order, name, params.get("arguments") or {}
 
     def _fail(self, what: str, tool: str) -> None:
         __tracebackhide__ = True
@@ -99,9 +104,10 @@ class TapeRun:
         )
 
     def _told(self) -> Iterator[str]:
-        for number, (name, arguments) in enumerate(self.made[:_SHOWN], 1):
+        made = self.made
+        for number, (name, arguments) in enumerate(made[:_SHOWN], 1):
             yield printable(f"  {number}. {name} {compared(arguments)[:_LONGEST]}")
-        if len(self.made) > _SHOWN:
-            yield f"  and {len(self.made) - _SHOWN:,} more"
-        if not self.made:
+        if len(made) > _SHOWN:
+            yield f"  and {len(made) - _SHOWN:,} more"
+        if not made:
             yield "  none"

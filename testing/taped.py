@@ -36,6 +36,7 @@ from ..tape.run import TapeRun
 
 if TYPE_CHECKING:
     from ..actors.call import Call
+    from ..protocol.address import Address
 
 _MOST: Final = 20  # refused calls in a message
 _NOT_OF_A_REPLAY: Final = ("connectors", "in_process", "auth")  # how servers are reached
@@ -195,8 +196,8 @@ class _RunRecorder(Recorder):
         super().__init__(place, redact)
         self._run = run
 
-    def sent(self, call: Call) -> None:
-        super().sent(call)
+    def ended(self, call: Call, address: Address, incarnation: int) -> None:
+        super().ended(call, address, incarnation)
         self._run.note(call)
 
 
