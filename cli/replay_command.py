@@ -32,6 +32,13 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
     metavar="SIMILARITY",
     help="Else answer with the most similar call of the tool, from this similarity on (0 to 1).",
 )
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="FAULT",
+    help="What goes wrong, as in 'github call 7: crash after sent'. May be given again.",
+)
 @click.option("--as-recorded", is_flag=True, help="Calls take as long as they took.")
 @click.option(
     "--expose",
@@ -48,6 +55,7 @@ def replay_command(
     ignore: str | None,
     by_order: bool,
     nearest: float | None,
+    faults: tuple[str, ...],
     as_recorded: bool,
     expose: str,
     profile: str | None,
@@ -69,6 +77,7 @@ def replay_command(
         by_order=by_order,
         nearest=nearest,
         pace="recorded" if as_recorded else "at once",
+        faults=faults,
         bootstrap=True,
     )
 
@@ -90,6 +99,8 @@ def _account(room: Greenroom) -> None:
     assert played is not None
     for server, method, params in played.refused:
         say(f"not on the tape: {server} {method} {params.get('name', '')}".rstrip())
+    for fault in played.unplayed:
+        say(f"this fault did not happen: {fault}")
     left = played.untaken
     if left:
         say(f"{len(left)} of the {len(played.tape.calls)} calls on the tape were not made.")

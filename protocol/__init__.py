@@ -8,6 +8,8 @@ Other rooms may import:
 * `errors`: every error a user can meet; a problem of a configuration and its place
 * `event_records`: an event as JSON
 * `events`: every event, and the stages of a start
+* `fault_plan`: the words of fault scripts, and which faults are due when
+* `fault_scripts`: what goes wrong with a server, as data
 * `header_params`: what the stateless era repeats in HTTP headers
 * `jsonrpc`: JSON-RPC in both eras: all names of the four modules below it
 * `jsonrpc.encoding`: values as JSON bytes and back; lone surrogates repaired

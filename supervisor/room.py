@@ -670,6 +670,7 @@ class Greenroom(Calls):
         by_order: bool = False,
         nearest: float | None = None,
         pace: str = "at once",
+        faults: Collection[str] = (),
         **options: Any,
     ) -> Greenroom:
         """A room whose servers answer from a tape that `record` made: the same tools and answers, and no process is
@@ -679,14 +680,22 @@ class Greenroom(Calls):
         made. `strict` False: again and again. `ignore`: names of members that may differ. `by_order`: else by the next
         call of the same tool, whatever its arguments. `nearest`: else by the most similar one, from this similarity on
         (0 to 1). Any other call fails with a `RemoteError` that names the nearest recorded call (`data["error"]` is
-        `not_on_tape`). `pace`: `at once`, or `recorded`: a call takes as long as it took. `options`: those of `open`
-        but `connectors`. What is on the tape and who asked for what is not: `room.tape`.
+        `not_on_tape`). `pace`: `at once`, or `recorded`: a call takes as long as it took. `faults`: what goes
+        wrong, a line each, as `github call 7: crash after sent`. `options`: those of `open` but `connectors`. What is
+        on the tape and who asked for what is not: `room.tape`.
 
-        Raises `BadTape` when the file is no tape that can be used."""
+        Raises `BadTape` when the file is no tape that can be used, `UsageError` for a fault that cannot be played on
+        this tape."""
         from ..tape.replaying import opened
 
         config, player = opened(
-            tape, strict=strict, ignore=ignore, by_order=by_order, nearest=nearest, pace=pace
+            tape,
+            strict=strict,
+            ignore=ignore,
+            by_order=by_order,
+            nearest=nearest,
+            pace=pace,
+            faults=faults,
         )
         return cls._over(config, player, **options)
 

@@ -49,7 +49,8 @@ class Recorded:
         self._match = match
         self._reads = reads
         self._taken: set[int] = set()
-        self._first = 0  # all before it are taken
+        self._missed: set[int] = set()  # made, and not answered because of a fault
+        self._first = 0  # all before it were made
         self._mark = 0  # calls before it come last
         self._same: dict[str, list[int]] = defaultdict(list)
         self._alike: dict[str, list[int]] = defaultdict(list)
@@ -63,6 +64,26 @@ class Recorded:
 
     def take(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The recorded call that answers this one; None: there is none."""
+        at = self.find(method, params)
+        if at is None:
+            return None
+        self._taken.add(at)
+        self._moves(at, method, params)
+        return self.calls[at]
+
+    def look(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
+        """The same, and it may be taken again."""
+        at = self.find(method, params)
+        return None if at is None else self.calls[at]
+
+    def miss(self, at: int, method: str, params: Mapping[str, Any] | None, *, has_run: bool) -> None:
+        """The call at this place was made and gets no answer, because of a fault. It may be made again."""
+        self._missed.add(at)
+        if has_run:
+            self._moves(at, method, params)
+
+    def find(self, method: str, params: Mapping[str, Any] | None) -> int | None:
+        """The place of the recorded call that would answer this one, from 0; None: there is none."""
         kind, text = _kind(method, params), compared(params, self._match.ignore)
         at = self._next(self._same.get(f"{kind}\n{text}", ()))
         if at is None and self._match.by_order:
@@ -71,12 +92,7 @@ class Recorded:
             left = [each for each in self._alike.get(kind, ()) if self._is_free(each)]
             best = self._best(left, text)
             at = best[1] if best is not None and best[0] >= self._match.nearest else None
-        if at is None:
-            return None
-        self._taken.add(at)
-        if method == "tools/call" and (params or {}).get("name") not in self._reads:
-            self._mark = at
-        return self.calls[at]
+        return at
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The most similar recorded call of the same tool, taken or not."""
@@ -85,15 +101,19 @@ class Recorded:
 
     @property
     def next_at(self) -> float:
-        """When the first call was accepted that answered nothing so far."""
-        while self._first in self._taken:
+        """When the first call was accepted that nobody has made so far."""
+        while self._first in self._taken or self._first in self._missed:
             self._first += 1
         return self.calls[self._first].accepted if self._first < len(self.calls) else math.inf
 
     @property
     def untaken(self) -> list[CallLine]:
-        """Those that answered nothing so far."""
-        return [call for at, call in enumerate(self.calls) if at not in self._taken]
+        """Those that nobody has made so far."""
+        return [call for at, call in enumerate(self.calls) if at not in self._taken | self._missed]
+
+    def _moves(self, at: int, method: str, params: Mapping[str, Any] | None) -> None:
+        if method == "tools/call" and (params or {}).get("name") not in self._reads:
+            self._mark = at
 
     def _is_free(self, at: int) -> bool:
         return not self._match.is_strict or at not in self._taken

@@ -66,6 +66,10 @@ class Tape:
         named = [name for line in (self.head, *self.configs) for name in line.config.get("mcpServers", ())]
         return list(dict.fromkeys([*named, *(line.server for line in (*self.listed, *self.calls))]))
 
+    def calls_of(self, server: str) -> list[CallLine]:
+        """Its calls, in the order in which they were sent."""
+        return [call for call in self.calls if call.server == server]
+
     def result_of(self, call: CallLine) -> bytes | None:
         """The result of a call, byte for byte as it was recorded. Raises `BadTape`."""
         if call.large is not None:
@@ -150,12 +154,18 @@ def _line(path: Path, number: int, raw: bytes) -> AnyLine:
 
 
 # What of a configuration on a tape counts: how tools are named and shown, who must allow a call, what is left out of
-# results. Nothing that starts, asks, listens or writes; whoever made the tape would choose what.
+# results, how long is waited and what follows when a server goes wrong. Nothing that starts, asks, listens or writes;
+# whoever made the tape would choose what.
+_REACTIONS: Final = ("restartPolicy", "connectTimeoutMs", "requestTimeoutMs")
 _OF_A_SERVER: Final = (
+    *_REACTIONS,
     "toolPrefix", "includeTools", "excludeTools", "directTools", "exposeResources", "toolOverrides", "approve", "scrub",
     "disabled",
 )  # fmt: skip
 _SETTINGS: Final = (
+    *_REACTIONS,
+    "requestTotalTimeoutMs", "restartBackoff", "backoffJitter", "failureBackoff", "failureThreshold", "cooldownMs",
+    "stableAfterMs", "restartIntensity", "restartPeriodMs",
     "toolPrefix", "nameLimit", "clientPrefix", "directTools", "toolOverrides", "approve", "approvalTimeoutMs", "scrub",
 )  # fmt: skip
 

@@ -6,6 +6,9 @@ the server asked its client is asked again. What is not on the tape is refused, 
 
 `pace`: `at once`, or `recorded`, in which a call takes as long as it took; with virtual time that costs nothing.
 
+A server may go wrong on its way, as `faults` say: that is played by `far_end`, which asks here only for the answers
+that it leaves alone.
+
 What a server has changes as it did: each list that was recorded counts from the end of the last call that was accepted
 before it, and its client is told.
 """
@@ -13,7 +16,7 @@ before it, and its client is told.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
@@ -24,12 +27,15 @@ import attrs
 from ..actors.backend import Backend, current_backend
 from ..actors.call import Call
 from ..actors.exchanges import mark_sent
-from ..actors.peer import Connector, Exchange, NoProcess, PeerHooks
+from ..actors.peer import Connector, Exchange, LostReason, NoProcess, PeerHooks
 from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
+from ..protocol.fault_plan import Entry
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
 from ..protocol.upstream import UpstreamError
+from .far_end import Answer, FarEnd, tools_named
+from .faults import ServerFaults, faults_of, has_run
 from .lines import CallLine, Listed
 from .matching import Match, Recorded, compared
 from .reading import Tape, config_of, read_tape
@@ -51,21 +57,35 @@ _SHOWN: Final = 500  # characters of a recorded call in a refusal
 class Replay(TapeRun):
     """A tape that is being replayed: a `ConnectorFactory`. What was taken of it stays taken for all connections."""
 
-    def __init__(self, tape: Tape, match: Match | None = None, *, pace: str = "at once") -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        match: Match | None = None,
+        *,
+        pace: str = "at once",
+        faults: Collection[str] = (),
+    ) -> None:
         super().__init__()
         self.tape: Tape = tape
         self.pace: str = pace
         self._match = match or Match()
         self._servers: dict[str, _Server] = {}
+        self._faults = faults_of(faults, tape)
 
     def __call__(self, definition: Any, address: Address, incarnation: int) -> Connector:
         return _Connector(self, self._server(address.server))
 
+    @property
+    def unplayed(self) -> list[str]:
+        """The faults that have not happened so far."""
+        return [str(fault) for name in self.tape.servers for fault in self._server(name).faults.unplayed]
+
     def _server(self, name: str) -> _Server:
         if name not in self._servers:
-            calls = [call for call in self.tape.calls if call.server == name]
             listed = [line for line in self.tape.listed if line.server == name]
-            self._servers[name] = _Server(name, Recorded(calls, self._match, _reads(listed)), listed)
+            recorded = Recorded(self.tape.calls_of(name), self._match, _reads(listed))
+            faults = ServerFaults([fault for fault in self._faults if fault.server == name])
+            self._servers[name] = _Server(name, recorded, listed, faults)
         return self._servers[name]
 
     @property
@@ -83,12 +103,14 @@ def opened(
     by_order: bool,
     nearest: float | None,
     pace: str,
+    faults: Collection[str] = (),
 ) -> tuple[Mapping[str, Any], Replay]:
     """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `UsageError`."""
     if pace not in PACES:
         raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
     tape = read_tape(place)
-    return config_of(tape), Replay(tape, Match(strict, ignore, by_order, nearest), pace=pace)
+    match = Match(strict, ignore, by_order, nearest)
+    return config_of(tape), Replay(tape, match, pace=pace, faults=faults)
 
 
 def _reads(listed: Collection[Listed]) -> set[str]:
@@ -109,6 +131,8 @@ class _Server:
     name: str
     recorded: Recorded
     listed: list[Listed]
+    faults: ServerFaults
+    starts: int = 0
 
     def now_listed(self) -> Listed | None:
         """What it has now: the last list that was recorded before the next call that nobody has made yet."""
@@ -125,17 +149,62 @@ class _Connector:
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[TapeConnection]:
+        self.server.starts += 1
         async with anyio.create_task_group() as tasks:
             connection = TapeConnection(self.player, self.server, hooks, tasks)
             try:
+                connection.begin()
                 yield connection
             finally:
                 connection.kill_now()
                 tasks.cancel_scope.cancel()
 
 
+class _Behind:
+    """What stands behind the far end of one connection: the tape, and the faults of this start."""
+
+    def __init__(self, server: _Server, answer: Callable[[Exchange], Awaitable[Answer | None]]) -> None:
+        self.tools: Sequence[Mapping[str, Any]] | None = None  # by a fault
+        self.late: set[Exchange] = set()  # whose answers nobody waits for
+        self._answer = answer
+        self._server = server
+        self._plan = server.faults.begin(server.starts)
+
+    def due(self, step: str, exchange: Exchange | None = None) -> Sequence[Entry]:
+        if exchange is None or step != "call":
+            return self._plan.due(step)
+        method, params = exchange.method, exchange.params
+        at = self._server.recorded.find(method, params)
+        due = [
+            *self._plan.due(step, (params or {}).get("name")),
+            *self._server.faults.due_at(None if at is None else self._server.recorded.calls[at].n),
+        ]
+        ran = has_run(due)
+        if any(fault.do == "answer_late" for fault in due):
+            self.late.add(exchange)
+        if at is not None and ran is not None:
+            self._server.recorded.miss(at, method, params, has_run=ran)
+        return due
+
+    def due_idle(self, after: float) -> Sequence[Entry]:
+        return self._plan.due_idle(after)
+
+    def idle_times(self) -> Sequence[float]:
+        return self._plan.idle_times()
+
+    async def answer_to(self, exchange: Exchange) -> Answer | None:
+        return await self._answer(exchange)
+
+    def note_fault(self, fault: Entry) -> None:
+        self._server.faults.played(fault)
+
+    def change_tools(self, names: Sequence[str]) -> None:
+        listed = self._server.now_listed()
+        self.tools = tools_named(names, (listed and listed.tools) or ())
+
+
 class TapeConnection(NoProcess):
-    """A `Connection` and its `Peer`."""
+    """A `Connection` and its `Peer`, and the `Wire` of its far end."""
 
     may_speak_both = False
 
@@ -153,6 +222,8 @@ class TapeConnection(NoProcess):
         self._open: set[Exchange] = set()
         self._asked: dict[str, anyio.Event] = {}
         self._is_over = False
+        self._behind = _Behind(server, self._answer)
+        self._far = FarEnd(self._behind, self, tasks)
 
     @property
     def peer(self) -> TapeConnection:
@@ -166,10 +237,12 @@ class TapeConnection(NoProcess):
         mark_sent(exchange)
         if isinstance(exchange, Call):
             self._player.note(exchange)
-        self._tasks.start_soon(self._answer, exchange)
+        self._tasks.start_soon(self._far.answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
-        self._open.discard(exchange)
+        if exchange in self._open:
+            self._open.discard(exchange)
+            self._far.abandoned(exchange)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         pass
@@ -181,23 +254,64 @@ class TapeConnection(NoProcess):
 
     # ---- Connection -------------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        self._far.begin()
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return self._far.stderr_tail()
+
     async def stop(self, grace: float) -> None:
+        if not self._is_over:
+            with anyio.move_on_after(grace):
+                await self._far.close()
         self.kill_now()
 
     def kill_now(self) -> None:
         self._is_over = True
         self._open.clear()
 
+    # ---- what its far end does --------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def is_waiting(self, exchange: Exchange) -> bool:
+        return exchange in self._open
+
+    def end(self, exchange: Exchange, answer: Answer) -> None:
+        if self._is_over or self._far.is_hung:
+            return
+        self.last_heard = self._backend.now()
+        error = answer if isinstance(answer, RpcError) else None
+        result = None if isinstance(answer, RpcError) else answer
+        if exchange not in self._open:
+            self._hooks.on_late_answer(result or b"")
+            return
+        self._open.discard(exchange)
+        exchange.reach = Reach.ANSWERED if error is None or error.upstream is None else error.upstream.reach
+        exchange.owner.exchange_ended(exchange, result, error)
+
+    def note(self, text: str) -> None:
+        self.last_heard = self._backend.now()
+        self._hooks.on_note(text)
+
+    def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.last_heard = self._backend.now()
+        self._hooks.on_notification(method, params)
+
+    def lose(self, reason: LostReason) -> None:
+        if not self._is_over:
+            self.kill_now()
+            self._hooks.on_lost(reason)
+
     # ---- answers ----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: Exchange) -> Answer | None:
         said = self._about_itself(exchange)
         if said is None:
-            await self._play(exchange)
-        elif isinstance(said, RpcError):
-            self._end(exchange, None, said)
-        else:
-            self._end(exchange, encode_json(said), None)
+            return await self._play(exchange)
+        return said if isinstance(said, RpcError) else encode_json(said)
 
     def _about_itself(self, exchange: Exchange) -> Mapping[str, Any] | RpcError | None:
         """The answer to what is no call; None: it is one."""
@@ -218,15 +332,19 @@ class TapeConnection(NoProcess):
         kind = _LISTS.get(method)
         if kind is None:
             return None
-        found: list[Any] | None = None if listed is None else getattr(listed, kind)
+        found: Sequence[Any] | None = None if listed is None else getattr(listed, kind)
+        if kind == "tools" and self._behind.tools is not None:
+            found = self._behind.tools
         return {"resourceTemplates" if kind == "templates" else kind: found or []}
 
-    async def _play(self, exchange: Exchange) -> None:
+    async def _play(self, exchange: Exchange) -> Answer | None:
         server, before = self._server, self._server.now_listed()
-        call = server.recorded.take(exchange.method, exchange.params)
+        if exchange not in self._open:
+            return None  # nobody waits any more, so it is not taken
+        find = server.recorded.look if exchange in self._behind.late else server.recorded.take
+        call = find(exchange.method, exchange.params)
         if call is None:
-            self._refuse(exchange)
-            return
+            return self._refusal(exchange)
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
         for at, progress in call.progress:
             await self._until(begun + at)
@@ -236,9 +354,9 @@ class TapeConnection(NoProcess):
             await self._until(begun + asked.t)
             await self._ask(exchange, asked.method, asked.params)
         await self._until(begun + call.ended)
-        self._end_as(exchange, call)
         if server.now_listed() is not before:
-            self._tell_lists()
+            self._tasks.start_soon(self._tell_lists)
+        return self._end_of(call)
 
     async def _until(self, at: float) -> None:
         wait = at - self._backend.now()
@@ -251,22 +369,22 @@ class TapeConnection(NoProcess):
         self._hooks.on_request(key, method, params, exchange)
         await answered.wait()
 
-    def _end_as(self, exchange: Exchange, call: CallLine) -> None:
+    def _end_of(self, call: CallLine) -> Answer | None:
         if call.outcome == "result":
-            self._end(exchange, self._player.tape.result_of(call) or b"{}", None)
-        elif call.error is not None and call.error.rpc is not None:
+            return self._player.tape.result_of(call) or b"{}"
+        if call.error is None:
+            return None  # its caller cancelled it: it never gets an answer
+        if call.error.rpc is not None:
             said = call.error.rpc
             code, data = said.get("code"), said.get("data")
             number = code if isinstance(code, int) else NOT_ON_TAPE
-            self._end(exchange, None, RpcError(number, str(said.get("message", "")), data))
-        elif call.error is not None:
-            reach = Reach(call.reach) if call.reach in set(Reach) else Reach.SENT
-            upstream = UpstreamError(call.error.code, reach)
-            self._end(exchange, None, RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream))
-        # Else its caller cancelled it: it never gets an answer.
+            return RpcError(number, str(said.get("message", "")), data)
+        reach = Reach(call.reach) if call.reach in set(Reach) else Reach.SENT
+        upstream = UpstreamError(call.error.code, reach)
+        return RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream)
 
-    def _refuse(self, exchange: Exchange) -> None:
-        """Say that this call is not on the tape, and which one comes nearest."""
+    def _refusal(self, exchange: Exchange) -> RpcError:
+        """This call is not on the tape; which one comes nearest."""
         method, params = exchange.method, exchange.params or {}
         near = self._server.recorded.nearest_to(method, params)
         what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
@@ -274,20 +392,13 @@ class TapeConnection(NoProcess):
         data: dict[str, Any] = {"error": "not_on_tape"}
         if near is not None:
             shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
-            text += f" The nearest recorded call is number {near.n}: {shown}"
+            text += f" The nearest recorded call is #{near.n}: {shown}"
             data["nearest"] = near.n
         self._player.refused.append((self._server.name, method, params))
         self._player.refusals.append(text)
-        self._end(exchange, None, RpcError(NOT_ON_TAPE, text, data))
+        return RpcError(NOT_ON_TAPE, text, data)
 
-    def _tell_lists(self) -> None:
+    async def _tell_lists(self) -> None:
         for kind in dict.fromkeys(_CHANGED.values()):
-            self._hooks.on_notification(f"notifications/{kind}/list_changed", None)
-
-    def _end(self, exchange: Exchange, result: bytes | None, error: RpcError | None) -> None:
-        if exchange not in self._open or self._is_over:
-            return
-        self._open.discard(exchange)
-        self.last_heard = self._backend.now()
-        exchange.reach = Reach.ANSWERED if error is None or error.upstream is None else error.upstream.reach
-        exchange.owner.exchange_ended(exchange, result, error)
+            if not self._is_over:
+                self.tell(f"notifications/{kind}/list_changed", None)

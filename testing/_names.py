@@ -24,7 +24,7 @@ from .fake_servers import (
     fake_room as fake_room,
     tool as tool,
 )
-from .fault_scripts import Fault as Fault, FaultScript as FaultScript
+from ..protocol.fault_scripts import Fault as Fault, FaultScript as FaultScript
 from .virtual_time import (
     ScheduleError as ScheduleError,
     StuckError as StuckError,

@@ -1,8 +1,4 @@
-"""How one incarnation of a fake server behaves: it plays its script, and answers what the script leaves alone.
-
-Each request is answered in a task of its own, after the faults that are due at its step. What a fault does to the
-connection is up to the `Wire`: this module only decides what happens, and when.
-"""
+"""How one incarnation of a fake server behaves: it answers what its script leaves alone (`tape.far_end` plays that)."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,31 +22,20 @@ from ..actors.exchanges import mark_sent
 from ..actors.peer import Connection, Connector, ConnectorFactory, Exchange, LostReason, Peer, PeerHooks
 from ..catalogue.skills import EXTENSION, root_of
 from ..protocol.errors import ConnectFailed, Reach, RpcRefusal, UsageError
+from ..protocol.fault_plan import Entry, FaultPlan
+from ..protocol.fault_scripts import Fault, FaultScript
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
-from ..protocol.lifecycle import Reason
-from .fault_plan import STEP_OF, Entry, FaultPlan, perform
-from .fault_scripts import Fault, FaultScript
+from ..tape.far_end import Answer, FarEnd, Wire, pause, tools_named
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
 
 
-Answer = Mapping[str, Any] | RpcError
+Said = Mapping[str, Any] | RpcError  # by a handler
 
 
-class Wire(Protocol):
+class FakeWire(Wire, Protocol):
     """The connection, as the fake server sees it."""
-
-    @property
-    def is_over(self) -> bool: ...
-
-    def is_waiting(self, exchange: Exchange) -> bool:
-        """Whether the exchange has no answer yet, and its owner still wants one."""
-        ...
-
-    def end(self, exchange: Exchange, answer: Answer) -> None:
-        """Answer the exchange, if it is still waiting."""
-        ...
 
     def break_off(self, exchange: Exchange, raised: Exception) -> None:
         """End the exchange, because the handler of the test raised."""
@@ -65,26 +49,6 @@ class Wire(Protocol):
         """The client subscribes to a resource (`on`), or ends its subscription."""
         ...
 
-    def expire(self, exchange: Exchange) -> None:
-        """The session is not known any more: the exchange did not run, and the connection is over."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Let the runtime note something odd about the server."""
-        ...
-
-    def junk(self) -> None:
-        """Write something that is not a message."""
-        ...
-
-    def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send the client a notification."""
-        ...
-
-    def write_stderr(self, text: str) -> None: ...
-
-    def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None: ...
-
 
 def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
     """The params as a server gets them: with the trace that the request belongs to."""
@@ -97,7 +61,7 @@ def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
 class FakeCall(dict[str, Any]):
     """The arguments of one call, as a handler gets them, with what the handler may know and do besides."""
 
-    def __init__(self, arguments: Mapping[str, Any], tool: str, exchange: Exchange, wire: Wire) -> None:
+    def __init__(self, arguments: Mapping[str, Any], tool: str, exchange: Exchange, wire: FakeWire) -> None:
         super().__init__(arguments)
         self.tool = tool  # the server's own name for it
         self._exchange = exchange
@@ -134,83 +98,42 @@ class FakeCall(dict[str, Any]):
 
 
 class FakeAnswers:
-    """The far end of one connection. It is the `Player` of its script."""
+    """What stands behind the far end of one connection."""
 
-    def __init__(self, server: FakeServer, start: int, wire: Wire, tasks: anyio.abc.TaskGroup) -> None:
-        self.is_hung = False  # it reads everything and answers nothing more
-        self.late: dict[Exchange, Answer] = {}  # answered when they are cancelled
+    def __init__(self, server: FakeServer, start: int, wire: FakeWire) -> None:
         self._server = server
         self._start = start
         self._wire = wire
-        self._tasks = tasks
         self._plan = FaultPlan(server.script.entries, start)
         self._tools: Sequence[Mapping[str, Any]] | None = None  # its own, once they have changed
-        self._begun: anyio.Event | None = None  # set once it reads requests
-        self._busy = 0  # requests that it works on
-        self._quiet = 0  # the number of this quiet time
-        self._is_expired = False
 
-    def begin(self) -> None:
-        """It has been started. From now on it reads, unless its script says otherwise."""
-        if due := self._plan.due("start"):
-            self._begun = anyio.Event()
-            self._tasks.start_soon(self._begin, due)
-        else:
-            self._rest()
+    def due(self, step: str, exchange: Exchange | None = None) -> Sequence[Entry]:
+        return self._plan.due(step, exchange and (exchange.params or {}).get("name"))
 
-    async def _begin(self, due: list[Entry]) -> None:
-        await self._play(due)
-        if self._begun is not None and not self.is_hung:
-            self._begun.set()
-        self._rest()
+    def due_idle(self, after: float) -> Sequence[Entry]:
+        return self._plan.due_idle(after)
 
-    async def close(self) -> None:
-        """It is asked to end. Returns when it has ended by itself, which may be never."""
-        if self.is_hung:
-            return
-        await pause(self._server.stop_latency)
-        decided = await self._play(self._plan.due("stop"))
-        if decided is not None:
-            await anyio.sleep_forever()
+    def idle_times(self) -> Sequence[float]:
+        return self._plan.idle_times()
 
-    # ---- answering --------------------------------------------------------------------------------------------------
+    def note_fault(self, fault: Entry) -> None:
+        self._server.played.append((self._start, Fault(**fault.said())))
 
-    async def answer(self, exchange: Exchange) -> None:
-        """Answer one request, as the script wants it."""
-        self._busy += 1
-        self._quiet += 1
-        if self._begun is not None:
-            await self._begun.wait()
-        step = STEP_OF.get(exchange.method)
-        due = self._plan.due(step, (exchange.params or {}).get("name")) if step else []
-        decided = await self._play(due) if due else None
-        if self._is_expired:
-            self._wire.expire(exchange)
-        elif decided is None or decided.do in ("answer_twice", "answer_late"):
-            await self._answer_well(exchange, decided.do if decided else "")
-        elif decided.do == "refuse":
-            code = -32603 if decided.code is None else decided.code
-            self._wire.end(exchange, RpcError(code, decided.text or ""))
-        self._busy -= 1
-        self._rest()
+    def change_tools(self, names: Sequence[str]) -> None:
+        self._tools = tools_named(names, (*self._server.tools, *(self._tools or ())))
 
-    async def _answer_well(self, exchange: Exchange, how: str) -> None:
+    async def answer_to(self, exchange: Exchange) -> Answer | None:
         try:
-            answer = await self._answer_to(exchange)
+            said = await self._answer_to(exchange)
+            return said if isinstance(said, RpcError) else json.dumps(said).encode()
         except RpcRefusal as refusal:  # so a handler refuses in its own words
-            answer = RpcError(refusal.rpc_code, str(refusal), refusal.data)
+            return RpcError(refusal.rpc_code, str(refusal), refusal.data)
         except Exception as raised:
             self._server.raised.append(raised)
             self._wire.break_off(exchange, raised)
-            return
-        if how == "answer_late" and self._wire.is_waiting(exchange):
-            self.late[exchange] = answer
-            return
-        self._wire.end(exchange, answer)
-        if how == "answer_twice" and not self._is_mute:
-            self._wire.note("a late or second answer: by its script")
+            return None
 
-    async def _answer_to(self, exchange: Exchange) -> Answer:
+    async def _answer_to(self, exchange: Exchange) -> Said:
         server, params = self._server, exchange.params or {}
         if exchange.method in server.methods:
             made = server.methods[exchange.method](params)
@@ -235,7 +158,7 @@ class FakeAnswers:
             case _:
                 return self._about_others(exchange.method, params)
 
-    async def _handled(self, exchange: Exchange, params: Mapping[str, Any]) -> Answer:
+    async def _handled(self, exchange: Exchange, params: Mapping[str, Any]) -> Said:
         """The result that the handler of the test gives for a call. Raises what the handler raises."""
         given: Any = params.get("arguments") or {}
         if isinstance(given, msgspec.Raw):  # a door that only passes them on has not read them
@@ -248,7 +171,7 @@ class FakeAnswers:
         json.dumps(result)  # what cannot be sent is the handler's error, too
         return result
 
-    def _about_others(self, method: str, params: Mapping[str, Any]) -> Answer:
+    def _about_others(self, method: str, params: Mapping[str, Any]) -> Said:
         """Resources and prompts."""
         server, name, uri = self._server, str(params.get("name")), str(params.get("uri"))
         match method:
@@ -283,7 +206,7 @@ class FakeAnswers:
             case other:
                 return RpcError(METHOD_NOT_FOUND, f"Method not found: {other}")
 
-    def _initialize_result(self, params: Mapping[str, Any]) -> Answer:
+    def _initialize_result(self, params: Mapping[str, Any]) -> Said:
         if self._server.refuse_initialize is not None:
             return RpcError(-32603, self._server.refuse_initialize)
         return {
@@ -298,90 +221,15 @@ class FakeAnswers:
             "serverInfo": {"name": "fake", "version": "1"},
         }
 
-    # ---- playing its script -----------------------------------------------------------------------------------------
-
-    @property
-    def is_over(self) -> bool:
-        return self._wire.is_over
-
-    @property
-    def _is_mute(self) -> bool:
-        return self.is_over or self.is_hung
-
-    async def _play(self, due: list[Entry]) -> Entry | None:
-        playing = perform(due, self)
-        while True:
-            try:
-                seconds = next(playing)
-            except StopIteration as end:
-                return end.value
-            await pause(seconds)
-
-    def _rest(self) -> None:
-        """Nothing is being answered. Wait for the faults that are due when it has been idle for a while."""
-        times = self._plan.idle_times()
-        if times and not self._busy:
-            self._quiet += 1
-            self._tasks.start_soon(self._idle, self._quiet, times)
-
-    async def _idle(self, quiet: int, times: Sequence[float]) -> None:
-        waited = 0.0
-        for after in times:
-            await anyio.sleep(after - waited)
-            waited = after
-            if self._quiet != quiet or self._is_mute:
-                return
-            await self._play(self._plan.due_idle(after))
-
-    def note_fault(self, fault: Entry) -> None:
-        self._server.played.append((self._start, Fault(**fault.said())))
-
-    def talk_junk(self) -> None:
-        if not self._is_mute:
-            self._wire.junk()
-
-    def flood(self, notifications: int, stderr: int) -> None:
-        if stderr:
-            self._wire.write_stderr("e" * stderr)
-        for number in range(notifications):
-            if self._is_mute:
-                return
-            self._wire.tell("notifications/message", {"level": "info", "data": number})
-
-    def change_tools(self, names: Sequence[str]) -> None:
-        known = {tool["name"]: tool for tool in (*self._server.tools, *(self._tools or ()))}
-        self._tools = [known.get(name) or {"name": name, "inputSchema": {"type": "object"}} for name in names]
-        if not self._is_mute:
-            self._wire.tell("notifications/tools/list_changed", None)
-
-    def hang(self) -> None:
-        self.is_hung: bool = True
-
-    def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None:
-        self._wire.crash(exit_code, signal_name, last_words)
-
-    def expire(self) -> None:
-        self._is_expired = True
-
-
-async def pause(seconds: float) -> None:
-    """Wait. With `inf`, for ever."""
-    if seconds == math.inf:
-        await anyio.sleep_forever()
-    elif seconds:
-        await anyio.sleep(seconds)
-
 
 # --------------------------------------------------------------------------------------------------------------
 #
 #
 # One incarnation of a fake server as the runtime sees it: the connection and its peer, in one object.
 #
-# A request is accepted at once. How it is answered is decided by `FakeAnswers`. What a real process would do reaches
-# the runtime in the same words: a crash is `on_lost` with an exit code and the last lines of stderr, junk is a note,
-# and a hanging server accepts everything and answers nothing.
-
-TAIL: Final = 3  # last lines of stderr, as many as the runtime quotes
+# A request is accepted at once. Whether and when it is answered is decided by `FarEnd`, and how by `FakeAnswers`. What
+# a real process would do reaches the runtime in the same words: a crash is `on_lost` with an exit code and the last
+# lines of stderr, junk is a note, and a hanging server accepts everything and answers nothing.
 
 
 class FakeConnection:
@@ -399,10 +247,9 @@ class FakeConnection:
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.beside: str | None = None
-        self._answers = FakeAnswers(server, start, self, tasks)
+        self._far = FarEnd(FakeAnswers(server, start, self), self, tasks)
         self._tasks = tasks
         self._backend = current_backend()
-        self._stderr: list[str] = []
         self._open: set[Exchange] = set()
         self._asked: dict[str, _Asked] = {}  # what it has asked its client, by id
         self._watched: set[str] = set()
@@ -424,14 +271,13 @@ class FakeConnection:
             self.server.calls.append(_as_sent(exchange))
         self.server.pings += exchange.method == "ping"
         mark_sent(exchange)
-        self._tasks.start_soon(self._answers.answer, exchange)
+        self._tasks.start_soon(self._far.answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         if exchange in self._open:
             self._open.discard(exchange)
             self.server.cancelled += exchange.method == "tools/call"
-            if exchange in self._answers.late:
-                self.end(exchange, self._answers.late.pop(exchange))
+            self._far.abandoned(exchange)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         pass
@@ -452,14 +298,14 @@ class FakeConnection:
         return None
 
     def stderr_tail(self) -> tuple[str, ...]:
-        return tuple(self._stderr[-TAIL:])
+        return self._far.stderr_tail()
 
     async def stop(self, grace: float) -> None:
         with anyio.move_on_after(grace):
             if self._over:
                 await pause(self.server.wreck_latency)
             else:
-                await self._answers.close()
+                await self._far.close(self.server.stop_latency)
         self.kill_now()
 
     def kill_now(self) -> None:
@@ -474,7 +320,7 @@ class FakeConnection:
     async def begin(self) -> None:
         """Start it: returns once it is there, after its `start_latency`."""
         await pause(self.server.start_latency)
-        self._answers.begin()
+        self._far.begin()
 
     def lose(self, reason: LostReason) -> None:
         """The connection is over. Open exchanges are left to their owner."""
@@ -482,14 +328,6 @@ class FakeConnection:
             self._over = True
             self._open.clear()
             self.hooks.on_lost(reason)
-
-    def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None:
-        """End its process, with this exit code or by this signal. `last_words`: its last line on stderr."""
-        if last_words:
-            self.write_stderr(last_words)
-        code = exit_code if signal_name is None else -signal.Signals[signal_name].value
-        text = f"exited with code {code}" if code >= 0 else f"was ended by {signal_name}"
-        self.lose(LostReason(text, code, self.stderr_tail()))
 
     def progress(self, params: Mapping[str, Any]) -> None:
         """Report progress on every open call."""
@@ -507,21 +345,19 @@ class FakeConnection:
         return exchange in self._open
 
     def end(self, exchange: Exchange, answer: Answer) -> None:
-        if self.server.deaf or self._answers.is_hung:
+        if self.server.deaf or self._far.is_hung:
             return
         self._hear()  # a late answer is a sign of life too
         if exchange not in self._open:
             if not self._over:
-                self.hooks.on_late_answer(
-                    b"" if isinstance(answer, RpcError) else json.dumps(answer).encode()
-                )
+                self.hooks.on_late_answer(b"" if isinstance(answer, RpcError) else answer)
             return
         self._open.discard(exchange)
         exchange.reach = Reach.ANSWERED
         if isinstance(answer, RpcError):
             exchange.owner.exchange_ended(exchange, None, answer)
         else:
-            exchange.owner.exchange_ended(exchange, json.dumps(answer).encode(), None)
+            exchange.owner.exchange_ended(exchange, answer, None)
 
     def break_off(self, exchange: Exchange, raised: Exception) -> None:
         """The handler of the test raised, or returned what cannot be sent: the call ends with that, and has it as its
@@ -551,24 +387,13 @@ class FakeConnection:
         if uri in self._watched:
             self.tell("notifications/resources/updated", {"uri": uri})
 
-    def expire(self, exchange: Exchange) -> None:
-        if not self._over:
-            exchange.reach = Reach.NOT_SENT
-            self.lose(LostReason("session expired: HTTP 404", loss=Reason.EXPIRED))
-
     def note(self, text: str) -> None:
-        self.hooks.on_note(text)
-
-    def junk(self) -> None:
         self._hear()
-        self.hooks.on_note("junk on stdout: by its script")
+        self.hooks.on_note(text)
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
         self._hear()
         self.hooks.on_notification(method, params)
-
-    def write_stderr(self, text: str) -> None:
-        self._stderr.append(text)
 
     def _hear(self) -> None:
         self.last_heard: float = self._backend.now()
@@ -657,8 +482,8 @@ class FakeServer:
         factory=lambda: dict[str, str | Callable[[Mapping[str, str]], str]]()
     )  # by name: the text, or what makes it of the arguments
     # How it answers any other method, such as those of an extension, and what it says that it can do beside.
-    methods: dict[str, Callable[[Mapping[str, Any]], Answer | Awaitable[Answer]]] = attrs.field(
-        factory=lambda: dict[str, Callable[[Mapping[str, Any]], Answer | Awaitable[Answer]]]()
+    methods: dict[str, Callable[[Mapping[str, Any]], Said | Awaitable[Said]]] = attrs.field(
+        factory=lambda: dict[str, Callable[[Mapping[str, Any]], Said | Awaitable[Said]]]()
     )
     capabilities: dict[str, Any] = attrs.field(factory=dict[str, Any])
     script: FaultScript = attrs.field(factory=FaultScript)

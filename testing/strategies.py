@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ..config.keys import Key, grouped
 from ..config.model import SERVER_KEY, SERVER_KEYS, SETTING_KEYS, SHORTEST_NAME
 from ..config.parse import OF_API, OF_DOCUMENT, OF_MCP, WHERE, WITH_COMMAND, WITH_URL
+from ..protocol.fault_plan import DEEDS, SIGNALS, STEPS
+from ..protocol.fault_scripts import Fault, FaultScript
 from ..protocol.lifecycle import TABLE, Cause, Effect, Ending, Life, State, Trigger, settle, step
-from .fault_plan import DEEDS, SIGNALS, STEPS
-from .fault_scripts import Fault, FaultScript
 
 _LEAST: Final = 0.001  # below it a number of a file's units may round to nothing
 _URLS: Final = st.sampled_from(["http://127.0.0.1:9/mcp", "https://example.org/mcp"])
@@ -182,7 +182,7 @@ def fault_scripts(
 ) -> st.SearchStrategy[FaultScript]:
     """Scripts of at most that many faults, each of these deeds at one of these steps; no pause above `longest` seconds.
 
-    For the executable leave out `expire`, which a process cannot play.
+    For the executable leave out `expire` and `crash_before`, which a process cannot play.
     """
     each = [_fault(at, do, longest) for do in deeds for at in DEEDS[do].steps if at in steps]
     return st.lists(st.one_of(each), max_size=faults).map(_script)
@@ -199,7 +199,7 @@ def _fault(at: str, do: str, longest: float) -> st.SearchStrategy[Fault]:
     optional = {
         name: parameters[name] for name in deed.takes if name not in ("exit_code", "signal", "stderr")
     }
-    if do == "crash":
+    if do.startswith("crash"):
         how = st.fixed_dictionaries({}, optional={"exit_code": parameters["exit_code"]})
         extra = how | st.fixed_dictionaries({"signal": parameters["signal"]})
     elif do == "flood":

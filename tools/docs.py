@@ -28,7 +28,7 @@ from tools import diagrams
 from tools.reference import __main__ as reference
 from tools.reference import codes
 
-from greenroom.testing.fault_plan import DEEDS, STEPS, Deed
+from greenroom.protocol.fault_plan import DEEDS, STEPS, Deed
 
 ROOT = Path(__file__).resolve().parent.parent
 

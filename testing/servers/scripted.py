@@ -11,7 +11,8 @@ A process remembers nothing of the one before it, so starts are counted in the l
 (pid), `heard` (method, params) for each message, `fault` (number of the start, fault) for each that is played, and
 `stopped` (how: "end of stdin", "SIGTERM", or the crash). Somebody else's SIGKILL leaves no line.
 
-There is no session to expire over stdio: a script with `expire` is refused. `FakeServer` plays it.
+There is no session to expire over stdio, and a process does not know of what was not sent: a script with `expire` or
+`crash_before` is refused. `FakeServer` plays them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
-from ..fault_plan import STEP_OF, Entry, FaultPlan, perform, problem_with
+from ...protocol.fault_plan import STEP_OF, Entry, FaultPlan, perform, problem_with
 
 Json = dict[str, Any]
 METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603
@@ -36,6 +37,10 @@ INITIALIZE_RESULT: Json = {
     "serverInfo": {"name": "scripted", "version": "1"},
 }
 CHUNK = 65_536
+BEYOND = {
+    "expire": "over stdio there is no session to expire",
+    "crash_before": "a process does not know of what was not sent",
+}
 JUNK = b'hello, I am a banner\n\xff\xfe{"\n{"jsonrpc":"2.0","id":987654,"result":{}}\n'
 Playing = Generator[float, None, Entry | None]
 Then = Callable[[Entry | None], None]
@@ -263,8 +268,8 @@ def _text_of(path: str) -> str:
 
 def _checked(number: int, fault: Any, has_log: bool) -> Entry:
     problem = problem_with(fault)
-    if problem is None and fault["do"] == "expire":
-        problem = "over stdio there is no session to expire: use FakeServer for that"
+    if problem is None and fault["do"] in BEYOND:
+        problem = f"{BEYOND[fault['do']]}: use FakeServer for that"
     if problem is None and fault.get("start") is not None and not has_log:
         problem = "starts are counted in the log: give --log FILE"
     if problem is not None:

@@ -19,9 +19,9 @@ from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http
 
 from greenroom import CallError, Greenroom
+from greenroom.protocol.fault_plan import DEEDS, FaultPlan
 from greenroom.protocol.lifecycle import State
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer, fake_connectors
-from greenroom.testing.fault_plan import DEEDS, FaultPlan
 
 Far = FakeServer | ScriptedServer
 Drive = Callable[[Greenroom, Far], Awaitable[list[str]]]
@@ -225,7 +225,7 @@ def test_the_executable(row: Row, tmp_path: Path) -> None:
 def test_every_deed_is_played_at_every_step() -> None:
     wanted = {(deed, step) for deed in DEEDS for step in DEEDS[deed].steps}
 
-    played = {(row.fault.do, row.fault.at) for row in (*ROWS, *EXPIRES)}
+    played = {(row.fault.do, row.fault.at) for row in (*ROWS, *EXPIRES, *UNSENT)}
 
     assert played == wanted
 
@@ -241,8 +241,16 @@ EXPIRES = [
 ]
 
 
-@pytest.mark.parametrize("row", EXPIRES, ids=lambda row: str(row.script))
-def test_an_expired_session_in_memory(row: Row, backend: str) -> None:
+# A process does not know what was not sent to it.
+UNSENT = [
+    Row(Fault("list", "crash_before", start=1), [FAILED, WELL], 2),
+    Row(Fault("call", "crash_before", start=1, exit_code=3), [WELL, WELL], 2),
+    _watched(Fault("ping", "crash_before", start=1, signal="SIGKILL"), starts=2),
+]
+
+
+@pytest.mark.parametrize("row", [*EXPIRES, *UNSENT], ids=lambda row: str(row.script))
+def test_what_has_certainly_not_run_in_memory(row: Row, backend: str) -> None:
     fake = FakeServer(script=row.script)
 
     outcomes = run_virtual(backend, _play, row, fake)

@@ -22,10 +22,10 @@ from tests.support.stdio import Call, Recorder
 from greenroom import CallError, Greenroom, Reach, UsageError
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ConnectFailed
+from greenroom.protocol.fault_plan import FaultPlan, problem_with
 from greenroom.protocol.lifecycle import Reason
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer, tool
 from greenroom.testing.fake_servers import fake_connectors
-from greenroom.testing.fault_plan import FaultPlan, problem_with
 from greenroom.testing.strategies import fault_scripts
 
 
@@ -405,7 +405,7 @@ async def test_what_a_fake_says_is_a_sign_of_life_even_when_nobody_wants_it_any_
         await anyio.sleep(1.0)
         for number, speak in enumerate(
             (
-                connection.junk,
+                lambda: connection.note("junk on stdout: by its script"),
                 lambda: connection.tell("notifications/message", {"n": 1}),
                 lambda: connection.progress({"progress": 1}),
             ),
@@ -464,11 +464,9 @@ async def test_a_session_that_has_expired_ran_nothing_since() -> None:
         assert [(each.text, each.exit_code, each.loss) for each in heard.reasons] == [
             ("session expired: HTTP 404", None, Reason.EXPIRED)
         ]
-        connection.expire(call)
+        late = _asked(connection, "ping")
+        await anyio.sleep(2.0)
         assert len(heard.reasons) == 1
-        late = Call("ping", None)
-        late.reach = Reach.SENT
-        connection.expire(late)
         assert late.reach is Reach.SENT, "the connection was over, and nobody knows"
 
 
@@ -525,13 +523,13 @@ async def test_a_late_answer_comes_when_its_request_is_cancelled_and_a_second_on
     async with _reached(server) as (connection, heard):
         call = _asked(connection, "tools/call")
         await anyio.sleep(2.0)
-        assert (call.ends, connection.last_heard, len(connection._answers.late)) == ([], 0.0, 1)
+        assert (call.ends, connection.last_heard, len(connection._far.late)) == ([], 0.0, 1)
         connection.abandon(call, "enough")
-        assert (call.ends, connection.last_heard, connection._answers.late) == ([], 2.0, {})
+        assert (call.ends, connection.last_heard, connection._far.late) == ([], 2.0, {})
         call = _asked(connection, "tools/call")
         connection.abandon(call, "at once")
         await anyio.sleep(1.0)
-        assert connection._answers.late == {}, "nobody waits for it, so it is not kept"
+        assert connection._far.late == {}, "nobody waits for it, so it is not kept"
         assert heard.notes == []
         ping = _asked(connection, "ping")
         await anyio.sleep(1.0)
@@ -547,7 +545,7 @@ async def test_a_list_is_the_one_that_there_was_when_it_was_asked_for() -> None:
         server.tools = [tool("new")]
         second = _asked(connection, "tools/list")
         await anyio.sleep(0.5)
-        connection._answers.change_tools([])
+        connection._far.change_tools([])
         none = _asked(connection, "tools/list")
         await anyio.sleep(3.0)
         names = [
@@ -614,6 +612,7 @@ def _run(*options: str, said: str = "") -> subprocess.CompletedProcess[str]:
         (["--script", "/nowhere"], "No such file"),
         (["--script", '[{"at": "cal", "do": "hang"}]'], 'did you mean "call"?'),
         (["--script", '[{"at": "call", "do": "expire"}]'], "use FakeServer for that"),
+        (["--script", '[{"at": "list", "do": "crash_before"}]'], "use FakeServer for that"),
         (["--script", '[{"at": "call", "do": "hang", "start": 2}]'], "give --log FILE"),
         (["--script", "[1]"], "a fault is an object"),
     ],

@@ -19,10 +19,10 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.config.model import SERVER_KEYS, SETTING_KEYS, Config
 from greenroom.config.parse import parse_config
+from greenroom.protocol.fault_plan import DEEDS, FIELDS, problem_with
 from greenroom.protocol.lifecycle import TABLE, Effect, Life, State, Trigger
 from greenroom.protocol.result import ToolResult
 from greenroom.testing import Fault, FaultScript, tool
-from greenroom.testing.fault_plan import DEEDS, FIELDS, problem_with
 from greenroom.testing.strategies import (
     Occurrence,
     _fitted,

@@ -1,6 +1,7 @@
 """Playing a fault script: which faults are due, and what the player then does.
 
-Both fake servers use this, the one in memory and the executable, so a script means the same to both. Nothing here
+The fake servers use this, the one in memory and the executable, and so does a tape that is replayed: a script means the
+same to all. Nothing here
 waits: `perform` is a generator that yields how many seconds to wait before it goes on. One player sleeps, the other
 puts the time on its heap. A `Player` has one method for each thing that can go wrong, because that differs: a crash is
 the end of a process in one, and a lost connection in the other.
@@ -68,6 +69,12 @@ DEEDS: Final[Mapping[str, Deed]] = {
         "end at once, with an exit code (default 1) or by a signal, after writing `text` to stderr",
         takes=("exit_code", "signal", "text"),
         elsewhere='"delay" or "hang": an end that was asked for is not a crash',
+    ),
+    "crash_before": Deed(
+        ("list", "call", "ping"),
+        "crash before the request has been sent: it has not run",
+        takes=("exit_code", "signal", "text"),
+        elsewhere='"crash": nothing was to be sent',
     ),
     "refuse": Deed(
         REQUESTS,
@@ -298,7 +305,8 @@ class Player(Protocol):
 
 def perform(faults: Iterable[Entry], player: Player) -> Generator[float, None, Entry | None]:
     """Play faults one after the other. Yields the seconds to wait. Returns the fault that decides the answer to the
-    step: `refuse`, `answer_twice`, `answer_late`, or any other for no answer. Returns None for a normal answer."""
+    step: `refuse`, `answer_twice`, `answer_late`, `crash_before`, or any other for no answer. Returns None for a normal
+    answer."""
     decided: Entry | None = None
     for fault in faults:
         if player.is_over:
@@ -331,6 +339,6 @@ def _goes_on(fault: Entry, player: Player) -> bool:
         case "expire":
             player.expire()
             return False
-        case _:  # refuse, answer_late, drop_answer: they only decide the answer
+        case _:  # refuse, answer_late, drop_answer, crash_before: they only decide the answer
             return False
     return True

@@ -1,4 +1,4 @@
-"""Fault scripts: the faults of a fake server, as data.
+"""Fault scripts: the faults of a fake server, or of a server on a tape, as data.
 
     FaultScript.of(
         Fault("initialize", "delay", seconds=2, start=1),
@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 import attrs
 
-from ..protocol.errors import UsageError
+from .errors import UsageError
 from .fault_plan import FIELDS, Entry, problem_with
 
 Step = Literal["start", "initialize", "list", "call", "ping", "idle", "stop"]
 Doing = Literal[
-    "delay", "hang", "crash", "refuse", "garbage", "flood", "list_changed", "expire", "answer_twice",
+    "delay", "hang", "crash", "crash_before", "refuse", "garbage", "flood", "list_changed", "expire", "answer_twice",
     "answer_late", "drop_answer",
 ]  # fmt: skip
 SignalName = Literal["SIGKILL", "SIGTERM", "SIGABRT", "SIGSEGV"]
@@ -53,7 +53,9 @@ class Fault:
     tool: str | None = attrs.field(default=None, kw_only=True)
     after: float | None = attrs.field(default=None, kw_only=True)
     seconds: float | None = attrs.field(default=None, kw_only=True)  # delay
-    exit_code: int | None = attrs.field(default=None, kw_only=True)  # crash; 1 if it has no signal either
+    exit_code: int | None = attrs.field(
+        default=None, kw_only=True
+    )  # crash, crash_before; 1 if it has no signal either
     signal: SignalName | None = attrs.field(default=None, kw_only=True)  # crash
     text: str | None = attrs.field(default=None, kw_only=True)  # refuse; crash: last words
     code: int | None = attrs.field(default=None, kw_only=True)  # refuse; -32603
