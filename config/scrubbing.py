@@ -84,6 +84,8 @@ _FIELD: Final = re.compile(
     + _spelled(_NAMES)
     + rb'(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\1"'
 )
+# Together a quick test whether a text may have to lose something for its form.
+marked, named = _MARK.search, _FIELD.search
 _LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 # What JSON has outside of its strings. A known secret of only these may be there, too.
 _BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
@@ -121,16 +123,16 @@ def _is_common(secret: bytes) -> bool:
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
-    if len(raw) <= SMALL and not has_marks(raw) and not (known and is_one_in(raw, known)):
+    if (
+        len(raw) <= SMALL
+        and marked(raw) is None
+        and named(raw) is None
+        and not (known and is_one_in(raw, known))
+    ):
         return raw  # as nearly every result of a call
     found = [_secrets(raw, secret) for secret in _standing_in(raw, known)]
     spans = [each for each in (*found, _tokens(raw), _values(raw)) if each]
     return _without(raw, spans) if spans else raw
-
-
-def has_marks(raw: bytes) -> bool:
-    """Whether a JSON text may have to lose something for its form: a quick test."""
-    return _MARK.search(raw) is not None or _FIELD.search(raw) is not None
 
 
 def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> bytes:

@@ -8,14 +8,14 @@ that the room goes on with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ..actors.host import ASKED_FOR
 from ..protocol.address import Address
 from ..protocol.errors import RemoteError, RpcRefusal
-from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
+from ..protocol.jsonrpc.encoding import REFUSED, UNWRITABLE, encode, plainly
 from .lines import NOTHING, Asked, CallLine, Failure
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..actors.host import Declaration, Host, ServerRequest
 
 Steps = list[tuple[float, dict[str, Any]]]  # of progress, with their times
-_EMPTY: Final = msgspec.Raw(b"{}")
 
 
 class OpenCalls:
@@ -51,6 +50,10 @@ class OpenCalls:
     def ended(self, call: Call, address: Address, incarnation: int, now: float) -> CallLine:
         """A call has its outcome."""
         began, result = self._began, call.result
+        try:
+            params = plainly(call.params or {})
+        except REFUSED:
+            params = _written(call.params)
         line = CallLine(
             call.number,
             call.order,
@@ -60,7 +63,7 @@ class OpenCalls:
             address.scope,
             incarnation,
             call.method,
-            _EMPTY if call.params is None else _written(call.params),
+            msgspec.Raw(params),
             call.outcome,
             call.reach,
             call.sent_at - began if call.order else None,
@@ -77,12 +80,12 @@ class OpenCalls:
         return line
 
 
-def _written(params: Mapping[str, Any]) -> msgspec.Raw:
-    """As JSON. What cannot be written as JSON was not sent either; the call ended with an error that says so."""
+def _written(params: Any) -> bytes:
+    """As JSON, or nothing: what cannot be written as JSON was not sent either, and the call's error says so."""
     try:
-        return msgspec.Raw(encode(params))
+        return encode(params)
     except (*UNWRITABLE, TypeError, ValueError):
-        return _EMPTY
+        return b"{}"
 
 
 def _failure(call: Call) -> Failure:

@@ -37,7 +37,7 @@ class Lines:
     def __init__(self, secrets: KnownSecrets, began: float, redact: Collection[str] = ()) -> None:
         self._secrets = secrets
         self._began = began
-        self._members = Members(redact)
+        self._members = Members(redact) if redact else None
 
     def head(self, config: Config, at: float) -> bytes:
         """`at`: when it begins, in seconds since 1970."""
@@ -104,7 +104,12 @@ class Lines:
         server, session = line.server, line.session
         secrets = self._secrets.of_server(server, session)
         content = b" ".join((line.params, line.result))
-        if len(content) > SMALL or self._may_change(secrets, content):
+        if (
+            len(content) > SMALL
+            or secrets.may_be_in(content)
+            or content.find(b"\n") >= 0
+            or (self._members is not None and self._members.without(content) is not content)
+        ):
             line.params = msgspec.Raw(self._clean(secrets, bytes(line.params)))
             line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
         if line.error is not None:
@@ -132,12 +137,11 @@ class Lines:
         clean = self._clean(self._secrets.of_server(server, session), raw)
         return value if clean is raw else msgspec.json.decode(clean)
 
-    def _may_change(self, secrets: Secrets, raw: bytes) -> bool:
-        return secrets.may_be_in(raw) or self._members.without(raw) is not raw or raw.find(b"\n") >= 0
-
     def _clean(self, secrets: Secrets, raw: bytes) -> bytes:
         """A JSON text without secrets, on one line."""
-        raw = self._members.without(secrets.scrub(raw))
+        raw = secrets.scrub(raw)
+        if self._members is not None:
+            raw = self._members.without(raw)
         return raw.replace(b"\n", b" ") if b"\n" in raw else raw
 
 

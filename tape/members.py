@@ -22,16 +22,14 @@ _NEXT: Final = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
 
 
 class Members:
-    """Members of these names."""
+    """Members of these names, of which there is one at least."""
 
     def __init__(self, names: Collection[str]) -> None:
         spelled = b"|".join(b"".join(_spelled(name)) for name in sorted(names))
-        self._named = re.compile(rb'(?<!\\)"(?:%b)"[ \t\r\n]*+:[ \t\r\n]*+' % spelled) if names else None
+        self._named = re.compile(rb'(?<!\\)"(?:%b)"[ \t\r\n]*+:[ \t\r\n]*+' % spelled)
 
     def without(self, raw: bytes) -> bytes:
         """The text with `[REDACTED]` in the place of their values; the same object if there are none."""
-        if self._named is None:
-            return raw
         out = bytearray()
         done = 0
         while (found := self._named.search(raw, done)) is not None:
