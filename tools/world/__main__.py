@@ -149,8 +149,14 @@ def _client_lines(rows: Sequence[ClientRow]) -> list[str]:
 def _adapter_lines(rows: Sequence[AdapterRow]) -> list[str]:
     if not rows:
         return []
-    lines = ["| framework, with its adapter | version | played |", "|---|---|---|"]
-    return lines + [f"| {row.name} | `{row.pins}` | {'; '.join(row.problems) or 'works'} |" for row in rows]
+    lines = [
+        "| framework, with its adapter | version | calls that a tape answered the same | played |",
+        "|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {row.name} | `{row.pins}` | {row.replayed} | {'; '.join(row.problems) or 'works'} |"
+        for row in rows
+    ]
 
 
 def _api_lines(rows: Sequence[ApiRow]) -> list[str]:

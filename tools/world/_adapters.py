@@ -34,6 +34,7 @@ class AdapterRow:
     pins: str
     problems: list[str] = attrs.field(factory=list[str])
     told: Told = attrs.field(factory=dict[str, Sequence[str]])
+    replayed: int = 0  # calls that a tape answered as they were answered when it was recorded
 
 
 def play_adapters(adapters: Sequence[Adapter]) -> list[AdapterRow]:
@@ -51,6 +52,7 @@ def _play(adapter: Adapter) -> AdapterRow:
     [python] = interpreter(home, "pypi")
     said = said_by(python, SCRIPTS / f"play_{adapter.play}.py")
     row.told = said.get("told", {})
+    row.replayed = said.get("replayed", 0)
     row.problems += [*said["problems"], *_types(python, adapter)]
     return row
 

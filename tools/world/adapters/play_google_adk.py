@@ -23,6 +23,7 @@ class Scripted(BaseLlm):
     async def generate_content_async(self, llm_request, stream=False):
         declared = [tool.function_declarations for tool in llm_request.config.tools or ()]
         self.record.offered.append({one.name for each in declared for one in each})
+        self.record.defined = [one.model_dump() for each in declared for one in each]
         answers = [
             part.function_response
             for content in llm_request.contents
@@ -35,7 +36,8 @@ class Scripted(BaseLlm):
             name, arguments = self.calls.pop(0)
             part = types.Part.from_function_call(name=name, args=arguments)
         else:
-            part = types.Part.from_text(text="done")
+            told = self.record.shown[-1].text if answers else "nothing"
+            part = types.Part.from_text(text=f"done, and told {told}")
         yield LlmResponse(content=types.Content(role="model", parts=[part]))
 
 
@@ -62,6 +64,8 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None, **option
             message = types.Content(role="user", parts=parts)
             parts = []
             async for event in runner.run_async(user_id="user", session_id=session.id, new_message=message):
+                if event.is_final_response() and event.content:
+                    record.said = "".join(part.text or "" for part in event.content.parts)
                 for call in event.get_function_calls():
                     if call.name == CONFIRMATION:
                         record.asked.append(call.args["originalFunctionCall"]["name"])

@@ -23,6 +23,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
         record.asked.append(request["name"])
         decision = {"type": "approve"} if answer else {"type": "reject", "message": "Not this one."}
         state = await agent.ainvoke(Command(resume={"decisions": [decision]}), config)
+    record.said = state["messages"][-1].text
     return record
 
 

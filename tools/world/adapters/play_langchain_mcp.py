@@ -28,6 +28,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
             said = {"action": "accept", "content": {"allow": "once"}} if answer else {"action": "decline"}
             responses = dict.fromkeys(keys(interrupt.value), said)
             state = await agent.ainvoke(Command(resume={"responses": responses}), config)
+        record.said = state["messages"][-1].text
     record.structured = []
     return record
 

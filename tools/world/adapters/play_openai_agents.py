@@ -21,9 +21,10 @@ class Scripted(Model):
     async def get_response(self, *, input, tools, **_given):
         self.told = json.dumps(input[-1], default=str)
         self._run.offered.append({tool.name for tool in tools})
+        self._run.defined = [(tool.name, tool.description, tool.params_json_schema) for tool in tools]
         number, (name, arguments) = next(self._calls, (0, (None, None)))
         if name is None:
-            text = ResponseOutputText(text="done", type="output_text", annotations=[])
+            text = ResponseOutputText(text=f"done, and told {self.told}", type="output_text", annotations=[])
             said = ResponseOutputMessage(
                 id="m", content=[text], role="assistant", status="completed", type="message"
             )
@@ -52,6 +53,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
     for item in result.new_items:
         if item.type == "tool_call_output_item":
             record.shown.append(shown(item.output))
+    record.said = result.final_output
     return record
 
 

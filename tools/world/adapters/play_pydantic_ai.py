@@ -15,12 +15,16 @@ def scripted(calls, record):
     async def respond(messages, info):
         record.offered.append({tool.name for tool in info.function_tools})
         record.instructions = info.instructions
+        record.defined = [
+            (tool.name, tool.description, tool.parameters_json_schema) for tool in info.function_tools
+        ]
         parts = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
         record.shown = [shown(part) for part in parts]
         record.structured = [part.content for part in parts]
         record.metadata = [part.metadata for part in parts]
         name, arguments = next(left, (None, None))
-        said = TextPart("done") if name is None else ToolCallPart(name, arguments)
+        told = record.shown[-1].text if record.shown else "nothing"
+        said = TextPart(f"done, and told {told}") if name is None else ToolCallPart(name, arguments)
         return ModelResponse([said])
 
     return FunctionModel(respond)
@@ -44,6 +48,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None, **option
             record.asked.append(call.tool_name)
             answers.approvals[call.tool_call_id] = True if answer else ToolDenied("no")
         result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
+    record.said = result.output
     return record
 
 

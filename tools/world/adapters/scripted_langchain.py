@@ -5,6 +5,7 @@ import uuid
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from stage import Run, Shown
 
 
@@ -24,6 +25,7 @@ class Scripted(BaseChatModel):
 
     def bind_tools(self, tools, **_options):
         self.record.offered.append({tool.name for tool in tools})
+        self.record.defined = [convert_to_openai_tool(tool) for tool in tools]
         return self
 
     def _generate(self, messages, stop=None, run_manager=None, **_options):
@@ -35,7 +37,7 @@ class Scripted(BaseChatModel):
             calls = [{"name": name, "args": arguments, "id": uuid.uuid4().hex}]
             said = AIMessage("", tool_calls=calls)
         else:
-            said = AIMessage("done")
+            said = AIMessage(f"done, and told {told[-1].text if told else 'nothing'}")
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 

@@ -27,6 +27,7 @@ from mcp.types import ImageContent
 
 from greenroom import Greenroom
 from greenroom.testing import assert_no_orphans
+from greenroom.testing.assertions import of_run
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 # A picture of one pixel.
@@ -37,6 +38,22 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FLOOD = 400_000  # bytes; a model is told an eighth of it
 BOUND = 52_000
 EXAMPLE_CALL = ("clock_now", {"utc_offset": 1})
+
+# What is recorded and replayed: what changes from run to run, a picture, progress, what is large, a crash, a new start,
+# a timeout, an error, and a call that somebody allows.
+TAPED = [
+    ("w_echo", {"n": 4711}),
+    ("f_pid", {}),
+    ("desk_picture", {}),
+    ("w_steps", {"count": 3}),
+    ("f_echo", {"size": FLOOD}),
+    ("f_crash", {}),
+    ("f_pid", {}),
+    ("f_sleep", {"seconds": 1.3}),
+    ("w_refuse", {}),
+    ("desk_wipe", {"path": "/taped"}),
+    ("w_echo", {"n": 4711}),
+]
 
 # What a model is told of each fault, word for word.
 DIES = 'Server "f" was lost: exited with code 1 (crashed as asked); the call was sent and may have run.'
@@ -66,6 +83,8 @@ class Run:
     structured: list[Any] = field(
         default_factory=list
     )  # what the program got of each call, where it gets any
+    defined: list[Any] = field(default_factory=list)  # the tools as the model was last offered them, in full
+    said: str = ""  # what the agent said in the end
 
 
 @dataclass
@@ -136,13 +155,14 @@ class Stage:
         self.problems = []
         self.told = {}  # of each fault: the words, and how they are shown
         self.wiped = []
+        self.replayed = 0  # calls that a tape answered as they were answered when it was recorded
 
     def expect(self, true, what):
         if not true:
             self.problems.append(what[:400])
 
     @asynccontextmanager
-    async def room(self):
+    async def room(self, **options):
         faulty = ["-m", "greenroom.testing.servers.faulty"]
         whole = ["-m", "greenroom.testing.servers.whole", "--log", str(self.folder / "heard.log")]
         servers = {
@@ -153,8 +173,8 @@ class Stage:
         # What has died twice stays away for longer than any agent needs for its next call.
         backoff = {"minMs": 20_000, "maxMs": 20_000}
         config = {"mcpServers": servers, "settings": {"approve": ["desk_wipe"], "restartBackoff": backoff}}
-        opened = Greenroom.open(config, cache_path=":memory:", in_process={"desk": desk(self.wiped)})
-        async with opened as room:
+        desks = {"desk": desk(self.wiped)}
+        async with Greenroom.open(config, cache_path=":memory:", in_process=desks, **options) as room:
             yield room
         assert_no_orphans(room)
 
@@ -165,6 +185,7 @@ class Stage:
                 await self.part(scene(room))
             for scene in self.framework.more:
                 await self.part(scene(self, room))
+        await self.part(self.taped())
         await self.part(self.example())
         left = asyncio.all_tasks() - {asyncio.current_task()}
         self.expect(not left, f"tasks left: {left}")
@@ -302,6 +323,35 @@ class Stage:
         own = [row for row in room.status() if row.server == "own" and row.scope != "shared"]
         self.expect(not own, f"left of the sessions: {own}")
 
+    async def taped(self):
+        """A tape that was recorded through the framework replays under it unchanged, and starts no process."""
+        tape, steps = self.folder / "run.tape", ([], [])
+        async with self.room(record=tape) as room:
+            first = await self.taped_run(room, steps[0])
+            self.expect(of_run(room.run_id), "no process was seen while the tape was recorded")
+        self.expect(len(first.shown) == len(TAPED), f"recorded {len(first.shown)} of {len(TAPED)} calls")
+        async with Greenroom.replay(tape) as room:
+            second = await self.taped_run(room, steps[1])
+            self.expect(not of_run(room.run_id), f"processes of a replay: {of_run(room.run_id)}")
+            self.expect(not room.tape.refusals, f"not on the tape: {room.tape.refusals}")
+            self.expect(not room.tape.untaken, f"not taken from the tape: {room.tape.untaken}")
+        assert_no_orphans(room)
+        self.expect(self.wiped.count("/taped") == 1, f"the replay has wiped, too: {self.wiped}")
+        for name in ("shown", "structured", "offered", "defined", "asked", "said"):
+            was, now = (getattr(run, name) for run in (first, second))
+            self.expect(was == now, f"{name} differ in the replay: {was} {now}")
+        self.expect(steps[0] == steps[1], f"progress differs in the replay: {steps}")
+        self.replayed = sum(was == now for was, now in zip(first.shown, second.shown, strict=False))
+
+    async def taped_run(self, room, steps):
+        await room.catalogued()
+        return await self.framework.run(
+            room,
+            TAPED,
+            answer=True,
+            on_progress=lambda tool, params: steps.append((tool, params["progress"])),
+        )
+
     async def example(self):
         """The example in the docs, as it is written there."""
         clock = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
@@ -331,4 +381,7 @@ def play(framework):
         stage = Stage(framework, Path(folder))
         asyncio.run(stage.play())
         os.chdir("/")
-    print("\n" + json.dumps({"problems": stage.problems, "told": stage.told}), flush=True)
+    print(
+        "\n" + json.dumps({"problems": stage.problems, "told": stage.told, "replayed": stage.replayed}),
+        flush=True,
+    )
