@@ -117,10 +117,12 @@ def names_in(listed: str | None) -> list[str]:
     return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
-def read_config(path: Path | None, *, always: bool = False, most: int | None = _TOLD) -> Config:
-    """The configuration. Its warnings go to stderr, `most` of them, and each once a day, or `always`. Raises
-    `ConfigError` when a named file cannot be used."""
-    config = load(path)
+def read_config(
+    path: Path | None, *, always: bool = False, most: int | None = _TOLD, folder: Path | None = None
+) -> Config:
+    """The configuration, as `load` reads it. Its warnings go to stderr, `most` of them, and each once a day, or
+    `always`. Raises `ConfigError` when a named file cannot be used."""
+    config = load(path, folder)
     told = [str(problem) for problem in config.problems]
     if not always and told:
         from .warned_once import not_told_lately

@@ -953,6 +953,100 @@ class SpansSent(TypedDict):
     calls: Annotated[int, Says("of so many", "calls")]
 
 
+class Changed(TypedDict):
+    """A part of an answer, of arguments or of a definition that differs."""
+
+    path: Annotated[str, Says("where it is, such as `content[0].text`; empty: all of it")]
+    before: Annotated[str | None, Says("the beginning of its JSON before; null: it was not there")]
+    after: Annotated[str | None, Says("the same after")]
+
+
+class DifferentDefinition(TypedDict):
+    """What a server lists, or says of itself, and that differs."""
+
+    kind: Annotated[
+        Literal["tool", "prompt", "resource", "template", "skill", "server"],
+        Says("what it is; `server`: the server itself"),
+    ]
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the server's own name or URI for it")]
+    what: Annotated[
+        Literal["gone", "new", "changed", "unreachable"],
+        Says("what became of it; `unreachable`: the server could not be asked"),
+    ]
+    changes: Annotated[list[Changed], Says("what has changed of it")]
+    moreChanges: Annotated[int, Says("how many further changes are not named", "changes")]
+    why: Annotated[str | None, Says("why not; null: it could")]
+
+
+class DifferentCall(TypedDict):
+    """A call that differs."""
+
+    what: Annotated[
+        Literal["answer", "outcome", "arguments", "order", "added", "left_out"],
+        Says("what differs; `outcome`: such as an error in place of an answer"),
+    ]
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the tool as it was called, or the method and what it is about")]
+    arguments: Annotated[str, Says("the beginning of its arguments as JSON")]
+    before: Annotated[int | None, Says("its number on the tape; null: it is not there")]
+    after: Annotated[
+        int | None, Says("its number on the other tape; null: it is not there, or there is none")
+    ]
+    outcomeBefore: Annotated[
+        str | None,
+        Says("`answer`, `tool_error` or the code of an error; null: no question of the outcome"),
+    ]
+    outcomeAfter: Annotated[str | None, Says("the same after")]
+    changes: Annotated[list[Changed], Says("what differs of its answer or arguments")]
+    moreChanges: Annotated[int, Says("how many further changes are not named", "changes")]
+    behind: Annotated[
+        int | None,
+        Says("an earlier call that was not made again, for which the answer may differ; null: there is none"),
+    ]
+
+
+class ToolTimes(TypedDict):
+    """How long calls of a tool took, by the medians."""
+
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the tool as it was called")]
+    calls: Annotated[int, Says("that were answered before and after", "calls")]
+    before: Annotated[float, Says("from being sent to the answer", "s")]
+    after: Annotated[float, Says("the same after", "s")]
+    slower: Annotated[bool, Says("it is a difference (`--slower`)")]
+
+
+class OtherVersion(TypedDict):
+    """A server that says another version of itself, which alone is no difference."""
+
+    server: Annotated[str, Says("the server")]
+    before: Annotated[str, Says("its version before")]
+    after: Annotated[str, Says("its version after")]
+
+
+class LeftCalls(TypedDict):
+    """Calls on the tape that were not made again."""
+
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the tool as it was called, or the method and what it is about")]
+    why: Annotated[str, Says("why not")]
+    calls: Annotated[int, Says("how many", "calls")]
+
+
+class Difference(TypedDict):
+    """What differs between two tapes, or between a tape and the servers as they are now."""
+
+    tape: Annotated[str, Says("the first file")]
+    same: Annotated[bool, Says("nothing differs; the exit code is 0 then, else 1")]
+    callsTheSame: Annotated[int, Says("that are the same", "calls")]
+    definitions: Annotated[list[DifferentDefinition], Says("what servers list or say otherwise")]
+    calls: Annotated[list[DifferentCall], Says("the calls that differ, in their order")]
+    times: Annotated[list[ToolTimes], Says("how long calls took")]
+    versions: Annotated[list[OtherVersion], Says("servers of another version")]
+    notSent: Annotated[list[LeftCalls], Says("calls that were not made again, with `--against`")]
+
+
 class Bad(TypedDict):
     """The first bad line of an audit file."""
 
@@ -1079,6 +1173,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "logs --follow": (LogLine,),
         "bench churn": (Churn,),
         "tape": (Taped, Traced, SpansSent),
+        "diff": (Difference,),
         "trace": (Trace,),
         "trace --output": (Traced,),
     }

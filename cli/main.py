@@ -43,6 +43,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "replay": ("replay_command", "replay_command", "Serve a tape that was recorded; nothing is started."),
     "tape": ("tape_command", "tape_command", "Tell what is on a tape."),
+    "diff": (
+        "diff_command",
+        "diff_command",
+        "Compare two tapes, or a tape with the servers as they are now.",
+    ),
     "attach": (
         "attach_command",
         "attach_command",

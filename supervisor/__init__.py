@@ -2,6 +2,7 @@
 
 Other rooms may import:
 
+* `asking_again`: makes the calls on a tape that only read again, and compares
 * `profiles`: a room as the clients of one profile see it
 * `room`: `Greenroom` and `Session`, the public door
 * `room_port`: what doors and exposures use of a room, private

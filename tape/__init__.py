@@ -6,6 +6,7 @@ profiles, doors and frameworks work as they did, and no process is started.
 
 Other rooms may import:
 
+* `comparing`: what differs between two tapes, or between a tape and what servers answer now
 * `hearing`: what a room tells of its calls, kept until they end
 * `lines`: the lines of a tape
 * `reading`: a tape, read and checked

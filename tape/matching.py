@@ -57,7 +57,7 @@ class Recorded:
         self._texts: list[str] = []
         for at, call in enumerate(calls):
             params = msgspec.json.decode(call.params)
-            kind, text = _kind(call.method, params), compared(params, match.ignore)
+            kind, text = kind_of(call.method, params), compared(params, match.ignore)
             self._texts.append(text)
             self._same[f"{kind}\n{text}"].append(at)
             self._alike[kind].append(at)
@@ -84,7 +84,7 @@ class Recorded:
 
     def find(self, method: str, params: Mapping[str, Any] | None) -> int | None:
         """The place of the recorded call that would answer this one, from 0; None: there is none."""
-        kind, text = _kind(method, params), compared(params, self._match.ignore)
+        kind, text = kind_of(method, params), compared(params, self._match.ignore)
         at = self._next(self._same.get(f"{kind}\n{text}", ()))
         if at is None and self._match.by_order:
             at = self._next(self._alike.get(kind, ()))
@@ -96,7 +96,7 @@ class Recorded:
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The most similar recorded call of the same tool, taken or not."""
-        best = self._best(self._alike.get(_kind(method, params), ()), compared(params, self._match.ignore))
+        best = self._best(self._alike.get(kind_of(method, params), ()), compared(params, self._match.ignore))
         return None if best is None else self.calls[best[1]]
 
     @property
@@ -141,10 +141,16 @@ def compared(params: Any, ignore: Collection[str] = ()) -> str:
     """Parameters as a text that is the same for parameters that are to be taken as the same."""
     if isinstance(params, Mapping):
         params = {key: each for key, each in cast("Mapping[str, Any]", params).items() if key != "_meta"}
-    return json.dumps(plain(params or {}, ignore), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text_of(params or {}, ignore)
 
 
-def _kind(method: str, params: Any) -> str:
+def text_of(value: Any, ignore: Collection[str] = ()) -> str:
+    """A JSON value as a text that is the same for values that are to be taken as the same."""
+    return json.dumps(plain(value, ignore), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def kind_of(method: str, params: Any) -> str:
+    """The method, with the tool or the place that it is about."""
     if not isinstance(params, Mapping):
         return method
     said = cast("Mapping[str, Any]", params)

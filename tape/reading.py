@@ -153,6 +153,20 @@ def _line(path: Path, number: int, raw: bytes) -> AnyLine:
         raise BadTape(f"{path}, line {number}: {error}.") from None
 
 
+def reading_tools(listed: Collection[Listed]) -> set[str]:
+    """The tools that only read, as all lists say."""
+    tools = [tool for line in listed for tool in line.tools or ()]
+    return {str(tool.get("name")) for tool in tools if only_reads(tool)} - {
+        str(tool.get("name")) for tool in tools if not only_reads(tool)
+    }
+
+
+def only_reads(tool: Mapping[str, Any]) -> bool:
+    """Whether a definition says that its tool changes nothing (`readOnlyHint`)."""
+    hints: Any = tool.get("annotations")
+    return isinstance(hints, dict) and cast("dict[str, Any]", hints).get("readOnlyHint") is True
+
+
 # What of a configuration on a tape counts: how tools are named and shown, who must allow a call, what is left out of
 # results, how long is waited and what follows when a server goes wrong. Nothing that starts, asks, listens or writes;
 # whoever made the tape would choose what.

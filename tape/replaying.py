@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -38,7 +38,7 @@ from .far_end import Answer, FarEnd, tools_named
 from .faults import ServerFaults, faults_of, has_run
 from .lines import CallLine, Listed
 from .matching import Match, Recorded, compared
-from .reading import Tape, config_of, read_tape
+from .reading import Tape, config_of, read_tape, reading_tools
 from .run import TapeRun
 from .story import call_as_json
 
@@ -83,7 +83,7 @@ class Replay(TapeRun):
     def _server(self, name: str) -> _Server:
         if name not in self._servers:
             listed = [line for line in self.tape.listed if line.server == name]
-            recorded = Recorded(self.tape.calls_of(name), self._match, _reads(listed))
+            recorded = Recorded(self.tape.calls_of(name), self._match, reading_tools(listed))
             faults = ServerFaults([fault for fault in self._faults if fault.server == name])
             self._servers[name] = _Server(name, recorded, listed, faults)
         return self._servers[name]
@@ -111,19 +111,6 @@ def opened(
     tape = read_tape(place)
     match = Match(strict, ignore, by_order, nearest)
     return config_of(tape), Replay(tape, match, pace=pace, faults=faults)
-
-
-def _reads(listed: Collection[Listed]) -> set[str]:
-    """The tools that only read, as all lists say."""
-    tools = [tool for line in listed for tool in line.tools or ()]
-    return {tool["name"] for tool in tools if _only_reads(tool)} - {
-        tool["name"] for tool in tools if not _only_reads(tool)
-    }
-
-
-def _only_reads(tool: Mapping[str, Any]) -> bool:
-    hints: Any = tool.get("annotations")
-    return isinstance(hints, dict) and cast("dict[str, Any]", hints).get("readOnlyHint") is True
 
 
 @attrs.define(eq=False)

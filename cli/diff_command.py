@@ -1,0 +1,324 @@
+"""`greenroom diff`: two tapes side by side, or a tape and the servers as they are now.
+
+It is told as a text diff is: a mark, the number of the call on each side, what was called, and below it the parts that
+differ. At a terminal each line is cut to the window and coloured by its mark; anywhere else the width is fixed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted, one_line
+from .common import Typed, commands_typed, names_in, read_config, run_to_end, say, show_json
+from .exit_codes import FAILED, OK
+from .wrapping import columns_of, on_terminal
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..tape.comparing import CallDifference, Change, Comparison, DefinitionDifference, Plan, Times
+    from . import json_shapes as shapes
+
+_WIDE: Final = 200  # columns where there is no window
+_TOLD: Final = 200  # differences of each kind; --json has all
+_SLOWER: Final = 2.0  # from which factor on slowness is told, if nobody says
+_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", "!": "yellow", ">": "cyan"}
+_MARKS: Final = {"added": "+", "left_out": "-", "order": ">", "new": "+", "gone": "-", "unreachable": "!"}
+_WORDS: Final = {
+    "answer": "other answer",
+    "arguments": "other arguments",
+    "order": "in another order",
+    "added": "added",
+    "left_out": "left out",
+}
+
+
+_COUNTED: Final = {
+    "answer": "{}",
+    "outcome": "{}",
+    "arguments": "{} with other arguments",
+    "order": "{} in another order",
+    "added": "{} added",
+    "left_out": "{} left out",
+}
+_NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
+
+
+@click.command("diff")
+@click.argument("tape", type=click.Path(path_type=Path))
+@click.argument("others", nargs=-1, metavar="[TAPE | SERVER...]")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="CONFIG",
+    help="Ask the servers of this configuration again; a folder: of the one that is in effect there.",
+)
+@click.option("--ignore", metavar="NAMES", help="Members of answers that may differ, as in time,id.")
+@click.option(
+    "--slower",
+    type=click.FloatRange(1),
+    metavar="FACTOR",
+    help="A tool whose calls take this many times as long (the median) is a difference.",
+)
+@click.option(
+    "--also", metavar="TOOLS", help="With --against: call these, too, though they may change things."
+)
+@click.option("--only", metavar="TOOLS", help="With --against: call these alone, whatever they may change.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="With --against: of each call.",
+)
+@click.option("--yes", is_flag=True, help="With --against: allow the calls that somebody has to allow.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="With --against: keep what the servers answer now as a tape, there or at a FILE.tape.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff_command(
+    tape: Path,
+    others: tuple[str, ...],
+    against: Path | None,
+    ignore: str | None,
+    slower: float | None,
+    also: str | None,
+    only: str | None,
+    timeout: float | None,
+    yes: bool,
+    record: Path | None,
+    as_json: bool,
+) -> int:
+    """Show what differs between TAPE and another TAPE: calls that an agent added, left out, or made with other
+    arguments or in another order, and what it was answered.
+
+    With --against: between TAPE and the servers as they are now. The recorded calls that only read, as their tools say
+    on the tape and now, are made again. Exit code 1: something differs.
+    """
+    if against is None:
+        stray = {
+            "--also": also,
+            "--only": only,
+            "--timeout": timeout,
+            "--yes": yes or None,
+            "--record": record,
+        }
+        for option, value in stray.items():
+            if value is not None:
+                raise UsageError(f"{option} is for --against CONFIG. Add that, or leave it out.")
+        if len(others) != 1:
+            text = "Name a second tape to compare this one with, or servers as they are now: --against CONFIG"
+            raise UsageError(text)
+        from ..tape.comparing import compare_tapes
+
+        found = compare_tapes(tape, others[0], ignore=names_in(ignore), slower=slower)
+    else:
+        config = _config_at(against)
+        options: dict[str, Any] = {"servers": others, "ignore": names_in(ignore), "also": names_in(also)}
+        options |= {"only": None if only is None else names_in(only), "slower": slower, "timeout": timeout}
+        found = run_to_end(partial(_compared_now, tape, config, {**options, "record": record}, yes))
+    if as_json:
+        show_json(commands_typed().filled_in(_as_json(tape, found)))
+    else:
+        _print(list(_told(found, is_now=against is not None)))
+    return OK if found.is_same else FAILED
+
+
+def _config_at(place: Path) -> Config:
+    """The configuration in this file, or of this folder. Next steps name it from now on."""
+    if place.is_dir():
+        return read_config(None, folder=place.resolve())
+    typed = click.get_current_context().find_root().obj
+    if isinstance(typed, Typed):
+        typed.config = os.fspath(place)
+    return read_config(place)
+
+
+async def _compared_now(tape: Path, config: Config, options: dict[str, Any], yes: bool) -> Comparison:
+    from ..gateway.commands import allowing
+    from ..supervisor.asking_again import compare_servers
+    from .call_command import patient
+
+    if yes:
+        options["on_approval"] = allowing
+    return await compare_servers(tape, patient(config), on_plan=_say_plan, **options)
+
+
+def _say_plan(plan: Plan) -> None:
+    calls = sum(map(len, plan.calls.values()))
+    say(f"asking {counted(len(plan.calls), 'server')} again, with {counted(calls, 'call')} that only read …")
+
+
+# ---- as text ---------------------------------------------------------------------------------------------------------
+Line = tuple[str, str]  # a mark, a blank if it has none, or nothing before the sum; and the words
+
+
+def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
+    for server, before, after in found.versions:
+        yield " ", f"{server} is another version: {before} → {after}"
+    for definition in found.definitions[:_TOLD]:
+        yield from _definition(definition)
+    yield from _rest(len(found.definitions))
+    for call in found.calls[:_TOLD]:
+        yield from _call(call)
+    yield from _rest(len(found.calls))
+    for times in found.times:
+        if times.is_slower(found.slower or _SLOWER):
+            yield ("~" if found.slower else " "), _slower(times)
+    for left in found.not_sent:
+        yield " ", f"not sent: {counted(left.calls, 'call')} of {left.name} ({left.why})"
+    yield "", _sum(found, is_now=is_now)
+
+
+def _definition(one: DefinitionDifference) -> Iterator[Line]:
+    what = f"{one.server}: {one.kind} {one.name}" if one.kind != "server" else one.server
+    words = (
+        f"cannot be asked: {commands_typed().filled(one.why or '')}"
+        if one.what == "unreachable"
+        else one.what
+    )
+    yield _MARKS.get(one.what, "~"), f"{what} {words}"
+    yield from _changes(one.changes, one.more)
+
+
+def _call(one: CallDifference) -> Iterator[Line]:
+    numbers = " → ".join(str(number) for number in (one.before, one.after) if number is not None)
+    words = _WORDS.get(one.what) or f"{one.outcomes[0]} → {one.outcomes[1]}"
+    behind = f" (may be so because call {one.behind} was not made again)" if one.behind is not None else ""
+    yield _MARKS.get(one.what, "~"), f"{numbers:>7}  {one.name}: {words}{behind}  {one.arguments}"
+    yield from _changes(one.changes, one.more)
+
+
+def _changes(changes: tuple[Change, ...], more: int) -> Iterator[Line]:
+    for change in changes:
+        where = f"{change.path}: " if change.path else ""
+        before, after = (value if value is not None else "nothing" for value in (change.before, change.after))
+        short = f"           {where}{before} → {after}"
+        if len(short) <= _width() - 2:
+            yield " ", short
+        else:
+            yield " ", f"           {where}"
+            yield "-", f"          {before}"
+            yield "+", f"          {after}"
+    if more:
+        yield " ", f"           and {counted(more, 'difference')} more"
+
+
+def _rest(count: int) -> Iterator[Line]:
+    if count > _TOLD:
+        yield " ", f"and {count - _TOLD:,} more; --json has all of them"
+
+
+def _slower(times: Times) -> str:
+    took = f"{times.before * 1000:.1f} ms → {times.after * 1000:.1f} ms"
+    return (
+        f"{times.name} is {times.factor:.1f} times as slow: {took} (median of {counted(times.calls, 'call')})"
+    )
+
+
+def _sum(found: Comparison, *, is_now: bool) -> str:
+    same = f"{counted(found.same, 'call')} the same{' now' if is_now else ''}."
+    if found.is_same:
+        return f"Nothing differs: {same}"
+    counts = Counter(call.what for call in found.calls)
+    parts = [
+        _COUNTED[what].format(counted(count, _NOUNS.get(what, "call"))) for what, count in counts.items()
+    ]
+    parts += [counted(len(found.definitions), "definition")] if found.definitions else []
+    parts += [counted(len(found.slower_tools), "slower tool")] if found.slower_tools else []
+    return f"Different: {', '.join(parts)}. {same.capitalize()}"
+
+
+def _width() -> int:
+    return columns_of(sys.stdout) if on_terminal() else _WIDE
+
+
+def _print(lines: list[Line]) -> None:
+    is_screen, width = on_terminal(), _width()
+    for mark, words in lines:
+        begin = f"{mark} " if mark else ""
+        begin += " " * (len(words) - len(words.lstrip()))  # which `one_line` takes away
+        text = begin + one_line(words, 10 * _WIDE)
+        click.echo(_on_screen(mark, text, width) if is_screen else _cut(text, width))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _on_screen(mark: str, text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + "…"
+    colour = None if os.environ.get("NO_COLOR") else _COLOURS.get(mark)
+    return click.style(text, fg=colour) if colour else text
+
+
+# ---- as JSON ---------------------------------------------------------------------------------------------------------
+def _as_json(tape: Path, found: Comparison) -> shapes.Difference:
+    return {
+        "tape": os.path.abspath(tape),
+        "same": found.is_same,
+        "callsTheSame": found.same,
+        "definitions": [_definition_json(one) for one in found.definitions],
+        "calls": [_call_json(one) for one in found.calls],
+        "times": [
+            {
+                "server": one.server,
+                "name": one.name,
+                "calls": one.calls,
+                "before": round(one.before, 6),
+                "after": round(one.after, 6),
+                "slower": one in found.slower_tools,
+            }
+            for one in found.times
+        ],
+        "versions": [{"server": name, "before": old, "after": new} for name, old, new in found.versions],
+        "notSent": [
+            {"server": one.server, "name": one.name, "why": one.why, "calls": one.calls}
+            for one in found.not_sent
+        ],
+    }
+
+
+def _definition_json(one: DefinitionDifference) -> shapes.DifferentDefinition:
+    return {
+        "kind": one.kind,
+        "server": one.server,
+        "name": one.name,
+        "what": one.what,
+        "changes": _changes_json(one.changes),
+        "moreChanges": one.more,
+        "why": one.why,
+    }
+
+
+def _call_json(one: CallDifference) -> shapes.DifferentCall:
+    return {
+        "what": one.what,
+        "server": one.server,
+        "name": one.name,
+        "arguments": one.arguments,
+        "before": one.before,
+        "after": one.after,
+        "outcomeBefore": one.outcomes[0],
+        "outcomeAfter": one.outcomes[1],
+        "changes": _changes_json(one.changes),
+        "moreChanges": one.more,
+        "behind": one.behind,
+    }
+
+
+def _changes_json(changes: tuple[Change, ...]) -> list[shapes.Changed]:
+    return [{"path": one.path, "before": one.before, "after": one.after} for one in changes]

@@ -1,0 +1,153 @@
+"""Makes the calls on a tape that only read again, and says what is other now.
+
+It opens a room over the configuration and records it, so what is compared was recorded in the same way: without
+secrets, with times from being sent, with the lists of servers. Of each server one call is made after another, in the
+order of the tape, and each recorded session is a session here; servers go on beside each other.
+
+Nothing that may write is sent. A tool only reads if it says so on the tape and now: what it says now is looked at right
+before each call. Whoever lists a tool answers for it himself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import anyio
+
+from ..actors.call import Call
+from ..actors.workers import apart
+from ..catalogue.namespace import Target
+from ..config.arguments import file_of, seconds
+from ..protocol.errors import CallError, UnknownTool
+from ..tape.comparing import READ, Again, Asked, Comparison, Plan, call_name, compare_asked, plan_of, refusal
+from ..tape.reading import Tape, only_reads, read_tape
+from .room import ConfigSource, Greenroom, Session, port_of
+
+_WRITES_NOW: Final = "does not say any more that it only reads"
+
+
+async def compare_servers(
+    tape: str | os.PathLike[str] | Tape,
+    config: ConfigSource,
+    *,
+    servers: Collection[str] = (),
+    only: Collection[str] | None = None,
+    also: Collection[str] = (),
+    ignore: Collection[str] = (),
+    slower: float | None = None,
+    timeout: float | None = None,
+    record: str | os.PathLike[str] | None = None,
+    on_plan: Callable[[Plan], object] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Make the calls on a tape that only read again, at the servers of `config` as they are now, and say what differs:
+    what they list, what they answer, how long it takes.
+
+    A call only reads if its tool says so (`readOnlyHint`) on the tape and now. `servers`: ask these alone. `also`:
+    names of tools, as they were called, that may be called as well; `only`: make the calls of these tools alone. Both
+    whatever the tools say of themselves. `ignore`: names of members of answers that may differ. `slower`: the factor
+    from which on the median time of a tool is a difference. `timeout`: seconds, for each call after it is sent.
+    `record`: keep what the servers answer now as a tape there. `on_plan` is told what will be asked, before anything
+    is. `options`: those of `Greenroom.open`, such as `on_approval`.
+
+    Raises `BadTape`, `ConfigError`; `UsageError` for a name that is not on the tape.
+    """
+    read = tape if isinstance(tape, Tape) else await apart(partial(read_tape, tape))
+    plan = await apart(partial(plan_of, read, servers, only, also))
+    if on_plan is not None:
+        on_plan(plan)
+    with TemporaryDirectory(prefix="greenroom-") as folder:
+        place = Path(folder) / "now.tape" if record is None else file_of(record, "record")
+        given: dict[str, Any] = {"bootstrap": False, **options}
+        room = Greenroom.open(config, record=place, **given)
+        async with room:
+            asking = _Asking(room, seconds(timeout, "timeout"))
+            async with anyio.create_task_group() as tasks:
+                for server, calls in plan.calls.items():
+                    tasks.start_soon(asking.ask, server, calls)
+        recorder = port_of(room).runtime.recorder
+        assert recorder is not None
+        assert recorder.path is not None
+        now = await apart(partial(read_tape, recorder.path))
+        return await apart(
+            partial(
+                compare_asked,
+                read,
+                now,
+                asking.asked,
+                not_sent=[*plan.not_sent, *((again.call, why) for again, why in asking.not_sent)],
+                unreachable=asking.unreachable,
+                servers=plan.calls,
+                ignore=ignore,
+                slower=slower,
+            )
+        )
+
+
+class _Asking:
+    """Asks the servers of a room."""
+
+    def __init__(self, room: Greenroom, timeout: float | None) -> None:
+        self.asked: list[Asked] = []
+        self.not_sent: list[tuple[Again, str]] = []
+        self.unreachable: dict[str, str] = {}
+        self._room = room
+        self._timeout = timeout
+
+    async def ask(self, server: str, calls: Sequence[Again]) -> None:
+        """All calls of one server. One that cannot be connected is not asked: each call would wait for it anew."""
+        try:
+            await self._room.connect(server)
+        except CallError as error:
+            self.unreachable[server] = error.message
+            self.not_sent += ((again, "server cannot be asked") for again in calls)
+            return
+        lasts = {again.call.session: number for number, again in enumerate(calls)}
+        sessions: dict[str, Session] = {}
+        try:
+            for number, again in enumerate(calls):
+                name = again.call.session
+                if name is None:
+                    await self._make(self._room, again)
+                    continue
+                if name not in sessions:
+                    sessions[name] = await self._room.session(f"{server} {name}").__aenter__()
+                await self._make(sessions[name], again)
+                if lasts[name] == number:
+                    await sessions.pop(name).aclose()
+        finally:
+            for session in sessions.values():
+                await session.aclose()
+
+    async def _make(self, scope: Greenroom | Session, again: Again) -> None:
+        port, line = port_of(scope), again.call
+        params = {key: value for key, value in again.params.items() if key != "_meta"}
+        call = Call(line.method, params, timeout=self._timeout, replayable=True)
+        try:
+            if line.method not in READ:
+                target = _tool(port.index.tools(line.server), again)
+                if not again.is_listed and not only_reads(target.record):
+                    self.not_sent.append((again, _WRITES_NOW))
+                    return
+                call.tool, call.replayable = target.name, target.is_harmless
+            await port.ask_raw(line.server, call)
+        except CallError as error:
+            self.asked.append(Asked(again, call.number, refusal(error)))
+        else:
+            self.asked.append(Asked(again, call.number))
+
+
+def _tool(tools: Sequence[Target], again: Again) -> Target:
+    """The tool that is to be called. Raises `UnknownTool`, and what keeps it from being called."""
+    name = again.params.get("name")
+    target = next((target for target in tools if target.kind == "tool" and target.original == name), None)
+    if target is None:
+        raise UnknownTool(call_name(again.call))
+    if not target.may_be_called:
+        raise target.refusal()
+    return target
