@@ -538,6 +538,7 @@ class CallTable:
             call.deadline = min(self.context.backend.now() + call.timeout, call.total_deadline)
         if self.context.recording is not None:
             self.context.recording.progressed(call, params)
+        self.context.recent.progressed(call, params, self.context.backend.now())
         self.report(call, params)
 
     def report(self, call: Call, params: Mapping[str, Any]) -> None:
@@ -567,15 +568,7 @@ class CallTable:
         context = self.context
         if not call.finish(context.tally, result=result, error=error):
             return
-        recent = context.events.recent_calls
-        if recent is not None:
-            outcome = error.code if error is not None else "cancelled" if result is None else "result"
-            recent.append(
-                (
-                    context.backend.now(), self.address, self.actor.life.incarnation, call.number, call.method,
-                    call.tool, call.client, call.accepted_at, call.sent_at, call.reach, outcome,
-                )
-            )  # fmt: skip
+        context.recent.ended(call, self.address, self.actor.life.incarnation, context.backend.now())
         if context.recording is not None:
             context.recording.ended(call, self.address, self.actor.life.incarnation)
         try:

@@ -24,7 +24,6 @@ from ..protocol.address import Address
 from ..protocol.bounds import EVENTS_BEHIND
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from .backend import Backend
-from .recent import KINDS, Kept, Recent
 
 BUFFER: Final = EVENTS_BEHIND
 P = ParamSpec("P")
@@ -41,15 +40,7 @@ class EventStream:
         self.seq: int = 0
         self.closed = False
         self._subscribers: dict[Kind, list[Subscription]] = {kind: [] for kind in Kind}
-        self.recent_calls: deque[Kept] | None = None  # None: nobody wants them kept
         self.call_readers: Sequence[Subscription] = self._subscribers[Kind.CALL]
-
-    def keep_recent(self) -> Recent:
-        """Keep the last events and calls from now on."""
-        kept = Recent()
-        self.recent_calls = kept.calls
-        self.listen(kept.events.append, KINDS)
-        return kept
 
     def wants(self, kind: Kind) -> bool:
         """Whether an event of this kind has a reader. If not, callers need not make its text."""

@@ -23,7 +23,14 @@ import attrs
 import msgspec
 
 from ..config.secrets import without_logins
-from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, NOTES_IN_FULL, NOTICE_BYTES, SERVER_REQUEST_BYTES
+from ..protocol.bounds import (
+    DECODED_VALUES,
+    ERROR_BYTES,
+    NOTES_IN_FULL,
+    NOTICE_BYTES,
+    RECENT_CONTENT,
+    SERVER_REQUEST_BYTES,
+)
 from ..protocol.jsonrpc.incoming import (
     ABSENT,
     HEAD,
@@ -54,6 +61,7 @@ from ..protocol.safe_text import repair_utf8
 from .backend import Backend
 from .message_buffer import LONG, has_more_values
 from .peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks
+from .recent import without_content
 
 # ---- Notes: reports what is odd about a server, without flooding the log --------------------------------------------
 #
@@ -169,6 +177,8 @@ class ExchangeTable:
             trace=b"" if exchange.trace is None else exchange.trace.members,
         )
         requests.open(exchange)
+        size = len(line)
+        exchange.line = line if size <= RECENT_CONTENT else without_content(exchange.params, size)
         return line
 
     def _stamp_for(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> Stamp:

@@ -846,9 +846,13 @@ class ServerRequests:
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
         """Ask the host. If a callback raises, the server gets a refusal that does not say what was raised."""
+        began = self._context.backend.now()
         try:
-            return await self._context.host.answer(request)
-        except RpcRefusal:
+            answer = await self._context.host.answer(request)
+            self._context.recent.asked(request, began, answer)
+            return answer
+        except RpcRefusal as refusal:
+            self._context.recent.asked(request, began, refusal)
             raise
         except Exception as error:
             self._incarnation.actor.note_raised(f"what answers {request.method}", error)

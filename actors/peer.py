@@ -67,6 +67,7 @@ class Exchange:
     reach: Reach = NOT_SENT
     rpc_id: int = 0  # the peer's id, while the exchange is open
     wants_progress: bool = False
+    line: bytes = b""  # as it was sent, as far as that is kept (`recent`)
     version: str | None = None  # it is spoken in this version, beside the connection's own (`Peer.beside`)
     # What the client that it is for can answer, as a request of 2026-07-28 says. None: as the peer says.
     declares: Mapping[str, Any] | None = None

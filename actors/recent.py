@@ -1,25 +1,66 @@
-"""The last events of a room, kept for who asks later: `greenroom trace` of a running gateway.
+"""The last calls and events of a room, kept for who asks later: a tape of the last minutes, `greenroom trace`.
 
-A room keeps none unless its door wants it (`EventStream.keep_recent`). Of a call there is one line, made when it ends,
-with all its times, as a plain tuple. So it costs a call half a microsecond, where its events would cost several. What
-is over the bound is forgotten, the oldest first.
+They are always kept, so they must cost a call next to nothing. When a call ends, references to what is there anyway are
+added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and no secret is cut
+out: that is done when somebody asks. What is larger than `RECENT_CONTENT` is not kept, only its size; and what few
+calls have stands apart.
+
+There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
+pays for no search for what is too old; who asks for minutes leaves out what is older. A gateway also keeps lines of
+more calls without their content, and more events, for `greenroom trace` (`keep_more`).
+
+Rejected: a tuple for each call. It costs half as much again, because memory that is kept is memory that the next call
+cannot use again. And to keep the `Call` itself: it refers to its caller's callback, and an error to all frames that it
+went through; neither has a known size.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
 
 from ..protocol.address import Address
-from ..protocol.bounds import RECENT_CALLS, RECENT_EVENTS
-from ..protocol.errors import Reach
+from ..protocol.bounds import (
+    RECENT_BYTES,
+    RECENT_CALLS,
+    RECENT_CONTENT,
+    RECENT_EVENTS,
+    RECENT_EVENTS_OF_ROOM,
+    RECENT_STEPS,
+    RECENT_WORDS,
+)
+from ..protocol.errors import CallError, Reach, RemoteError, RpcRefusal, UsageError
 from ..protocol.events import CallAccepted, CallEnded, CallSent, Event, Kind
+from ..protocol.jsonrpc.encoding import encode, encode_json
 
 if TYPE_CHECKING:
+    from ..config.secrets import Secrets
     from .call import Call
+    from .host import ServerRequest
 
-KINDS = frozenset(Kind) - {Kind.CALL, Kind.CATALOGUE}
+KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})
+MORE_KINDS: Final = frozenset(Kind) - {Kind.CALL, Kind.CATALOGUE}
+_HALF: Final = RECENT_BYTES // 2
+_MOST: Final = RECENT_CONTENT
+_OF_A_CALL: Final = 320  # bytes of a call without its contents: a list's places, numbers, headers of bytes
+_MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, or of a question
+_OF_SECRETS: Final = 1 << 12  # bytes of the secrets of one server and session
+Step = tuple[float, bytes]  # when, and its params as JSON
+Question = tuple[
+    float, str, bytes
+]  # when, the method, and as JSON `{"params"}` with its "answer" or "refusal"
+
+
+class Beside(NamedTuple):
+    """What a call had beside its answer, as far as it is kept: as bytes, for they have a known size and nobody changes
+    them."""
+
+    steps: list[Step]  # of progress
+    questions: list[Question]  # that its server has asked
 
 
 class RecentCall(NamedTuple):
@@ -36,15 +77,12 @@ class RecentCall(NamedTuple):
     accepted_at: float
     sent_at: float
     reach: Reach
-    outcome: str
-
-    @classmethod
-    def open(cls, call: Call, address: Address, incarnation: int) -> RecentCall:
-        """One that has not ended."""
-        return cls(
-            None, address, incarnation, call.number, call.method, call.tool, call.client,
-            call.accepted_at, call.sent_at, call.reach, "",
-        )  # fmt: skip
+    outcome: str  # empty: it has not ended
+    # What it was about, as JSON.
+    line: bytes = b""  # as it was sent; empty: it is forgotten. If it was too large, it has a "size" in bytes
+    result: bytes = b""  # empty: none. If it was too large, a number: its size in bytes
+    failure: bytes = b""  # `{"code", "message", "rpc"}`
+    beside: Beside | None = None
 
     def events(self) -> Iterable[Event]:
         """As the stream tells it."""
@@ -69,14 +107,205 @@ class RecentCall(NamedTuple):
             )
 
 
-# The fields of a `RecentCall` that has ended.
-Kept = tuple[float, Address, int, int, str, str | None, str | None, float, float, Reach, str]
+_LINE: Final = 10  # the fields of a call whose content is forgotten, without its outcome,
+_KEPT: Final = _LINE + 2  # and of one whose line and result are kept
+_Line = tuple[float | None, Address, int, int, str, str | None, str | None, float, float, Reach, str]
+
+
+class _More(NamedTuple):
+    """What only few calls have."""
+
+    outcome: str = "result"
+    failure: bytes = b""
+    beside: Beside | None = None
+
+
+_NO_MORE: Final = _More()
+
+
+class _Calls:
+    """Calls that have ended: in `kept` those fields of a `RecentCall` that all have, one call after another, and in
+    `more` what some have, by number."""
+
+    __slots__ = ("kept", "more")
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+        self.more: dict[int, _More] = {}
+
+    def __iter__(self) -> Iterator[RecentCall]:
+        kept = self.kept
+        for at in range(0, len(kept), _KEPT):
+            fields: list[Any] = kept[at : at + _KEPT]
+            more = self.more.get(fields[3], _NO_MORE)
+            fields.insert(_LINE, more.outcome)
+            yield RecentCall._make((*fields, more.failure, more.beside))
+
+    def lines(self) -> Iterator[_Line]:
+        for call in self:
+            yield call[:11]
 
 
 class Recent:
+    __slots__ = (
+        "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines",
+    )  # fmt: skip
+
     def __init__(self) -> None:
-        self.calls: deque[Kept] = deque(maxlen=RECENT_CALLS)
-        self.events: deque[Event] = deque(maxlen=RECENT_EVENTS)
+        self._older = _Calls()
+        self._calls = _Calls()
+        self._kept = self._calls.kept
+        self._left = _HALF  # bytes until the older ones are forgotten
+        self._beside: dict[Call, Beside] = {}  # of calls that have not ended
+        self.lines: deque[_Line] = deque(maxlen=0)
+        self.kinds: frozenset[Kind] = KINDS
+        self.events: deque[Event] = deque(maxlen=RECENT_EVENTS_OF_ROOM)
+        # Those of sessions that have ended, as long as their calls are kept: the server, the session and its secrets.
+        self.forgotten: list[tuple[float, str, str, Secrets]] = []
+
+    def keep_more(self) -> None:
+        """Keep more events, and lines of more calls. To be called before the room opens."""
+        self.lines = deque(maxlen=RECENT_CALLS)
+        self.events = deque(maxlen=RECENT_EVENTS)
+        self.kinds = MORE_KINDS
+
+    # ---- what it is told --------------------------------------------------------------------------------------------
+
+    def heard(self, event: Event) -> None:
+        words: str = getattr(event, "words", "")
+        if len(words) > RECENT_WORDS:
+            event = attrs.evolve(event, words=f"{words[:RECENT_WORDS]}…")  # pyright: ignore[reportCallIssue]
+        self.events.append(event)
+
+    def ended(self, call: Call, address: Address, incarnation: int, now: float) -> None:
+        """A call has its outcome."""
+        result, line, left = call.result, call.line, self._left
+        if (
+            result is None
+            or not line
+            or (size := len(result) + len(line)) > _MOST
+            or size > left
+            or self._beside
+        ):
+            self._keep(call, address, incarnation, now)
+            return
+        self._kept += (
+            now, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
+            call.sent_at, call.reach, line, result,
+        )  # fmt: skip
+        self._left = left - size - _OF_A_CALL
+
+    def _keep(self, call: Call, address: Address, incarnation: int, now: float) -> None:
+        """The same for any call."""
+        line, result = call.line or _line_of(call), call.result or b""
+        if len(result) > _MOST:
+            result = b"%d" % len(result)
+        self._kept += (
+            now, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
+            call.sent_at, call.reach, line, result,
+        )  # fmt: skip
+        self._left -= _OF_A_CALL + len(line) + len(result)
+        more = _More(
+            call.outcome, b"" if call.error is None else _failure(call.error), self._beside.pop(call, None)
+        )
+        if more != _NO_MORE:
+            self._calls.more[call.number] = more
+            beside = 0 if more.beside is None else len(more.beside.steps) + len(more.beside.questions)
+            self._left -= _OF_A_CALL + len(more.failure) + _MOST_BESIDE * beside
+        if self._left < 0:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Forget the older calls."""
+        if self.lines.maxlen:
+            self.lines.extend(self._older.lines())
+        self._older, self._calls = self._calls, _Calls()
+        self._kept, self._left = self._calls.kept, _HALF
+        if self.forgotten:
+            since = self._older.kept[0]
+            self.forgotten = [one for one in self.forgotten if one[0] >= since]
+
+    def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
+        """The server has told how far the call is."""
+        steps = self._of(call).steps
+        if len(steps) < RECENT_STEPS and (said := _json(params, _MOST_BESIDE)):
+            steps.append((now, said))
+
+    def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
+        """The server has asked its client something, and got this."""
+        if request.call is None or request.call.ended:
+            return
+        got: dict[str, Any] = {"answer": answer}
+        if isinstance(answer, RpcRefusal):
+            got = {"refusal": {"code": answer.rpc_code, "message": answer.message}}
+        questions = self._of(request.call).questions
+        said = _json({"params": request.params, **got}, _MOST_BESIDE)
+        if said and len(questions) < RECENT_STEPS:
+            questions.append((began, request.method, said))
+
+    def _of(self, call: Call) -> Beside:
+        found = self._beside.get(call)
+        if found is None:
+            found = self._beside[call] = Beside([], [])
+        return found
+
+    def forget(self, now: float, session: str, secrets: Mapping[str, Secrets]) -> None:
+        """A session and its secrets, by server, are forgotten. Its calls that are kept may have to lose them."""
+        if secrets and any(call.client == session for call in (*self._older, *self._calls)):
+            self.forgotten += [(now, server, session, found) for server, found in secrets.items()]
+            self._left -= _OF_SECRETS * len(secrets)
+
+    # ---- what is asked ----------------------------------------------------------------------------------------------
+
+    def ended_calls(self) -> list[RecentCall]:
+        """The last calls that have ended, oldest first."""
+        whole = [*self._older, *self._calls]
+        found = [*(RecentCall(*line) for line in self.lines), *whole]
+        return found[-max(self.lines.maxlen or 0, len(whole)) :] if found else []
+
+    def open_call(self, call: Call, address: Address, incarnation: int) -> RecentCall:
+        """One that has not ended."""
+        beside = self._beside.get(call)
+        return RecentCall(
+            None, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
+            call.sent_at, call.reach, "", call.line or _line_of(call),
+            beside=None if beside is None else Beside(beside.steps[:], beside.questions[:]),
+        )  # fmt: skip
+
+
+def without_content(params: Mapping[str, Any] | None, size: int) -> bytes:
+    """What is kept of a line that is too large: whom it was for, and its size."""
+    names = {key: str((params or {})[key])[:RECENT_WORDS] for key in ("name", "uri") if key in (params or {})}
+    return encode({"params": names, "size": size})
+
+
+def _line_of(call: Call) -> bytes:
+    """What would have been sent of a call whose line nobody made: it was never sent, or to a server without lines."""
+    size = call.weight
+    if size <= _MOST:
+        line = _json({"params": call.params}, math.inf)
+        if len(line) <= _MOST:
+            return line
+        size = len(line)
+    return without_content(call.params, size)
+
+
+def _failure(error: CallError) -> bytes:
+    """Without the error itself, which refers to all that was going on where it was raised."""
+    said: dict[str, Any] = {"code": error.code, "message": error.message}
+    if isinstance(error, RemoteError):
+        said["rpc"] = {"code": error.rpc_code, "message": error.rpc_message, "data": error.data}
+    short = {"code": error.code, "message": error.message[:RECENT_WORDS]}
+    return _json(said, _MOST) or _json(short, _MOST)
+
+
+def _json(value: object, most: float) -> bytes:
+    """The value as JSON. Nothing, if it is too large or cannot be written."""
+    try:
+        raw = encode_json(value)
+    except UsageError:
+        return b""
+    return raw if len(raw) <= most else b""
 
 
 def in_order(events: Iterable[Event], calls: Iterable[RecentCall], since: float) -> list[Event]:

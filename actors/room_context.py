@@ -25,6 +25,7 @@ from .call import Call, Tally
 from .event_stream import EventStream
 from .host import Host, NoHost
 from .peer import ConnectorFactory, Handshake, Listing
+from .recent import Recent
 from .timers import Timers
 
 Body = Callable[[], Coroutine[Any, Any, object]]
@@ -84,6 +85,7 @@ class RoomContext:
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
     stop_by: float = math.inf  # the room's own deadline, once it is closing
+    recent: Recent = attrs.field(factory=Recent)
     recording: Recording | None = None  # None: nothing is recorded
 
     def next_revision(self) -> int:

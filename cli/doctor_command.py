@@ -21,6 +21,7 @@ from .common import (
     commands_typed,
     common_options,
     load_asked,
+    names_in,
     no_such_server,
     open_source,
     run_to_end,
@@ -74,12 +75,23 @@ def _names(_context: click.Context, _option: click.Parameter, said: Sequence[str
     metavar="URL",
     help="Ask this OpenTelemetry collector whether it takes what serve --otlp sends. Without a value: as OTEL_* says.",
 )
+@click.option(
+    "--tape",
+    "tape",
+    is_flag=False,
+    flag_value="",
+    metavar="FILE",
+    help="Instead, write a tape of the last minutes of the running gateway. Without a value: a file in this folder.",
+)
+@click.option("--redact", metavar="NAMES", help="Members that --tape leaves out, as in password,pin.")
 @common_options
 def doctor_command(
     starts: bool,
     required: tuple[str, ...],
     least: str,
     otlp: str | None,
+    tape: str | None,
+    redact: str | None,
     config_path: Path | None,
     pid: int | None,
     as_json: bool,
@@ -92,9 +104,17 @@ def doctor_command(
     The exit code is that of the worst finding: 1 for an error, 3 for a warning, 4 for a note. It is 0 if that weighs
     less than --fail-on says.
     """
+    config = load_asked(config_path, pid)
+    if tape is not None:
+        from .recent_tape import tape_last_minutes
+
+        if starts or required or otlp is not None:
+            raise UsageError("--tape is of what has happened, and looks at nothing else. Give it alone.")
+        return tape_last_minutes(config, pid, tape, names_in(redact), as_json=as_json)
+    if redact is not None:
+        raise UsageError("--redact is for a tape: greenroom doctor --tape --redact password,pin")
     from .checks import Setup, Severity, collector, examine, examine_required, exit_code
 
-    config = load_asked(config_path, pid)
     setup = Setup(config, config_path, os.environ, commands_typed(), otlp, is_preflight=bool(required))
     if required:
         found = [*examine_required(setup, required), *(collector(setup) if otlp is not None else ())]

@@ -301,6 +301,19 @@ class Doctor(TypedDict):
     ]
 
 
+class RecentTape(TypedDict):
+    """A tape of the last minutes that was written (`--tape`)."""
+
+    tape: Annotated[str, Says("the file")]
+    pid: Annotated[int, Says("the gateway that it is of")]
+    bytes: Annotated[int, Says("its size", "bytes")]
+    calls: Annotated[int, Says("that are on it", "calls")]
+    open: Annotated[int, Says("of them that had not ended", "calls")]
+    leftOut: Annotated[int, Says("of them whose parameters or result were too large for it", "calls")]
+    events: Annotated[int, Says("that are on it", "events")]
+    servers: Annotated[list[str], Says("the servers")]
+
+
 # ---- tools -----------------------------------------------------------------------------------------------------------
 class Unknown(TypedDict):
     """A server of whose tools nothing is known."""
@@ -927,7 +940,17 @@ class TapedCall(TypedDict):
     tool: Annotated[str | None, Says("the name that was called; null: it is not a call of a tool")]
     method: Annotated[str, Says("the method of the protocol")]
     params: Annotated[dict[str, Any], Says("its parameters")]
-    outcome: Annotated[str, Says("`result`, `cancelled`, or the code of its error")]
+    outcome: Annotated[str, Says("`result`, `cancelled`, `open`, or the code of its error")]
+    leftOut: NotRequired[
+        Annotated[
+            dict[str, int],
+            Says(
+                "`params` or `result`, by size",
+                "bytes",
+                when="they were too large for a tape of the last minutes",
+            ),
+        ]
+    ]
     isError: Annotated[bool, Says("it is a result that the tool itself calls an error")]
     reach: Annotated[str, Says("how far it got: `not_sent`, `sent`, `answered`")]
     session: Annotated[str | None, Says("the session it came from; null: the room's own")]
@@ -1165,7 +1188,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "outputs": (Outputs,),
         "outputs --clear": (Cleared,),
         "cost": (Cost,),
-        "doctor": (Doctor,),
+        "doctor": (Doctor, RecentTape),
         "explain": (Explained,),
         "audit verify": (Verified,),
         "audit show": (list[Object],),

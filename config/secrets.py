@@ -286,6 +286,13 @@ class KnownSecrets:
         self._answers: dict[tuple[str, str | None], tuple[tuple[Hidden, ...], ...]] = {}
         self._with_answers: dict[tuple[str, str | None], Secrets] = {}
 
+    @classmethod
+    def only(cls, server: str, session: str, secrets: Secrets) -> KnownSecrets:
+        """These of a session at a server, which somebody else has forgotten."""
+        known = cls()
+        known._of[server, session] = secrets
+        return known
+
     def learn(
         self,
         server: str,
@@ -314,11 +321,17 @@ class KnownSecrets:
             self._answers[key] = known = (*known[-_STARTS + 1 :], found)
             self._with_answers[key] = Secrets([each for one in known for each in one], self._of.get(key))
 
-    def forget(self, session: str) -> None:
-        """Forget the secrets of a session, because it and everything started for it have ended."""
+    def forget(self, session: str) -> dict[str, Secrets]:
+        """Forget the secrets of a session, because it and everything started for it have ended. Returns them, by
+        server."""
+        present = {**self._of, **self._with_answers}
+        found = {
+            server: secrets for (server, of_session), secrets in present.items() if of_session == session
+        }
         for known in (self._of, self._seen, self._answers, self._with_answers):
             for key in [key for key in known if key[1] == session]:
                 del known[key]
+        return found
 
     def of(self, address: Address | None) -> Secrets:
         """The secrets that a text about the server at this address must not show."""

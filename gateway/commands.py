@@ -10,7 +10,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..protocol.status import ServerStatus
     from ..supervisor.room import Greenroom
     from ..supervisor.room_port import RoomPort
+    from ..tape.recent import LastMinutes
     from .doors.control_server import Handler
 
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 # `approvals` takes `watching`: for how many seconds this look counts as watching the desk
 # (`safety.approval_desk`). `approve` takes the number of a call and one of the answers of the form.
 
+_PART: Final = 1 << 18  # bytes of a tape that are made and written at once
 VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
 
 
@@ -198,6 +200,10 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         # Making thousands of lines takes a while.
         return {"lines": await aside(partial(lines_of, port.recent(number_in(params, "seconds"))))}
 
+    async def tape(params: Mapping[str, Any]) -> Any:
+        kept = port.last_minutes(number_in(params, "seconds"))
+        return tape_parts(kept, texts_in(params, "redact"))
+
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {
             "pid": os.getpid(),
@@ -217,8 +223,25 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         "refreshed": refreshed,
         **approval_methods(port),
         "recent": recent,
+        "tape": tape,
         "vitals": vitals,
     }
+
+
+async def tape_parts(kept: LastMinutes, redact: Sequence[str]) -> AsyncGenerator[str]:
+    """A tape of the last minutes in parts, which are made one after another."""
+    from ..tape.recent import tape_of
+
+    lines = tape_of(kept, redact)
+
+    def part() -> str:
+        made: list[bytes] = []
+        while sum(map(len, made)) < _PART and (line := next(lines, None)) is not None:
+            made.append(line)
+        return b"".join(made).decode()
+
+    while text := await aside(part):
+        yield text
 
 
 def audit_view(room: RoomPort) -> dict[str, Any]:

@@ -76,6 +76,12 @@ APPROVALS_ENDED: Final = 64  # in one room
 EVENTS_BEHIND: Final = 10_000
 RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
 RECENT_EVENTS: Final = 5_000
+RECENT_EVENTS_OF_ROOM: Final = 512  # of a room without a gateway
+RECENT_WORDS: Final = 500  # characters of an event that is kept
+RECENT_MINUTES: Final = 10
+RECENT_BYTES: Final = 512 * KIB  # of calls with their contents
+RECENT_CONTENT: Final = 32 * KIB  # of a call's parameters, and of its result
+RECENT_STEPS: Final = 16  # of progress, of one call; and questions of its server
 TASKS: Final = 1_000  # of all clients of one gateway, running or kept
 TASKS_OF_ONE: Final = 100  # of one principal
 TASK_BYTES: Final = 64 * MIB  # of all results that are kept, and of what tasks ask
@@ -292,6 +298,13 @@ BOUNDS: Final = (
         "calls of a gateway that `greenroom trace` shows", "calls", "the oldest are forgotten", RECENT_CALLS
     ),
     Bound("events beside them", "events", "the oldest are forgotten", RECENT_EVENTS),
+    Bound(
+        "calls with their contents that a tape of the last minutes has",
+        "bytes",
+        "the oldest are forgotten",
+        RECENT_BYTES,
+    ),
+    Bound("parameters of one of these calls, or its result", "bytes", "its size is kept", RECENT_CONTENT),
     Bound(
         "tasks of clients that are kept, of one gateway",
         "tasks",

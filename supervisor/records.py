@@ -191,7 +191,7 @@ def record_of(actor: ServerActor) -> ServerRecord:
 def still_there(directory: Directory, kept: Recent) -> tuple[list[Event], list[RecentCall]]:
     """The last events and calls, with the connections and the calls that are there now. The beginning of a connection
     may be forgotten by now."""
-    events, calls = list(kept.events), [RecentCall(*call) for call in kept.calls]
+    events, calls = list(kept.events), kept.ended_calls()
     known = {
         (event.address, event.incarnation)
         for event in events
@@ -205,7 +205,7 @@ def still_there(directory: Directory, kept: Recent) -> tuple[list[Event], list[R
                 Transition(0, actor.connected_at, address, incarnation, before=steps[0], after=steps[1])
             )
         for call in (*actor.calls.open, *actor.calls.waiting.calls):
-            calls.append(RecentCall.open(call, address, incarnation))
+            calls.append(kept.open_call(call, address, incarnation))
     return events, calls
 
 

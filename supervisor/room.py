@@ -34,7 +34,17 @@ from ..catalogue.entries import ServerEntry
 from ..catalogue.namespace import Missing, Place, Target
 from ..catalogue.search import SearchPage, search
 from ..catalogue.store import open_store
-from ..config.arguments import function, kinds_of, maker, name_of, named_values, number_of, seconds, text
+from ..config.arguments import (
+    file_of,
+    function,
+    kinds_of,
+    maker,
+    name_of,
+    named_values,
+    number_of,
+    seconds,
+    text,
+)
 from ..config.files import open_config, with_objects
 from ..config.model import Config, Scrub
 from ..protocol.errors import CallError, UsageError
@@ -769,6 +779,21 @@ class Greenroom(Calls):
     def status(self) -> list[ServerStatus]:
         """A row for each configured server, and one for each further live address."""
         return self._port.status()
+
+    async def recent_tape(self, path: str | os.PathLike[str], *, redact: Collection[str] = ()) -> None:
+        """Write a tape of the last ten minutes to this new file, for whoever is to find out what went wrong: calls with
+        what they were answered as far as it is kept (512 KiB of them, each up to 32 KiB), calls that have not ended,
+        what happened to servers, and what is known of them. Credentials are cut out, and what stands under a name of
+        `redact`. The file is for its owner alone. Raises `UsageError` if it cannot be written."""
+        kept = self._port.last_minutes()
+        file = file_of(path, "path")
+
+        def write() -> None:
+            from ..tape.recent import tape_of, write_tape
+
+            write_tape(file, tape_of(kept, redact))
+
+        await apart(write)
 
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
         """`async with room.events() as events: async for event in events: …`, from now on, in order. To get

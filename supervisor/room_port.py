@@ -29,6 +29,7 @@ from ..catalogue.search import MAX_QUERY
 from ..config.arguments import function, named_values, seconds
 from ..config.model import Config, Isolation, Scrub
 from ..protocol.address import Address
+from ..protocol.bounds import RECENT_MINUTES
 from ..protocol.errors import CallError, UsageError
 from ..protocol.events import Note, NoteCode
 from ..protocol.jsonrpc.incoming import read_parts, read_value
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from ..protocol.events import Event, Kind
     from ..safety.approval_desk import Desk
     from ..safety.audit_file import AuditFile
+    from ..tape.recent import LastMinutes
     from .tracing import Tracing
 
 # Nearly always; whether it is another `Mapping` takes longer to find out.
@@ -496,16 +498,32 @@ class RoomPort(Caller):
         return self.runtime.events.listen(callback, kinds)
 
     def keep_recent(self) -> None:
-        """Keep the last events and calls for `recent`. For a door, in the loop of the room."""
-        self.runtime.recent = self.runtime.events.keep_recent()
+        """Keep more of the last events and calls for `recent`. For a door, before the room opens."""
+        self.runtime.recent.keep_more()
 
     def recent(self, seconds: float) -> Callable[[], list[Event]]:
         """What has happened in the last so many seconds. The function that is returned needs no loop, and may take a
         while."""
         kept, since = self.runtime.recent, self.runtime.events.backend.now() - seconds
-        if kept is None:
-            return list
         return partial(in_order, *still_there(self.live.root, kept), since)
+
+    def last_minutes(self, seconds: float = 60.0 * RECENT_MINUTES) -> LastMinutes:
+        """What there is for a tape of the last so many seconds (`tape.recent`)."""
+        from ..tape.recent import LastMinutes
+
+        live, recent = self.live, self.runtime.recent
+        events, calls = still_there(live.root, recent)
+        known = (live.router.entry(name) or live.own_lists.of_any(name) for name in live.root.records)
+        return LastMinutes(
+            live.config,
+            live.context.secrets,
+            [each[1:] for each in recent.forgotten],
+            [entry for entry in known if entry is not None and entry.known],
+            events,
+            calls,
+            self.now(),
+            seconds,
+        )
 
     @property
     def audit(self) -> AuditFile | None:

@@ -289,7 +289,8 @@ def forget_credentials(root: Root, session: str) -> None:
         if actor.address.session == session:
             root.supervision.on_closed(actor, partial(forget_credentials, root, session))
             return
-    root.context.secrets.forget(session)
+    context = root.context
+    context.recent.forget(context.backend.now(), session, context.secrets.forget(session))
 
 
 # ---- The standing servers, which should be live without a call: the eager and the keep-alive ones -------------------

@@ -36,6 +36,7 @@ from ..actors.event_stream import EventStream
 from ..actors.fork import inert_in_forks
 from ..actors.mailbox import CoreActor
 from ..actors.peer import ConnectorFactory, Handshake, Listing
+from ..actors.recent import Recent
 from ..actors.room_context import RoomContext, Spawner
 from ..actors.router import Define, Learn, Router, Sync
 from ..actors.server import ServerActor, declared_to, is_outdated, is_unused
@@ -74,7 +75,6 @@ from .supervision import heed_changes
 from .taping import begin_tape
 
 if TYPE_CHECKING:
-    from ..actors.recent import Recent
     from ..actors.transports.http_connection import AuthFor
     from ..catalogue.index import Index
     from ..safety.audit_file import AuditFile
@@ -105,7 +105,6 @@ class Runtime:
     connectors: Connectors
     room_host: RoomHost
     audit: AuditFile | None = None
-    recent: Recent | None = None  # None: no door wants it
     tracing: Tracing | None = None  # None: nobody has set a provider
     recorder: Recorder | None = None  # None: nothing is recorded
     player: Replay | None = None  # of a tape, if servers answer from one
@@ -131,6 +130,7 @@ class Runtime:
             0.0  # seconds to wait for a client to say what it can answer, before servers are started
         )
         self._has_begun = False
+        self.recent: Recent = Recent()
         self.store = store
         self.pins: Pins = Pins(store)
         self._forms = SearchForms(on_news=self._keep_forms)
@@ -233,7 +233,9 @@ class Runtime:
             client_info=self._client_info,
             host=self.room_host,
             secrets=hidden,
+            recent=self.recent,
         )
+        events.listen(self.recent.heard, self.recent.kinds)
         if self.recorder is not None:
             begin_tape(self.context, self.config, self.recorder)
         self.root = Root(self.context, self._learn, self._discoveries.tried, self._failing, self.sessions)

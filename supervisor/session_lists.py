@@ -94,6 +94,11 @@ class OwnLists:
         own = self._sessions.get(session) if session is not None else None
         return own.entries.get(server) if own is not None else None
 
+    def of_any(self, server: str) -> ServerEntry | None:
+        """What the child of some session has listed, for want of anything that the room knows."""
+        found = (own.entries[server] for own in self._sessions.values() if server in own.entries)
+        return next(found, None)
+
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 

@@ -10,6 +10,7 @@ Other rooms may import:
 * `hearing`: what a room tells of its calls, kept until they end
 * `lines`: the lines of a tape
 * `reading`: a tape, read and checked
+* `recent`: a tape of the last minutes
 * `recorder`: records the room that it is given to
 * `replaying`: a configuration and connectors over a tape
 * `records`: what happened on a tape, as records of events

@@ -22,6 +22,7 @@ import msgspec
 VERSION: Final = 1
 SUFFIX: Final = ".tape"
 LARGE: Final = 1 << 16
+OPEN: Final = "open"  # in the place of an outcome: the call had not ended
 NOTHING: Final = msgspec.Raw()
 LONGEST: Final = 16 << 20  # bytes of a line
 
@@ -36,6 +37,7 @@ class Head(Line, tag="tape"):
     greenroom: str
     python: str
     config: dict[str, Any]
+    is_part: bool = False  # it has the last minutes of a room, and begins somewhere in the middle
 
 
 class Configured(Line, tag="config"):
@@ -90,7 +92,8 @@ class Asked(msgspec.Struct, omit_defaults=True):
 
 
 class CallLine(Line, tag="call"):
-    """A call that has ended. `sent` is None if it was not. `outcome`: `result`, `cancelled`, or an error's code."""
+    """A call that has ended. `sent` is None if it was not. `outcome`: `result`, `cancelled`, or an error's code; on a
+    tape of the last minutes also `open`, for one that had not ended when the tape was made."""
 
     n: int
     order: int
@@ -111,6 +114,9 @@ class CallLine(Line, tag="call"):
     error: Failure | None = None
     progress: list[tuple[float, dict[str, Any]]] = []
     asked: list[Asked] = []
+    left_out: dict[
+        str, int
+    ] = {}  # what was too large for a tape of the last minutes, in bytes: params, result
 
 
 class Notice(Line, tag="notice"):

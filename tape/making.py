@@ -19,7 +19,7 @@ from ..protocol.event_records import record_of
 from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ..protocol.version import VERSION as GREENROOM
-from .lines import VERSION, CallLine, Configured, Failure, Happened, Head, Listed, Notice, encoded
+from .lines import NOTHING, VERSION, CallLine, Configured, Failure, Happened, Head, Listed, Notice, encoded
 from .members import Members
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Lines:
         self._began = began
         self._members = Members(redact) if redact else None
 
-    def head(self, config: Config, at: float) -> bytes:
-        """`at`: when it begins, in seconds since 1970."""
-        return encoded(Head(VERSION, at, GREENROOM, platform.python_version(), _shown(config)))
+    def head(self, config: Config, at: float, *, is_part: bool = False) -> bytes:
+        """`at`: when it begins, in seconds since 1970. `is_part`: it begins after its room did."""
+        return encoded(Head(VERSION, at, GREENROOM, platform.python_version(), _shown(config), is_part))
 
     def config(self, config: Config, now: float) -> bytes:
         """Another configuration took its place."""
@@ -111,7 +111,8 @@ class Lines:
             or (self._members is not None and self._members.without(content) is not content)
         ):
             line.params = msgspec.Raw(self._clean(secrets, bytes(line.params)))
-            line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
+            if line.result is not NOTHING:
+                line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
         if line.error is not None:
             line.error = msgspec.convert(
                 self._said(server, session, msgspec.to_builtins(line.error)), Failure

@@ -59,7 +59,8 @@ class Recorded:
             params = msgspec.json.decode(call.params)
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
             self._texts.append(text)
-            self._same[f"{kind}\n{text}"].append(at)
+            if "params" not in call.left_out:
+                self._same[f"{kind}\n{text}"].append(at)
             self._alike[kind].append(at)
 
     def take(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:

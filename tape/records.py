@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..protocol.result import says_error
-from .lines import CallLine, Happened
+from .lines import OPEN, CallLine, Happened
 from .reading import Tape
 
 Record = dict[str, Any]
@@ -72,7 +72,7 @@ def is_tool_error(call: CallLine) -> bool:
 
 
 def has_failed(call: CallLine) -> bool:
-    return call.outcome not in ("result", "cancelled") or is_tool_error(call)
+    return call.outcome not in ("result", "cancelled", OPEN) or is_tool_error(call)
 
 
 def _common(call: CallLine, what: str) -> Record:

@@ -36,7 +36,7 @@ from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUN
 from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FarEnd, tools_named
 from .faults import ServerFaults, faults_of, has_run
-from .lines import CallLine, Listed
+from .lines import OPEN, CallLine, Listed
 from .matching import Match, Recorded, compared
 from .reading import Tape, config_of, read_tape, reading_tools
 from .run import TapeRun
@@ -332,6 +332,8 @@ class TapeConnection(NoProcess):
         call = find(exchange.method, exchange.params)
         if call is None:
             return self._refusal(exchange)
+        if call.outcome == OPEN or "result" in call.left_out:
+            return self._without_answer(exchange, call)
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
         for at, progress in call.progress:
             await self._until(begun + at)
@@ -384,6 +386,17 @@ class TapeConnection(NoProcess):
         self._player.refused.append((self._server.name, method, params))
         self._player.refusals.append(text)
         return RpcError(NOT_ON_TAPE, text, data)
+
+    def _without_answer(self, exchange: Exchange, call: CallLine) -> RpcError:
+        """Say that this call is on the tape, and its answer is not."""
+        if call.outcome == OPEN:
+            why = "it had not ended when the tape was made"
+        else:
+            why = f"its {call.left_out['result']:,} bytes were too many for a tape of the last minutes"
+        text = f"Not on the tape: the answer to call #{call.n}, because {why}."
+        self._player.refused.append((self._server.name, exchange.method, exchange.params or {}))
+        self._player.refusals.append(text)
+        return RpcError(NOT_ON_TAPE, text, {"error": "not_on_tape", "nearest": call.n})
 
     async def _tell_lists(self) -> None:
         for kind in dict.fromkeys(_CHANGED.values()):

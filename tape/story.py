@@ -27,7 +27,7 @@ from ..protocol.errors import Reach
 from ..protocol.events import WAITING, Place
 from ..protocol.safe_text import counted, one_line
 from ..protocol.waits import QUEUE, waits
-from .lines import CallLine, Happened, Listed, Notice
+from .lines import OPEN, CallLine, Happened, Listed, Notice
 from .reading import Tape
 from .records import Record, event_of, has_failed, is_tool_error, times_of
 from .selection import FAILURES, end_of
@@ -77,7 +77,8 @@ def _ends(parts: list[Part], most: int | None) -> tuple[list[Part], int]:
 def _head(tape: Tape) -> Iterator[str]:
     began = datetime.fromtimestamp(tape.head.at, UTC).isoformat(sep=" ", timespec="seconds")[:19]
     version, calls = one_line(tape.head.greenroom, 40), len(tape.calls)
-    yield f"Recorded {began} UTC by Greenroom {version}, {took(end_of(tape))} long."
+    part = " It begins in the middle: what was before is not on it." if tape.head.is_part else ""
+    yield f"Recorded {began} UTC by Greenroom {version}, {took(end_of(tape))} long.{part}"
     failed = sum(map(has_failed, tape.calls))
     sessions = {call.session for call in tape.calls if call.session is not None}
     of_them = f" in {counted(len(sessions), 'session')}" if sessions else ""
@@ -295,6 +296,8 @@ def _asks(call: CallLine) -> str:
 
 
 def _arguments(call: CallLine) -> str:
+    if "params" in call.left_out:
+        return f"{call.left_out['params']:,} bytes, which are not on the tape"
     params: Any = msgspec.json.decode(call.params)
     if call.method == "tools/call" and isinstance(params, dict):
         params = cast("dict[str, Any]", params).get("arguments") or {}
@@ -306,8 +309,12 @@ def _answer(call: CallLine) -> str:
     if call.error is not None:
         reach = "" if call.reach == Reach.ANSWERED.value else f", {call.reach.replace('_', ' ')}"
         return f"{_BAD}{call.error.code}{reach}: {call.error.message}"
+    if call.outcome == OPEN:
+        return "has not ended"
     if call.outcome != "result":
         return call.outcome
+    if "result" in call.left_out:
+        return f"{call.left_out['result']:,} bytes, which are not on the tape"
     if call.large is not None:
         return f"{call.large.bytes:,} bytes"
     return f"{_BAD if is_tool_error(call) else ''}{text_in(bytes(call.result))}"
@@ -362,4 +369,5 @@ def call_as_json(call: CallLine) -> dict[str, Any]:
         "isError": is_tool_error(call),
         "reach": call.reach,
         "session": call.session,
+        **({"leftOut": call.left_out} if call.left_out else {}),
     }

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,7 @@ class Gateway:
     pid: int
     connection: socket.socket
     path: Path
+    _rest: bytearray = attrs.field(factory=bytearray, init=False, repr=False)  # of what came, the next answer
 
     def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
         """Send one request and return its answer. Raises `GatewayError`; a `GatewayLost` when the gateway ends or
@@ -62,10 +63,21 @@ class Gateway:
         A request may take any time, as long as the gateway answers a second connection within two seconds.
         `quickly`: the answer comes from memory, so the request itself fails after two seconds.
         """
-        request = json.dumps({"method": method, "params": params})
+        return self._ask({"method": method, "params": params}, quickly)["result"]
+
+    def parts(self, method: str, **params: Any) -> Iterator[str]:
+        """Send one request whose answer is a stream, and return its parts as they come. Raises as `ask` does."""
+        answer = self._ask({"method": method, "params": params})
+        while "part" in answer:
+            yield answer["part"]
+            answer = self._ask(None)
+
+    def _ask(self, request: Mapping[str, Any] | None, quickly: bool = False) -> dict[str, Any]:
+        """Send a request, if there is one, and return the next line of the answer."""
         reach = Reach.NOT_SENT
         try:
-            self.connection.sendall(request.encode() + b"\n")
+            if request is not None:
+                self.connection.sendall(json.dumps(request).encode() + b"\n")
             reach = Reach.SENT
             answer = self._read_line(quickly)
         except TimeoutError:
@@ -75,11 +87,11 @@ class Gateway:
             raise GatewayLost(why, "Run the command again.", reach) from None
         if "error" in answer:
             raise GatewayError(answer["error"]["message"], answer["error"]["code"])
-        return answer["result"]
+        return answer
 
     def _read_line(self, quickly: bool) -> dict[str, Any]:
-        parts: list[bytes] = []
-        while not parts or not parts[-1].endswith(b"\n"):
+        parts = [bytes(self._rest)]
+        while (end := parts[-1].find(b"\n")) < 0:
             try:
                 parts.append(self.connection.recv(1 << 18))
             except TimeoutError:
@@ -88,6 +100,8 @@ class Gateway:
                 continue
             if not parts[-1]:
                 raise OSError("it closed the connection")
+        self._rest[:] = parts[-1][end + 1 :]
+        parts[-1] = parts[-1][:end]
         return json.loads(b"".join(parts))
 
     def _is_responding(self) -> bool:

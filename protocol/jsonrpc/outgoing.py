@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from ..bounds import LARGE_MESSAGE
-from .encoding import REFUSED, UNWRITABLE, encode, encode_json, plainly
+from .encoding import REFUSED, UNWRITABLE, decode_parts, encode, encode_json, plainly
 from .incoming import ABSENT, parts_of_meta, read_head_id, result_parts
 from .terms import (
     CAPABILITIES_KEY,
@@ -92,6 +92,16 @@ def joined(first: bytes, second: bytes) -> bytes:
 def _is_ours(key: str) -> bool:
     """Whether only we may set the key: who we are, and the progress token. A caller may set the log level."""
     return (key.startswith(META) and key != LOG_LEVEL_KEY) or key == "progressToken"
+
+
+def without_stamp(params: msgspec.Raw) -> msgspec.Raw:
+    """Encoded params without what was added to `_meta` when they were sent. Raises as a decoder does."""
+    if b'"_meta"' not in bytes(params):
+        return params
+    parts: dict[str, Any] = decode_parts(params)
+    said = parts_of_meta(parts.pop("_meta", ABSENT))
+    own = {key: value for key, value in said.items() if not _is_ours(key) and key not in TRACE_KEYS}
+    return msgspec.Raw(encode({"_meta": own, **parts} if own else parts))
 
 
 def _inside(encoded: bytes) -> bytes:

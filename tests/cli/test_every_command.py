@@ -106,6 +106,7 @@ ROWS: Final = (
     Row("doctor", "doctor"),
     Row("doctor --start", "doctor", is_slow=True),
     Row("doctor --require echo,nobody", "doctor", is_slow=True),
+    Row("doctor --tape"),
     Row("cost", "cost"),
     Row("cost --search say", "cost"),
     Row("outputs", "outputs"),

@@ -1,0 +1,89 @@
+"""`greenroom doctor --tape`: a tape of the last minutes of the running gateway, for whoever finds out what happened.
+
+The gateway makes it, without secrets, and hands it over by its control socket; so only its owner gets one. This command
+writes the file, because the gateway may work in another folder, and tells what is on it as it reads it back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..protocol.bounds import RECENT_MINUTES
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted, one_line
+from .common import commands_typed, running_gateway, say_elsewhere, show
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..tape.reading import Tape
+    from . import json_shapes as shapes
+
+_CHECK = (
+    "Look at it before you send it. Credentials are cut out; all else that calls were about is in it: names, paths, "
+    "contents of files. To leave out more, by the names of members: --redact email,address"
+)
+
+
+def tape_last_minutes(
+    config: Config, pid: int | None, file: str, redact: Sequence[str], *, as_json: bool
+) -> int:
+    """Write the tape, and say what is on it. `file`: "" for one in this folder, named by the time. Raises
+    `UsageError`."""
+    from ..tape.reading import read_tape
+    from ..tape.recent import write_tape
+
+    gateway = running_gateway(config, pid)
+    if gateway is None:
+        say_elsewhere(config)
+        raise UsageError(
+            "No gateway runs for this configuration, so there are no last minutes. A gateway always keeps them: "
+            "greenroom serve --background. To record more than that: greenroom serve --record tapes"
+        )
+    path = Path(file or time.strftime("greenroom-%Y-%m-%dT%H-%M-%S.tape"))
+    parts = list(gateway.parts("tape", seconds=60 * RECENT_MINUTES, redact=list(redact)))
+    write_tape(path, map(str.encode, parts))
+    tape = read_tape(path)
+    is_open = sum(call.outcome == "open" for call in tape.calls)
+    large = sum(bool(call.left_out) for call in tape.calls)
+    said: shapes.RecentTape = {
+        "tape": os.path.abspath(path),
+        "pid": gateway.pid,
+        "bytes": path.stat().st_size,
+        "calls": len(tape.calls),
+        "open": is_open,
+        "leftOut": large,
+        "events": len(tape.events),
+        "servers": tape.servers,
+    }
+    show("\n".join(_lines(path, tape, is_open, large)), said, as_json)
+    return 0
+
+
+def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
+    from ..tape.selection import end_of
+    from ..tape.story import took
+
+    what = ", ".join(
+        [
+            f"{counted(len(tape.calls), 'call')} of {counted(len(tape.servers), 'server')}",
+            counted(len(tape.events), "event"),
+        ]
+    )
+    lines = [f"{one_line(os.fspath(path))} has the last {took(end_of(tape))}: {what}."]
+    if is_open:
+        lines.append(f"{counted(is_open, 'call')} had not ended.")
+    if large:
+        lines.append(
+            f"What {counted(large, 'call')} had was too large: its size is there, and not its content."
+        )
+    about = commands_typed().about
+    return [
+        *lines,
+        f"To see what is on it: {about('tape', os.fspath(path))}",
+        f"To replay it: {about('replay', os.fspath(path))}",
+        _CHECK,
+    ]

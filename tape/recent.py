@@ -1,0 +1,156 @@
+"""A tape of the last minutes, made from what a room keeps of them (`actors.recent`).
+
+It is a tape as any other, and may have less: a call whose parameters or result were too large to be kept says how large
+they were (`left_out`), and one that has not ended has the outcome `open`. Neither can be replayed, so both are refused
+with these words. What a server has is what is known of it now, as if it had been known from the beginning. What it
+notified is not there.
+
+Nothing here needs the room's loop, so it is done in a thread: to cut the secrets out of half a megabyte takes a while.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from ..actors.recent import RecentCall
+from ..config.private_files import open_own, refused
+from ..config.secrets import KnownSecrets
+from ..protocol.errors import Reach, UsageError
+from ..protocol.events import Event, Kind
+from ..protocol.jsonrpc.outgoing import without_stamp
+from .lines import LONGEST, OPEN, Asked, CallLine, Failure, encoded
+from .making import Lines
+
+if TYPE_CHECKING:
+    from ..catalogue.entries import ServerEntry
+    from ..config.model import Config
+    from ..config.secrets import Secrets
+
+_KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})
+_EMPTY: Final = msgspec.Raw(b"{}")
+
+
+@attrs.frozen
+class LastMinutes:
+    """What a room kept. Times are the room's. `forgotten`: the secrets of sessions that have ended, with the server and
+    the session that they belong to."""
+
+    config: Config
+    secrets: KnownSecrets
+    forgotten: Sequence[tuple[str, str, Secrets]]
+    entries: Sequence[ServerEntry]
+    events: Sequence[Event]
+    calls: Sequence[RecentCall]
+    now: float
+    seconds: float  # that are wanted
+    wall: float = attrs.field(factory=time.time)  # when it is `now`
+
+
+class _Said(msgspec.Struct):
+    """A line that was sent, as far as it was kept."""
+
+    params: msgspec.Raw = _EMPTY
+    size: int = 0
+
+
+class _Question(msgspec.Struct):
+    params: dict[str, Any]
+    answer: dict[str, Any] | None = None
+    refusal: dict[str, Any] | None = None
+
+
+def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
+    """The lines of a tape. `redact`: names of members that are not on it."""
+    since = kept.now - kept.seconds
+    events = [event for event in kept.events if event.at >= since and event.kind in _KINDS]
+    calls = [call for call in kept.calls if call.line and (call.ended_at is None or call.ended_at >= since)]
+    began = min([kept.now, *(event.at for event in events), *(call.accepted_at for call in calls)])
+    lines = Lines(kept.secrets, began, redact)
+    yield lines.head(kept.config, kept.wall - (kept.now - began), is_part=True)
+    for entry in kept.entries:
+        line = lines.known(entry, began)
+        if len(line) <= LONGEST:
+            yield line
+    happened = [(event.at - began, number, lines.event(event)) for number, event in enumerate(events)]
+    clean = _cleaner(kept, lines)
+    for number, line in enumerate(_calls(calls, began, kept.now), len(events)):
+        clean(line)
+        happened.append((line.ended, number, encoded(line)))
+    for _, _, raw in sorted(happened):
+        yield raw
+
+
+def _cleaner(kept: LastMinutes, lines: Lines) -> Callable[[CallLine], None]:
+    """What cuts the secrets out of a call: those that are known, and those that its session had."""
+    of_sessions = defaultdict[tuple[str, str], list[Lines]](list)
+    for server, session, secrets in kept.forgotten:
+        of_sessions[server, session].append(Lines(KnownSecrets.only(server, session, secrets), 0.0))
+
+    def clean(line: CallLine) -> None:
+        for each in (*of_sessions.get((line.server, line.session or ""), ()), lines):
+            each.clean(line)
+
+    return clean
+
+
+def _calls(calls: Sequence[RecentCall], began: float, now: float) -> Iterator[CallLine]:
+    sent = sorted((call for call in calls if call.reach is not Reach.NOT_SENT), key=lambda each: each.sent_at)
+    orders = {call.number: order for order, call in enumerate(sent, 1)}
+    for call in calls:
+        yield _call(call, orders.get(call.number, 0), began, now)
+
+
+def _call(call: RecentCall, order: int, began: float, now: float) -> CallLine:
+    said = msgspec.json.decode(call.line, type=_Said)
+    line = CallLine(
+        call.number,
+        order,
+        call.accepted_at - began,
+        (now if call.ended_at is None else call.ended_at) - began,
+        call.address.server,
+        call.address.scope,
+        call.incarnation,
+        call.method,
+        without_stamp(said.params),
+        call.outcome or OPEN,
+        call.reach,
+        call.sent_at - began if order else None,
+        call.client,
+        call.tool,
+    )
+    if said.size:
+        line.left_out = {"params": said.size}
+    if call.result.isdigit():
+        line.left_out = {**line.left_out, "result": int(call.result)}
+    elif call.result:
+        line.result = msgspec.Raw(call.result)
+    if call.failure:
+        line.error = msgspec.json.decode(call.failure, type=Failure)
+    if call.beside is not None:
+        line.progress = [(at - began, msgspec.json.decode(step)) for at, step in call.beside.steps]
+        line.asked = [_asked(at - began, method, raw) for at, method, raw in call.beside.questions]
+    return line
+
+
+def _asked(at: float, method: str, raw: bytes) -> Asked:
+    said = msgspec.json.decode(raw, type=_Question)
+    return Asked(at, method, said.params, said.answer, said.refusal)
+
+
+def write_tape(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a new file that only its owner can read. One that is there is not written over. Raises `UsageError`."""
+    try:
+        with open(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.writelines(parts)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already. Name another file.") from None
+    except OSError as error:
+        raise UsageError(f"No tape can be written to {path}: {refused(error)}") from None
