@@ -74,7 +74,7 @@ def test_a_thousand_calls_are_answered_byte_for_byte_without_a_process(tmp_path:
             assert room.tape is not None
             assert room.tape.untaken == []
         assert time.monotonic() - began < 20, "it is to take less than a second on a machine that is not busy"
-        assert set(os.listdir("/proc/self/task")) == children
+        assert set(os.listdir("/proc/self/task")) <= children
 
     run(loop, main)
 
