@@ -565,7 +565,7 @@ class PageAddress(TypedDict):
     """Where the page is, for as long as the command runs."""
 
     url: Annotated[str, Says("its address, with a token: whoever has it may act")]
-    pid: Annotated[int, Says("the gateway that is shown")]
+    pid: Annotated[int | None, Says("the gateway that is shown; null: a tape is")]
 
 
 class Waiting(TypedDict):

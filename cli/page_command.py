@@ -2,17 +2,17 @@
 
 This command serves the page for as long as it runs, and asks the gateway over its control socket (`gateway.page`). So
 every gateway has a page, also one that a client has started on standard input and output. Whoever runs this command is
-the owner, so on this page one may act.
+the owner, so on this page one may act. With `--tape` it shows a recording, without a gateway.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -34,15 +34,27 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=0, help="Listen on this port.  [default: a free one]"
 )
+@click.option(
+    "--tape", type=click.Path(path_type=Path), metavar="TAPE", help="Show this tape instead of a gateway."
+)
 @common_options
 def page_command(
-    no_browser: bool, port: int, config_path: Path | None, pid: int | None, as_json: bool
+    no_browser: bool,
+    port: int,
+    tape: Path | None,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
 ) -> int:
-    """Open the page of the running gateway in a browser, until Ctrl-C.
+    """Open the page of the running gateway, or of a tape, in a browser, until Ctrl-C.
 
     It shows every server, call and client as it changes, and here one may also act: connect, drain, approve, accept. It
     is served on this machine alone, to whoever has the address, which is made anew each time.
     """
+    if tape is not None:
+        if pid is not None:
+            raise UsageError("--pid names a gateway, and --tape a tape. Leave one of them out.")
+        return _show_tape(tape, port, no_browser, as_json)
     import anyio
 
     name = name_of(read_config(config_path))
@@ -67,20 +79,48 @@ def page_command(
             return other
 
     def ready(url: str) -> None:
-        details: shapes.PageAddress = {"url": url, "pid": at}
-        show(f"the page of the gateway {at}: {url}\nCtrl-C ends it.", details, as_json)
-        if not no_browser and not as_json:
-            _open(click.get_current_context().with_resource(_way_to(url)))
+        _show_address(f"the page of the gateway {at}", url, {"url": url, "pid": at}, no_browser, as_json)
 
     async def main() -> None:
         from ..gateway.page.bridge import serve_page
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(_end_by_signal, group.cancel_scope)
-            await serve_page(find, port, ready, say)
+        await _until_ended(serve_page(find, port, ready, say))
 
     anyio.run(main, backend="asyncio")
     return OK
+
+
+def _show_tape(file: Path, port: int, no_browser: bool, as_json: bool) -> int:
+    """Show a tape until Ctrl-C."""
+    import anyio
+
+    from ..gateway.page.bridge import serve_tape
+    from ..tape.reading import read_tape
+
+    tape = read_tape(file)
+
+    def ready(url: str) -> None:
+        _show_address(f"the page of the tape {file}", url, {"url": url, "pid": None}, no_browser, as_json)
+
+    async def main() -> None:
+        await _until_ended(serve_tape(tape, port, ready, say))
+
+    anyio.run(main, backend="asyncio")
+    return OK
+
+
+def _show_address(what: str, url: str, details: shapes.PageAddress, no_browser: bool, as_json: bool) -> None:
+    show(f"{what}: {url}\nCtrl-C ends it.", details, as_json)
+    if not no_browser and not as_json:
+        _open(click.get_current_context().with_resource(_way_to(url)))
+
+
+async def _until_ended(serving: Coroutine[Any, Any, None]) -> None:
+    import anyio
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(_end_by_signal, group.cancel_scope)
+        await serving
 
 
 async def _end_by_signal(scope: anyio.CancelScope) -> None:

@@ -8,9 +8,10 @@ function overviewSection() {
   const line = figures();
   const wants = wantsBlock();
   const servers = serversBlock();
+  const replay = el("p", { class: "notice" });
   const stopFollowing = { end: null };
   return {
-    node: el("div", { class: "section" }, head.node, line.node, wants.node, servers.node),
+    node: el("div", { class: "section" }, head.node, replay, line.node, wants.node, servers.node),
     needs: ["servers", "approvals", "pins", "projects", "clients", "pool", "events", "audit", "hello"],
     begin() {
       stopFollowing.end = servers.table.follow();
@@ -21,6 +22,8 @@ function overviewSection() {
     search: servers.search,
     draw(kinds) {
       const { inFlight, queued, connected, inService, failed } = counts();
+      replay.hidden = !room.hello?.replay;
+      if (room.hello?.replay) setText(replay, replayInWords(room.hello.replay));
       const minute = room.all
         .read(now())
         .slice(-5, -1)
@@ -285,7 +288,7 @@ function serversBlock() {
   const table = new Table({
     label: "Servers",
     keyOf: (row) => row.name,
-    rowClass: (row) => [STATES[stateOf(row)].kind, route.server === row.name && "open"].filter(Boolean).join(" "),
+    rowClass: (row) => [STATES[stateOf(row)].kind, route.opened === `servers/${row.name}` && "open"].filter(Boolean).join(" "),
     open,
     empty: ["No server is configured.", "To add one: greenroom add NAME -- COMMAND"],
     columns: [
@@ -300,7 +303,7 @@ function serversBlock() {
           const [name, under] = cell.firstChild.children;
           setText(name.firstChild, oneLine(row.name, 120));
           setAttribute(name, "href", serverAddress(row.name));
-          setAttribute(name, "aria-current", route.server === row.name && "true");
+          setAttribute(name, "aria-current", route.opened === `servers/${row.name}` && "true");
           setText(under, notes(row));
         },
       },

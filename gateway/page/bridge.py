@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -31,8 +31,11 @@ from ..doors.http_paths import Paths
 from ..doors.http_request import Rules
 from ..doors.http_server import HttpServer, bound
 from .methods import DO, LOOK, WATCH
-from .room_page import Answer, answered
+from .room_page import LOOKS, Answer, Answers, answered
 from .routes import Routes
+
+if TYPE_CHECKING:
+    from ...tape.reading import Tape
 
 Find = Callable[[], Gateway | None]  # connects to the gateway; blocks
 _HOST: Final = "127.0.0.1"
@@ -44,10 +47,29 @@ async def serve_page(
 ) -> None:
     """Serve the page until cancelled. `find` connects to the gateway. `on_ready` is told the address, with its token,
     once it can be opened. Raises `UsageError` when nothing can listen on this port. asyncio only."""
+    await _serve(_OverControl(find), LOOKS, port, on_ready, note)
+
+
+async def serve_tape(
+    tape: Tape, port: int, on_ready: Callable[[str], object], note: Callable[[str], None]
+) -> None:
+    """The same for the page of a tape."""
+    from . import tape_page
+
+    await _serve(tape_page.TapePage(tape), tape_page.LOOKS, port, on_ready, note)
+
+
+async def _serve(
+    answers: Answers,
+    looks: Sequence[str],
+    port: int,
+    on_ready: Callable[[str], object],
+    note: Callable[[str], None],
+) -> None:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     access = Access(_HOST, [Token.of("its owner", token, is_owner=True)])
     rules, paths = Rules(), Paths(access, note)
-    routes = Routes(_OverControl(find), rules)
+    routes = Routes(answers, rules, looks)
     paths.route(
         *(Route(path, page) for path, page in routes.open_pages().items()),
         *(paths.guarded(path, page) for path, page in routes.pages().items()),

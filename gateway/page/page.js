@@ -36,7 +36,16 @@ const SECTIONS = [
 
 const main = document.getElementById("main");
 const panelPlace = document.getElementById("panel");
-const route = { section: null, server: null, shown: null, panel: null };
+const route = { section: null, opened: null, shown: null, panel: null }; // `opened`: what the panel shows, as servers/one
+
+const isTape = () => room.hello?.tape != null;
+const sectionsThere = () => (isTape() ? TAPE_SECTIONS : SECTIONS.filter((section) => section.isThere?.() ?? true));
+
+// What stands in the panel, by the first word of the address. It lies over the first section.
+const PANELS = {
+  servers: { isThere: () => !isTape(), make: serverPanel },
+  calls: { isThere: isTape, make: callPanel },
+};
 
 function whereNow() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
@@ -54,9 +63,11 @@ function whereNow() {
 function follow() {
   if (link.state === "refused") return;
   const where = whereNow();
-  const server = where.first === "servers" && where.rest ? where.rest : null;
-  const path = where.first === "servers" ? "" : where.first;
-  const section = SECTIONS.find((each) => each.path === path) ?? SECTIONS[0];
+  const panel = PANELS[where.first]?.isThere() ? PANELS[where.first] : null;
+  const opened = panel && where.rest ? `${where.first}/${where.rest}` : null;
+  const path = panel ? "" : where.first;
+  const sections = isTape() ? TAPE_SECTIONS : SECTIONS;
+  const section = sections.find((each) => each.path === path) ?? sections[0];
   const isFirst = route.section === null;
   if (
     section !== route.section ||
@@ -68,35 +79,36 @@ function follow() {
     main.replaceChildren(route.shown.node);
     scrollTo(0, 0);
     route.shown.begin?.();
-    if (!isFirst && !server) main.querySelector("h1")?.focus({ preventScroll: true });
+    if (!isFirst && !opened) main.querySelector("h1")?.focus({ preventScroll: true });
     document.title = section.path ? `${section.title} – Greenroom` : "Greenroom";
   } else if (section.path === "tools") route.shown.goTo(where.rest);
-  if (server !== route.server) showPanel(server, isFirst);
+  if (opened !== route.opened) showPanel(opened, isFirst);
   drawFrame();
   const current = document.querySelector("nav a[aria-current]");
   current?.scrollIntoView({ inline: "center", block: "nearest", behavior: "instant" });
   changed("all");
 }
 
-function showPanel(server, isFirst) {
-  const before = route.server;
+function showPanel(opened, isFirst) {
+  const before = route.opened;
+  const [, kind, name] = /^(\w+)\/(.*)$/s.exec(opened ?? "") ?? [];
   route.panel?.end();
-  route.server = server;
-  route.panel = server === null ? null : serverPanel(server, closePanel);
-  panelPlace.hidden = server === null;
+  route.opened = opened;
+  route.panel = opened === null ? null : PANELS[kind].make(name, closePanel);
+  panelPlace.hidden = opened === null;
   panelPlace.replaceChildren(...(route.panel ? [route.panel.node] : []));
-  document.body.classList.toggle("with-panel", server !== null);
+  document.body.classList.toggle("with-panel", opened !== null);
   if (route.panel) {
     setAttribute(panelPlace, "aria-labelledby", "panel-name");
     panelPlace.scrollTop = 0;
     if (!isFirst) route.panel.title.focus();
-  } else if (before !== null && route.section === SECTIONS[0]) {
-    requestAnimationFrame(() => route.shown.leave?.(before));
+  } else if (before !== null && route.section.path === "") {
+    requestAnimationFrame(() => route.shown.leave?.(before.slice(before.indexOf("/") + 1)));
   }
 }
 
 function closePanel() {
-  if (route.server !== null) location.hash = "#/";
+  if (route.opened !== null) location.hash = "#/";
 }
 
 // ---- drawing
@@ -117,13 +129,13 @@ function draw(kinds) {
 }
 
 function drawFrame() {
-  const there = SECTIONS.filter((section) => section.isThere?.() ?? true);
+  const there = sectionsThere();
   const nav = document.getElementById("sections");
   if (!nav.firstChild) nav.append(el("ul"));
   keyed(
     nav.firstChild,
     there,
-    (section) => section.path,
+    (section) => section.title,
     (section) =>
       el(
         "li",
@@ -146,7 +158,20 @@ function drawFrame() {
     },
   );
   drawLink();
+  drawKind();
 }
+
+/** Say of what is no room in service that it is none. */
+function drawKind() {
+  const { tape, replay } = room.hello ?? {};
+  const node = document.getElementById("kind");
+  const word = tape ? "tape" : replay ? "replay" : "";
+  node.hidden = !word;
+  setText(node, word);
+  setAttribute(node, "title", tape ? "A recording: nothing here runs." : replay && replayInWords(replay));
+}
+
+const replayInWords = ({ tape }) => `Calls here answer from the tape ${oneLine(tape, 200)}. Nothing is started.`;
 
 const LINK = {
   closed: ["ring", "not open"],
@@ -160,11 +185,11 @@ const LINK = {
 
 function drawLink() {
   const node = document.getElementById("link");
-  const [kind, word] = LINK[link.state];
+  const [kind, word] = link.state === "live" && isTape() ? ["ring", "recorded"] : LINK[link.state];
   const more =
     link.state === "lost"
       ? `, next try in ${span(Math.max(0, link.retryAt - Date.now() / 1000))}`
-      : link.state === "live" && !mayAct()
+      : link.state === "live" && !mayAct() && !isTape()
         ? ", read only"
         : "";
   if (node.said !== kind + word + more)
@@ -175,7 +200,7 @@ function drawLink() {
     "title",
     link.state === "lost" && link.why
       ? plain(link.why)
-      : link.state === "live" && !mayAct()
+      : link.state === "live" && !mayAct() && !isTape()
         ? "You may look and not act. greenroom page opens this page for its owner."
         : null,
   );
@@ -201,7 +226,8 @@ function drawLink() {
 function drawStale() {
   const stale = document.getElementById("stale");
   const isStale = room.ready && link.state === "lost";
-  if (isStale) setText(stale, `The gateway does not answer. What is shown was so at ${clock(room.toldAt)}.`);
+  if (isStale && isTape()) setText(stale, "The command that showed this tape has ended.");
+  else if (isStale) setText(stale, `The gateway does not answer. What is shown was so at ${clock(room.toldAt)}.`);
   stale.hidden = !isStale;
 }
 
@@ -209,6 +235,7 @@ function drawStale() {
 let lastTold = null;
 
 function announce() {
+  if (isTape()) return;
   const approvals = room.approvals.length;
   const changes = changesWaiting();
   const failed = counts().failed;
@@ -316,7 +343,7 @@ addEventListener("keydown", (event) => {
     if (isTyping && document.activeElement === route.shown?.search && document.activeElement.value) {
       document.activeElement.value = "";
       document.activeElement.dispatchEvent(new Event("input"));
-    } else if (route.server !== null) closePanel();
+    } else if (route.opened !== null) closePanel();
     else if (isTyping) document.activeElement.blur();
   }
 });

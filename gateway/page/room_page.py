@@ -86,6 +86,7 @@ class RoomPage:
         self.port: RoomPort = port_of(room)
         self.commands = commands
         self.is_over = False
+        self._replay = room.tape
         self._acts = Acts(room, commands, switch)
         self._version = version
         self._door = door
@@ -128,6 +129,7 @@ class RoomPage:
                 "startedAt": round(self._started, 3),
             },
             "session": {"door": self._door},
+            **({} if self._replay is None else {"replay": {"tape": self._replay.tape.path.name}}),
             "sections": {"cluster": self._hosts is not None, "tasks": True, "approvals": True},
         }
 

@@ -6,6 +6,7 @@
 | `GET /page/hello` | who may what here |
 | `GET /page/watch` | server-sent events: everything once, then what changes |
 | `GET /page/server`, `tools`, `tool`, `trace` | details |
+| `GET /page/trace`, `calls`, `call` | of a tape |
 | `POST /page/do` | an act of an owner |
 
 An error is `{"error": {"code", "message"}}` with a fitting status. Who may ask was decided before (`Access`). An act
@@ -14,7 +15,7 @@ needs JSON and a token in a header, so that no page of another origin can send o
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -41,10 +42,11 @@ _NOT_AN_OWNER: Final = (
 
 
 class Routes:
-    """The pages of `answers`. The caller is in `request.state.caller`."""
+    """The pages of `answers`, which can be asked for these `looks`. The caller is in `request.state.caller`."""
 
-    def __init__(self, answers: Answers, rules: Rules) -> None:
+    def __init__(self, answers: Answers, rules: Rules, looks: Sequence[str] = LOOKS) -> None:
         self._answers = answers
+        self._looks = looks
         self._body_time = body_time(rules)
         self._most = rules.max_body
 
@@ -52,7 +54,7 @@ class Routes:
         return {"/": self._document}
 
     def pages(self) -> Mapping[str, Page]:
-        return {**{f"/page/{what}": self._look for what in LOOKS}, "/page/watch": self._watch}
+        return {**{f"/page/{what}": self._look for what in self._looks}, "/page/watch": self._watch}
 
     def posts(self) -> Mapping[str, Page]:
         return {"/page/do": self._act}

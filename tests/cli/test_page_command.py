@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -173,3 +174,57 @@ def test_a_browser_is_led_to_it_by_a_file_of_the_owners(gateway: tuple[Gateway, 
         assert f"#token={page.token}" in way.read_text()
         assert stat.S_IMODE(way.stat().st_mode) == 0o600
     assert not way.exists()
+
+
+def test_a_tape_is_shown_without_a_gateway_and_nobody_can_do_anything(tmp_path: Path) -> None:
+    large = b'{"content":[{"type":"text","text":"' + b"x" * 100_000 + b'"}]}'
+    name = hashlib.sha256(large).hexdigest()
+    call = {
+        "k": "call",
+        "server": "shop",
+        "scope": "shared",
+        "incarnation": 1,
+        "method": "tools/call",
+        "params": {"name": "buy", "arguments": {"what": "milk"}},
+        "outcome": "result",
+        "reach": "answered",
+        "accepted": 1.0,
+        "sent": 1.5,
+        "ended": 2.0,
+    }
+    lines = [
+        {"k": "tape", "v": 1, "at": 1.8e9, "greenroom": "1", "python": "3", "config": {"mcpServers": {}}},
+        {**call, "n": 1, "order": 1, "result": {"content": [], "isError": True}},
+        {**call, "n": 2, "order": 2, "large": {"sha256": name, "bytes": len(large)}},
+        {**call, "n": 3, "order": 3, "large": {"sha256": "../../secret", "bytes": 9}},
+    ]
+    (tmp_path / "one.tape").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "one.tape.d").mkdir()
+    (tmp_path / "one.tape.d" / name).write_bytes(large)
+    with page_of(tmp_path, "--tape", "one.tape") as page:
+        hello = page.ask("/page/hello")[1]
+        assert hello["may"] == "read"
+        assert {key: hello["tape"][key] for key in ("name", "at", "seconds", "calls", "failed", "isCut")} == {
+            "name": "one.tape",
+            "at": 1.8e9,
+            "seconds": 2.0,
+            "calls": 3,
+            "failed": 1,
+            "isCut": False,
+        }
+        with page.watching() as messages:
+            assert next(messages)[0] == "snapshot"
+        assert [call["waited"] for call in page.ask("/page/calls")[1]["calls"]] == [0.5] * 3
+        spans = [each for each in page.ask("/page/trace")[1]["traceEvents"] if each["ph"] == "X"]
+        assert (1_500_000, 500_000) in {(each["ts"], each["dur"]) for each in spans}
+        shown = page.ask("/page/call?number=2")[1]
+        assert shown["params"]["arguments"] == {"what": "milk"}
+        assert shown["result"] == json.loads(large)
+        assert page.ask("/page/call?number=3")[0] == 400
+        assert page.ask("/page/call?number=9")[0] == 400
+        assert page.ask("/page/tools")[0] == 404
+        assert page.ask("/page/do", {"action": "call", "tool": "shop_buy"})[0] == 400
+        assert page.ask("/page/calls", authorization="")[0] == 401
+    done = greenroom_in(tmp_path, "page", "--tape", "none.tape")
+    assert done.returncode == 2
+    assert "There is no tape none.tape" in done.stderr

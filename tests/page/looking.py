@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
@@ -123,22 +123,22 @@ def _environment(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), "XDG_RUNTIME_DIR": str(home), "LC_ALL": "C.UTF-8"}
 
 
-@contextmanager
-def owner_page(room: Room) -> Generator[str]:
+def owner_page(room: Room) -> AbstractContextManager[str]:
     """The address that `greenroom page` prints."""
-    command = [
-        sys.executable,
-        "-m",
-        "greenroom",
-        "page",
-        "--json",
-        "--config",
-        str(room.home / "greenroom.json"),
-    ]
+    return _page(room.home, "--config", str(room.home / "greenroom.json"))
+
+
+def tape_page(tape: Path) -> AbstractContextManager[str]:
+    """The address that `greenroom page --tape` prints."""
+    return _page(tape.parent, "--tape", str(tape))
+
+
+@contextmanager
+def _page(home: Path, *words: str) -> Generator[str]:
     process = subprocess.Popen(
-        command,
-        cwd=room.home,
-        env=_environment(room.home),
+        [sys.executable, "-m", "greenroom", "page", "--json", *words],
+        cwd=home,
+        env=_environment(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -168,31 +168,37 @@ def running(entries: Entries, settings: Mapping[str, Any], expose: str = "direct
                 {"settings": {"http": http, "isolation": "persistent", **settings}, "mcpServers": entries}
             )
         )
-        command = [sys.executable, "-m", "greenroom", "serve", "--http", "127.0.0.1:0"]
-        log = home / "log"
-        with log.open("wb") as written:
-            process = subprocess.Popen(
-                [*command, "--expose", expose, "--config", str(config)],
-                cwd=home,
-                env=_environment(home),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=written,
-            )
+        with serving(home, "serve", "--expose", expose, "--config", str(config)) as room:
+            yield room
+
+
+@contextmanager
+def serving(home: Path, *words: str) -> Generator[Room]:
+    """What this command serves over HTTP."""
+    log = home / "log"
+    with log.open("wb") as written:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "greenroom", *words, "--http", "127.0.0.1:0"],
+            cwd=home,
+            env=_environment(home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=written,
+        )
+    try:
+        ends = time.monotonic() + PATIENCE
+        while not (found := _SERVING.search(log.read_text("utf-8", "replace"))):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < ends, log.read_text()
+            time.sleep(0.02)
+        yield Room(process, int(found[1]), home)
+    finally:
+        process.send_signal(signal.SIGTERM)
         try:
-            ends = time.monotonic() + PATIENCE
-            while not (found := _SERVING.search(log.read_text("utf-8", "replace"))):
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < ends, log.read_text()
-                time.sleep(0.02)
-            yield Room(process, int(found[1]), home)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 # ---- the browser -----------------------------------------------------------------------------------------------------
@@ -208,10 +214,10 @@ class Tab:
     requests: list[str] = attrs.field(factory=list[str])
     origin: str = ""
 
-    def open_at(self, url: str) -> Page:
+    def open_at(self, url: str, **options: Any) -> Page:
         """The page at an address that has its token."""
         self.origin = url.split("/#")[0]
-        self.context = self.browser.new_context(viewport={"width": 1400, "height": 900})
+        self.context = self.browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
         page = self._page()
         page.goto(url)
         page.locator("h1").first.wait_for()

@@ -3,11 +3,11 @@ section is wider than its screen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from tests.page.looking import Room, Tab, rough
 
 AXE = Path(__file__).resolve().parents[2] / ".build" / "page" / "node_modules" / "axe-core" / "axe.min.js"
@@ -32,9 +32,21 @@ def test_axe_finds_nothing_serious(room_of: Callable[..., Room], tab: Tab, mode:
     held = room.client()
     asked = held.begin("one_erase", text="all of it")
     expect(page.get_by_role("article")).to_be_visible()
+    found = serious(page, tab, SECTIONS)
+    assert found == [], "\n".join(found)
+    tab.go(page, "approvals")
+    page.get_by_role("button", name="Refuse").click()
+    asked.join(20)
+    room.process.terminate()
+    slow.join(40)
+    tab.errors.clear()
+
+
+def serious(page: Page, tab: Tab, places: Sequence[str]) -> list[str]:
+    """What axe finds there, and which of them are wider than the screen."""
     page.evaluate(AXE.read_text("utf-8"))
     found: list[str] = []
-    for where in SECTIONS:
+    for where in places:
         tab.go(page, where)
         page.wait_for_timeout(700)
         if page.evaluate("() => document.documentElement.scrollWidth > document.documentElement.clientWidth"):
@@ -44,10 +56,4 @@ def test_axe_finds_nothing_serious(room_of: Callable[..., Room], tab: Tab, mode:
             if each["impact"] in ("serious", "critical"):
                 places = [(node["target"], node["failureSummary"]) for node in each["nodes"][:3]]
                 found.append(f"{where or 'overview'}: {each['id']}: {places}")
-    assert found == [], "\n".join(found)
-    tab.go(page, "approvals")
-    page.get_by_role("button", name="Refuse").click()
-    asked.join(20)
-    room.process.terminate()
-    slow.join(40)
-    tab.errors.clear()
+    return found

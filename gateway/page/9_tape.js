@@ -1,0 +1,301 @@
+// The page of a tape: what was recorded, on one section. Nothing changes here and nothing can be done.
+
+const TAPE_SECTIONS = [{ path: "", title: "Tape", icon: "timeline", make: tapeSection }];
+const callAddress = (number) => `#/calls/${number}`;
+const sinceBegin = (at) => `${at.toFixed(3)} s`;
+const tapeOutcome = (call) => (call.isError ? "tool’s error" : oneLine(call.outcome.replaceAll("_", " "), 60));
+
+function tapeSection() {
+  const { tape } = room.hello;
+  const head = sectionHead(named(tape.name, 200));
+  const totals = figures();
+  const timeline = makeTimeline(openSpan, sinceBegin);
+  const detail = el("div", { class: "block span" });
+  const wanted = { text: "", failed: false };
+  let calls = [];
+  let isRead = false;
+  const abort = new AbortController();
+  const table = new Table({
+    label: "Calls",
+    keyOf: (call) => call.place,
+    rowClass: (call) => [call.hasFailed && "failed", route.opened === `calls/${call.number}` && "open"].filter(Boolean).join(" "),
+    open: (call) => {
+      location.hash = callAddress(call.number);
+    },
+    empty: ["No call is on this tape."],
+    columns: [
+      textColumn("at", "At", (call) => sinceBegin(call.at), { width: "90", order: (call) => call.at }),
+      {
+        key: "tool",
+        head: "Tool",
+        class: "code",
+        order: (call) => call.tool ?? call.method,
+        make: () => el("div", { class: "stack" }, el("a", {}, el("bdi")), el("span", { class: "under" })),
+        update: (cell, call) => {
+          const [link, under] = cell.firstChild.children;
+          setAttribute(link, "href", callAddress(call.number));
+          setAttribute(link, "aria-current", route.opened === `calls/${call.number}` && "true");
+          setText(link.firstChild, oneLine(call.tool ?? call.method, 120));
+          setText(under, `${oneLine(call.server, 60)}: ${tapeOutcome(call)}`);
+        },
+      },
+      textColumn("server", "Server", (call) => oneLine(call.server, 120), {
+        class: "middle",
+        width: "16%",
+        order: (call) => call.server,
+      }),
+      textColumn("session", "Session", (call) => oneLine(call.session ?? "the room", 120), {
+        class: "wide muted",
+        width: "14%",
+        order: (call) => call.session ?? "",
+      }),
+      textColumn("outcome", "Outcome", tapeOutcome, {
+        class: "note middle",
+        width: "130",
+        order: (call) => call.outcome,
+      }),
+      numberColumn("waited", "Waited", (call) => call.waited, { class: "wide", width: "84", said: duration }),
+      numberColumn("taken", "Took", (call) => call.seconds, { width: "84", said: duration }),
+    ],
+  });
+  const happened = new Table({
+    label: "What servers did",
+    keyOf: (each) => each.place,
+    rowClass: (each) => spanKind(each) === "error" && "failed",
+    empty: ["Nothing happened to servers."],
+    columns: [
+      textColumn("at", "At", (each) => sinceBegin(each.start), { width: "90" }),
+      textColumn("server", "Server", (each) => oneLine(each.lane.name, 120), {
+        width: "22%",
+        order: (each) => each.lane.name,
+      }),
+      textColumn("what", "What", (each) => oneLine(each.name), { titled: true, order: (each) => each.name }),
+      textColumn("why", "Why", (each) => oneLine([each.about.cause, each.about.detail].filter(Boolean).join(": ")), {
+        class: "note middle",
+        titled: true,
+      }),
+      numberColumn("took", "For", (each) => (each.kind === "mark" ? null : each.end - each.start), {
+        width: "84",
+        said: duration,
+      }),
+    ],
+  });
+  const search = searchField("Search calls", (text) => {
+    wanted.text = text.trim().toLowerCase();
+    show();
+  });
+  const onlyFailed = el("button", { type: "button", "aria-pressed": "false" }, "Failed ", el("b", {}, number(tape.failed)));
+  onlyFailed.addEventListener("click", () => {
+    wanted.failed = !wanted.failed;
+    setAttribute(onlyFailed, "aria-pressed", String(wanted.failed));
+    show();
+  });
+
+  async function read() {
+    try {
+      const [trace, told] = await Promise.all([ask("trace", {}, abort.signal), ask("calls", {}, abort.signal)]);
+      const lanes = lanesOf(trace.traceEvents);
+      timeline.set(lanes, 0, tape.seconds);
+      calls = told.calls.map((call, place) => ({ ...call, place }));
+      room.taped = calls;
+      const ofServers = lanes.filter((lane) => lane.group === "servers").flatMap((lane) => lane.spans);
+      happened.set(
+        ofServers
+          .filter((each) => each.kind !== "run")
+          .sort((one, other) => one.start - other.start)
+          .map((each, place) => Object.assign(each, { place })),
+      );
+      isRead = true;
+      show();
+      changed("calls");
+    } catch (error) {
+      if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The page’s command has ended.", true);
+    }
+  }
+
+  function show() {
+    const text = wanted.text;
+    const fits = (call) =>
+      (!wanted.failed || call.hasFailed) &&
+      (!text || `${call.tool ?? ""} ${call.method} ${call.server} ${call.session ?? ""}`.toLowerCase().includes(text));
+    table.set(calls.filter(fits), calls.length ? ["No call fits."] : ["No call is on this tape."]);
+  }
+
+  function openSpan(each) {
+    if (each.about.call != null) {
+      location.hash = callAddress(each.about.call);
+      return;
+    }
+    const title = el("h2", { tabindex: "-1" }, el("code", {}, named(each.name)));
+    detail.replaceChildren(title, spanFacts(each));
+    title.focus();
+  }
+
+  const begun = new Date(tape.at * 1000).toISOString().slice(0, 19).replace("T", " ");
+  setText(head.note, `Recorded ${begun} UTC by Greenroom ${oneLine(tape.greenroom, 40)}, ${duration(tape.seconds)} long`);
+  totals.set([
+    ["calls", number(tape.calls)],
+    ["failed", number(tape.failed), tape.failed && "failed"],
+    ["servers", number(tape.servers)],
+    ["sessions", number(tape.sessions)],
+  ]);
+  let stops = [];
+  let cameFrom = null; // where a call was opened
+  for (const place of [timeline.node, table.node]) place.addEventListener("focusin", () => (cameFrom = place));
+  return {
+    node: el(
+      "div",
+      { class: "section" },
+      head.node,
+      tape.isCut && el("p", { class: "notice warn" }, "The tape is cut off at its end: its process was killed."),
+      tape.shown < tape.calls &&
+        el("p", { class: "notice warn" }, `The first ${counted(tape.shown, "call")} of ${number(tape.calls)} are shown.`),
+      totals.node,
+      block("Timeline", timeline.node, detail),
+      el(
+        "section",
+        { class: "block", "aria-label": "Calls" },
+        el("header", {}, el("h2", {}, "Calls"), search, el("div", { class: "filters" }, onlyFailed)),
+        table.node,
+      ),
+      block("What servers did", happened.node),
+    ),
+    needs: ["calls"],
+    search,
+    begin() {
+      stops = [table.follow(), happened.follow()];
+      read();
+    },
+    end() {
+      abort.abort();
+      for (const stop of stops) stop();
+    },
+    draw() {
+      if (!isRead) return;
+      table.draw(true);
+      happened.draw(true);
+    },
+    leave(number) {
+      if (cameFrom === timeline.node) timeline.focus();
+      else table.focusKey(calls.find((call) => String(call.number) === number)?.place);
+    },
+  };
+}
+
+/** The panel of one call on a tape. */
+function callPanel(number, close) {
+  const title = el("h2", { tabindex: "-1", id: "panel-name" }, `Call ${oneLine(number, 20)}`);
+  const state = el("p");
+  const steps = el("div", { class: "buttons" });
+  const said = el("div", { class: "server" });
+  const node = el(
+    "div",
+    { class: "server" },
+    el(
+      "header",
+      {},
+      el(
+        "div",
+        {},
+        title,
+        el(
+          "button",
+          { class: "quiet close", type: "button", "aria-label": "Close", title: "Close (Escape)", on: { click: close } },
+          icon("close"),
+        ),
+      ),
+      state,
+      steps,
+    ),
+    said,
+  );
+  const abort = new AbortController();
+
+  async function read() {
+    try {
+      show(await ask("call", { number }, abort.signal));
+    } catch (error) {
+      if (!abort.signal.aborted)
+        state.replaceChildren(error instanceof Refused ? plain(error.text) : "The page’s command has ended.");
+    }
+  }
+
+  function show(call) {
+    const kind = call.hasFailed ? "failed" : call.outcome === "cancelled" ? "disabled" : "connected";
+    title.replaceChildren(el("code", {}, named(call.tool ?? call.method, 400)));
+    state.replaceChildren(
+      el("span", { class: `state ${kind}` }, mark(kind === "connected" ? "done" : kind, kind), el("span", {}, tapeOutcome(call))),
+    );
+    const { arguments: asked, ...others } = call.params ?? {};
+    said.replaceChildren(
+      factList([
+        ["number", call.number],
+        ["server", call.scope === "shared" ? call.server : `${call.server} ${call.scope}`],
+        ["session", call.session ?? "the room’s own"],
+        ["accepted", `${sinceBegin(call.at)}, ${clock(call.at)}`],
+        ["waited", duration(call.waited)],
+        ["took", duration(call.seconds)],
+        ["reach", call.reach.replaceAll("_", " ")],
+        ["incarnation", call.incarnation],
+        ["method", call.method],
+      ]),
+      shown("Arguments", asked ?? others),
+      ...[
+        call.error && shown("Error", call.error),
+        call.result != null && shown("Answer", textsOf(call.result) ?? call.result),
+        call.result != null && textsOf(call.result) != null && wholeOf("The whole answer", call.result),
+        call.progress.length > 0 && shown("Progress", call.progress.map(stepInWords).join("\n")),
+        ...call.asked.map((each) => shown(`It asked its client: ${oneLine(each.method, 60)}`, each)),
+      ].filter(Boolean),
+    );
+  }
+
+  const stepInWords = ({ at, params }) =>
+    `${sinceBegin(at)}  ${params.progress ?? ""}${params.total == null ? "" : ` of ${params.total}`}  ${params.message ?? ""}`;
+
+  read();
+  return {
+    name: number,
+    node,
+    title,
+    end: () => abort.abort(),
+    draw() {
+      const all = room.taped ?? [];
+      const place = all.findIndex((call) => String(call.number) === number);
+      const ways = [
+        ["Previous", all[place - 1]],
+        ["Next", place < 0 ? undefined : all[place + 1]],
+      ].filter(([, call]) => call !== undefined);
+      keyed(
+        steps,
+        ways,
+        ([word]) => word,
+        ([word]) => el("a", { class: "button small" }, `${word} call`),
+        (link, [, call]) => setAttribute(link, "href", callAddress(call.number)),
+      );
+    },
+    tick() {},
+  };
+}
+
+/** The texts of a result; null: it has none, or something else beside. */
+function textsOf(result) {
+  const blocks = result?.content;
+  if (!Array.isArray(blocks) || !blocks.length || !blocks.every((each) => typeof each?.text === "string")) return null;
+  return blocks.map((each) => each.text).join("\n");
+}
+
+const shownText = (value) => plain(asText(value), 300_000);
+
+function shown(heading, value) {
+  return part(heading, el("pre", { tabindex: "0" }, shownText(value)));
+}
+
+function wholeOf(heading, value) {
+  return el(
+    "details",
+    {},
+    el("summary", {}, heading),
+    el("pre", { tabindex: "0" }, shownText(value)),
+  );
+}
