@@ -82,6 +82,9 @@ RECENT_MINUTES: Final = 10
 RECENT_BYTES: Final = 512 * KIB  # of calls with their contents
 RECENT_CONTENT: Final = 32 * KIB  # of a call's parameters, and of its result
 RECENT_STEPS: Final = 16  # of progress, of one call; and questions of its server
+TAPE_PARAMS_BYTES: Final = 8 * MIB  # of one call: they are in its line
+TAPE_WAITING_BYTES: Final = 64 * MIB  # of large calls that a thread has not written
+TAPE_ASIDE_BYTES: Final = MIB  # of progress and questions of one call: they are kept until it ends
 TASKS: Final = 1_000  # of all clients of one gateway, running or kept
 TASKS_OF_ONE: Final = 100  # of one principal
 TASK_BYTES: Final = 64 * MIB  # of all results that are kept, and of what tasks ask
@@ -364,6 +367,19 @@ BOUNDS: Final = (
         "it is only counted, and the count is logged",
         NOTES_IN_FULL,
     ),
+    Bound(
+        "the parameters of a call on a tape",
+        "bytes",
+        "they are left out, and cannot be replayed",
+        TAPE_PARAMS_BYTES,
+    ),
+    Bound(
+        "large calls that wait to be written to a tape",
+        "bytes",
+        "the content of the next one is left out",
+        TAPE_WAITING_BYTES,
+    ),
+    Bound("progress and questions of a call on a tape", "bytes", "the rest is left out", TAPE_ASIDE_BYTES),
     Bound(
         "an answer of the `mcp` tool",
         "bytes",

@@ -105,8 +105,10 @@ class Owner:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_cancelled)
-                with auditing(self._runtime), taping(self._runtime.recorder), telling(self._runtime):
-                    await self._runtime.run(task_status=task_status)
+                with auditing(self._runtime):
+                    async with taping(self._runtime.recorder):
+                        with telling(self._runtime):
+                            await self._runtime.run(task_status=task_status)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise sole(group) from None

@@ -13,7 +13,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
-import msgspec
 from opentelemetry.context import Context
 from opentelemetry.metrics import NoOpMeterProvider
 
@@ -86,7 +85,7 @@ class _Told:
             watch.ended(call)
 
     def _accepted(self, line: CallLine) -> tuple[Call, TracedCall]:
-        params: Any = msgspec.json.decode(line.params)
+        params: Any = line.said
         call = Call(line.method, cast("Any", params) if isinstance(params, dict) else {}, tool=line.tool)
         address = Address(line.server, line.scope)
         call.owner = cast("Any", _Place(address, line.incarnation, self._versions[address]))

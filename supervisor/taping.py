@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
 
 from ..config.arguments import file_of
 from ..protocol.events import Note, NoteCode
@@ -25,8 +28,8 @@ def recorder_at(place: str | os.PathLike[str] | None, redact: Collection[str]) -
     return Recorder(file_of(place, "record"), redact)
 
 
-@contextmanager
-def taping(recorder: Recorder | None) -> Generator[None]:
+@asynccontextmanager
+async def taping(recorder: Recorder | None) -> AsyncGenerator[None]:
     """Keep the room's tape open, if it records one. Raises `UsageError` as `Recorder.open` does."""
     if recorder is None:
         yield
@@ -35,6 +38,9 @@ def taping(recorder: Recorder | None) -> Generator[None]:
     try:
         yield
     finally:
+        if recorder.is_busy:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(recorder.finish)
         recorder.close()
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
 import msgspec
 
 from ..actors.host import ASKED_FOR
 from ..protocol.address import Address
+from ..protocol.bounds import TAPE_ASIDE_BYTES, TAPE_PARAMS_BYTES
 from ..protocol.errors import RemoteError, RpcRefusal
 from ..protocol.jsonrpc.encoding import REFUSED, UNWRITABLE, encode, plainly
-from .lines import NOTHING, Asked, CallLine, Failure
+from .lines import EMPTY, NOTHING, Asked, CallLine, Failure
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -25,16 +27,31 @@ if TYPE_CHECKING:
 Steps = list[tuple[float, dict[str, Any]]]  # of progress, with their times
 
 
+@attrs.define
+class _Told:
+    """Of one open call."""
+
+    steps: Steps = attrs.field(factory=Steps)
+    asked: list[Asked] = attrs.field(factory=list[Asked])
+    weight: int = 0  # bytes as JSON
+
+    def has_room(self, *values: Any) -> bool:
+        """Whether these are kept, too."""
+        self.weight += sum(len(_written(value)) for value in values)
+        return self.weight <= TAPE_ASIDE_BYTES
+
+
 class OpenCalls:
     """What was told of calls that have not ended. `began`: since when times count, by the room's clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began
-        self._steps: dict[Call, Steps] = {}
-        self._asked: dict[Call, list[Asked]] = {}
+        self._told: dict[Call, _Told] = {}
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
-        self._steps.setdefault(call, []).append((now - self._began, dict(params)))
+        told = self._about(call)
+        if told.has_room(params):
+            told.steps.append((now - self._began, dict(params)))
 
     def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
         """A server has asked its client something, and got this answer, or this refusal."""
@@ -45,7 +62,9 @@ class OpenCalls:
             asked.refusal = {"code": answer.rpc_code, "message": answer.message}
         else:
             asked.answer = dict(answer)
-        self._asked.setdefault(request.call, []).append(asked)
+        told = self._about(request.call)
+        if told.has_room(asked.params, asked.answer, asked.refusal):
+            told.asked.append(asked)
 
     def ended(self, call: Call, address: Address, incarnation: int, now: float) -> CallLine:
         """A call has its outcome."""
@@ -71,13 +90,16 @@ class OpenCalls:
             call.tool,
             NOTHING if result is None else msgspec.Raw(result),
         )
+        if len(params) > TAPE_PARAMS_BYTES:
+            line.params, line.left_out = EMPTY, {"params": len(params)}
         if call.error is not None:
             line.error = _failure(call)
-        if self._steps and (steps := self._steps.pop(call, None)):
-            line.progress = steps
-        if self._asked and (asked := self._asked.pop(call, None)):
-            line.asked = asked
+        if self._told and (told := self._told.pop(call, None)) is not None:
+            line.progress, line.asked = told.steps, told.asked
         return line
+
+    def _about(self, call: Call) -> _Told:
+        return self._told.setdefault(call, _Told())
 
 
 def _written(params: Any) -> bytes:

@@ -24,6 +24,7 @@ SUFFIX: Final = ".tape"
 LARGE: Final = 1 << 16
 OPEN: Final = "open"  # in the place of an outcome: the call had not ended
 NOTHING: Final = msgspec.Raw()
+EMPTY: Final = msgspec.Raw(b"{}")
 LONGEST: Final = 16 << 20  # bytes of a line
 
 
@@ -114,9 +115,15 @@ class CallLine(Line, tag="call"):
     error: Failure | None = None
     progress: list[tuple[float, dict[str, Any]]] = []
     asked: list[Asked] = []
-    left_out: dict[
-        str, int
-    ] = {}  # what was too large for a tape of the last minutes, in bytes: params, result
+    left_out: dict[str, int] = {}  # what was too large for the tape, in bytes: params, result
+
+    @property
+    def said(self) -> Any:
+        """Its parameters. What nests deeper than Python reads is `{}`."""
+        try:
+            return msgspec.json.decode(self.params)
+        except RecursionError:
+            return {}
 
 
 class Notice(Line, tag="notice"):

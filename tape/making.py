@@ -6,13 +6,15 @@ lists, wherever they are.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..config.masking import redacted
+from ..config.masking import redacted, secrets_of
+from ..config.model import PROFILE_KEYS
 from ..config.scrubbing import SMALL
 from ..protocol.address import Address
 from ..protocol.event_records import record_of
@@ -25,7 +27,7 @@ from .members import Members
 if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
-    from ..config.model import Config
+    from ..config.model import Config, Profile, ServerDefinition
     from ..config.secrets import KnownSecrets, Secrets
     from ..protocol.events import Event
 
@@ -37,14 +39,17 @@ class Lines:
     def __init__(self, secrets: KnownSecrets, began: float, redact: Collection[str] = ()) -> None:
         self._secrets = secrets
         self._began = began
+        self._unmet: dict[str, ServerDefinition] = {}
         self._members = Members(redact) if redact else None
 
     def head(self, config: Config, at: float, *, is_part: bool = False) -> bytes:
         """`at`: when it begins, in seconds since 1970. `is_part`: it begins after its room did."""
+        self._unmet |= config.servers
         return encoded(Head(VERSION, at, GREENROOM, platform.python_version(), _shown(config), is_part))
 
     def config(self, config: Config, now: float) -> bytes:
         """Another configuration took its place."""
+        self._unmet |= config.servers
         return encoded(Configured(self._at(now), _shown(config)))
 
     def event(self, event: Event) -> bytes:
@@ -99,10 +104,16 @@ class Lines:
         said = None if params is None else self._said(address.server, None, dict(params))
         return encoded(Notice(self._at(now), address.server, address.scope, method, said))
 
+    def meet(self, server: str) -> None:
+        """Learn the secrets of a server. It may never be started, or not by what learns them then."""
+        definition = self._unmet.pop(server, None)
+        if definition is not None:
+            self._secrets.add(server, None, secrets_of(definition, os.environ))
+
     def clean(self, line: CallLine) -> None:
         """Cut the secrets out of a call."""
         server, session = line.server, line.session
-        secrets = self._secrets.of_server(server, session)
+        secrets = self._of(server, session)
         content = b" ".join((line.params, line.result))
         if (
             len(content) > SMALL
@@ -131,11 +142,16 @@ class Lines:
     def _at(self, at: float) -> float:
         return at - self._began
 
+    def _of(self, server: str, session: str | None) -> Secrets:
+        if server in self._unmet:
+            self.meet(server)
+        return self._secrets.of_server(server, session)
+
     def _said(self, server: str, session: str | None, value: Any) -> Any:
         """What a server said, or was told, without secrets. Only that is changed, and not the whole line: a secret that
         is like a number of ours would make it unreadable."""
         raw = encode(value)
-        clean = self._clean(self._secrets.of_server(server, session), raw)
+        clean = self._clean(self._of(server, session), raw)
         return value if clean is raw else msgspec.json.decode(clean)
 
     def _clean(self, secrets: Secrets, raw: bytes) -> bytes:
@@ -148,4 +164,10 @@ class Lines:
 
 def _shown(config: Config) -> dict[str, Any]:
     shown = redacted(config)
-    return {key: shown[key] for key in ("mcpServers", "settings", "profiles") if key in shown}
+    profiles = {name: _profile(profile) for name, profile in config.profiles.items()}
+    return {"mcpServers": shown["mcpServers"], "settings": shown["settings"], "profiles": profiles}
+
+
+def _profile(profile: Profile) -> dict[str, Any]:
+    said = {key.name: key.in_file_units(getattr(profile, key.attribute)) for key in PROFILE_KEYS}
+    return {name: value for name, value in said.items() if value is not None}

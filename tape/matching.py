@@ -5,16 +5,18 @@ taken before. A call that may change something (its tool is not marked as one th
 what was recorded behind it comes first, so what is read after a write is what was read after the write. Nothing is
 refused for its order, because calls that were made at once may come in any.
 
-Parameters are compared without `_meta`, and without members that `ignore` names. Where no call is the same, `nearest`
-takes the most similar one of the same tool, if it is similar enough, and `by_order` the next one of the same tool,
-whatever its arguments. A call that was taken is not taken again, unless the matcher is lenient: then the last one that
-fits is.
+Parameters are compared without `_meta`, and without members that `ignore` names. What was cut out of a recorded call, a
+secret for instance, may be anything. Where no call is the same, `nearest` takes the most similar one of the same tool,
+if it is similar enough, and `by_order` the next one of the same tool, whatever its arguments. A call that was taken is
+not taken again, unless the matcher is lenient: then the last one that fits is.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -23,10 +25,13 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
+from ..protocol.bounds import DEPTH
 from .lines import CallLine
 
 _COMPARED: Final = 2_000  # characters of parameters that are compared for their similarity
 _LIKELY: Final = 8  # calls that are compared exactly
+# What stands in the place of what was not recorded: a member, a token, a known secret.
+_CUT_OUT: Final = re.compile(r'"\[REDACTED\]"|\[REDACTED(?::[A-Z]+)?\]|\*\*\*')
 _LOOKED_AT: Final = 2_000  # calls that are compared
 
 
@@ -41,6 +46,28 @@ class Match:
     nearest: float | None = None
 
 
+@attrs.define
+class _Places:
+    """Places of calls that are alike, in order. Which of them are taken is asked again and again, so it is remembered
+    how far one can go: there may be a hundred thousand of them."""
+
+    all: list[int] = attrs.field(factory=list[int])
+    _skips: dict[int, int] = attrs.field(factory=dict[int, int])  # from one that is taken, to where to go on
+
+    def first_free(self, least: int, taken: Collection[int]) -> int | None:
+        """The first one from the place `least` on that is not taken."""
+        at = bisect_left(self.all, least)
+        passed: list[int] = []
+        while at < len(self.all) and self.all[at] in taken:
+            passed.append(at)
+            at = self._skips.get(at, at + 1)
+        self._skips.update(dict.fromkeys(passed, at))
+        return self.all[at] if at < len(self.all) else None
+
+
+_NO_PLACES: Final = _Places()
+
+
 class Recorded:
     """The recorded calls of one server. `reads`: the server's own names of tools that only read."""
 
@@ -52,16 +79,20 @@ class Recorded:
         self._missed: set[int] = set()  # made, and not answered because of a fault
         self._first = 0  # all before it were made
         self._mark = 0  # calls before it come last
-        self._same: dict[str, list[int]] = defaultdict(list)
-        self._alike: dict[str, list[int]] = defaultdict(list)
+        self._same: dict[str, _Places] = defaultdict(_Places)
+        self._alike: dict[str, _Places] = defaultdict(_Places)
         self._texts: list[str] = []
+        self._cut: dict[str, list[tuple[list[str], _Places]]] = defaultdict(list)  # between what was cut out
         for at, call in enumerate(calls):
-            params = msgspec.json.decode(call.params)
+            params = call.said
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
             self._texts.append(text)
             if "params" not in call.left_out:
-                self._same[f"{kind}\n{text}"].append(at)
-            self._alike[kind].append(at)
+                same = self._same[f"{kind}\n{text}"]
+                if not same.all and len(pieces := _CUT_OUT.split(text)) > 1:
+                    self._cut[kind].append((pieces, same))
+                same.all.append(at)
+            self._alike[kind].all.append(at)
 
     def take(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The recorded call that answers this one; None: there is none."""
@@ -86,18 +117,23 @@ class Recorded:
     def find(self, method: str, params: Mapping[str, Any] | None) -> int | None:
         """The place of the recorded call that would answer this one, from 0; None: there is none."""
         kind, text = kind_of(method, params), compared(params, self._match.ignore)
-        at = self._next(self._same.get(f"{kind}\n{text}", ()))
+        at = self._next(self._same.get(f"{kind}\n{text}", _NO_PLACES))
+        if at is None:
+            fitting = (places for pieces, places in self._cut.get(kind, ()) if _fits(text, pieces))
+            at = next((found for each in fitting if (found := self._next(each)) is not None), None)
         if at is None and self._match.by_order:
-            at = self._next(self._alike.get(kind, ()))
+            at = self._next(self._alike.get(kind, _NO_PLACES))
         if at is None and self._match.nearest is not None:
-            left = [each for each in self._alike.get(kind, ()) if self._is_free(each)]
+            left = [each for each in self._alike.get(kind, _NO_PLACES).all if self._is_free(each)]
             best = self._best(left, text)
             at = best[1] if best is not None and best[0] >= self._match.nearest else None
         return at
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The most similar recorded call of the same tool, taken or not."""
-        best = self._best(self._alike.get(kind_of(method, params), ()), compared(params, self._match.ignore))
+        best = self._best(
+            self._alike.get(kind_of(method, params), _NO_PLACES).all, compared(params, self._match.ignore)
+        )
         return None if best is None else self.calls[best[1]]
 
     @property
@@ -110,7 +146,8 @@ class Recorded:
     @property
     def untaken(self) -> list[CallLine]:
         """Those that nobody has made so far."""
-        return [call for at, call in enumerate(self.calls) if at not in self._taken | self._missed]
+        made = self._taken | self._missed
+        return [call for at, call in enumerate(self.calls) if at not in made]
 
     def _moves(self, at: int, method: str, params: Mapping[str, Any] | None) -> None:
         if method == "tools/call" and (params or {}).get("name") not in self._reads:
@@ -119,11 +156,12 @@ class Recorded:
     def _is_free(self, at: int) -> bool:
         return not self._match.is_strict or at not in self._taken
 
-    def _next(self, places: Sequence[int]) -> int | None:
-        free = [at for at in places if at not in self._taken]
-        if not free:
-            return places[-1] if places and not self._match.is_strict else None
-        return next((at for at in free if at >= self._mark), free[0])
+    def _next(self, places: _Places) -> int | None:
+        for least in (self._mark, 0):
+            at = places.first_free(least, self._taken)
+            if at is not None:
+                return at
+        return places.all[-1] if places.all and not self._match.is_strict else None
 
     def _best(self, places: Sequence[int], text: str) -> tuple[float, int] | None:
         matcher = SequenceMatcher(b=text[:_COMPARED], autojunk=False)
@@ -158,13 +196,32 @@ def kind_of(method: str, params: Any) -> str:
     return f"{method} {said.get('name', said.get('uri', ''))}"
 
 
-def plain(value: Any, ignore: Collection[str] = ()) -> Any:
-    """A copy of parameters in plain data, without the members that `ignore` names."""
+def _fits(text: str, pieces: Sequence[str]) -> bool:
+    """Whether the text has these pieces, in order, with anything between them."""
+    first, *between, last = pieces
+    at, end = len(first), len(text) - len(last)
+    for piece in between:
+        at = text.find(piece, at) + len(piece)
+        if at < len(piece) + len(first):
+            return False
+    return at <= end and text.startswith(first) and text.endswith(last)
+
+
+def plain(value: Any, ignore: Collection[str] = (), depth: int = DEPTH) -> Any:
+    """A copy of parameters in plain data, without the members that `ignore` names. What is below `depth` levels is its
+    JSON text, or dots if Python cannot write it."""
+    if depth == 0:
+        try:
+            return msgspec.json.encode(value, order="sorted").decode()
+        except RecursionError:
+            return "…"
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
-        return {str(key): plain(each, ignore) for key, each in members.items() if key not in ignore}
+        return {
+            str(key): plain(each, ignore, depth - 1) for key, each in members.items() if key not in ignore
+        }
     if isinstance(value, list | tuple):
-        return [plain(each, ignore) for each in cast("Sequence[Any]", value)]
+        return [plain(each, ignore, depth - 1) for each in cast("Sequence[Any]", value)]
     return value

@@ -37,6 +37,7 @@ from .lines import (
 MOST_LINES: Final = 1_000_000
 LARGEST: Final = 1 << 30  # bytes of a tape
 LATEST: Final = 253_402_300_799  # seconds since 1970: the end of the year 9999
+_PIECE: Final = 1 << 18  # bytes that are read in a millisecond at most
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -70,26 +71,34 @@ class Tape:
         """Its calls, in the order in which they were sent."""
         return [call for call in self.calls if call.server == server]
 
-    def result_of(self, call: CallLine) -> bytes | None:
+    def result_of(self, call: CallLine) -> bytes:
         """The result of a call, byte for byte as it was recorded. Raises `BadTape`."""
-        if call.large is not None:
-            return self._large(call.large)
-        return bytes(call.result) or None
+        return b"".join(self.pieces_of(call))
 
-    def _large(self, large: Large) -> bytes:
+    def pieces_of(self, call: CallLine) -> Iterator[bytes]:
+        """The same by pieces. A result that is beside the tape is known to be right after the last piece."""
+        if call.large is not None:
+            yield from self._large(call.large)
+        else:
+            yield bytes(call.result)
+
+    def _large(self, large: Large) -> Iterator[bytes]:
         name = large.sha256
         if not _HASH.fullmatch(name):
             raise BadTape(f"{self.path}: {name!r} is no hash of a large result.")
         path = self.path.with_name(self.path.name + ".d") / name
+        seen, left = hashlib.sha256(), min(large.bytes, LARGEST) + 1
         try:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
             with open(fd, "rb") as file:
-                data = file.read(min(large.bytes, LARGEST) + 1)
+                while left > 0 and (piece := file.read(min(left, _PIECE))):
+                    seen.update(piece)
+                    left -= len(piece)
+                    yield piece
         except OSError as error:
             raise BadTape(f"A large result is missing from the tape. {path}: {refused(error)}") from None
-        if hashlib.sha256(data).hexdigest() != name:
+        if seen.hexdigest() != name:
             raise BadTape(f"{path} is not what was recorded: it has another hash.")
-        return data
 
 
 def read_tape(place: str | os.PathLike[str]) -> Tape:

@@ -23,12 +23,13 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from ..actors.fork import inert_in_forks
-from ..config.private_files import make_own_folder, open_own, refused
+from ..config.private_files import NotOurs, make_folder, make_own_folder, open_own, refused
 from ..protocol.address import Address
+from ..protocol.bounds import TAPE_WAITING_BYTES
 from ..protocol.errors import RpcRefusal, UsageError
 from ..protocol.events import Event, Kind
 from .hearing import OpenCalls
-from .lines import LARGE, NOTHING, SUFFIX, CallLine, Large, encoded
+from .lines import EMPTY, LARGE, NOTHING, SUFFIX, CallLine, Large, encoded
 from .making import Lines
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Recorder:
         self._problem: OSError | None = None  # that ended the tape, and was not told yet
         self._large: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: Thread | None = None
+        self._waiting = 0  # bytes of calls that the thread has not written
 
     # ---- open and close ---------------------------------------------------------------------------------------------
 
@@ -69,11 +71,13 @@ class Recorder:
         self.path = self.place if is_file else self.place / f"{stamp}-{token_hex(4)}{SUFFIX}"
         try:
             if not is_file:
-                make_own_folder(self.place)
+                make_folder(self.place)
             self._fd = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL)
+        except FileExistsError:
+            text = "it is there already. Name another file, or a folder, which gets a new one for each run."
+            raise UsageError(f"No tape can be recorded at {self.path}: {text}") from None
         except OSError as error:
-            text = f"No tape can be recorded at {self.path}: {refused(error)}"
-            raise UsageError(text) from None
+            raise UsageError(f"No tape can be recorded at {self.path}: {refused(error)}") from None
         inert_in_forks(self)
 
     def begin(
@@ -85,12 +89,21 @@ class Recorder:
         self._lines, self._open = Lines(secrets, began, self._redact), OpenCalls(began)
         self._write(self._lines.head(config, time.time()))
 
-    def close(self) -> None:
-        """End it: what is large is written first. Idempotent."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether `close` may have to wait for what is large."""
+        return self._thread is not None
+
+    def finish(self) -> None:
+        """Wait until what is large is written. For a thread; nothing may end meanwhile."""
         if self._thread is not None:
             self._large.put(None)
             self._thread.join()
             self._thread = None
+
+    def close(self) -> None:
+        """End it: what is large is written first. Idempotent."""
+        self.finish()
         with self._writing:
             self._end(None)
         self._tell_problem()
@@ -130,29 +143,50 @@ class Recorder:
         if self._problem is not None:
             self._tell_problem()
         line = self._open.ended(call, address, incarnation, self._now())
-        if call.result is not None and len(call.result) > LARGE:
-            self._later(partial(self._write_large, line))
+        size = len(line.params) + len(line.result)
+        if size <= LARGE:
+            self._lines.clean(line)
+            self._write(encoded(line))
+        elif self._waiting + size <= TAPE_WAITING_BYTES:
+            self._lines.meet(line.server)  # not in the thread
+            with self._writing:
+                self._waiting += size
+            self._later(partial(self._write_large, line, size))
         else:
+            self._leave_out(line)
             self._lines.clean(line)
             self._write(encoded(line))
 
     # ---- how --------------------------------------------------------------------------------------------------------
 
-    def _write_large(self, line: CallLine) -> None:
+    def _leave_out(self, line: CallLine) -> None:
+        """What is large."""
+        if len(line.params) > LARGE:
+            line.left_out, line.params = {"params": len(line.params)}, EMPTY
+        if len(line.result) > 0:
+            line.left_out, line.result = {**line.left_out, "result": len(line.result)}, NOTHING
+
+    def _write_large(self, line: CallLine, size: int) -> None:
         """Write a call and, beside the tape, its result."""
-        self._lines.clean(line)
         try:
-            self._put_beside(line)
+            self._lines.clean(line)
+            if len(line.result) > LARGE:
+                self._put_beside(line)
         except OSError as error:
             with self._writing:
                 self._end(error)
         else:
             self._write(encoded(line))
+        with self._writing:
+            self._waiting -= size
 
     def _put_beside(self, line: CallLine) -> None:
         raw, line.result = bytes(line.result), NOTHING
         name = hashlib.sha256(raw).hexdigest()
         assert self.path is not None
+        with self._writing:
+            if self._fd is not None and not os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
+                raise NotOurs(self.path, "it is another file than when it began")
         folder = self.path.with_name(self.path.name + ".d")
         make_own_folder(folder)
         with open(open_own(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import attrs
 
 from ..actors.backend import Backend, current_backend
@@ -38,7 +39,7 @@ from .far_end import Answer, FarEnd, tools_named
 from .faults import ServerFaults, faults_of, has_run
 from .lines import OPEN, CallLine, Listed
 from .matching import Match, Recorded, compared
-from .reading import Tape, config_of, read_tape, reading_tools
+from .reading import BadTape, Tape, config_of, read_tape, reading_tools
 from .run import TapeRun
 from .story import call_as_json
 
@@ -345,7 +346,7 @@ class TapeConnection(NoProcess):
         await self._until(begun + call.ended)
         if server.now_listed() is not before:
             self._tasks.start_soon(self._tell_lists)
-        return self._end_of(call)
+        return await self._end_of(call)
 
     async def _until(self, at: float) -> None:
         wait = at - self._backend.now()
@@ -358,9 +359,9 @@ class TapeConnection(NoProcess):
         self._hooks.on_request(key, method, params, exchange)
         await answered.wait()
 
-    def _end_of(self, call: CallLine) -> Answer | None:
+    async def _end_of(self, call: CallLine) -> Answer | None:
         if call.outcome == "result":
-            return self._player.tape.result_of(call) or b"{}"
+            return await self._result_of(call)
         if call.error is None:
             return None  # its caller cancelled it: it never gets an answer
         if call.error.rpc is not None:
@@ -371,6 +372,18 @@ class TapeConnection(NoProcess):
         reach = Reach(call.reach) if call.reach in set(Reach) else Reach.SENT
         upstream = UpstreamError(call.error.code, reach)
         return RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream)
+
+    async def _result_of(self, call: CallLine) -> Answer:
+        """Others have their turn between the pieces of a large one."""
+        out = bytearray()
+        try:
+            for piece in self._player.tape.pieces_of(call):
+                out += piece
+                if call.large is not None:
+                    await anyio.lowlevel.checkpoint()
+        except BadTape as problem:
+            return RpcError(NOT_ON_TAPE, str(problem), {"error": "not_on_tape"})
+        return bytes(out) or b"{}"
 
     def _refusal(self, exchange: Exchange) -> RpcError:
         """This call is not on the tape; which one comes nearest."""
@@ -392,7 +405,7 @@ class TapeConnection(NoProcess):
         if call.outcome == OPEN:
             why = "it had not ended when the tape was made"
         else:
-            why = f"its {call.left_out['result']:,} bytes were too many for a tape of the last minutes"
+            why = f"its {call.left_out['result']:,} bytes were too many for the tape"
         text = f"Not on the tape: the answer to call #{call.n}, because {why}."
         self._player.refused.append((self._server.name, exchange.method, exchange.params or {}))
         self._player.refusals.append(text)

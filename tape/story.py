@@ -298,7 +298,7 @@ def _asks(call: CallLine) -> str:
 def _arguments(call: CallLine) -> str:
     if "params" in call.left_out:
         return f"{call.left_out['params']:,} bytes, which are not on the tape"
-    params: Any = msgspec.json.decode(call.params)
+    params: Any = call.said
     if call.method == "tools/call" and isinstance(params, dict):
         params = cast("dict[str, Any]", params).get("arguments") or {}
     return one_line(msgspec.json.encode(params).decode())
@@ -364,7 +364,7 @@ def call_as_json(call: CallLine) -> dict[str, Any]:
         "server": call.server,
         "tool": call.tool,
         "method": call.method,
-        "params": msgspec.json.decode(call.params),
+        "params": call.said,
         "outcome": call.outcome,
         "isError": is_tool_error(call),
         "reach": call.reach,
