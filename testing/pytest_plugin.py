@@ -59,8 +59,8 @@ def _mode(text: str) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RECORDED] = set()
     text = (
-        "tape(file, *, config, redact, strict, ignore, by_order, nearest, pace): the rooms of this test answer from "
-        f"this tape; with {_RECORD} it is recorded. `file` and `config` are relative to the test's file."
+        "tape(file, *, config, redact, strict, ignore, by_order, nearest, pace, faults): the room of this test answers "
+        f"from this tape; with {_RECORD} it is recorded. `file` and `config` are relative to the test's file."
     )
     config.addinivalue_line("markers", text)
 

@@ -7,7 +7,8 @@ beside it have their hashes as names, so those of the old and of the new tape ca
 A run records each tape at most once: where two tests have the same tape, or one test runs on two loops, the second
 replays what the first has recorded. A test has one room, because a tape is of one.
 
-What is left out by `redact` is not compared either, as nobody could give it again.
+What is left out by `redact` is not compared either, as nobody could give it again. With `faults` a test only replays:
+real servers do not go wrong as they are told to, so another test has to record its tape.
 """
 
 # It puts a recorder of its own into a room.
@@ -20,7 +21,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 import pytest
@@ -54,6 +55,7 @@ class TapeMark:
     by_order: bool = False
     nearest: float | None = None
     pace: str = "at once"
+    faults: Collection[str] = ()
 
 
 class TapedTest:
@@ -73,7 +75,7 @@ class TapedTest:
         self._told = 0
         self._room: Greenroom | None = None
         is_wanted = mode == "all" or (mode == "new" and not self.path.exists())
-        self._is_recorded = is_wanted and self.path not in recorded
+        self._is_recorded = is_wanted and self.path not in recorded and not self._mark.faults
         self._scratch = folder / self.path.name
         self._replayed: Mapping[str, Any] = {}
         self.run: TapeRun = TapeRun() if self._is_recorded else self._replay()
@@ -102,11 +104,9 @@ class TapedTest:
         return room
 
     def _replay(self) -> Replay:
-        if not self.path.exists():
-            pytest.fail(
-                f"There is no tape {self._shown}. To record it: {self._command('new')}", pytrace=False
-            )
         mark = self._mark
+        if not self.path.exists():
+            _fail(f"There is no tape {self._shown}. To record it: {self._how('new')}")
         self._replayed, player = opened(
             self.path,
             strict=mark.strict,
@@ -114,6 +114,7 @@ class TapedTest:
             by_order=mark.by_order,
             nearest=mark.nearest,
             pace=mark.pace,
+            faults=mark.faults,
         )
         return player
 
@@ -133,7 +134,7 @@ class TapedTest:
                 f"{counted(len(new), 'call')} of this test {are} not on its tape, {self._shown}:",
                 *lines,
                 *more,
-                f"If this is what it should call, record the tape anew: {self._command('all')}",
+                f"If this is what it should call, record the tape anew: {self._how('all')}",
             ]
         )
 
@@ -155,18 +156,18 @@ class TapedTest:
     def end(self) -> None:
         """The test is over, and so are the fixtures that used its tape."""
         if told := self.check():
-            pytest.fail(told, pytrace=False)
-        if not self._is_recorded or not self._has_passed:
+            _fail(told)
+        if not self._has_passed:
             return
-        if self._room is None or not self._scratch.exists():
-            pytest.fail(
-                "Nothing was recorded: this test has entered no room of the fixture `room`.", pytrace=False
-            )
-        report = self._room.drain_report
-        if report is None or not report.is_final or read_tape(self._scratch).is_cut:
-            pytest.fail(
-                f"The tape {self._shown} was not recorded: it is not whole. Its room has to close.",
-                pytrace=False,
+        if self._room is None or self._room.drain_report is None:
+            _fail("This test has a tape, and has entered no room of the fixture `room`.")
+        if isinstance(self.run, Replay):
+            if self.run.unplayed:
+                _fail(f"Faults of this test that did not happen: {', '.join(self.run.unplayed)}")
+            return
+        if not self._room.drain_report.is_final or read_tape(self._scratch).is_cut:
+            _fail(
+                f"The tape {self._shown} was not written: what was recorded is not whole. Its room has to close."
             )
         _put(self._scratch, self.path)
         self._recorded.add(self.path)
@@ -183,8 +184,10 @@ class TapedTest:
     def _from_here(self, path: Path) -> str:
         return os.path.relpath(path, self._item.config.invocation_params.dir)
 
-    def _command(self, mode: str) -> str:
-        """What records this tape, from where pytest was started."""
+    def _how(self, mode: str) -> str:
+        """What records this tape: a command, from where pytest was started."""
+        if self._mark.faults:
+            return "a test with this tape and without faults"
         name = "::".join([self._from_here(self._item.path), *self._item.nodeid.split("::")[1:]])
         return f"python -m pytest {shlex.quote(name)} --record-tapes={mode}"
 
@@ -199,6 +202,10 @@ class _RunRecorder(Recorder):
     def ended(self, call: Call, address: Address, incarnation: int) -> None:
         super().ended(call, address, incarnation)
         self._run.note(call)
+
+
+def _fail(text: str) -> NoReturn:
+    pytest.fail(text, pytrace=False)
 
 
 def _read(mark: pytest.Mark) -> TapeMark:

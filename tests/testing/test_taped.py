@@ -245,6 +245,53 @@ def test_the_mark_says_what_may_differ(project: pytest.Pytester, monkeypatch: py
     }
 
 
+def test_a_test_with_faults_only_replays_and_fails_if_they_do_not_happen(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import anyio, pytest
+        from greenroom import CallError
+
+        async def agent(room):
+            try:
+                await room.call("shop_echo", {"text": "milk"})
+            except CallError as error:
+                return error.reach.value
+            return "done"
+
+        @pytest.mark.tape("shop.tape", config="mcp.json", faults=["shop call 1: crash after sent"])
+        def test_a_crash(room, tape):
+            async def main():
+                async with room() as opened:
+                    assert await agent(opened) == "sent"
+            anyio.run(main)
+            tape.called_once("shop_echo")
+
+        class TestAll:
+            @pytest.mark.tape("shop.tape", config="mcp.json")
+            def test_nothing(self, room):
+                async def main():
+                    async with room() as opened:
+                        assert await agent(opened) == "done"
+                anyio.run(main)
+
+            @pytest.mark.tape("shop.tape", faults=["shop call nth=2: hang"])
+            def test_a_fault_that_does_not_happen(self, room):
+                self.test_nothing(room)
+        """
+    )
+    first = played(project, "--record-tapes")
+    first.assert_outcomes(passed=2, errors=2)
+    assert (
+        first.outlines.count(
+            "There is no tape shop.tape. To record it: a test with this tape and without faults"
+        )
+        == 1
+    )
+    again = played(project, "--record-tapes", "-n2")
+    again.assert_outcomes(passed=3, errors=1)
+    again.stdout.fnmatch_lines(["*Faults of this test that did not happen: shop call nth=2: hang*"])
+
+
 def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
@@ -298,7 +345,7 @@ def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> Non
         'The name of a tape ends with ".tape", and this does not: a.tap',
         "Which servers is this tape recorded with?",
         "A tape is of one room, and this test has opened one already.",
-        "Nothing was recorded: this test has entered no room",
+        "This test has a tape, and has entered no room",
     ]
     assert [words for words in said if words not in result.stdout.str()] == []
     assert list(tapes(project)) == ["fakes.tape"]
