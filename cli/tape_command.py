@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted
 from .common import commands_typed, show, show_json, tell
 from .wrapping import columns_of, on_terminal
@@ -58,6 +59,8 @@ def tape_command(
     from ..tape.selection import selected
     from ..tape.story import MOST, WIDTH, as_json, told
 
+    if perfetto is not None and otlp is not None:
+        raise UsageError("--perfetto and --otlp are two answers. Ask for one of them at a time.")
     read = selected(read_tape(tape), servers=servers, sessions=sessions, failed=failed, since=since)
     if perfetto is not None:
         _write_timeline(read, perfetto, is_json)
@@ -70,7 +73,8 @@ def tape_command(
         return
     width = columns_of(sys.stdout) if on_terminal() else WIDTH
     for line in told(read, width, None if is_all else MOST):
-        click.echo(line)
+        is_bad = "✗" in line and not os.environ.get("NO_COLOR")
+        click.echo(click.style(line, fg="red") if is_bad and on_terminal() else line)
     tell(f"To replay it: {commands_typed().about('replay', os.fspath(tape))}")
 
 
@@ -89,6 +93,8 @@ def _write_timeline(tape: Tape, file: Path, is_json: bool) -> None:
 
 def _send_spans(tape: Tape, to: str, is_json: bool) -> None:
     from ..gateway.otlp import send_tape
+    from ..tape.lines import OPEN
 
-    said: shapes.SpansSent = {"otlp": to, "spans": send_tape(tape, to), "calls": len(tape.calls)}
+    ended = sum(call.outcome != OPEN for call in tape.calls)
+    said: shapes.SpansSent = {"otlp": to, "spans": send_tape(tape, to), "calls": ended}
     show(f"{counted(said['spans'], 'span')} of {counted(said['calls'], 'call')} went to {to}", said, is_json)

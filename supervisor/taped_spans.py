@@ -2,7 +2,7 @@
 
 The calls are told to `TracedCall`, step by step and in their order, by a clock that goes as the tape says. So they have
 the names and attributes of a live room's, and whatever comes to these comes to those of tapes. Durations are not told:
-a histogram counts them where it is collected, which is now.
+a histogram counts them where it is collected, which is now. A call that has not ended is no span, as in a room.
 
 What the tape says of an outcome counts in the form that ours have; anything else is told as it stands there.
 """
@@ -19,7 +19,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from ..actors.call import Call
 from ..protocol.address import Address
 from ..protocol.errors import CallError, Reach, RemoteError
-from ..tape.lines import CallLine, Happened
+from ..tape.lines import OPEN, CallLine, Happened
 from ..tape.reading import Tape
 from ..tape.records import Step, event_of, steps_of
 from .tracing import TracedCall, Tracing
@@ -36,7 +36,7 @@ def tell_spans(tape: Tape, tracers: TracerProvider) -> None:
     for clock.at, what in steps_of(tape):
         if isinstance(what, Happened):
             told.heard(what, clock.at)
-        else:
+        elif what[1].outcome != OPEN:  # what has not ended is no span
             told.stepped(*what)
 
 

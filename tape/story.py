@@ -27,7 +27,7 @@ from ..protocol.errors import Reach
 from ..protocol.events import WAITING, Place
 from ..protocol.safe_text import counted, one_line
 from ..protocol.waits import QUEUE, waits
-from .lines import OPEN, CallLine, Happened, Listed, Notice
+from .lines import OPEN, CallLine, Configured, Happened, Listed, Notice
 from .reading import Tape
 from .records import Record, event_of, has_failed, is_tool_error, times_of
 from .selection import FAILURES, end_of
@@ -38,6 +38,7 @@ _NAMES: Final = 16  # characters of a server's name, at most
 _WAIT: Final = 0.001  # seconds from which on somebody has waited
 _MORE: Final = "All of them: --all. Fewer: --server, --session, --failed, --since"
 _BAD: Final = "✗ "
+_ROOM: Final = "room"  # to which belongs what belongs to no server
 _INDENT: Final = "  "  # of calls
 _WAITED_FOR: Final = {
     Place.GATE.value: "its circuit breaker",
@@ -98,6 +99,7 @@ def took(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+_Line = Listed | Happened | Notice | Configured
 Part = tuple[float, str, Callable[[], str]]  # its time, whose it is, and its words
 
 
@@ -130,8 +132,8 @@ class _Story:
     def parts(self) -> list[Part]:
         """All that happened, in the order of time."""
         tape = self._tape
-        lines: list[tuple[float, int, Listed | Happened | Notice]] = []
-        for number, line in enumerate((*tape.listed, *tape.notices, *tape.events)):
+        lines: list[tuple[float, int, _Line]] = []
+        for number, line in enumerate((*tape.listed, *tape.notices, *tape.configs, *tape.events)):
             lines.append((line.t, number, line))
         lines.sort(key=lambda each: each[:2])
         parts = [part for _, _, line in lines if (part := self._part(line)) is not None]
@@ -140,8 +142,10 @@ class _Story:
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 
-    def _part(self, line: Listed | Happened | Notice) -> Part | None:
-        if isinstance(line, Happened):
+    def _part(self, line: _Line) -> Part | None:
+        if isinstance(line, Configured):
+            label, words = _ROOM, "has another configuration"
+        elif isinstance(line, Happened):
             record, label = event_of(line), _whose(line)
             words = self._happened(record, line.t, self._lives[label])
         else:
@@ -275,7 +279,7 @@ def _label(server: str, scope: str) -> str:
 
 def _whose(line: Happened) -> str:
     record = event_of(line)
-    return _label(record["server"], record.get("scope", "shared")) if "server" in record else "room"
+    return _label(record["server"], record.get("scope", "shared")) if "server" in record else _ROOM
 
 
 def _lists(line: Listed) -> str:

@@ -1,9 +1,15 @@
 // The page of a tape: what was recorded, on one section. Nothing changes here and nothing can be done.
 
 const TAPE_SECTIONS = [{ path: "", title: "Tape", icon: "timeline", make: tapeSection }];
+const TAPE_KINDS = { cancelled: "disabled", open: "connecting" };
 const callAddress = (number) => `#/calls/${number}`;
 const sinceBegin = (at) => `${at.toFixed(3)} s`;
-const tapeOutcome = (call) => (call.isError ? "tool’s error" : oneLine(call.outcome.replaceAll("_", " "), 60));
+const tapeOutcome = (call) =>
+  call.isError
+    ? "tool’s error"
+    : call.outcome === "open"
+      ? "has not ended"
+      : oneLine(call.outcome.replaceAll("_", " "), 60);
 
 function tapeSection() {
   const { tape } = room.hello;
@@ -147,6 +153,7 @@ function tapeSection() {
       "div",
       { class: "section" },
       head.node,
+      tape.isPart && el("p", { class: "notice" }, "These are the last minutes of a room. What was before is not on this tape."),
       tape.isCut && el("p", { class: "notice warn" }, "The tape is cut off at its end: its process was killed."),
       tape.shown < tape.calls &&
         el("p", { class: "notice warn" }, `The first ${counted(tape.shown, "call")} of ${number(tape.calls)} are shown.`),
@@ -221,7 +228,7 @@ function callPanel(number, close) {
   }
 
   function show(call) {
-    const kind = call.hasFailed ? "failed" : call.outcome === "cancelled" ? "disabled" : "connected";
+    const kind = call.hasFailed ? "failed" : (TAPE_KINDS[call.outcome] ?? "connected");
     title.replaceChildren(el("code", {}, named(call.tool ?? call.method, 400)));
     state.replaceChildren(
       el("span", { class: `state ${kind}` }, mark(kind === "connected" ? "done" : kind, kind), el("span", {}, tapeOutcome(call))),
@@ -238,8 +245,9 @@ function callPanel(number, close) {
         ["reach", call.reach.replaceAll("_", " ")],
         ["incarnation", call.incarnation],
         ["method", call.method],
+        ...Object.entries(call.leftOut ?? {}).map(([what, size]) => [what, `${number(size)} bytes, which are not on the tape`]),
       ]),
-      shown("Arguments", asked ?? others),
+      call.leftOut?.params == null ? shown("Arguments", asked ?? others) : "",
       ...[
         call.error && shown("Error", call.error),
         call.result != null && shown("Answer", textsOf(call.result) ?? call.result),

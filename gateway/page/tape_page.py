@@ -99,6 +99,7 @@ class TapePage:
                 "seconds": self._end,
                 "greenroom": tape.head.greenroom,
                 "isCut": tape.is_cut,
+                "isPart": tape.head.is_part,
                 "servers": len(tape.servers),
                 "sessions": len({call.session for call in tape.calls if call.session is not None}),
                 "calls": len(tape.calls),

@@ -204,13 +204,16 @@ def test_a_tape_is_shown_without_a_gateway_and_nobody_can_do_anything(tmp_path: 
     with page_of(tmp_path, "--tape", "one.tape") as page:
         hello = page.ask("/page/hello")[1]
         assert hello["may"] == "read"
-        assert {key: hello["tape"][key] for key in ("name", "at", "seconds", "calls", "failed", "isCut")} == {
+        assert {
+            key: hello["tape"][key] for key in ("name", "at", "seconds", "calls", "failed", "isCut", "isPart")
+        } == {
             "name": "one.tape",
             "at": 1.8e9,
             "seconds": 2.0,
             "calls": 3,
             "failed": 1,
             "isCut": False,
+            "isPart": False,
         }
         with page.watching() as messages:
             assert next(messages)[0] == "snapshot"

@@ -192,3 +192,22 @@ def test_a_timeline_has_the_states_the_calls_and_the_crash_at_their_recorded_tim
     assert len(ends[0]) == 2
     only = told(CRASH, "--failed", "--perfetto", os.fspath(file))
     assert "events" in only[0]
+
+
+def test_what_is_not_whole_is_told_as_it_is(told: Told, tmp_path: Path) -> None:
+    lines = [
+        HEAD | {"is_part": True},
+        {"k": "config", "t": 1.0, "config": {"mcpServers": {"bank": {}}}},
+        call(1, 0.0, 2.0, outcome="open", reach="sent"),
+        call(2, 3.0, 4.0, left_out={"params": 5_000, "result": 70_000}),
+    ]
+    story = told(lines)
+    assert story[0].endswith("It begins in the middle: what was before is not on it.")
+    assert [line[11:] for line in story[3:-1]] == [
+        'shop    #1 shop_buy {"what":"milk"} → has not ended (2.0 s)',
+        "room  has another configuration",
+        "shop    #2 shop_buy 5,000 bytes, which are not on the tape → 70,000 bytes, which are not on the tape (1.0 s)",
+    ]
+    spans = tmp_path / "spans.jsonl"
+    assert told(lines, "--otlp", os.fspath(spans)) == [f"2 spans of 1 call went to {spans}"]
+    assert "Ask for one of them at a time." in told(lines, "--otlp", "a", "--perfetto", "b")[0]

@@ -1,8 +1,9 @@
-"""Has others' programs read the timeline that `greenroom trace` makes, and asks them what they see.
+"""Has others' programs read the timelines that `greenroom trace` and `tape` make, and asks them what they see.
 
 The gateway of the scene has one slot for three servers, so calls wait for it; a server dies and is started again; and
-the timeline is made while a call runs. Its file and the log of the same gateway must be read without any error, and all
-that is in them must be found: each span in its lane, and each arrow, from a call to the run of it at the server.
+the timeline is made while a call runs. Its file, and those of the same gateway's log and tape, must be read without any
+error, and all that is in them must be found: each span in its lane, and each arrow, from a call to the run of it at the
+server.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ReaderRow:
 
 
 def play_readers(readers: Sequence[Reader], folder: Path) -> list[ReaderRow]:
-    """Each of them, with the same two files."""
+    """Each of them, with the same files."""
     if not readers:
         return []
     scene = folder / "timeline"
@@ -64,10 +65,12 @@ def play_readers(readers: Sequence[Reader], folder: Path) -> list[ReaderRow]:
 
 
 def _timelines(folder: Path) -> list[Path]:
-    """Play the scene. Returns the timelines of the running gateway, and of its log after its end."""
+    """Play the scene. Returns the timelines of the running gateway, and of its log and its tape after its end."""
     log, running, ended = folder / "events.jsonl", folder / "running.json", folder / "ended.json"
+    tape, taped = folder / "scene.tape", folder / "taped.json"
+    recorded = ("--events", os.fspath(log), "--record", os.fspath(tape))
     servers = {name: faulty(folder, name) for name in "abc"}
-    with serve(folder, servers, "--max-connections", "1", "--events", os.fspath(log)) as gateway:
+    with serve(folder, servers, "--max-connections", "1", *recorded) as gateway:
         gateway.initialize()
         gateway.mcp(tool="a_echo", args={})
         at_once = [
@@ -87,27 +90,26 @@ def _timelines(folder: Path) -> list[Path]:
         _wait_for_run(gateway, folder, running, "c_sleep")
         gateway.notify("notifications/cancelled", {"requestId": hung})
         gateway.end()
-    _trace(folder, os.fspath(log), "-o", os.fspath(ended))
-    return [running, ended]
+    _make(folder, "trace", os.fspath(log), "-o", os.fspath(ended))
+    _make(folder, "tape", os.fspath(tape), "--perfetto", os.fspath(taped))
+    return [running, ended, taped]
 
 
 def _wait_for_run(gateway: Gateway, folder: Path, file: Path, tool: str) -> None:
     """Make the timeline again and again, until this call has reached its server."""
 
     def is_there() -> bool:
-        _trace(folder, "--pid", str(gateway.process.pid), "-o", os.fspath(file))
+        _make(folder, "trace", "--pid", str(gateway.process.pid), "-o", os.fspath(file))
         return any(event["name"] == tool and event["cat"] == "run" for event in _spans(file))
 
     until(is_there, f"the run of {tool}")
 
 
-def _trace(folder: Path, *arguments: str) -> None:
+def _make(folder: Path, *arguments: str) -> None:
     home = {"HOME": "", "XDG_RUNTIME_DIR": "", "XDG_CACHE_HOME": "cache"}
     env = {**os.environ, **{name: os.fspath(folder / part) for name, part in home.items()}}
     where = () if "--pid" not in arguments else ("--config", os.fspath(folder / "mcp.json"))
-    subprocess.run(
-        [sys.executable, "-m", "greenroom", "trace", *arguments, *where], env=env, cwd=ROOT, check=True
-    )
+    subprocess.run([sys.executable, "-m", "greenroom", *arguments, *where], env=env, cwd=ROOT, check=True)
 
 
 def _play(reader: Reader, files: Sequence[Path]) -> ReaderRow:
