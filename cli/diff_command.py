@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
-from .common import Typed, commands_typed, names_in, read_config, run_to_end, say, show_json
+from .common import (
+    Typed,
+    commands_typed,
+    names_in,
+    read_config,
+    record_options,
+    recording_in,
+    run_to_end,
+    say,
+    show_json,
+)
 from .exit_codes import FAILED, OK
 from .wrapping import columns_of, on_terminal
 
@@ -39,8 +50,6 @@ _WORDS: Final = {
     "added": "added",
     "left_out": "left out",
 }
-
-
 _COUNTED: Final = {
     "answer": "{}",
     "outcome": "{}",
@@ -76,15 +85,10 @@ _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="With --against: of each call.",
+    help="With --against: how long a call may take after it is sent.",
 )
 @click.option("--yes", is_flag=True, help="With --against: allow the calls that somebody has to allow.")
-@click.option(
-    "--record",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="With --against: keep what the servers answer now as a tape, there or at a FILE.tape.",
-)
+@record_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff_command(
     tape: Path,
@@ -97,13 +101,15 @@ def diff_command(
     timeout: float | None,
     yes: bool,
     record: Path | None,
+    redact: str | None,
     as_json: bool,
 ) -> int:
     """Show what differs between TAPE and another TAPE: calls that an agent added, left out, or made with other
     arguments or in another order, and what it was answered.
 
     With --against: between TAPE and the servers as they are now. The recorded calls that only read, as their tools say
-    on the tape and now, are made again. Exit code 1: something differs.
+    on the tape and now, are made again, in a room of the command's own, which --record records. Exit code 1: something
+    differs.
     """
     if against is None:
         stray = {
@@ -112,6 +118,7 @@ def diff_command(
             "--timeout": timeout,
             "--yes": yes or None,
             "--record": record,
+            "--redact": redact,
         }
         for option, value in stray.items():
             if value is not None:
@@ -126,7 +133,10 @@ def diff_command(
         config = _config_at(against)
         options: dict[str, Any] = {"servers": others, "ignore": names_in(ignore), "also": names_in(also)}
         options |= {"only": None if only is None else names_in(only), "slower": slower, "timeout": timeout}
-        found = run_to_end(partial(_compared_now, tape, config, {**options, "record": record}, yes))
+        options |= recording_in(record, redact)
+        found = run_to_end(partial(_compared_now, tape, config, options, yes))
+    if found.kept is not None:
+        say(f"recorded. To see it: {Commands().about('tape', os.fspath(found.kept))}")
     if as_json:
         show_json(commands_typed().filled_in(_as_json(tape, found)))
     else:
@@ -164,6 +174,8 @@ Line = tuple[str, str]  # a mark, a blank if it has none, or nothing before the 
 
 
 def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
+    from ..tape.comparing import MAY_WRITE
+
     for server, before, after in found.versions:
         yield " ", f"{server} is another version: {before} → {after}"
     for definition in found.definitions[:_TOLD]:
@@ -177,6 +189,8 @@ def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
             yield ("~" if found.slower else " "), _slower(times)
     for left in found.not_sent:
         yield " ", f"not sent: {counted(left.calls, 'call')} of {left.name} ({left.why})"
+    if any(left.why == MAY_WRITE for left in found.not_sent):
+        yield " ", "To make calls of a tool that changes nothing, though it does not say so: --also TOOL"
     yield "", _sum(found, is_now=is_now)
 
 
@@ -269,6 +283,7 @@ def _on_screen(mark: str, text: str, width: int) -> str:
 def _as_json(tape: Path, found: Comparison) -> shapes.Difference:
     return {
         "tape": os.path.abspath(tape),
+        "kept": None if found.kept is None else os.fspath(found.kept),
         "same": found.is_same,
         "callsTheSame": found.same,
         "definitions": [_definition_json(one) for one in found.definitions],

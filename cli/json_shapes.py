@@ -1061,6 +1061,7 @@ class Difference(TypedDict):
     """What differs between two tapes, or between a tape and the servers as they are now."""
 
     tape: Annotated[str, Says("the first file")]
+    kept: Annotated[str | None, Says("the tape of what the servers answer now; null: without `--record`")]
     same: Annotated[bool, Says("nothing differs; the exit code is 0 then, else 1")]
     callsTheSame: Annotated[int, Says("that are the same", "calls")]
     definitions: Annotated[list[DifferentDefinition], Says("what servers list or say otherwise")]

@@ -2,7 +2,8 @@
 
 It opens a room over the configuration and records it, so what is compared was recorded in the same way: without
 secrets, with times from being sent, with the lists of servers. Of each server one call is made after another, in the
-order of the tape, and each recorded session is a session here; servers go on beside each other.
+order of the tape, and each recorded session is a session here; servers go on beside each other. What a server then asks
+its client is answered as on the tape.
 
 Nothing that may write is sent. A tool only reads if it says so on the tape and now: what it says now is looked at right
 before each call. Whoever lists a tool answers for it himself.
@@ -11,23 +12,26 @@ before each call. Whoever lists a tool answers for it himself.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
+import attrs
 
 from ..actors.call import Call
+from ..actors.host import ServerRequest
 from ..actors.workers import apart
 from ..catalogue.namespace import Target
 from ..config.arguments import file_of, seconds
-from ..protocol.errors import CallError, UnknownTool
+from ..protocol.errors import CallError, RpcRefusal, UnknownTool
 from ..tape.comparing import READ, Again, Asked, Comparison, Plan, call_name, compare_asked, plan_of, refusal
 from ..tape.reading import Tape, only_reads, read_tape
 from .room import ConfigSource, Greenroom, Session, port_of
 
+_NOT_ANSWERED: Final = -32603  # an internal error, of the client
 _WRITES_NOW: Final = "does not say any more that it only reads"
 
 
@@ -63,10 +67,11 @@ async def compare_servers(
         on_plan(plan)
     with TemporaryDirectory(prefix="greenroom-") as folder:
         place = Path(folder) / "now.tape" if record is None else file_of(record, "record")
-        given: dict[str, Any] = {"bootstrap": False, **options}
+        client = _Client()
+        given: dict[str, Any] = {"bootstrap": False, **client.callbacks(plan), **options}
         room = Greenroom.open(config, record=place, **given)
         async with room:
-            asking = _Asking(room, seconds(timeout, "timeout"))
+            asking = _Asking(room, client, seconds(timeout, "timeout"))
             async with anyio.create_task_group() as tasks:
                 for server, calls in plan.calls.items():
                     tasks.start_soon(asking.ask, server, calls)
@@ -74,7 +79,7 @@ async def compare_servers(
         assert recorder is not None
         assert recorder.path is not None
         now = await apart(partial(read_tape, recorder.path))
-        return await apart(
+        found = await apart(
             partial(
                 compare_asked,
                 read,
@@ -87,16 +92,52 @@ async def compare_servers(
                 slower=slower,
             )
         )
+    return found if record is None else attrs.evolve(found, kept=recorder.path)
+
+
+class _Client:
+    """Answers what servers ask during a call as it was answered on the tape during the same call."""
+
+    def __init__(self) -> None:
+        self.making: dict[Call, Again] = {}
+
+    def callbacks(self, plan: Plan) -> dict[str, Any]:
+        """Those of `Greenroom.open` for what was answered on the tape."""
+        asked = [each for calls in plan.calls.values() for again in calls for each in again.call.asked]
+        answered = {each.method: each.answer for each in asked if each.answer is not None}
+        found: dict[str, Any] = {}
+        if "sampling/createMessage" in answered:
+            found["on_sampling"] = self.answer
+        if "elicitation/create" in answered:
+            found["on_elicitation"] = self.answer
+        if "roots/list" in answered:
+            said: object = answered["roots/list"].get("roots")
+            roots = cast("list[object]", said) if isinstance(said, list) else []
+            found["roots"] = [root for root in roots if isinstance(root, dict)]
+        return found
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        again = None if request.call is None else self.making.get(request.call)
+        asked = [] if again is None else again.call.asked
+        same = [each for each in asked if each.method == request.method]
+        known = next((each for each in same if each.params == request.params), same[0] if same else None)
+        if known is None or known.answer is None:
+            said = {} if known is None or known.refusal is None else known.refusal
+            raise RpcRefusal(
+                said.get("code", _NOT_ANSWERED), said.get("message", "Not answered on the tape.")
+            )
+        return known.answer
 
 
 class _Asking:
     """Asks the servers of a room."""
 
-    def __init__(self, room: Greenroom, timeout: float | None) -> None:
+    def __init__(self, room: Greenroom, client: _Client, timeout: float | None) -> None:
         self.asked: list[Asked] = []
         self.not_sent: list[tuple[Again, str]] = []
         self.unreachable: dict[str, str] = {}
         self._room = room
+        self._client = client
         self._timeout = timeout
 
     async def ask(self, server: str, calls: Sequence[Again]) -> None:
@@ -135,11 +176,14 @@ class _Asking:
                     self.not_sent.append((again, _WRITES_NOW))
                     return
                 call.tool, call.replayable = target.name, target.is_harmless
+            self._client.making[call] = again
             await port.ask_raw(line.server, call)
         except CallError as error:
             self.asked.append(Asked(again, call.number, refusal(error)))
         else:
             self.asked.append(Asked(again, call.number))
+        finally:
+            self._client.making.pop(call, None)
 
 
 def _tool(tools: Sequence[Target], again: Again) -> Target:

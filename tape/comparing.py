@@ -19,6 +19,7 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal, cast
 
@@ -39,6 +40,7 @@ from .reading import Tape, config_of, read_tape, reading_tools
 Kind = Literal["tool", "prompt", "resource", "template", "skill", "server"]
 What = Literal["answer", "outcome", "arguments", "order", "added", "left_out"]
 READ: Final = ("resources/read", "prompts/get", "completion/complete")  # methods that change nothing
+MAY_WRITE: Final = "may change something, as far as the tape says"
 NOISE: Final = 0.02  # seconds: a difference of less says nothing
 _CROSSED: Final = 200  # calls that one may have passed and still been made at once with
 # What servers list: the list, and what its items are found by.
@@ -120,7 +122,8 @@ class NotSent:
 @attrs.frozen
 class Comparison:
     """What differs. `same`: how many calls are the same. `versions`: servers that say another version of themselves,
-    before and after; that alone is no difference. `slower`: the factor from which on a tool is slower; None: never."""
+    before and after; that alone is no difference. `slower`: the factor from which on a tool is slower; None: never.
+    `kept`: the tape of what the servers answer now, if it was to be kept."""
 
     definitions: tuple[DefinitionDifference, ...] = ()
     calls: tuple[CallDifference, ...] = ()
@@ -129,6 +132,7 @@ class Comparison:
     versions: tuple[tuple[str, str, str], ...] = ()
     not_sent: tuple[NotSent, ...] = ()
     slower: float | None = None
+    kept: Path | None = None
 
     @property
     def slower_tools(self) -> tuple[Times, ...]:
@@ -344,7 +348,7 @@ def _why_not(call: CallLine, *, may_be_sent: bool) -> str | None:
     if call.method not in (*READ, "tools/call"):
         return "no request that only reads"
     if not may_be_sent:
-        return "may change something, as far as the tape says"
+        return MAY_WRITE
     if call.outcome == "cancelled":
         return "was cancelled"
     if call.sent is None:

@@ -63,8 +63,9 @@ class Tape:
 
     @property
     def servers(self) -> list[str]:
-        """Every server that was configured or is on the tape."""
-        named = [name for line in (self.head, *self.configs) for name in line.config.get("mcpServers", ())]
+        """Every server that was configured or is on the tape. Raises `BadTape` for a configuration of another form."""
+        configs = (line.config for line in (self.head, *self.configs))
+        named = [name for config in configs for name in _object(self, config, "mcpServers")]
         return list(dict.fromkeys([*named, *(line.server for line in (*self.listed, *self.calls))]))
 
     def calls_of(self, server: str) -> list[CallLine]:

@@ -24,7 +24,7 @@ from greenroom.errors import RemoteError
 # Its tools and answers stand in a file, and so does which calls it got.
 SERVER = """
 import json, os, sys, time
-AT = sys.argv[1]
+AT, made = sys.argv[1], 0
 def say(**message):
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 for line in sys.stdin:
@@ -42,9 +42,11 @@ for line in sys.stdin:
         with open(AT + ".calls", "a") as file:
             file.write(params["name"] + "\\n")
         time.sleep(now["takes"])
-        answer = now["answers"][params["name"]]
+        answer, made = now["answers"][params["name"]], made + 1
         if answer == "crash":
             os._exit(3)
+        if answer == "count":
+            answer = f"call {made} of this process"
         if isinstance(answer, dict) and "code" in answer:
             say(id=key, error=answer)
         else:
@@ -291,10 +293,39 @@ def test_what_is_hidden_on_the_tape_is_not_sent(shop: Shop, diff: Any) -> None:
 
 def test_what_is_answered_now_can_be_kept_as_a_tape(shop: Shop, diff: Any) -> None:
     tape = shop.record()
-    kept = os.fspath(shop.folder / "now.tape")
-    assert diff(tape, "--record", kept)[0] == 0
-    code, found = diff(tape, kept, against=False)
+    code, found = diff(tape, "--record", os.fspath(shop.folder / "kept"), "--redact", "n")
+    (kept,) = (shop.folder / "kept").glob("*.tape")
+    assert (code, found["kept"]) == (0, os.fspath(kept))
+    assert '"n":"[REDACTED]"' in kept.read_text()
+    code, found = diff(tape, os.fspath(kept), "--ignore", "n", against=False)
     assert (code, [one["what"] for one in found["calls"]]) == (1, ["left_out"])
+
+
+def test_each_recorded_session_is_a_session(shop: Shop, diff: Any) -> None:
+    shop.write(entry={"isolation": "per_session"}, answers={"get": "count"})
+    tape = shop.folder / "one.tape"
+
+    async def main() -> None:
+        async with (
+            Greenroom.open(shop.config, record=tape, cache_path=":memory:") as room,
+            room.session("ann") as ann,
+            room.session("bob") as bob,
+        ):
+            for session in (ann, bob, ann, ann):
+                await session.call("shop_get", {})
+
+    anyio.run(main)
+    code, found = diff(os.fspath(tape))
+    assert (code, found["callsTheSame"]) == (0, 4), found
+
+
+def test_a_folder_stands_for_its_configuration(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    tape = shop.record()
+    (shop.folder / ".mcp.json").write_text((shop.folder / "mcp.json").read_text())
+    assert run(["diff", tape, "--against", "."]) == 1
+    assert "greenroom trust" in capsys.readouterr().out
+    assert run(["trust", "--yes"]) == 0
+    assert run(["diff", tape, "--against", ".", "shop"]) == 0
 
 
 def test_two_runs_side_by_side(shop: Shop, diff: Any, capsys: pytest.CaptureFixture[str]) -> None:
