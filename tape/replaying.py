@@ -40,7 +40,7 @@ from .faults import ServerFaults, faults_of, has_run
 from .lines import OPEN, CallLine, Listed
 from .matching import Match, Recorded, compared
 from .reading import BadTape, Tape, config_of, read_tape, reading_tools
-from .run import TapeRun
+from .run import SUBSCRIBES, TapeRun
 from .story import call_as_json
 
 PACES: Final = ("at once", "recorded")
@@ -93,7 +93,7 @@ class Replay(TapeRun):
     def untaken(self) -> list[dict[str, Any]]:
         """Recorded calls that nobody has made so far, as in `greenroom tape --json`."""
         left = (call for name in self.tape.servers for call in self._server(name).recorded.untaken)
-        return [call_as_json(call) for call in left]
+        return [call_as_json(call) for call in left if call.method not in SUBSCRIBES]
 
 
 def opened(
@@ -318,8 +318,8 @@ class TapeConnection(NoProcess):
                 **({} if listed.instructions is None else {"instructions": listed.instructions}),
             }
         kind = _LISTS.get(method)
-        if kind is None:
-            return None
+        if kind is None:  # what a room itself asks, such as a log level, is not recorded
+            return None if isinstance(exchange, Call) else {}
         found: Sequence[Any] | None = None if listed is None else getattr(listed, kind)
         if kind == "tools" and self._behind.tools is not None:
             found = self._behind.tools
@@ -332,7 +332,7 @@ class TapeConnection(NoProcess):
         find = server.recorded.look if exchange in self._behind.late else server.recorded.take
         call = find(exchange.method, exchange.params)
         if call is None:
-            return self._refusal(exchange)
+            return encode_json({}) if exchange.method in SUBSCRIBES else self._refusal(exchange)
         if call.outcome == OPEN or "result" in call.left_out:
             return self._without_answer(exchange, call)
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)

@@ -25,6 +25,7 @@ _SHOWN: Final = 40  # calls in a message
 _LONGEST: Final = 200  # characters of arguments in a message
 
 
+SUBSCRIBES: Final = ("resources/subscribe", "resources/unsubscribe")  # no call in the newest version of MCP
 Names = Callable[[], Collection[str] | None]  # of all tools; None: not all are known
 _Sent = tuple[int, str, dict[str, Any]]  # when a call was sent, its tool and arguments
 
@@ -82,7 +83,7 @@ class TapeRun:
 
     def note(self, call: Call) -> None:
         """This call was sent, perhaps once more."""
-        if call.is_probe or not call.order or call.number in self._calls:
+        if not call.order or call.number in self._calls or call.method in SUBSCRIBES:
             return
         params: Any = plain(call.params or {})
         name = call.tool or f"{call.method} {params.get('name', params.get('uri', ''))}".strip()

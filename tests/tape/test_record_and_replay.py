@@ -374,3 +374,27 @@ def test_a_tape_that_is_there_is_not_written_over(tmp_path: Path) -> None:
         assert place.read_bytes() == kept
 
     run("asyncio", main)
+
+
+@pytest.mark.parametrize("is_modern", [False, True])
+def test_what_a_room_asks_by_itself_is_no_call_that_is_missing(tmp_path: Path, is_modern: bool) -> None:
+    config = {"mcpServers": {"own": whole("own", *(["--modern"] if is_modern else []))}}
+
+    async def use(room: Greenroom) -> str:
+        room.set_log_level("debug")
+        await room.connect("own")
+        async with room.subscribe("own://one", "own"):
+            return (await room.call("own_echo", {"n": 1})).text
+
+    async def main() -> None:
+        place = tmp_path / "own.tape"
+        async with Greenroom.open(config, cache_path=":memory:", record=place) as room:
+            said = await use(room)
+        async with Greenroom.replay(place) as room:
+            assert await use(room) == said
+            assert room.tape is not None
+            assert room.tape.made == [("own_echo", {"n": 1})]
+            assert room.tape.refusals == []
+            assert room.tape.untaken == []
+
+    run("asyncio", main)

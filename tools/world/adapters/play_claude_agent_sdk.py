@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 from contextlib import asynccontextmanager
 
 from claude_agent_sdk import (
@@ -112,6 +113,7 @@ def shown(block):
     content = block.get("content") or []
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+    text = re.sub(r"/\S+/tool-results/\S+", "a file of Claude Code", text)  # a new one each time
     images = sum(part["type"] == "image" for part in parts)
     how = "`is_error`" if block.get("is_error") else "result"
     return Shown(f"{how}, in a file of Claude Code" if text.startswith("<persisted") else how, text, images)
