@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +165,80 @@ def test_every_recorded_call_answers_exactly_one_of_the_same_calls_in_any_order(
     assert [call.n for each in made if (call := again.take("tools/call", params(*each)))] == list(
         range(1, len(made) + 1)
     ), "the same calls in the same order get the same answers"
+
+
+def test_a_replay_starts_nothing_and_opens_no_file_but_its_own(tmp_path: Path) -> None:
+    """As the interpreter itself tells it, in a process of its own: a hook that audits cannot be taken away again."""
+    bait = tmp_path / "bait"
+    entry = {
+        "command": "touch",
+        "args": [os.fspath(bait)],
+        "cwd": os.fspath(tmp_path),
+        "env": {"X": f"!touch {bait}"},
+        "url": "http://127.0.0.1:9/",
+        "socket": os.fspath(tmp_path / "socket"),
+        "auth": "oauth",
+        "lifecycle": "keep-alive",
+    }
+    settings = {
+        "http": {"listen": "127.0.0.1:0"},
+        "cachePath": os.fspath(tmp_path / "cache.json"),
+        "audit": os.fspath(tmp_path / "audit.jsonl"),
+        "semanticSearch": True,
+    }
+    listed = {
+        "k": "listed",
+        "t": 0.05,
+        "server": "shop",
+        "scope": "shared",
+        "incarnation": 1,
+        "version": "2025-06-18",
+        "capabilities": {"tools": {}},
+        "info": {"name": "shop", "version": "1"},
+        "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
+    }
+    large = hashlib.sha256(b'{"content":[]}').hexdigest()
+    call = {**CALL, "large": {"sha256": large, "bytes": 14}}
+    del call["result"]
+    head = {**HEAD, "config": {"mcpServers": {"shop": entry}, "settings": settings}}
+    beside = tmp_path / "one.tape.d"
+    beside.mkdir()
+    (beside / large).write_bytes(b'{"content":[]}')
+    tape = written(tmp_path, head, listed, call)
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITS, os.fspath(tape)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    opened = [each for each in json.loads(done.stdout) if each[0] != "open" or not each[1].isdecimal()]
+    assert opened == [["open", os.fspath(tape)], ["open", os.fspath(beside / large)]]
+    assert not bait.exists()
+
+
+AUDITS = """
+import json, sys
+from contextlib import suppress
+import anyio
+from greenroom import Greenroom
+
+seen = None
+WATCHED = ("open", "os.", "subprocess.", "socket.bind", "socket.connect", "socket.getaddrinfo", "sqlite3.", "shutil.")
+
+def look(event, args):
+    if seen is not None and event.startswith(WATCHED):
+        seen.append([event, *map(str, args[:1])])
+
+async def replay():
+    async with Greenroom.replay(sys.argv[1], strict=False) as room:
+        await room.connect("shop")
+        await room.call("shop_echo", {})
+
+anyio.run(replay)  # what Python imports for this is not what is asked
+sys.addaudithook(look)
+seen = []
+anyio.run(replay)
+found, seen = seen, None
+print(json.dumps(found))
+"""

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import resource
 import stat
+import subprocess
+import sys
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support import run
 from tests.support.gateway import PATIENCE
 from tests.tape.test_record_and_replay import lines_of, recorded, tape_in
 
 from greenroom import Greenroom
-from greenroom.errors import UsageError
+from greenroom.errors import GreenroomError, RemoteError, UsageError
+from greenroom.protocol.bounds import TAPE_ASIDE_BYTES, TAPE_PARAMS_BYTES
 from greenroom.protocol.events import Kind
 from greenroom.tape.lines import LARGE
+from greenroom.tape.members import HIDDEN, Members
 from greenroom.tape.reading import read_tape
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
-
-MIB = 1 << 20
 
 
 def files_of(tape: Path) -> list[Path]:
@@ -165,3 +173,194 @@ async def until_noted(room: Greenroom) -> None:
     for _ in range(200):
         await room.call("shop_echo", {"size": 3})
         await anyio.sleep(0.005)
+
+
+def test_a_forked_child_has_nothing_of_the_tape(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, os.fspath(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == "the child has []\n"
+    tape = read_tape(tape_in(tmp_path))
+    assert (len(tape.calls), tape.is_cut) == (2, False)
+    assert len([line for line in lines_of(tape.path) if line["k"] == "tape"]) == 1
+
+
+FORKS = """
+import os, sys
+from functools import partial
+import anyio
+from greenroom.testing.fake_servers import FakeServer, fake_room, tool
+
+def of_tapes():
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return [link for link in links if os.path.islink(link) and ".tape" in os.readlink(link)]
+
+async def main():
+    async with fake_room({"shop": FakeServer(tools=[tool("echo")])}, record=sys.argv[1]) as room:
+        await room.call("shop_echo", {})
+        assert of_tapes(), "nothing is recorded"
+        child = os.fork()
+        if not child:
+            print("the child has", of_tapes(), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        await room.call("shop_echo", {})
+
+anyio.run(main)
+"""
+
+
+# ---- what is large -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_large_is_recorded_whole_with_members_left_out(tmp_path: Path) -> None:
+    answer = {"rows": [{"pin": {"is": ["4711", number]}, "text": "x" * 500} for number in range(10_000)]}
+
+    async def main() -> None:
+        result = {"content": [{"type": "text", "text": "'pin': 4711"}], "structuredContent": answer}
+        server = FakeServer(tools=[tool("echo")], handler=lambda _: result)
+        async with recorded(tmp_path, server, redact=["pin"]) as room:
+            await room.call("shop_echo", {"pin": 4711, "text": "y" * LARGE})
+            await room.call("shop_echo", {"pin": [4711], "n": 1})
+        tape = read_tape(tape_in(tmp_path))
+        assert [call.said["arguments"]["pin"] for call in tape.calls] == ["[REDACTED]"] * 2
+        async with Greenroom.replay(tape.path) as room:
+            again = await room.call("shop_echo", {"pin": "another", "text": "y" * LARGE})
+            rows = again.structured["rows"]
+            assert [row["pin"] for row in rows] == ["[REDACTED]"] * 10_000
+            assert rows[-1]["text"] == "x" * 500
+            assert again.text == "'pin': 4711", "what stands in a text stays"
+            assert room.tape is not None
+            assert [call["arguments"]["n"] for call in map(itemgetter("params"), room.tape.untaken)] == [1]
+
+    run("asyncio", main)
+
+
+def test_arguments_that_are_too_large_are_left_out_and_the_tape_is_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")], handler=lambda _: "ok")) as room:
+            await room.call("shop_echo", {"text": "x" * TAPE_PARAMS_BYTES})
+            await room.call("shop_echo", {"n": 1})
+        tape = read_tape(tape_in(tmp_path))
+        assert sorted(call.left_out.get("params", 0) > TAPE_PARAMS_BYTES for call in tape.calls) == [
+            False,
+            True,
+        ]
+        async with Greenroom.replay(tape.path) as room:
+            await room.call("shop_echo", {"n": 1})
+            with pytest.raises(RemoteError, match="Not on the tape"):
+                await room.call("shop_echo", {"text": "x" * TAPE_PARAMS_BYTES})
+
+    run("asyncio", main)
+
+
+def test_of_endless_progress_a_bounded_part_is_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        def handler(call: Any) -> str:
+            for number in range(200):
+                call.progress(number, 200.0, "x" * 10_000)
+            return "done"
+
+        async with recorded(tmp_path, FakeServer(tools=[tool("long")], handler=handler)) as room:
+            await room.call("shop_long", {}, on_progress=lambda _: None)
+        (call,) = read_tape(tape_in(tmp_path)).calls
+        assert [step["progress"] for _, step in call.progress] == list(range(len(call.progress)))
+        assert TAPE_ASIDE_BYTES * 0.9 < len(call.progress) * 10_000 < TAPE_ASIDE_BYTES
+
+    run("asyncio", main)
+
+
+def test_a_full_disk_ends_the_tape_beside_it_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = FakeServer(tools=[tool("echo")], handler=lambda call: "x" * int(call.get("size", 0)))
+        async with recorded(tmp_path, server) as room:
+            await room.call("shop_echo", {"size": 1})
+            most = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (LARGE, most[1]))
+            try:
+                await room.call("shop_echo", {"size": 2 * LARGE})
+                said = await note_of(room, "the tape", partial(until_noted, room))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, most)
+            assert "File too large" in said
+            assert (await room.call("shop_echo", {"size": 5})).text == "xxxxx"
+        tape = read_tape(tape_in(tmp_path))
+        assert [call.said["arguments"] for call in tape.calls][:1] == [{"size": 1}]
+        assert not tape.is_cut
+
+    run("asyncio", main)
+
+
+# ---- what cannot be written ----------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_no_json_is_on_the_tape_as_it_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")])) as room:
+            with pytest.raises(GreenroomError) as refused:
+                await room.call("shop_echo", {"what": object()})
+            await room.call("shop_echo", {})
+        outcomes = {call.outcome for call in read_tape(tape_in(tmp_path)).calls}
+        assert outcomes <= {"result", refused.value.code}
+
+    run("asyncio", main)
+
+
+@pytest.mark.parametrize("depth", [90, 300, 600, 900])
+def test_arguments_that_nest_deeply_are_found_again(tmp_path: Path, depth: int) -> None:
+    def nested(core: Any) -> Any:
+        for _ in range(depth):
+            core = [core]
+        return core
+
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")], handler=lambda _: "ok")) as room:
+            await room.call("shop_echo", {"a": nested(1)})
+        async with Greenroom.replay(tape_in(tmp_path)) as room:
+            assert (await room.call("shop_echo", {"a": nested(1)})).text == "ok"
+
+    run("asyncio", main)
+
+
+# ---- members ---------------------------------------------------------------------------------------------------------
+
+NAMES = ("pin", 'a"b', "x/y", "ä𝄞", "\\", "")
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.sampled_from(NAMES),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from((*NAMES, "pins", "text")) | st.text(), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+WRITERS = (
+    json.dumps,
+    partial(json.dumps, ensure_ascii=False, separators=(",", ":")),
+    partial(json.dumps, indent="\t"),
+    lambda value: json.dumps(value).replace("/", "\\/"),
+)
+
+
+@given(VALUES, st.sampled_from(WRITERS))
+def test_members_of_these_names_lose_their_values_and_all_else_stays(value: Any, write: Any) -> None:
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: json.loads(HIDDEN) if key in NAMES else without(each)
+                for key, each in cast("dict[str, Any]", value).items()
+            }
+        return [without(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+    raw = write(value).encode(errors="surrogatepass")
+    found = Members(NAMES).without(raw)
+    assert json.loads(found.decode(errors="surrogatepass")) == without(value)
+    assert (found is raw) == (without(value) == value or b"[REDACTED]" not in found)
