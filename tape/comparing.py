@@ -26,15 +26,13 @@ from typing import Any, Final, Literal, cast
 import attrs
 import msgspec
 
-from ..config.secrets import REDACTED
 from ..protocol.errors import CallError, UsageError
 from ..protocol.near_names import meant
 from .aligning import aligned
 from .differences import Change as Change
 from .differences import Changes, as_json, changes, read_json, shown
-from .lines import CallLine, Listed
-from .matching import compared, kind_of
-from .members import HIDDEN
+from .lines import OPEN, CallLine, Listed
+from .matching import CUT_OUT, compared, kind_of
 from .reading import Tape, config_of, read_tape, reading_tools
 
 Kind = Literal["tool", "prompt", "resource", "template", "skill", "server"]
@@ -353,9 +351,13 @@ def _why_not(call: CallLine, *, may_be_sent: bool) -> str | None:
         return "was cancelled"
     if call.sent is None:
         return "was never sent"
-    params = bytes(call.params)
-    is_hidden = HIDDEN in params or REDACTED.encode() in params
-    return "arguments are hidden on the tape" if is_hidden else None
+    if call.outcome == OPEN:
+        return "had not ended"
+    if call.left_out:
+        return "was too large for the tape"
+    if CUT_OUT.search(bytes(call.params).decode(errors="replace")):
+        return "arguments are hidden on the tape"
+    return None
 
 
 def _check_names(names: Collection[str], known: Collection[str], what: str) -> None:
@@ -506,6 +508,8 @@ def _answers_differ(
 ) -> CallDifference | None:
     if call.large is not None and call.large == again.large:
         return None
+    if any(each.outcome == OPEN or "result" in each.left_out for each in (call, again)):
+        return None  # what it was answered is not on the tape
     return _differ(call, answer_of(first, call), answer_of(second, again), ignore, again)
 
 

@@ -119,10 +119,10 @@ class CallLine(Line, tag="call"):
 
     @property
     def said(self) -> Any:
-        """Its parameters. What nests deeper than Python reads is `{}`."""
+        """Its parameters; `{}` for those that nest deeper, or have a number that is larger, than Python reads."""
         try:
             return msgspec.json.decode(self.params)
-        except RecursionError:
+        except (RecursionError, msgspec.DecodeError):
             return {}
 
 

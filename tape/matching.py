@@ -31,7 +31,7 @@ from .lines import CallLine
 _COMPARED: Final = 2_000  # characters of parameters that are compared for their similarity
 _LIKELY: Final = 8  # calls that are compared exactly
 # What stands in the place of what was not recorded: a member, a token, a known secret.
-_CUT_OUT: Final = re.compile(r'"\[REDACTED\]"|\[REDACTED(?::[A-Z]+)?\]|\*\*\*')
+CUT_OUT: Final = re.compile(r'"\[REDACTED\]"|\[REDACTED(?::[A-Z]+)?\]|\*\*\*')
 _LOOKED_AT: Final = 2_000  # calls that are compared
 
 
@@ -89,7 +89,7 @@ class Recorded:
             self._texts.append(text)
             if "params" not in call.left_out:
                 same = self._same[f"{kind}\n{text}"]
-                if not same.all and len(pieces := _CUT_OUT.split(text)) > 1:
+                if not same.all and len(pieces := CUT_OUT.split(text)) > 1:
                     self._cut[kind].append((pieces, same))
                 same.all.append(at)
             self._alike[kind].all.append(at)

@@ -167,6 +167,15 @@ def test_errors_and_ends_are_outcomes(tmp_path: Path) -> None:
     assert both(tmp_path, [failed], [failed]).is_same
 
 
+def test_what_is_not_on_a_tape_is_no_difference(tmp_path: Path) -> None:
+    running = {**call(1), "outcome": "open"}
+    too_large = {**call(1), "left_out": {"result": 5_000_000}}
+    for other in (running, too_large):
+        del other["result"]
+        assert both(tmp_path, [call(1, text="x")], [other]).is_same
+        assert both(tmp_path, [other], [call(1, text="x")]).is_same
+
+
 def test_slower_is_a_difference_if_asked_for_and_more_than_noise(tmp_path: Path) -> None:
     def took(seconds: float) -> list[Any]:
         return [{**call(n), "ended": n + seconds * n} for n in range(1, 4)]

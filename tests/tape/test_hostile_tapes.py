@@ -126,6 +126,12 @@ def test_nothing_of_a_recorded_configuration_can_start_or_reach_anything(tmp_pat
         config_of(read_tape(written(tmp_path, {**HEAD, "config": {"mcpServers": {"shop": 1}}}, CALL)))
 
 
+def test_a_number_that_python_does_not_read_is_no_reason_to_fail(tmp_path: Path) -> None:
+    line = json.dumps({**CALL, "params": {"name": "echo", "arguments": {"n": "HERE"}}})
+    (call,) = read_tape(written(tmp_path, HEAD, line.replace('"HERE"', "1e400").encode())).calls
+    assert call.said == {}
+
+
 def test_a_line_and_a_tape_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = {**CALL, "result": {"content": [{"type": "text", "text": "x" * (17 << 20)}]}}
     with pytest.raises(BadTape, match="over the bound"):
