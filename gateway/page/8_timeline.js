@@ -6,7 +6,8 @@
 const LANE = 13; // units of one row of a lane
 const ROWS = 6; // of a lane, at most
 const WIDTH = 1000; // units of a lane
-const NARROW = 2; // units under which a span is joined with its neighbour
+const NARROW = 2; // units under which a span is joined with its neighbours
+const JOINED = 8; // units of such a span, at most
 const GROUPED = [
   ["clients", "Calls, by client"],
   ["servers", "Servers"],
@@ -155,10 +156,10 @@ function makeTimeline(open, momentInWords) {
         else found.push((lastMark = { parts: [span], left, right: left + 2, row: 0, isMark: true }));
         continue; // it stands over what goes on there
       }
-      const near = isNarrow && taken.find((each) => each.isNarrow && left <= each.right + 1 && left - each.left < 8);
+      const near = isNarrow && taken.find((each) => each.isNarrow && left <= each.right + 1 && left - each.left < JOINED);
       if (near) {
         near.parts.push(span);
-        near.right = Math.max(near.right, right);
+        near.right = Math.min(near.left + JOINED, Math.max(near.right, right));
         continue;
       }
       let row = taken.findIndex((each) => each.right <= left + 0.5);
@@ -187,7 +188,8 @@ function makeTimeline(open, momentInWords) {
     const row = found
       .sort((one, other) => one.left - other.left || one.row - other.row)
       .map((span) => ({ span, node: drawSpan(span), lane: rows.length }));
-    for (const { node } of row.toSorted((one, other) => one.span.isMark - other.span.isMark || 0)) drawn.append(node);
+    for (const { node, span } of row.filter((each) => !each.span.isMark)) drawn.append(node, ...failedShare(span));
+    for (const { node } of row.filter((each) => each.span.isMark)) drawn.append(node);
     for (const each of row) each.node.at = each;
     rows.push(row);
     return el(
@@ -229,8 +231,20 @@ function makeTimeline(open, momentInWords) {
     return `${counted(parts.length, "span")} from ${momentInWords(first.start)} on${bad ? `, ${bad} failed` : ""}. Open to zoom in`;
   }
 
-  const kindOf = (parts) =>
-    parts.some((each) => spanKind(each) === "error") ? "error" : parts.length === 1 ? spanKind(parts[0]) : "call";
+  function kindOf(parts) {
+    const kinds = new Set(parts.map(spanKind));
+    return kinds.size === 1 ? [...kinds][0] : "call";
+  }
+
+  /** Over a span that stands for many: which share of them failed. */
+  function failedShare({ parts, left, right, row }) {
+    const bad = parts.filter((each) => spanKind(each) === "error").length;
+    if (!bad || bad === parts.length) return [];
+    const height = Math.max(3, ((LANE - 3) * bad) / parts.length);
+    const top = row * LANE + 2 + LANE - height;
+    const width = (right - left).toFixed(1);
+    return [svg("rect", { class: "error share", x: left.toFixed(1), y: top.toFixed(1), width, height: height.toFixed(1), "aria-hidden": "true" })];
+  }
 
   function openSpan({ span: { parts } }) {
     if (parts.length === 1) {

@@ -97,11 +97,45 @@ function tapeSection() {
     show();
   });
 
+  // A long tape is shown in parts.
+  let first = 0;
+  const parts = el("div", { class: "buttons", role: "group", "aria-label": "Which calls" });
+  parts.hidden = tape.calls <= tape.most;
+
+  function drawParts() {
+    const go = (word, start) =>
+      el(
+        "button",
+        {
+          type: "button",
+          disabled: start < 0 || start >= tape.calls,
+          on: {
+            click: () => {
+              first = start;
+              read();
+            },
+          },
+        },
+        word,
+      );
+    const last = Math.min(tape.calls, first + tape.most);
+    parts.replaceChildren(
+      go("Earlier calls", first - tape.most),
+      go("Later calls", first + tape.most),
+      el("span", { class: "muted", role: "status" }, `Calls ${number(first + 1)} to ${number(last)} of ${number(tape.calls)}`),
+    );
+  }
+
   async function read() {
     try {
-      const [trace, told] = await Promise.all([ask("trace", {}, abort.signal), ask("calls", {}, abort.signal)]);
+      const [trace, told] = await Promise.all([
+        ask("trace", { first }, abort.signal),
+        ask("calls", { first }, abort.signal),
+      ]);
       const lanes = lanesOf(trace.traceEvents);
-      timeline.set(lanes, 0, tape.seconds);
+      const isLast = first + tape.most >= tape.calls;
+      timeline.set(lanes, first ? told.calls[0].at : 0, isLast ? tape.seconds : told.end);
+      drawParts();
       calls = told.calls.map((call, place) => ({ ...call, place }));
       room.taped = calls;
       const ofServers = lanes.filter((lane) => lane.group === "servers").flatMap((lane) => lane.spans);
@@ -155,9 +189,8 @@ function tapeSection() {
       head.node,
       tape.isPart && el("p", { class: "notice" }, "These are the last minutes of a room. What was before is not on this tape."),
       tape.isCut && el("p", { class: "notice warn" }, "The tape is cut off at its end: its process was killed."),
-      tape.shown < tape.calls &&
-        el("p", { class: "notice warn" }, `The first ${counted(tape.shown, "call")} of ${number(tape.calls)} are shown.`),
       totals.node,
+      parts,
       block("Timeline", timeline.node, detail),
       el(
         "section",

@@ -4,8 +4,8 @@ It is a page over the file, and not over a replay: a replay is a room of its own
 recorded ones. So it shows what was, and there is nothing to do: who asks may read.
 
 It is the same document, which asks for a hello, and is told here that it is of a tape. It then asks for the timeline
-and for all calls, in a few numbers each, and for one call with all that was said when somebody opens it. Of a long tape
-it is given the first calls; `MOST` of them.
+and for the calls, in a few numbers each, and for one call with all that was said when somebody opens it. A long tape
+comes in parts, of so many calls each that a browser can show them (`MOST`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .watch import ALIVE, as_sse
 
 LOOKS: Final = ("hello", "trace", "calls", "call")
 MOST: Final = 20_000  # calls that a browser is given
-_LONGEST: Final = 256 * 1024  # characters of a result
+_LONGEST: Final = 256 * 1024  # bytes of a result
 _FLOWS: Final = frozenset("sf")  # a browser draws no arrows
 _SNAPSHOT: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("servers", "clients", "tasks", "approvals", "calls", "pins", "projects"), ()),
@@ -49,8 +49,8 @@ class TapePage:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._shown = attrs.evolve(tape, calls=sorted(tape.calls, key=_accepted)[:MOST])
-        self._by_number = {call.n: call for call in reversed(self._shown.calls)}
+        self._calls = sorted(tape.calls, key=_accepted)
+        self._by_number = {call.n: call for call in reversed(self._calls)}
         self._end = end_of(tape)
 
     # ---- as `Answers` ----------------------------------------------------------------------------------------------
@@ -66,9 +66,13 @@ class TapePage:
             case "hello":
                 return await answered(self._hello())
             case "trace":
-                return await answered({"traceEvents": await aside(self._trace), "displayTimeUnit": "ms"})
+                part = self._part(text_in(params, "first"))
+                return await answered(
+                    {"traceEvents": await aside(partial(_trace, part)), "displayTimeUnit": "ms"}
+                )
             case "calls":
-                return await answered({"calls": await aside(self._calls)})
+                part = self._part(text_in(params, "first"))
+                return await answered(await aside(partial(_in_short, part, self._end)))
             case "call":
                 return await answered(await apart(partial(self._call, text_in(params, "number") or "")))
             case _:
@@ -104,49 +108,64 @@ class TapePage:
                 "sessions": len({call.session for call in tape.calls if call.session is not None}),
                 "calls": len(tape.calls),
                 "failed": sum(map(has_failed, tape.calls)),
-                "shown": len(self._shown.calls),
+                "most": MOST,
             },
             "sections": {},
         }
 
-    def _trace(self) -> list[dict[str, Any]]:
-        events = trace_of_records(records_of(self._shown)).events
-        return [event for event in events if event["ph"] not in _FLOWS]
-
-    def _calls(self) -> list[dict[str, Any]]:
-        return [_in_short(call) for call in self._shown.calls]
+    def _part(self, first: str | None) -> Tape:
+        """The tape with the calls from this one on, and with what happened until they had ended."""
+        start = int(first) if first is not None and first.isascii() and first.isdigit() else 0
+        calls = self._calls[start : start + MOST]
+        if not calls or start + MOST >= len(self._calls):
+            return attrs.evolve(self._tape, calls=calls)
+        end = max(call.ended for call in calls)
+        events = tuple(line for line in self._tape.events if line.t <= end)
+        return attrs.evolve(self._tape, calls=calls, events=events)
 
     def _call(self, number: str) -> dict[str, Any]:
         """A call with all that was said. Reads a large result from its file."""
         call = self._by_number.get(int(number)) if number.isascii() and number.isdigit() else None
         if call is None:
             raise UsageError(f'There is no call "{number[:20]}" on this tape.')
-        result = self._tape.result_of(call)
         return {
             **call_as_json(call),
             "hasFailed": has_failed(call),
             "scope": call.scope,
             "incarnation": call.incarnation,
-            "result": None if result is None else _shortened(result),
+            "result": self._result(call),
             "error": None if call.error is None else msgspec.to_builtins(call.error),
             "progress": [{"at": at, "params": params} for at, params in call.progress],
             "asked": msgspec.to_builtins(call.asked),
         }
+
+    def _result(self, call: CallLine) -> Any:
+        """A result to be shown; one that is very long as the beginning of its text. All of it is read, for only then it
+        is known to be what was recorded."""
+        kept, size = bytearray(), 0
+        for piece in self._tape.pieces_of(call):
+            size += len(piece)
+            if len(kept) < _LONGEST:
+                kept += piece
+        if size <= _LONGEST:
+            with suppress(msgspec.DecodeError, RecursionError):
+                return msgspec.json.decode(kept) if kept else None
+        return f"{kept[:_LONGEST].decode(errors='replace')}… ({size:,} bytes)"
 
 
 def _accepted(call: CallLine) -> float:
     return call.accepted
 
 
-def _in_short(call: CallLine) -> dict[str, Any]:
-    said = call_as_json(call)
-    del said["params"]
-    return {**said, "hasFailed": has_failed(call)}
+def _trace(part: Tape) -> list[dict[str, Any]]:
+    events = trace_of_records(records_of(part)).events
+    return [event for event in events if event["ph"] not in _FLOWS]
 
 
-def _shortened(result: bytes) -> Any:
-    """A result to be shown; one that is very long as the beginning of its text."""
-    if len(result) <= _LONGEST:
-        with suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(result)
-    return f"{result[:_LONGEST].decode(errors='replace')}… ({len(result):,} bytes)"
+def _in_short(part: Tape, end: float) -> dict[str, Any]:
+    calls: list[dict[str, Any]] = []
+    for call in part.calls:
+        said = call_as_json(call)
+        del said["params"]
+        calls.append({**said, "hasFailed": has_failed(call)})
+    return {"calls": calls, "end": max((call.ended for call in part.calls), default=end)}
