@@ -4,6 +4,7 @@ const TAPE_SECTIONS = [{ path: "", title: "Tape", icon: "timeline", make: tapeSe
 const TAPE_KINDS = { cancelled: "disabled", open: "connecting" };
 const callAddress = (number) => `#/calls/${number}`;
 const sinceBegin = (at) => `${at.toFixed(3)} s`;
+const utc = (at) => new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ");
 const tapeOutcome = (call) =>
   call.isError
     ? "tool’s error"
@@ -126,7 +127,10 @@ function tapeSection() {
     );
   }
 
+  const reading = el("p", { class: "muted" }, "Reading …");
+
   async function read() {
+    reading.hidden = false;
     try {
       const [trace, told] = await Promise.all([
         ask("trace", { first }, abort.signal),
@@ -151,6 +155,7 @@ function tapeSection() {
     } catch (error) {
       if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The page’s command has ended.", true);
     }
+    reading.hidden = true;
   }
 
   function show() {
@@ -171,8 +176,7 @@ function tapeSection() {
     title.focus();
   }
 
-  const begun = new Date(tape.at * 1000).toISOString().slice(0, 19).replace("T", " ");
-  setText(head.note, `Recorded ${begun} UTC by Greenroom ${oneLine(tape.greenroom, 40)}, ${duration(tape.seconds)} long`);
+  setText(head.note, `Recorded ${utc(tape.at)} UTC by Greenroom ${oneLine(tape.greenroom, 40)}, ${duration(tape.seconds)} long`);
   totals.set([
     ["calls", number(tape.calls)],
     ["failed", number(tape.failed), tape.failed && "failed"],
@@ -191,7 +195,7 @@ function tapeSection() {
       tape.isCut && el("p", { class: "notice warn" }, "The tape is cut off at its end: its process was killed."),
       totals.node,
       parts,
-      block("Timeline", timeline.node, detail),
+      block("Timeline", reading, timeline.node, detail),
       el(
         "section",
         { class: "block", "aria-label": "Calls" },
@@ -272,7 +276,7 @@ function callPanel(number, close) {
         ["number", call.number],
         ["server", call.scope === "shared" ? call.server : `${call.server} ${call.scope}`],
         ["session", call.session ?? "the room’s own"],
-        ["accepted", `${sinceBegin(call.at)}, ${clock(call.at)}`],
+        ["accepted", `${sinceBegin(call.at)}, ${utc(room.hello.tape.at + call.at)} UTC`],
         ["waited", duration(call.waited)],
         ["took", duration(call.seconds)],
         ["reach", call.reach.replaceAll("_", " ")],

@@ -22,6 +22,7 @@ import attrs
 from ...actors.workers import apart, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.files import working_directory
+from ...config.reading import is_array, is_object
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, UsageError
 from ...supervisor.room import port_of
@@ -196,7 +197,8 @@ async def _answer(make: Callable[[], Awaitable[Any]]) -> Answer:
 
 
 async def answered(said: Any, status: int = 200) -> Answer:
-    many = len(said.get("traceEvents", ())) if isinstance(said, dict) else 0  # pyright: ignore
+    lists = [each for each in said.values() if is_array(each)] if is_object(said) else ()
+    many = max(map(len, lists), default=0)
     return Answer(status, await aside_if_many(many, lambda: rpc.encode(unhidden_value(said))))
 
 

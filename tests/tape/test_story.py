@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from tests.support import run_virtual
 
 from greenroom.cli.main import run
+from greenroom.testing.fake_servers import FakeServer, fake_room
 
 HEAD = {
     "k": "tape",
@@ -211,3 +214,23 @@ def test_what_is_not_whole_is_told_as_it_is(told: Told, tmp_path: Path) -> None:
     spans = tmp_path / "spans.jsonl"
     assert told(lines, "--otlp", os.fspath(spans)) == [f"2 spans of 1 call went to {spans}"]
     assert "Ask for one of them at a time." in told(lines, "--otlp", "a", "--perfetto", "b")[0]
+
+
+def test_a_recorded_tape_says_what_a_start_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        servers = {name: FakeServer(start_latency=1.0, call_latency=5.0) for name in ("one", "two")}
+        settings = {"maxConnections": 1, "idleTimeout": 60}
+        async with (
+            fake_room(servers, record=tmp_path / "two.tape", settings=settings) as room,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(room.call, "one_echo", {})
+            await anyio.sleep(3.0)
+            tasks.start_soon(room.call, "two_echo", {})
+
+    run_virtual("asyncio", main)
+    assert run(["tape", os.fspath(tmp_path / "two.tape")]) == 0
+    story = capsys.readouterr().out
+    assert "for a slot" in story, story
