@@ -27,6 +27,7 @@ Other rooms may import:
 * `tracing`: which trace the work belongs to that is done now
 * `transports.api_carrier`: an HTTP API in the place of a server: what it is asked, and what is sent to it
 * `transports.api_document`: what an HTTP API has: its document, fetched and kept
+* `transports.child_process`: a child process and its group, which no signal misses
 * `transports.guard`: children end with us, even by SIGKILL
 * `transports.http_client`: one exchange over HTTP: client, bounded bodies and heads, signed requests, ways to
   fail

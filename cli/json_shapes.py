@@ -1071,6 +1071,34 @@ class Difference(TypedDict):
     notSent: Annotated[list[LeftCalls], Says("calls that were not made again, with `--against`")]
 
 
+class FaultTried(TypedDict):
+    """What an agent did when one thing went wrong."""
+
+    fault: Annotated[str, Says("as for `replay --fault`; empty: nothing went wrong")]
+    server: Annotated[str, Says("the server that it happened to")]
+    call: Annotated[int | None, Says("the number of the call that it happened to; null: to each start")]
+    tool: Annotated[str, Says("the tool that was called then")]
+    deed: Annotated[str, Says("what happened, as in the head of the table")]
+    verdict: Annotated[str, Says("`survived`, `gave up a call`, `failed`, or `not tried`: it did not happen")]
+    why: Annotated[str, Says("how it failed")]
+    askedAgain: Annotated[
+        list[str], Says("calls that may change something, made again though they may have run")
+    ]
+    missing: Annotated[list[str], Says("calls whose recorded answer it did not get")]
+    calls: Annotated[int, Says("that it made", "calls")]
+    seconds: Annotated[float, Says("how long it ran", "s")]
+
+
+class WhatIfs(TypedDict):
+    """What an agent did under each single fault of a tape."""
+
+    tape: Annotated[str, Says("the file")]
+    isGood: Annotated[bool, Says("nothing failed or was asked again; the exit code is 0 then, else 1")]
+    leftOut: Annotated[int, Says("faults that were not tried, by `--runs`", "faults")]
+    base: Annotated[FaultTried, Says("the run in which nothing went wrong")]
+    trials: Annotated[list[FaultTried], Says("one for each fault")]
+
+
 class Bad(TypedDict):
     """The first bad line of an audit file."""
 
@@ -1198,6 +1226,7 @@ SHAPES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "bench churn": (Churn,),
         "tape": (Taped, Traced, SpansSent),
         "diff": (Difference,),
+        "explore": (WhatIfs,),
         "trace": (Trace,),
         "trace --output": (Traced,),
     }

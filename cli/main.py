@@ -42,6 +42,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
         "Run the gateway, on standard input and output or over HTTP.",
     ),
     "replay": ("replay_command", "replay_command", "Serve a tape that was recorded; nothing is started."),
+    "explore": (
+        "explore_command",
+        "explore_command",
+        "Run an agent under each single fault of a tape, and say which it survives.",
+    ),
     "tape": ("tape_command", "tape_command", "Tell what is on a tape."),
     "diff": (
         "diff_command",

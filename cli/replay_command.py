@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..gateway.next_steps import Commands
-from .common import names_in, say
+from .common import names_in, record_options, recording_in, say
 from .serve_command import address_in, check_start, run_gateway
 
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
     metavar="FAULT",
     help="What goes wrong, as in 'github call 7: crash after sent'. May be given again.",
 )
+@click.option(
+    "--call-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Calls time out after so long.  [default: as was configured]",
+)
 @click.option("--as-recorded", is_flag=True, help="Calls take as long as they took.")
 @click.option(
     "--expose",
@@ -49,6 +55,7 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
 )
 @click.option("--profile", metavar="P", help="Show clients only what this profile has.")
 @click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")
+@record_options
 def replay_command(
     tape: Path,
     lenient: bool,
@@ -56,10 +63,13 @@ def replay_command(
     by_order: bool,
     nearest: float | None,
     faults: tuple[str, ...],
+    call_timeout: float | None,
     as_recorded: bool,
     expose: str,
     profile: str | None,
     http: str | None,
+    record: Path | None,
+    redact: str | None,
 ) -> None:
     """Serve the servers on TAPE to an MCP client, on standard input and output or over HTTP: the same tools, the same
     answers. Nothing is started, and nothing is asked of anybody. What was asked that is not on the tape is told at the
@@ -78,7 +88,9 @@ def replay_command(
         nearest=nearest,
         pace="recorded" if as_recorded else "at once",
         faults=faults,
+        call_timeout=call_timeout,
         bootstrap=True,
+        **recording_in(record, redact),
     )
 
     def open_room(_config: Config) -> Greenroom:

@@ -86,6 +86,7 @@ class Options:
     hosts: Callable[[Any], list[Any]] | None = (
         None  # those of the room's cluster, for the page; None: there is none
     )
+    log_to: int = 2  # a descriptor, for `served_http`
     switch: Switch | None = None  # how a server is taken out of service, in the file that defines it
 
 
@@ -434,7 +435,7 @@ def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[
     from .doors.http_server import bound, check_tls
     from .metrics import Metrics
 
-    log = Log(commands=options.commands)
+    log = Log(options.log_to, options.commands)
     settings = config.settings
     oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
     hosts, origins = settings.http_hosts, settings.http_origins

@@ -681,6 +681,7 @@ class Greenroom(Calls):
         nearest: float | None = None,
         pace: str = "at once",
         faults: Collection[str] = (),
+        call_timeout: float | None = None,
         **options: Any,
     ) -> Greenroom:
         """A room whose servers answer from a tape that `record` made: the same tools and answers, and no process is
@@ -691,8 +692,9 @@ class Greenroom(Calls):
         call of the same tool, whatever its arguments. `nearest`: else by the most similar one, from this similarity on
         (0 to 1). Any other call fails with a `RemoteError` that names the nearest recorded call (`data["error"]` is
         `not_on_tape`). `pace`: `at once`, or `recorded`: a call takes as long as it took. `faults`: what goes
-        wrong, a line each, as `github call 7: crash after sent`. `options`: those of `open` but `connectors`. What is
-        on the tape and who asked for what is not: `room.tape`.
+        wrong, a line each, as `github call 7: crash after sent`. `call_timeout`: seconds for each call, instead
+        of what was configured. `options`: those of `open` but `connectors`. What is on the tape and who asked for what
+        is not: `room.tape`.
 
         Raises `BadTape` when the file is no tape that can be used, `UsageError` for a fault that cannot be played on
         this tape."""
@@ -706,6 +708,7 @@ class Greenroom(Calls):
             nearest=nearest,
             pace=pace,
             faults=faults,
+            call_timeout=call_timeout,
         )
         return cls._over(config, player, **options)
 

@@ -17,4 +17,5 @@ Other rooms may import:
 * `selection`: a part of a tape
 * `run`: what was called in one run over a tape, and assertions about it
 * `story`: a tape as a person would tell it
+* `what_if`: which faults are tried over a tape, and what an agent did then
 """

@@ -168,10 +168,23 @@ class ServerFaults:
             self._at_calls.remove(fault)
             yield fault.fault.entry
 
-    def played(self, entry: Entry) -> None:
-        found = next((fault for fault in self.unplayed if fault.fault.entry == entry), None)
-        if found is not None:
+    def played(self, entry: Entry) -> TapeFault:
+        """This one happens now."""
+        found = next(fault for fault in (*self.unplayed, *self._faults) if fault.fault.entry == entry)
+        if found in self.unplayed:
             self.unplayed.remove(found)
+        return found
+
+
+def played_in_words(fault: object) -> str:
+    """What the log says when a fault happens."""
+    return f"a fault as told: {fault}"
+
+
+def has_happened(tape: Tape, fault: str) -> bool:
+    """Whether this fault happened while the tape was recorded, of a room over another one."""
+    said = played_in_words(fault)
+    return any(line.event.get("detail") == said for line in tape.events)
 
 
 def has_run(due: Iterable[Entry]) -> bool | None:

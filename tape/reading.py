@@ -194,9 +194,9 @@ _SETTINGS: Final = (
 )  # fmt: skip
 
 
-def config_of(tape: Tape) -> Mapping[str, Any]:
-    """The configuration of a room over the tape: the last one on it, and servers that only an earlier one has. Raises
-    `BadTape` for one of another form."""
+def config_of(tape: Tape, call_timeout: float | None = None) -> Mapping[str, Any]:
+    """The configuration of a room over the tape: the last one on it, and servers that only an earlier one has.
+    `call_timeout`: seconds for each call, instead of what is on the tape. Raises `BadTape` for one of another form."""
     configs = [line.config for line in (tape.head, *tape.configs)]
     config = configs[-1]
     entries = {name: each for one in configs for name, each in _object(tape, one, "mcpServers").items()}
@@ -208,7 +208,12 @@ def config_of(tape: Tape) -> Mapping[str, Any]:
         if name in made:
             servers[name]["disabled"] = False  # it was in service when it was called
     profiles = {"profiles": config["profiles"]} if "profiles" in config else {}
-    return {"mcpServers": servers, "settings": _only(settings, _SETTINGS), **profiles}
+    kept = _only(settings, _SETTINGS)
+    if call_timeout is not None:
+        kept["requestTimeoutMs"] = max(1, round(call_timeout * 1000))
+        for entry in servers.values():
+            entry.pop("requestTimeoutMs", None)
+    return {"mcpServers": servers, "settings": kept, **profiles}
 
 
 def _object(tape: Tape, where: Mapping[str, Any], name: str) -> Mapping[str, Any]:

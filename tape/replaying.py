@@ -36,7 +36,7 @@ from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
 from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FarEnd, tools_named
-from .faults import ServerFaults, faults_of, has_run
+from .faults import ServerFaults, faults_of, has_run, played_in_words
 from .lines import OPEN, CallLine, Listed
 from .matching import Match, Recorded, compared
 from .reading import BadTape, Tape, config_of, read_tape, reading_tools
@@ -105,13 +105,14 @@ def opened(
     nearest: float | None,
     pace: str,
     faults: Collection[str] = (),
+    call_timeout: float | None = None,
 ) -> tuple[Mapping[str, Any], Replay]:
     """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `UsageError`."""
     if pace not in PACES:
         raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
     tape = read_tape(place)
     match = Match(strict, ignore, by_order, nearest)
-    return config_of(tape), Replay(tape, match, pace=pace, faults=faults)
+    return config_of(tape, call_timeout), Replay(tape, match, pace=pace, faults=faults)
 
 
 @attrs.define(eq=False)
@@ -151,10 +152,16 @@ class _Connector:
 class _Behind:
     """What stands behind the far end of one connection: the tape, and the faults of this start."""
 
-    def __init__(self, server: _Server, answer: Callable[[Exchange], Awaitable[Answer | None]]) -> None:
+    def __init__(
+        self,
+        server: _Server,
+        answer: Callable[[Exchange], Awaitable[Answer | None]],
+        note: Callable[[str], object],
+    ) -> None:
         self.tools: Sequence[Mapping[str, Any]] | None = None  # by a fault
         self.late: set[Exchange] = set()  # whose answers nobody waits for
         self._answer = answer
+        self._note = note
         self._server = server
         self._plan = server.faults.begin(server.starts)
 
@@ -184,7 +191,7 @@ class _Behind:
         return await self._answer(exchange)
 
     def note_fault(self, fault: Entry) -> None:
-        self._server.faults.played(fault)
+        self._note(played_in_words(self._server.faults.played(fault)))
 
     def change_tools(self, names: Sequence[str]) -> None:
         listed = self._server.now_listed()
@@ -210,7 +217,7 @@ class TapeConnection(NoProcess):
         self._open: set[Exchange] = set()
         self._asked: dict[str, anyio.Event] = {}
         self._is_over = False
-        self._behind = _Behind(server, self._answer)
+        self._behind = _Behind(server, self._answer, self.note)
         self._far = FarEnd(self._behind, self, tasks)
 
     @property

@@ -31,4 +31,5 @@ from .virtual_time import (
     VirtualRun as VirtualRun,
     seed_schedule as seed_schedule,
 )
+from .what_if import explore_tape as explore_tape
 from .world import World as World

@@ -118,7 +118,7 @@ def explore(
         if faults is None
         else {name: partial(scenario, value) for name, value in faults.items()}
     )
-    _refuse_a_loop()
+    refuse_a_loop()
     wanted = [cancel] if isinstance(cancel, str) else list(cancel)
     _refuse_odd(*(name for name in scenarios if name is not None), *wanted)
     search = Search(scenarios, wanted, runs, choices)
@@ -129,7 +129,8 @@ def explore(
     return explored
 
 
-def _refuse_a_loop() -> None:
+def refuse_a_loop() -> None:
+    """Raises `UsageError` where a loop runs already."""
     with suppress(sniffio.AsyncLibraryNotFoundError):
         running = sniffio.current_async_library()
         raise UsageError(

@@ -35,12 +35,10 @@ _LAST_LOOK = 0.02
 
 
 class Child:
-    """One running (or dead but unreaped) leader and its group. Use `start_child`."""
+    """One running (or dead but unreaped) leader of a session of its own, and its group. Its pipes, if it has any, do
+    not block. A server is started by `start_child`."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        assert popen.stdin is not None
-        assert popen.stdout is not None
-        assert popen.stderr is not None
         self._popen = popen
         self.pid: int = popen.pid
         self.stdin: Any = popen.stdin
@@ -48,7 +46,8 @@ class Child:
         self.stderr: Any = popen.stderr
         self._seen_dead = False
         self._pidfd = open_pidfd(popen.pid)
-        for pipe in (self.stdin, self.stdout, self.stderr):
+        self._pipes = [pipe for pipe in (self.stdin, self.stdout, self.stderr) if pipe is not None]
+        for pipe in self._pipes:
             os.set_blocking(pipe.fileno(), False)
         inert_in_forks(self)
 
@@ -109,12 +108,12 @@ class Child:
     def disown(self) -> None:
         """In a forked process: count the child as reaped, so that we neither signal it nor wait for it."""
         self._popen.returncode = 0
-        open_pipes = [pipe.fileno() for pipe in (self.stdin, self.stdout, self.stderr) if not pipe.closed]
+        open_pipes = [pipe.fileno() for pipe in self._pipes if not pipe.closed]
         let_go(self._pidfd, *open_pipes)
 
     def close(self) -> None:
         """Close every descriptor. Idempotent."""
-        for pipe in (self.stdin, self.stdout, self.stderr):
+        for pipe in self._pipes:
             pipe.close()
         if self._pidfd is not None:
             os.close(self._pidfd)

@@ -69,7 +69,7 @@ class Guard:
         self, backend: Backend, run_id: str, tell: Callable[[str], object] = lambda _text: None
     ) -> None:
         self._backend = backend
-        self._run_id = run_id
+        self.run_id = run_id
         self._part = Part(
             "the guard process", tell, "Until then servers would outlive a SIGKILL of Greenroom.", backend.now
         )
@@ -102,7 +102,7 @@ class Guard:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = _spawn(theirs, self._run_id)
+                self._process = _spawn(theirs, self.run_id)
             except OSError:
                 ours.close()
                 raise

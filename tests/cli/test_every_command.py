@@ -142,6 +142,7 @@ ROWS: Final = (
     Row("trace"),
     Row("tape nowhere.tape"),
     Row("replay nowhere.tape"),
+    Row("explore nowhere.tape -- true"),
     Row("diff nowhere.tape"),
     Row("diff nowhere.tape nowhere-else.tape"),
     Row("diff nowhere.tape --against nowhere.json"),

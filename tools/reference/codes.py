@@ -60,6 +60,7 @@ TO_DO: Final[Mapping[str, str]] = {
     "bug": "Report it, with the traceback from the log. The other servers go on.",
     "server_disabled": "the owner: Bring it back into service: `greenroom enable SERVER`.",
     "server_untrusted": "the owner: Look at what the project's file would do, and say yes: `greenroom trust`.",
+    "not_as_recorded": "you: Let the agent do what is on the tape, or say what may differ (`explore --ignore`).",
     "bad_tape": "you: Name a tape that `serve --record` made, with the folder beside it.",
     "unknown_profile": "you: Use a profile that the configuration has, or add it.",
     "no_effect_here": "you: A key of another program has no effect here; the message has ours, if there is one.",

@@ -1,0 +1,105 @@
+"""What an agent of this program does under each single fault of a tape, in virtual time: `explore_tape`.
+
+The faults and the judgement are those of `greenroom explore` (`tape.what_if`). Each run has a loop and a room of its
+own, in the default order of `explore`, so it is the same run each time; a timeout of a minute costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, cast
+
+import anyio
+
+from ..protocol.errors import UsageError
+from ..supervisor.room import Greenroom
+from ..tape.reading import Tape, read_tape
+from ..tape.what_if import NOTHING, Ended, Judge, Trial, Tried, WhatIf, trials_of, why_not_of_the_tape
+from .exploration import Plan, backend_of, refuse_a_loop, run_once
+
+Agent = Callable[[Greenroom], Awaitable[object]]
+_TIME_LIMIT: Final = 3600.0  # virtual seconds
+_DEFAULT_CALL_TIMEOUT: Final = 60.0
+
+
+def explore_tape(
+    tape: str | os.PathLike[str],
+    agent: Agent,
+    *,
+    only: Collection[str] = (),
+    runs: int | None = None,
+    ignore: Collection[str] = (),
+    by_order: bool = False,
+    time_limit: float = _TIME_LIMIT,
+    backend: str = "trio",
+    **options: Any,
+) -> WhatIf:
+    """Run `agent(room)` once for each single fault of a tape, and say which it survives.
+
+    `only`: faults of these servers alone. `runs`: at most so many runs with a fault. `ignore`, `by_order`: which
+    arguments may differ, as for `Greenroom.replay`. `time_limit`: virtual seconds for each run. `options`: those of
+    `Greenroom.open` but `connectors`. An agent that raises has failed. Print the result for a table; `tried` has each
+    trial.
+
+    Raises `BadTape`, `UsageError` for a server that is not on the tape, when nothing on it can go wrong, and when the
+    agent does not do without any fault what is on the tape.
+    """
+    refuse_a_loop()
+    read = read_tape(tape)
+    trials = trials_of(read, only=only, call_timeout=_longest_wait(read))
+    plan = trials if runs is None else trials[:runs]
+    judge = Judge(read, ignore=ignore, any_arguments=by_order)
+    given = {"ignore": ignore, "by_order": by_order, "bootstrap": False, **options}
+
+    def tried(trial: Trial) -> Tried:
+        with TemporaryDirectory(prefix="greenroom-") as folder:
+            record = Path(folder) / "run.tape"
+            faults = [trial.fault] if trial.fault else []
+            room = partial(Greenroom.replay, tape, faults=faults, record=record, **given)
+            ended = _ended(agent, room, time_limit, backend)
+            return judge.judge(trial, [read_tape(record)], ended)
+
+    base = tried(NOTHING)
+    if why := why_not_of_the_tape(base):
+        raise UsageError(why)
+    return WhatIf(os.fspath(tape), base, [tried(trial) for trial in plan], len(trials) - len(plan))
+
+
+def _ended(agent: Agent, open_room: Callable[[], Greenroom], time_limit: float, backend: str) -> Ended:
+    took = 0.0
+
+    async def body() -> None:
+        nonlocal took
+        began = anyio.current_time()
+        try:
+            with anyio.fail_after(time_limit):
+                async with open_room() as room:
+                    await agent(room)
+        finally:
+            took = anyio.current_time() - began
+
+    run = run_once(Plan(backend_of(backend)), body, [], 0)
+    return Ended(None if run.error is None else _in_words(run.error), took)
+
+
+def _in_words(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        error = group.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+def _longest_wait(tape: Tape) -> float:
+    """The longest timeout of a call on the tape, in seconds."""
+    configs = [line.config for line in (tape.head, *tape.configs)]
+    found = [
+        entry["requestTimeoutMs"] / 1000
+        for config in configs
+        for entry in (config.get("settings", {}), *config.get("mcpServers", {}).values())
+        if "requestTimeoutMs" in entry
+    ]
+    return max([_DEFAULT_CALL_TIMEOUT, *found])

@@ -1,0 +1,203 @@
+"""`greenroom explore`: a real agent, as a process, under each single fault of a tape."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import run as run_async
+from tests.support.shapes import conforms
+
+from greenroom.cli.main import run
+from greenroom.testing import FakeServer, fake_room, tool
+
+# Both speak MCP by hand, for an SDK takes a second to import. An agent is the two calls that it makes.
+SPEAKS = """
+import json, os, subprocess, sys, urllib.request
+
+class Http:
+    def __init__(self):
+        self.session = {}
+        self.ask("initialize", HELLO)
+
+    def ask(self, method, params):
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        heads = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **self.session}
+        request = urllib.request.Request(os.environ["GREENROOM_MCP_URL"], body, heads)
+        with urllib.request.urlopen(request) as answer:
+            if "mcp-session-id" in answer.headers:
+                self.session = {"Mcp-Session-Id": answer.headers["mcp-session-id"]}
+            text = answer.read().decode()
+        data = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+        return json.loads(data[-1] if data else text)
+
+class Stdio:
+    def __init__(self):
+        with open(sys.argv[1]) as file:
+            (server,) = json.load(file)["mcpServers"].values()
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([server["command"], *server["args"]], **pipes)
+        self.ask("initialize", HELLO)
+
+    def ask(self, method, params):
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        self.process.stdin.write(line + b"\\n")
+        self.process.stdin.flush()
+        while True:
+            answer = json.loads(self.process.stdout.readline())
+            if "id" in answer and "method" not in answer:
+                return answer
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+far = Stdio() if len(sys.argv) > 1 else Http()
+
+def call(name, times):
+    for _ in range(times):
+        answer = far.ask("tools/call", {"name": name, "arguments": {"item": "hat"}})
+        if not answer.get("result", {"isError": True}).get("isError"):
+            return True
+    return False
+"""
+STUBBORN = 'assert call("shop_look", 3), "no shop today"\nassert call("shop_order", 3), "no hat"\n'
+CAREFUL = 'assert call("shop_look", 3)\nif not call("shop_order", 1): print("please look")\n'
+DEEDS = ("crash before", "crash after", "lost answer", "too slow", "error")
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.tape"
+
+    async def main() -> None:
+        tools = [tool("look", annotations={"readOnlyHint": True}), tool("order")]
+        backoff = {"restartBackoff": {"minMs": 1, "maxMs": 1}, "failureThreshold": 1000}
+        async with fake_room({"shop": FakeServer(tools=tools)}, record=path, settings=backoff) as room:
+            for name in ("look", "order"):
+                await room.call(f"shop_{name}", {"item": "hat"})
+
+    run_async("asyncio", main)
+    return path
+
+
+@pytest.fixture
+def explored(tape: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Explore with this agent; the exit code and the document."""
+
+    def explore(agent: str, *options: str, words: Sequence[str] = ()) -> tuple[int, Any]:
+        (tmp_path / "agent.py").write_text(SPEAKS + agent)
+        command = [sys.executable, "-S", os.fspath(tmp_path / "agent.py"), *words]
+        given = ["--expose", "direct", "--call-timeout", "0.5", *options, "--json"]
+        code = run(["explore", os.fspath(tape), *given, "--", *command])
+        document = json.loads(capfd.readouterr().out)
+        conforms("explore", document)
+        return code, document
+
+    return explore
+
+
+def found(document: Any, tool: str) -> dict[str, tuple[str, bool]]:
+    """Of one tool, by what went wrong: the verdict, and whether it asked again."""
+    return {
+        one["deed"]: (one["verdict"], bool(one["askedAgain"]))
+        for one in document["trials"]
+        if one["tool"] == tool
+    }
+
+
+def test_an_agent_that_asks_again_whatever_happens_orders_twice(explored: Any) -> None:
+    code, document = explored(STUBBORN)
+    assert code == 1
+    assert not document["isGood"]
+    assert found(document, "shop_look") == dict.fromkeys(DEEDS, ("survived", False))
+    certain, doubtful = ("survived", False), ("survived", True)
+    assert found(document, "shop_order") == {
+        "crash before": certain,
+        "crash after": doubtful,
+        "lost answer": doubtful,
+        "too slow": doubtful,
+        "error": certain,
+    }
+    (last,) = (one for one in document["trials"] if one["call"] is None)
+    assert (last["verdict"], last["fault"]) == ("failed", "shop start: crash")
+    assert "no shop today" in last["why"]
+    assert len(document["trials"]) == 11
+
+
+def test_an_agent_that_asks_a_person_gives_up_and_does_no_harm(explored: Any) -> None:
+    code, document = explored(CAREFUL, "--runs", "10", words=["{config}"])
+    assert code == 0
+    given_up = ("gave up a call", False)
+    assert found(document, "shop_order") == {
+        **dict.fromkeys(DEEDS, given_up),
+        "crash before": ("survived", False),
+    }
+    assert document["leftOut"] == 1
+
+
+def test_the_table_names_each_place_and_how_to_repeat_it(
+    explored: Any, tape: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    explored(STUBBORN, "--runs", "1")
+    words = [
+        "explore",
+        os.fspath(tape),
+        "--expose",
+        "direct",
+        "--call-timeout",
+        "0.5",
+        "--keep",
+        os.fspath(tmp_path / "kept"),
+    ]
+    assert run([*words, "--", sys.executable, "-S", os.fspath(tmp_path / "agent.py")]) == 1
+    out = capfd.readouterr().out
+    assert "#2 shop_order  ✓             ✓ ! again    ✓ ! again    ✓ ! again  ✓" in out
+    assert "shop never starts: ✗ failed" in out
+    assert f"greenroom replay {tape} --fault 'shop call 2: crash after sent'" in out
+    assert len(list((tmp_path / "kept").glob("*/*.tape"))) == 12
+
+
+HANGS = """
+import os, subprocess, time
+print(os.getpid(), flush=True)
+subprocess.Popen([sys.executable, "-S", "-c", "import os, time; os.setsid(); time.sleep(300)"])
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "options", "why"),
+    [
+        (HANGS, ("--time-limit", "1"), "not ended within 1 s"),
+        ("sys.exit('no model')", (), "exit code 1: no model"),
+        ("os.kill(os.getpid(), 9)", (), "ended by SIGKILL"),
+        ('call("shop_look", 1)', (), "2 missing"),
+    ],
+)
+def test_an_agent_that_is_not_that_of_the_tape_is_told_apart(
+    tape: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    agent: str,
+    options: Sequence[str],
+    why: str,
+) -> None:
+    (tmp_path / "agent.py").write_text(SPEAKS + agent)
+    command = [sys.executable, "-S", os.fspath(tmp_path / "agent.py")]
+    assert run(["explore", os.fspath(tape), *options, "--", *command]) == 1
+    assert why in capsys.readouterr().err
+
+
+def test_what_cannot_be_explored_is_said(
+    tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, why in (
+        (["--", "there-is-no-such-agent"], "there-is-no-such-agent cannot be started"),
+        (["--only", "shp", "--", "true"], 'no server "shp". Did you mean "shop"?'),
+        (["--keep", os.fspath(tmp_path), "--", "true"], "is not empty"),
+    ):
+        assert run(["explore", os.fspath(tape), *words]) == 2
+        assert why in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""`explore_tape`: what an agent in this program does under each single fault of a tape, in virtual time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run_virtual
+
+from greenroom import CallError, Greenroom, Reach, UsageError
+from greenroom.testing import FakeServer, explore_tape, fake_room, tool
+
+
+async def persistent(room: Greenroom) -> None:
+    """It tries three times, whatever it is."""
+    for name in ("shop_look", "shop_order"):
+        for attempt in range(3):
+            try:
+                await room.call(name, {"item": "hat"})
+                break
+            except CallError:
+                if attempt == 2:
+                    raise
+                await anyio.sleep(30)
+
+
+async def careful(room: Greenroom) -> None:
+    """It tries again only what has certainly not run."""
+    for name in ("shop_look", "shop_order"):
+        for _ in range(3):
+            try:
+                await room.call(name, {"item": "hat"})
+                break
+            except CallError as error:
+                if error.reach is Reach.SENT and name == "shop_order":
+                    return
+                await anyio.sleep(30)
+
+
+async def hasty(room: Greenroom) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(room.call, "shop_look", {"item": "hat"})
+        tasks.start_soon(room.call, "shop_order", {"item": "hat"})
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.tape"
+
+    async def main() -> None:
+        tools = [tool("look", annotations={"readOnlyHint": True}), tool("order")]
+        async with fake_room({"shop": FakeServer(tools=tools)}, record=path) as room:
+            for name in ("look", "order"):
+                await room.call(f"shop_{name}", {"item": "hat"})
+
+    run_virtual("trio", main)
+    return path
+
+
+def verdicts(tape: Path, agent: Any, **options: Any) -> dict[str, str]:
+    """By fault: what became of it."""
+    explored = explore_tape(tape, agent, **options)
+    return {one.trial.fault: one.cell for one in explored.tried}
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_who_asks_again_and_who_does_not(tape: Path, backend: str) -> None:
+    began = time.monotonic()
+    stubborn = verdicts(tape, persistent, backend=backend)
+    assert [fault for fault, cell in stubborn.items() if "again" in cell] == [
+        "shop call 2: crash after sent",
+        "shop call 2: drop answer",
+        "shop call 2: delay seconds=120",
+    ]
+    assert stubborn["shop start: crash"] == "✗ failed"
+    assert stubborn['shop call 1: refuse text="It did not work."'] == "✓"
+    wise = verdicts(tape, careful, backend=backend)
+    assert not any("again" in cell or "failed" in cell for cell in wise.values())
+    assert wise["shop call 2: drop answer"] == "○ gave up"
+    assert wise["shop call 2: crash before sent"] == "✓"
+    assert time.monotonic() - began < 60, "its minutes are virtual"
+
+
+def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:
+    explored = explore_tape(tape, hasty, runs=2)
+    assert explored.left_out == 9
+    (crash_before, crash_after) = explored.tried
+    assert (crash_before.cell, crash_after.cell) == ("✗ failed", "✗ failed"), "the order was in flight"
+    told = str(explore_tape(tape, hasty))
+    assert "#2 shop_order, error: failed, RemoteError: " in told
+    assert "It did not work." in told
+
+
+def test_an_agent_that_never_ends_has_failed(tape: Path) -> None:
+    async def patient(room: Greenroom) -> None:
+        for name in ("shop_look", "shop_order"):
+            while True:
+                try:
+                    await room.call(name, {"item": "hat"})
+                    break
+                except CallError:
+                    await anyio.sleep(1)
+
+    explored = explore_tape(tape, patient, time_limit=1000)
+    assert [one.trial.fault for one in explored.tried if one.why] == ["shop start: crash"]
+    assert not explored.is_good
+
+
+def test_what_would_show_nothing_is_refused(tape: Path) -> None:
+    async def lazy(room: Greenroom) -> None:
+        await room.call("shop_look", {"item": "hat"})
+
+    async def broken(room: Greenroom) -> None:
+        raise RuntimeError("no model")
+
+    with pytest.raises(UsageError, match="1 missing; the first: shop order"):
+        explore_tape(tape, lazy)
+    with pytest.raises(UsageError, match="the agent failed: RuntimeError: no model"):
+        explore_tape(tape, broken)
+    with pytest.raises(UsageError, match='Did you mean "shop"'):
+        explore_tape(tape, persistent, only=["shp"])
+
+    async def within() -> None:
+        explore_tape(tape, persistent)
+
+    with pytest.raises(UsageError, match="call explore from a plain function"):
+        anyio.run(within)
