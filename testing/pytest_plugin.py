@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +66,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", text)
 
 
+def _is_taped(item: pytest.Item) -> bool:
+    """Whether a mark of it names a tape. One that names none says what tests of a class or module have in common."""
+    return any(mark.args or "file" in mark.kwargs for mark in item.iter_markers("tape"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """A call that is not on the tape fails the test, even if the agent does not mind."""
-    if item.get_closest_marker("tape") is None:
+    if not _is_taped(item):
         return (yield)
     taped = item.stash.get(_TAPED, None)
     if taped is None:
@@ -164,17 +170,16 @@ def fake_server() -> FakeServers:
 @pytest.fixture
 def _taped(request: pytest.FixtureRequest) -> Iterator[TapedTest | None]:
     """The tape of this test, if it is marked with one."""
-    mark = request.node.get_closest_marker("tape")
-    if mark is None:
+    if not _is_taped(request.node):
         yield None
         return
     from ..protocol.errors import UsageError
     from .taped import TapedTest
 
     config = request.config
-    folder = request.getfixturevalue("tmp_path_factory").mktemp("tape")
+    make_folder = partial(request.getfixturevalue("tmp_path_factory").mktemp, "tape")
     try:
-        taped = TapedTest(request.node, mark, str(config.getoption(_RECORD)), config.stash[_RECORDED], folder)
+        taped = TapedTest(request.node, str(config.getoption(_RECORD)), config.stash[_RECORDED], make_folder)
     except UsageError as error:
         pytest.fail(str(error), pytrace=False)
     request.node.stash[_TAPED] = taped

@@ -45,7 +45,8 @@ _NOT_OF_A_REPLAY: Final = ("connectors", "in_process", "auth")  # how servers ar
 
 @attrs.frozen
 class TapeMark:
-    """What `@pytest.mark.tape(…)` takes. `file` and `config`, if it is a path, are relative to the test's file."""
+    """What `@pytest.mark.tape(…)` takes. `file` and `config`, if it is a path, are relative to the test's file. A mark
+    of the class or the module says what its tests have in common."""
 
     file: str
     config: Any = None
@@ -62,9 +63,9 @@ class TapedTest:
     """One such test while it runs. `recorded`: the tapes that this run of pytest has recorded; this one is added."""
 
     def __init__(
-        self, item: pytest.Item, mark: pytest.Mark, mode: str, recorded: set[Path], folder: Path
+        self, item: pytest.Item, mode: str, recorded: set[Path], make_folder: Callable[[], Path]
     ) -> None:
-        self._mark = _read(mark)
+        self._mark = _read(item)
         self._item = item
         self._recorded = recorded
         self._config = self._beside(self._mark.config)
@@ -76,7 +77,7 @@ class TapedTest:
         self._room: Greenroom | None = None
         is_wanted = mode == "all" or (mode == "new" and not self.path.exists())
         self._is_recorded = is_wanted and self.path not in recorded and not self._mark.faults
-        self._scratch = folder / self.path.name
+        self._scratch = make_folder() / self.path.name if self._is_recorded else self.path
         self._replayed: Mapping[str, Any] = {}
         self.run: TapeRun = TapeRun() if self._is_recorded else self._replay()
 
@@ -208,9 +209,13 @@ def _fail(text: str) -> NoReturn:
     pytest.fail(text, pytrace=False)
 
 
-def _read(mark: pytest.Mark) -> TapeMark:
+def _read(item: pytest.Item) -> TapeMark:
+    file: tuple[Any, ...] = ()
+    options: dict[str, Any] = {}
+    for mark in reversed([*item.iter_markers("tape")]):  # the closest one last
+        file, options = mark.args or file, {**options, **mark.kwargs}
     try:
-        return TapeMark(*mark.args, **mark.kwargs)
+        return TapeMark(*file, **options)
     except TypeError as error:
         raise UsageError(f"@pytest.mark.tape(…): {str(error).removeprefix('TapeMark.__init__() ')}") from None
 
