@@ -293,6 +293,14 @@ class KnownSecrets:
         known._of[server, session] = secrets
         return known
 
+    def copy(self) -> KnownSecrets:
+        """What is known now. Whatever is forgotten later is still in it."""
+        known = KnownSecrets()
+        known._everywhere = self._everywhere
+        known._of, known._seen = {**self._of}, {**self._seen}
+        known._answers, known._with_answers = {**self._answers}, {**self._with_answers}
+        return known
+
     def learn(
         self,
         server: str,

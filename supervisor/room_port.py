@@ -516,7 +516,7 @@ class RoomPort(Caller):
         known = (live.router.entry(name) or live.own_lists.of_any(name) for name in live.root.records)
         return LastMinutes(
             live.config,
-            live.context.secrets,
+            live.context.secrets.copy(),
             [each[1:] for each in recent.forgotten],
             [entry for entry in known if entry is not None and entry.known],
             events,

@@ -86,8 +86,7 @@ class Lines:
     ) -> bytes:
         of_kinds = lists.tools, lists.resources, lists.templates, lists.prompts, lists.skills
         said = self._said(
-            address.server,
-            None,
+            self._of(address.server, address.session),
             [
                 dict(capabilities),
                 dict(info),
@@ -101,7 +100,8 @@ class Lines:
         )
 
     def notice(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> bytes:
-        said = None if params is None else self._said(address.server, None, dict(params))
+        secrets = self._of(address.server, address.session)
+        said = None if params is None else self._said(secrets, dict(params))
         return encoded(Notice(self._at(now), address.server, address.scope, method, said))
 
     def meet(self, server: str) -> None:
@@ -110,10 +110,13 @@ class Lines:
         if definition is not None:
             self._secrets.add(server, None, secrets_of(definition, os.environ))
 
-    def clean(self, line: CallLine) -> None:
-        """Cut the secrets out of a call."""
-        server, session = line.server, line.session
-        secrets = self._of(server, session)
+    def secrets_of(self, line: CallLine) -> Secrets:
+        """What is to be cut out of a call, for whoever does that later: its session's are forgotten when it ends."""
+        return self._of(line.server, line.session)
+
+    def clean(self, line: CallLine, secrets: Secrets | None = None) -> None:
+        """Cut the secrets out of a call: these, or those that are known now."""
+        secrets = self.secrets_of(line) if secrets is None else secrets
         content = b" ".join((line.params, line.result))
         if (
             len(content) > SMALL
@@ -125,16 +128,14 @@ class Lines:
             if line.result is not NOTHING:
                 line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
         if line.error is not None:
-            line.error = msgspec.convert(
-                self._said(server, session, msgspec.to_builtins(line.error)), Failure
-            )
+            line.error = msgspec.convert(self._said(secrets, msgspec.to_builtins(line.error)), Failure)
         if line.progress:
-            steps = self._said(server, session, [params for _, params in line.progress])
+            steps = self._said(secrets, [params for _, params in line.progress])
             line.progress = [(at, params) for (at, _), params in zip(line.progress, steps, strict=True)]
         if line.asked:
             for each in line.asked:
                 each.params, each.answer, each.refusal = self._said(
-                    server, session, [each.params, each.answer, each.refusal]
+                    secrets, [each.params, each.answer, each.refusal]
                 )
 
     # ---- how --------------------------------------------------------------------------------------------------------
@@ -147,11 +148,11 @@ class Lines:
             self.meet(server)
         return self._secrets.of_server(server, session)
 
-    def _said(self, server: str, session: str | None, value: Any) -> Any:
+    def _said(self, secrets: Secrets, value: Any) -> Any:
         """What a server said, or was told, without secrets. Only that is changed, and not the whole line: a secret that
         is like a number of ours would make it unreadable."""
         raw = encode(value)
-        clean = self._clean(self._of(server, session), raw)
+        clean = self._clean(secrets, raw)
         return value if clean is raw else msgspec.json.decode(clean)
 
     def _clean(self, secrets: Secrets, raw: bytes) -> bytes:

@@ -40,8 +40,8 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 
 @attrs.frozen
 class LastMinutes:
-    """What a room kept. Times are the room's. `forgotten`: the secrets of sessions that have ended, with the server and
-    the session that they belong to."""
+    """What a room kept. Times are the room's. `secrets`: a copy, because a session may end before the tape is made.
+    `forgotten`: the secrets of sessions that have ended, with the server and the session that they belong to."""
 
     config: Config
     secrets: KnownSecrets

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
     from ..config.model import Config
-    from ..config.secrets import KnownSecrets
+    from ..config.secrets import KnownSecrets, Secrets
 
 _EVENTS: Final = (Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE)
 
@@ -148,10 +148,10 @@ class Recorder:
             self._lines.clean(line)
             self._write(encoded(line))
         elif self._waiting + size <= TAPE_WAITING_BYTES:
-            self._lines.meet(line.server)  # not in the thread
+            secrets = self._lines.secrets_of(line)  # a session may have ended when the thread comes to it
             with self._writing:
                 self._waiting += size
-            self._later(partial(self._write_large, line, size))
+            self._later(partial(self._write_large, line, secrets, size))
         else:
             self._leave_out(line)
             self._lines.clean(line)
@@ -166,10 +166,10 @@ class Recorder:
         if len(line.result) > 0:
             line.left_out, line.result = {**line.left_out, "result": len(line.result)}, NOTHING
 
-    def _write_large(self, line: CallLine, size: int) -> None:
+    def _write_large(self, line: CallLine, secrets: Secrets, size: int) -> None:
         """Write a call and, beside the tape, its result."""
         try:
-            self._lines.clean(line)
+            self._lines.clean(line, secrets)
             if len(line.result) > LARGE:
                 self._put_beside(line)
         except OSError as error:

@@ -240,6 +240,56 @@ def test_what_is_large_is_recorded_whole_with_members_left_out(tmp_path: Path) -
     run("asyncio", main)
 
 
+TELLTALE = """
+import json, os, sys
+
+def say(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+token = os.environ["TOKEN"]
+about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+tool = {"name": "tell", "description": f"for {token}", "inputSchema": {"type": "object"}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            say(id=asked["id"], result={**about, "instructions": f"with {token}"})
+        case "tools/list":
+            say(id=asked["id"], result={"tools": [tool]})
+        case "tools/call":
+            say(method="notifications/message", params={"level": "info", "data": f"used {token}"})
+            text = "x" * asked["params"]["arguments"]["size"] + token
+            say(id=asked["id"], result={"content": [{"type": "text", "text": text}]})
+"""
+
+
+@pytest.mark.parametrize("scrub", ["mcp", "off"])
+def test_the_secrets_of_a_session_are_cut_out_of_all_that_its_own_server_says(
+    tmp_path: Path, scrub: str
+) -> None:
+    token = "tok-9f3Kq81zLmWv77aa"
+    script = tmp_path / "telltale.py"
+    script.write_text(TELLTALE)
+    entry = {"command": sys.executable, "args": ["-S", str(script)], "env": {"TOKEN": "${session.TOKEN}"}}
+    config = {"mcpServers": {"own": {**entry, "isolation": "per_session", "scrub": scrub}}}
+    place = tmp_path / "one.tape"
+
+    async def main() -> None:
+        async with (
+            Greenroom.open(config, record=place, cache_path=":memory:", bootstrap=False) as room,
+            room.session("ann", variables={"TOKEN": token}) as session,
+        ):
+            await session.call("own_tell", {"size": 1}, server="own")
+            async with anyio.create_task_group() as calls:  # more than the thread has written at the end
+                for _ in range(5):
+                    calls.start_soon(partial(session.call, "own_tell", {"size": 4_000_000}, server="own"))
+
+    run("asyncio", main)
+    tape = read_tape(place)
+    assert [len(found) for found in (tape.calls, tape.notices, tape.listed)] == [6, 6, 1]
+    assert [file.name for file in files_of(place) if token in file.read_text()] == []
+
+
 def test_arguments_that_are_too_large_are_left_out_and_the_tape_is_read(tmp_path: Path) -> None:
     async def main() -> None:
         async with recorded(tmp_path, FakeServer(tools=[tool("echo")], handler=lambda _: "ok")) as room:

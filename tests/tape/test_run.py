@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.support import in_virtual_time
 
 from greenroom import Greenroom
-from greenroom.errors import CallError, UnknownTool
+from greenroom.errors import CallError, CallTimeout, Unavailable, UnknownTool
 from greenroom.testing import FakeServer, TapeRun, fake_room, tool
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -49,6 +50,31 @@ async def test_plain_lists_say_what_was_called(tmp_path: Path) -> None:
     run.before("shop_look", "shop_order")
     assert [params["arguments"] for _, _, params in run.refused] == [{"twice": True}]
     assert run.untaken == []
+
+
+@in_virtual_time
+async def test_a_call_by_which_a_circuit_breaker_tries_its_server_counts_too(tmp_path: Path) -> None:
+    place, settings = (
+        tmp_path / "shop.tape",
+        {"failureThreshold": 2, "cooldownMs": 1000, "requestTimeoutMs": 300},
+    )
+    orders = [("shop_order", {"n": number}) for number in range(3)]
+    async with fake_room(
+        {"shop": FakeServer(tools=[tool("order")])}, record=place, settings=settings
+    ) as room:
+        for name, arguments in orders:
+            await room.call(name, arguments)
+    faults = ["shop call 1: drop answer", "shop call 2: drop answer"]
+    async with Greenroom.replay(place, faults=faults) as room:
+        for name, arguments in orders[:2]:
+            with pytest.raises(CallTimeout):
+                await room.call(name, arguments)
+        with pytest.raises(Unavailable):
+            await room.call(*orders[2])
+        await anyio.sleep(2)
+        await room.call(*orders[2])
+        assert room.tape is not None
+        assert room.tape.made == orders
 
 
 @in_virtual_time
