@@ -11,7 +11,7 @@ import click
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted
-from .common import commands_typed, show, show_json, tell
+from .common import commands_typed, say, show, show_json, tell
 from .wrapping import columns_of, on_terminal
 
 if TYPE_CHECKING:
@@ -97,4 +97,6 @@ def _send_spans(tape: Tape, to: str, is_json: bool) -> None:
 
     ended = sum(call.outcome != OPEN for call in tape.calls)
     said: shapes.SpansSent = {"otlp": to, "spans": send_tape(tape, to), "calls": ended}
+    if ended and not said["spans"]:
+        say("OTEL_SDK_DISABLED or OTEL_TRACES_SAMPLER left all of them out.")
     show(f"{counted(said['spans'], 'span')} of {counted(said['calls'], 'call')} went to {to}", said, is_json)

@@ -15,7 +15,7 @@ reached a server, and a fake server has none.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ OPEN: Final = "open"  # in the place of an outcome: the call had not ended
 NOTHING: Final = msgspec.Raw()
 EMPTY: Final = msgspec.Raw(b"{}")
 LONGEST: Final = 16 << 20  # bytes of a line
+# Seconds since the tape began. Beyond thirty years no tape is read: no clock would show it.
+Seconds = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 
 
 class Line(msgspec.Struct, tag_field="k", omit_defaults=True):
@@ -44,14 +46,14 @@ class Head(Line, tag="tape"):
 class Configured(Line, tag="config"):
     """Another configuration, without secrets."""
 
-    t: float
+    t: Seconds
     config: dict[str, Any]
 
 
 class Listed(Line, tag="listed"):
     """What a server said of itself, and what it has. A list is None if it has none of the kind."""
 
-    t: float
+    t: Seconds
     server: str
     scope: str
     incarnation: int
@@ -85,7 +87,7 @@ class Failure(msgspec.Struct, omit_defaults=True):
 class Asked(msgspec.Struct, omit_defaults=True):
     """What a server asked its client during a call. Without an answer, the client refused: `refusal` says how."""
 
-    t: float
+    t: Seconds
     method: str
     params: dict[str, Any]
     answer: dict[str, Any] | None = None
@@ -98,8 +100,8 @@ class CallLine(Line, tag="call"):
 
     n: int
     order: int
-    accepted: float
-    ended: float
+    accepted: Seconds
+    ended: Seconds
     server: str
     scope: str
     incarnation: int
@@ -107,13 +109,13 @@ class CallLine(Line, tag="call"):
     params: msgspec.Raw
     outcome: str
     reach: str
-    sent: float | None = None
+    sent: Seconds | None = None
     session: str | None = None
     tool: str | None = None  # the name it was called by
     result: msgspec.Raw = NOTHING  # `NOTHING` if there is none, or if it is large
     large: Large | None = None
     error: Failure | None = None
-    progress: list[tuple[float, dict[str, Any]]] = []
+    progress: list[tuple[Seconds, dict[str, Any]]] = []
     asked: list[Asked] = []
     left_out: dict[str, int] = {}  # what was too large for the tape, in bytes: params, result
 
@@ -129,7 +131,7 @@ class CallLine(Line, tag="call"):
 class Notice(Line, tag="notice"):
     """A notification of a server."""
 
-    t: float
+    t: Seconds
     server: str
     scope: str
     method: str
@@ -139,7 +141,7 @@ class Notice(Line, tag="notice"):
 class Happened(Line, tag="event"):
     """An event of the room."""
 
-    t: float
+    t: Seconds
     event: dict[str, Any]
 
 

@@ -34,7 +34,8 @@ from .room_page import Answer, answered, failed
 from .watch import ALIVE, as_sse
 
 LOOKS: Final = ("hello", "trace", "calls", "call")
-MOST: Final = 20_000  # calls that a browser is given
+MOST: Final = 20_000  # calls that a browser is given at once
+_EVENTS: Final = 50_000  # that come with them: the last ones
 _LONGEST: Final = 256 * 1024  # bytes of a result
 _FLOWS: Final = frozenset("sf")  # a browser draws no arrows
 _SNAPSHOT: Final[Mapping[str, Any]] = {
@@ -52,6 +53,7 @@ class TapePage:
         self._calls = sorted(tape.calls, key=_accepted)
         self._by_number = {call.n: call for call in reversed(self._calls)}
         self._end = end_of(tape)
+        self._hello = self._about()
 
     # ---- as `Answers` ----------------------------------------------------------------------------------------------
 
@@ -64,7 +66,7 @@ class TapePage:
     async def _look(self, what: str, params: Mapping[str, Any]) -> Answer:
         match what:
             case "hello":
-                return await answered(self._hello())
+                return await answered(self._hello)
             case "trace":
                 part = self._part(text_in(params, "first"))
                 return await answered(
@@ -91,7 +93,7 @@ class TapePage:
 
     # ---- what is told ----------------------------------------------------------------------------------------------
 
-    def _hello(self) -> dict[str, Any]:
+    def _about(self) -> dict[str, Any]:
         tape = self._tape
         return {
             "may": "read",
@@ -117,11 +119,11 @@ class TapePage:
         """The tape with the calls from this one on, and with what happened until they had ended."""
         start = int(first) if first is not None and first.isascii() and first.isdigit() else 0
         calls = self._calls[start : start + MOST]
-        if not calls or start + MOST >= len(self._calls):
-            return attrs.evolve(self._tape, calls=calls)
-        end = max(call.ended for call in calls)
-        events = tuple(line for line in self._tape.events if line.t <= end)
-        return attrs.evolve(self._tape, calls=calls, events=events)
+        events = self._tape.events
+        if calls and start + MOST < len(self._calls):
+            end = max(call.ended for call in calls)
+            events = [line for line in events if line.t <= end]
+        return attrs.evolve(self._tape, calls=calls, events=events[-_EVENTS:])
 
     def _call(self, number: str) -> dict[str, Any]:
         """A call with all that was said. Reads a large result from its file."""

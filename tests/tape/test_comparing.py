@@ -228,7 +228,7 @@ def test_what_servers_list_is_compared(tmp_path: Path) -> None:
         {"result": {"content": [1, None, {"text": 5}], "structuredContent": []}},
         {"outcome": "\x1b[31m", "error": {"code": "", "message": "", "rpc": {"code": []}}},
         {"server": "", "session": "", "tool": ""},
-        {"accepted": 1e308, "ended": -1e308, "sent": 0.0},
+        {"accepted": 1e9, "ended": -1e9, "sent": 0.0},
     ],
 )
 def test_odd_calls_are_compared_like_others(tmp_path: Path, changed: dict[str, Any]) -> None:

@@ -60,6 +60,7 @@ def test_a_tape_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
         (HEAD, b"[" * 100_000),
         (HEAD, {"k": "start", "command": "rm"}),
         (HEAD, {**CALL, "order": "first"}),
+        (HEAD, {**CALL, "ended": 1e300}),
         (HEAD, {**CALL, "params": "\udc80"}),
         (b"\xff\xfe", HEAD),
     ],
