@@ -345,7 +345,9 @@ class CallTable:
             self.actor.steps.stop_for_bug(error)
 
     def _refuse(self, call: Call, refusal: CallError) -> None:
-        self.context.tally.refuse(refusal)
+        context = self.context
+        context.tally.refuse(refusal)
+        context.recent.refused(refusal, call.tool, call.client, context.backend.now())
         if call.is_probe:
             self.supervisor.call_unanswered(self.actor, call)
         refusal.tool = refusal.tool or call.tool

@@ -30,6 +30,7 @@ from ..protocol.bounds import (
     RECENT_CONTENT,
     RECENT_EVENTS,
     RECENT_EVENTS_OF_ROOM,
+    RECENT_REFUSALS,
     RECENT_STEPS,
     RECENT_WORDS,
 )
@@ -50,6 +51,7 @@ _OF_A_CALL: Final = 320  # bytes of a call without its contents: a list's places
 _MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, or of a question
 _OF_SECRETS: Final = 1 << 12  # bytes of the secrets of one server and session
 Step = tuple[float, bytes]  # when, and its params as JSON
+Refusal = tuple[float, str, str | None, str | None, str, str]  # when, server, session, tool, code, words
 Question = tuple[
     float, str, bytes
 ]  # when, the method, and as JSON `{"params"}` with its "answer" or "refusal"
@@ -148,7 +150,7 @@ class _Calls:
 
 class Recent:
     __slots__ = (
-        "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines",
+        "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines", "refusals",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -160,6 +162,7 @@ class Recent:
         self.lines: deque[_Line] = deque(maxlen=0)
         self.kinds: frozenset[Kind] = KINDS
         self.events: deque[Event] = deque(maxlen=RECENT_EVENTS_OF_ROOM)
+        self.refusals: deque[Refusal] = deque(maxlen=RECENT_REFUSALS)
         # Those of sessions that have ended, as long as their calls are kept: the server, the session and its secrets.
         self.forgotten: list[tuple[float, str, str, Secrets]] = []
 
@@ -224,6 +227,11 @@ class Recent:
         if self.forgotten:
             since = self._older.kept[0]
             self.forgotten = [one for one in self.forgotten if one[0] >= since]
+
+    def refused(self, error: CallError, tool: str | None, session: str | None, now: float) -> None:
+        """A call was refused before it was one."""
+        words = error.message[:RECENT_WORDS]
+        self.refusals.append((now, error.server, session, tool or error.tool, error.code, words))
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
         """The server has told how far the call is."""

@@ -77,6 +77,7 @@ EVENTS_BEHIND: Final = 10_000
 RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
 RECENT_EVENTS: Final = 5_000
 RECENT_EVENTS_OF_ROOM: Final = 512  # of a room without a gateway
+RECENT_REFUSALS: Final = 128
 RECENT_WORDS: Final = 500  # characters of an event that is kept
 RECENT_MINUTES: Final = 10
 RECENT_BYTES: Final = 512 * KIB  # of calls with their contents

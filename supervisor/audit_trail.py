@@ -102,14 +102,14 @@ class AuditedPort(RoomPort):
     # ---- requests that did not --------------------------------------------------------------------------------------
 
     def refused(self, error: CallError, asked: Asked | None = None) -> CallError:
-        super().refused(error)
+        super().refused(error, asked)
         if asked is not None:
             self.turned_away(asked, error)
         return error
 
     @contextmanager
     def counting_refusals(self, asked: Asked | None = None) -> Generator[None]:
-        with self.noting(asked) if asked is not None else nullcontext(), super().counting_refusals():
+        with self.noting(asked) if asked is not None else nullcontext(), super().counting_refusals(asked):
             yield
 
     @contextmanager

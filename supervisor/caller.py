@@ -182,7 +182,11 @@ class Caller:
     def refused(self, error: CallError, asked: Asked | None = None) -> CallError:
         """Count a request that ends before an actor has accepted or refused it, for the drain report. `asked`: what
         it was, if it is no call yet."""
-        self.live.context.tally.refuse(error)
+        context = self.live.context
+        context.tally.refuse(error)
+        context.recent.refused(
+            error, asked.name if asked is not None else None, self.session, context.backend.now()
+        )
         return error
 
     @contextmanager
@@ -192,7 +196,7 @@ class Caller:
         try:
             yield
         except CallError as error:
-            self.refused(error)
+            Caller.refused(self, error, asked)  # an audit notes it by itself
             raise
 
     @contextmanager

@@ -521,6 +521,7 @@ class RoomPort(Caller):
             [entry for entry in known if entry is not None and entry.known],
             events,
             calls,
+            list(recent.refusals),
             self.now(),
             seconds,
         )

@@ -55,6 +55,15 @@ class Lines:
     def event(self, event: Event) -> bytes:
         return encoded(Happened(self._at(event.at), record_of(event)))
 
+    def refused(
+        self, at: float, server: str, session: str | None, tool: str | None, code: str, words: str
+    ) -> bytes:
+        """A call was refused before it was one: as an event, because it cannot be replayed."""
+        said = self._said(server, session, {"tool": tool, "detail": f"{tool or 'a call'} → {code}: {words}"})
+        whose = {"server": server} if server else {}
+        about = {"kind": "refusal", "event": "Refusal", "at": at, **whose, "session": session, "code": code}
+        return encoded(Happened(self._at(at), {**about, **said}))
+
     def known(self, entry: ServerEntry, now: float) -> bytes:
         """What is known of a server before it runs: tools are shown from that, too."""
         version = entry.protocol_version or HANDSHAKE_VERSIONS[-1]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
-from ..actors.recent import RecentCall
+from ..actors.recent import RecentCall, Refusal
 from ..config.private_files import open_own, refused
 from ..config.secrets import KnownSecrets
 from ..protocol.errors import Reach, UsageError
@@ -49,6 +49,7 @@ class LastMinutes:
     entries: Sequence[ServerEntry]
     events: Sequence[Event]
     calls: Sequence[RecentCall]
+    refusals: Sequence[Refusal]
     now: float
     seconds: float  # that are wanted
     wall: float = attrs.field(factory=time.time)  # when it is `now`
@@ -72,7 +73,11 @@ def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
     since = kept.now - kept.seconds
     events = [event for event in kept.events if event.at >= since and event.kind in _KINDS]
     calls = [call for call in kept.calls if call.line and (call.ended_at is None or call.ended_at >= since)]
-    began = min([kept.now, *(event.at for event in events), *(call.accepted_at for call in calls)])
+    refusals = [each for each in kept.refusals if each[0] >= since]
+    times = (
+        [event.at for event in events] + [call.accepted_at for call in calls] + [each[0] for each in refusals]
+    )
+    began = min(times, default=kept.now)
     lines = Lines(kept.secrets, began, redact)
     yield lines.head(kept.config, kept.wall - (kept.now - began), is_part=True)
     for entry in kept.entries:
@@ -80,10 +85,11 @@ def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
         if len(line) <= LONGEST:
             yield line
     happened = [(event.at - began, number, lines.event(event)) for number, event in enumerate(events)]
+    happened += [(each[0] - began, len(happened), lines.refused(*each)) for each in refusals]
     clean = _cleaner(kept, lines)
-    for number, line in enumerate(_calls(calls, began, kept.now), len(events)):
+    for line in _calls(calls, began, kept.now):
         clean(line)
-        happened.append((line.ended, number, encoded(line)))
+        happened.append((line.ended, len(happened), encoded(line)))
     for _, _, raw in sorted(happened):
         yield raw
 

@@ -68,6 +68,8 @@ def is_failure(line: Happened) -> bool:
     event = line.event
     if event.get("event") == "Transition":
         return event.get("cause") in FAILURES
+    if event.get("event") == "Refusal":
+        return True
     return event.get("event") == "GateDecision" and event.get("cause") in FAILURES
 
 

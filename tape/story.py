@@ -78,7 +78,7 @@ def _ends(parts: list[Part], most: int | None) -> tuple[list[Part], int]:
 def _head(tape: Tape) -> Iterator[str]:
     began = datetime.fromtimestamp(tape.head.at, UTC).isoformat(sep=" ", timespec="seconds")[:19]
     version, calls = one_line(tape.head.greenroom, 40), len(tape.calls)
-    part = " It begins in the middle: what was before is not on it." if tape.head.is_part else ""
+    part = " Of the last minutes of a room: what was before is not on it." if tape.head.is_part else ""
     yield f"Recorded {began} UTC by Greenroom {version}, {took(end_of(tape))} long.{part}"
     failed = sum(map(has_failed, tape.calls))
     sessions = {call.session for call in tape.calls if call.session is not None}
@@ -112,6 +112,7 @@ class _Life:
     lists: Listed | None = None  # that nobody has told
     moves: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]])  # of its starts
     was_lost: bool = False  # and nobody has told of its next start
+    gave_up: float = 0.0  # when a start was given up last: what that waited for is not the next one's
 
 
 class _Story:
@@ -165,6 +166,8 @@ class _Story:
         match record.get("event"):
             case "StartMoved":
                 life.moves.append((at, record.get("place", "")))
+                if record.get("place") == Place.OUT.value:
+                    life.gave_up = at
                 return ""
             case "Transition":
                 since, life.since = life.since, at
@@ -181,6 +184,8 @@ class _Story:
                 return "stays down until somebody connects it" if record.get("then") == "down" else ""
             case "Eviction":
                 return ""
+            case "Refusal":
+                return f"{_INDENT}refused: {_BAD}{record.get('detail', '')}"
             case _:
                 return record.get("detail", "")
 
@@ -190,7 +195,7 @@ class _Story:
             case "connecting":
                 again = " again" if life.was_lost else ""
                 life.was_lost = False
-                return f"starts{again}{self._waited(life, since, at, _PLACES)}"
+                return f"starts{again}{self._waited(life, max(since, life.gave_up), at, _PLACES)}"
             case "connected":
                 has = f": {_lists(life.lists)}" if life.lists is not None else ""
                 life.lists = None

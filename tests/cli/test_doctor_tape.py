@@ -75,7 +75,7 @@ def test_it_is_of_the_gateway_that_runs(folder: Path, door: str, capsys: pytest.
     assert '"text":"one"' not in Path(document["tape"]).read_text()
     assert run(["tape", "x.tape"]) == 0
     story = capsys.readouterr().out
-    assert "It begins in the middle" in story
+    assert "Of the last minutes of a room" in story
     assert "is connected after" in story
     assert 'own_echo {"text":"one"}' in story
 

@@ -23,6 +23,7 @@ from greenroom.supervisor.room import port_of
 from greenroom.tape import recent
 from greenroom.tape.reading import Tape, read_tape
 from greenroom.tape.recent import write_tape
+from greenroom.tape.story import told
 from greenroom.testing.fake_servers import FakeServer, fake_room, tool
 
 SECRET = "plover-51a3f9c2e7d84b6fa0"  # not of a form by which any text is cleaned
@@ -206,6 +207,29 @@ async def test_the_secrets_of_a_session_that_has_ended_are_cut_out_too(tmp_path:
         tape = await tape_of(room, tmp_path / "x.tape")
     assert [call.session for call in tape.calls] == ["ann", "bob", "ann"]
     assert SECRET not in tape.path.read_text()
+
+
+@in_virtual_time
+async def test_what_was_refused_at_once_is_told_and_is_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", SECRET)
+    server = FakeServer(refuse_start=f"no key {SECRET}")
+    settings = {"failureThreshold": 1, "cooldownMs": 30_000}
+    async with fake_room({"shop": FakeServer(), "down": server}, settings=settings) as room:
+        await room.call("shop_echo")
+        for tool in ("down_echo", "down_echo", "shop_nothing", f"nobody_{SECRET}"):
+            with pytest.raises(CallError):
+                await room.call(tool)
+        tape = tape_now(room, tmp_path / "x.tape")
+    refused = [line.event for line in tape.events if line.event["event"] == "Refusal"]
+    assert ("down", "server_unavailable") in {(one.get("server"), one["code"]) for one in refused}
+    assert any("shop_nothing" in one["detail"] for one in refused)
+    assert len(refused) == 4
+    assert [call.tool for call in tape.calls] == ["shop_echo"]
+    assert SECRET not in tape.path.read_text()
+    story = "\n".join(told(tape))
+    assert 'refused: ✗ down_echo → server_unavailable: Server "down" not available' in story
 
 
 @in_real_time

@@ -12,6 +12,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = [
     DOCS.parent / "README.md",
     DOCS / "tutorial.md",
+    DOCS / "incidents.md",
     *sorted(DOCS.glob("howto/*.md")),
     *sorted(DOCS.glob("coming-from/*.md")),
 ]
