@@ -32,6 +32,7 @@ from ..tape.reading import Tape, only_reads, read_tape
 from .room import ConfigSource, Greenroom, Session, port_of
 
 _NOT_ANSWERED: Final = -32603  # an internal error, of the client
+_ELICITATION: Final = "elicitation/create"
 _WRITES_NOW: Final = "does not say any more that it only reads"
 
 
@@ -71,7 +72,7 @@ async def compare_servers(
         given: dict[str, Any] = {"bootstrap": False, **client.callbacks(plan), **options}
         room = Greenroom.open(config, record=place, **given)
         async with room:
-            asking = _Asking(room, client, seconds(timeout, "timeout"))
+            asking = _Asking(room, client, frozenset((*also, *(only or ()))), seconds(timeout, "timeout"))
             async with anyio.create_task_group() as tasks:
                 for server, calls in plan.calls.items():
                     tasks.start_soon(asking.ask, server, calls)
@@ -108,7 +109,7 @@ class _Client:
         found: dict[str, Any] = {}
         if "sampling/createMessage" in answered:
             found["on_sampling"] = self.answer
-        if "elicitation/create" in answered:
+        if _ELICITATION in answered:
             found["on_elicitation"] = self.answer
         if "roots/list" in answered:
             said: object = answered["roots/list"].get("roots")
@@ -120,7 +121,9 @@ class _Client:
         again = None if request.call is None else self.making.get(request.call)
         asked = [] if again is None else again.call.asked
         same = [each for each in asked if each.method == request.method]
-        known = next((each for each in same if each.params == request.params), same[0] if same else None)
+        known = next((each for each in same if each.params == request.params), None)
+        if known is None and same and request.method != _ELICITATION:  # no consent to another question
+            known = same[0]
         if known is None or known.answer is None:
             said = {} if known is None or known.refusal is None else known.refusal
             raise RpcRefusal(
@@ -130,14 +133,17 @@ class _Client:
 
 
 class _Asking:
-    """Asks the servers of a room."""
+    """Asks the servers of a room. `listed`: names of tools that may be called whatever they say of themselves."""
 
-    def __init__(self, room: Greenroom, client: _Client, timeout: float | None) -> None:
+    def __init__(
+        self, room: Greenroom, client: _Client, listed: frozenset[str], timeout: float | None
+    ) -> None:
         self.asked: list[Asked] = []
         self.not_sent: list[tuple[Again, str]] = []
         self.unreachable: dict[str, str] = {}
         self._room = room
         self._client = client
+        self._listed = listed
         self._timeout = timeout
 
     async def ask(self, server: str, calls: Sequence[Again]) -> None:
@@ -172,8 +178,8 @@ class _Asking:
         try:
             if line.method not in READ:
                 target = _tool(port.index.tools(line.server), again)
-                if not again.is_listed and not only_reads(target.record):
-                    self.not_sent.append((again, _WRITES_NOW))
+                if (why := self._why_not(again, target)) is not None:
+                    self.not_sent.append((again, why))
                     return
                 call.tool, call.replayable = target.name, target.is_harmless
             self._client.making[call] = again
@@ -184,6 +190,13 @@ class _Asking:
             self.asked.append(Asked(again, call.number))
         finally:
             self._client.making.pop(call, None)
+
+    def _why_not(self, again: Again, target: Target) -> str | None:
+        """Why this tool is not called; None: it is. The name that it had is only the tape's word."""
+        if again.is_listed:
+            is_named = not self._listed.isdisjoint((target.name, target.original))
+            return None if is_named else "has another name now than the listed one"
+        return None if only_reads(target.record) else _WRITES_NOW
 
 
 def _tool(tools: Sequence[Target], again: Again) -> Target:

@@ -342,6 +342,42 @@ async def test_what_a_server_asks_its_client_is_answered_as_on_the_tape(tmp_path
 
 
 @in_real_time
+async def test_nobody_consents_to_a_question_that_is_not_on_the_tape(tmp_path: Path) -> None:
+    words = ["Shall I look?"]
+
+    async def handler(call: Any) -> str:
+        return str((await call.elicit(words[-1])).get("action"))
+
+    async def answer(_request: Any) -> Any:
+        return {"action": "accept", "content": {}}
+
+    server = FakeServer(tools=[tool("ask", annotations=READS)], handler=handler)
+    tape = tmp_path / "one.tape"
+    async with fake_room({"shop": server}, record=tape, on_elicitation=answer) as room:
+        assert (await room.call("shop_ask", {})).text == "accept"
+    words.append("Shall I delete it?")
+    found = await against(tape, server)
+    assert [each.outcomes for each in found.calls] == [("answer", "call_failed")], found
+
+
+@in_real_time
+@pytest.mark.parametrize("how", ["also", "only"])
+async def test_a_tape_cannot_give_another_tool_the_name_of_a_listed_one(tmp_path: Path, how: str) -> None:
+    server = FakeServer(tools=[tool("search"), tool("erase")])
+    tape = await recorded(tmp_path / "one.tape", server, [("search", None)])
+    before = len(server.calls)
+    changed = tape.read_text().replace('"name":"search","arguments"', '"name":"erase","arguments"')
+    tape.write_text(changed)
+    listed: dict[str, Any] = {how: ["shop_search"]}
+    found = await against(tape, server, **listed)
+    assert [each.name for each in found.not_sent] == ["shop_search"]
+    assert len(server.calls) == before
+    tape.write_text(changed.replace('"name":"erase","arguments"', '"name":"search","arguments"'))
+    found = await against(tape, server, **listed)
+    assert (found.same, len(server.calls)) == (1, before + 1)
+
+
+@in_real_time
 async def test_a_renamed_tool_is_found_by_its_own_name(tmp_path: Path) -> None:
     server = FakeServer(tools=[tool("get", annotations=READS)])
     tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
