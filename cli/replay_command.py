@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ..gateway.next_steps import Commands
+from ..protocol.safe_text import counted, printable
 from .common import names_in, record_options, recording_in, say
 from .serve_command import address_in, check_start, run_gateway
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..supervisor.room import Greenroom
 
+_TOLD: Final = 50  # refused calls
 _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
 
 
@@ -96,6 +98,11 @@ def replay_command(
     def open_room(_config: Config) -> Greenroom:
         return room
 
+    replayed = room.tape
+    assert replayed is not None
+    calls = counted(len(replayed.tape.calls), "recorded call")
+    servers = ", ".join(replayed.tape.servers)
+    say(printable(f"replaying {tape.name}: {calls} of {servers}; nothing is started"), ours=False)
     options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands())
     if http is None:
         run_gateway(partial(serve, room.config, open_room, options))
@@ -109,8 +116,10 @@ def _account(room: Greenroom) -> None:
     """Tell what was not as on the tape."""
     played = room.tape
     assert played is not None
-    for server, method, params in played.refused:
-        say(f"not on the tape: {server} {method} {params.get('name', '')}".rstrip())
+    for refusal in played.refusals[:_TOLD]:
+        say(printable(refusal), ours=False)
+    if len(played.refusals) > _TOLD:
+        say(f"and {len(played.refusals) - _TOLD} more calls that are not on the tape")
     for fault in played.unplayed:
         say(f"this fault did not happen: {fault}")
     left = played.untaken

@@ -306,7 +306,7 @@ class NoteCode(enum.Enum):
     GUARD = "guard"  # of the process that ends our children when we are killed
     MEANING = "finding by meaning"  # tools are not found by meaning, or are again
     AUDIT = "audit"  # the audit file cannot be written, or can be again
-    TAPE = "tape"  # the tape cannot be written any more
+    TAPE = "tape"  # where the tape is that is recorded, or that it cannot be written any more
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events
     OWNER = "owner"  # what its owner has done on the page

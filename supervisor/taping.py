@@ -52,6 +52,7 @@ def begin_tape(context: RoomContext, config: Config, recorder: Recorder) -> None
     recorder.begin(
         config, context.secrets, now, lambda text: events.emit(Note, code=NoteCode.TAPE, words=text)
     )
+    events.emit(Note, code=NoteCode.TAPE, words=f"recording the tape {recorder.path}")  # which is not on it
     context.recording = recorder
     context.host = RecordingHost(context.host, recorder, now)
     events.listen(recorder.heard_event, recorder.kinds)

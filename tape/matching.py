@@ -18,7 +18,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, cast
 
@@ -117,10 +117,7 @@ class Recorded:
     def find(self, method: str, params: Mapping[str, Any] | None) -> int | None:
         """The place of the recorded call that would answer this one, from 0; None: there is none."""
         kind, text = kind_of(method, params), compared(params, self._match.ignore)
-        at = self._next(self._same.get(f"{kind}\n{text}", _NO_PLACES))
-        if at is None:
-            fitting = (places for pieces, places in self._cut.get(kind, ()) if _fits(text, pieces))
-            at = next((found for each in fitting if (found := self._next(each)) is not None), None)
+        at = next((at for each in self._same_as(kind, text) if (at := self._next(each)) is not None), None)
         if at is None and self._match.by_order:
             at = self._next(self._alike.get(kind, _NO_PLACES))
         if at is None and self._match.nearest is not None:
@@ -128,6 +125,17 @@ class Recorded:
             best = self._best(left, text)
             at = best[1] if best is not None and best[0] >= self._match.nearest else None
         return at
+
+    def last_same(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
+        """The last recorded call with the same parameters, taken or not."""
+        same = self._same_as(kind_of(method, params), compared(params, self._match.ignore))
+        return next((self.calls[each.all[-1]] for each in same), None)
+
+    def _same_as(self, kind: str, text: str) -> Iterator[_Places]:
+        """The places of calls with these parameters, and of those of which only something was cut out."""
+        if (same := self._same.get(f"{kind}\n{text}")) is not None:
+            yield same
+        yield from (places for pieces, places in self._cut.get(kind, ()) if _fits(text, pieces))
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The most similar recorded call of the same tool, taken or not."""

@@ -38,7 +38,7 @@ from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FarEnd, tools_named
 from .faults import ServerFaults, faults_of, has_run, played_in_words
 from .lines import OPEN, CallLine, Listed
-from .matching import Match, Recorded, compared
+from .matching import Match, Recorded, compared, kind_of
 from .reading import BadTape, Tape, config_of, read_tape, reading_tools
 from .run import SUBSCRIBES, TapeRun
 from .story import call_as_json
@@ -52,7 +52,7 @@ _LISTS: Final = {
     "prompts/list": "prompts",
 }
 _CHANGED: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
-_SHOWN: Final = 500  # characters of a recorded call in a refusal
+_SHOWN: Final = 500  # characters of arguments in a refusal
 
 
 class Replay(TapeRun):
@@ -393,15 +393,20 @@ class TapeConnection(NoProcess):
         return bytes(out) or b"{}"
 
     def _refusal(self, exchange: Exchange) -> RpcError:
-        """This call is not on the tape; which one comes nearest."""
+        """This call is not on the tape, or not once more; which one comes nearest."""
         method, params = exchange.method, exchange.params or {}
-        near = self._server.recorded.nearest_to(method, params)
-        what = f"{method} {params.get('name', params.get('uri', ''))}".strip()
-        text = f"Not on the tape: {what} with {compared(params.get('arguments', {}))[:_SHOWN]}."
+        recorded = self._server.recorded
+        asked = _in_words(exchange.tool if isinstance(exchange, Call) else None, method, params)
+        text, near = f"Not on the tape: {asked}.", recorded.last_same(method, params)
+        if near is not None:
+            text = (
+                f"Not on the tape once more: {asked}. Call #{near.n} has been answered already; a lenient replay "
+                "(`--lenient`, `strict=False`) answers it again."
+            )
+        elif (near := recorded.nearest_to(method, params)) is not None:
+            text += f" The nearest recorded call is #{near.n}: {_in_words(near.tool, near.method, near.said)}"
         data: dict[str, Any] = {"error": "not_on_tape"}
         if near is not None:
-            shown = bytes(near.params).decode(errors="replace")[:_SHOWN]
-            text += f" The nearest recorded call is #{near.n}: {shown}"
             data["nearest"] = near.n
         self._player.refused.append((self._server.name, method, params))
         self._player.refusals.append(text)
@@ -422,3 +427,9 @@ class TapeConnection(NoProcess):
         for kind in dict.fromkeys(_CHANGED.values()):
             if not self._is_over:
                 self.tell(f"notifications/{kind}/list_changed", None)
+
+
+def _in_words(tool: str | None, method: str, params: Mapping[str, Any]) -> str:
+    """A call as an agent makes it."""
+    arguments = params.get("arguments", {}) if "name" in params else params
+    return f"{tool or kind_of(method, params)} with {compared(arguments)[:_SHOWN]}"

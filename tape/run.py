@@ -52,15 +52,20 @@ class TapeRun:
         return []
 
     def calls(self, tool: str) -> list[dict[str, Any]]:
-        """The arguments of each call of this tool, in the order in which they were sent."""
-        return [arguments for name, arguments in self.made if name == tool]
+        """The arguments of each call of this tool, in the order in which they were sent. Raises `AssertionError` for a
+        tool that there is not."""
+        __tracebackhide__ = True
+        found = [arguments for name, arguments in self.made if name == tool]
+        if not found:
+            self._check_name(tool)
+        return found
 
     def called_once(self, tool: str) -> dict[str, Any]:
         """Assert that this tool was called exactly once, and return the arguments. Raises `AssertionError`."""
         __tracebackhide__ = True
         found = self.calls(tool)
         if len(found) != 1:
-            self._fail(f"{tool} was called {counted(len(found), 'time')}, not once", tool)
+            self._fail(f"{tool} was called {counted(len(found), 'time')}, not once")
         return found[0]
 
     def never_called(self, *tools: str) -> None:
@@ -68,8 +73,7 @@ class TapeRun:
         __tracebackhide__ = True
         for tool in tools:
             if self.calls(tool):
-                self._fail(f"{tool} was called", tool)
-            self._check_name(tool)
+                self._fail(f"{tool} was called")
 
     def before(self, first: str, then: str) -> None:
         """Assert that both tools were called, and `first` before any call of `then`. Raises `AssertionError`."""
@@ -77,9 +81,10 @@ class TapeRun:
         order = [name for name, _ in self.made]
         for tool in (first, then):
             if tool not in order:
-                self._fail(f"{tool} was not called", tool)
+                self._check_name(tool)
+                self._fail(f"{tool} was not called")
         if order.index(first) > order.index(then):
-            self._fail(f"{then} was called before {first}", first)
+            self._fail(f"{then} was called before {first}")
 
     def note(self, call: Call) -> None:
         """This call was sent, perhaps once more."""
@@ -89,15 +94,14 @@ class TapeRun:
         name = call.tool or f"{call.method} {params.get('name', params.get('uri', ''))}".strip()
         self._calls[call.number] = call.order, name, params.get("arguments") or {}
 
-    def _fail(self, what: str, tool: str) -> None:
+    def _fail(self, what: str) -> None:
         __tracebackhide__ = True
-        self._check_name(tool)
         raise AssertionError("\n".join([f"{printable(what)}. Calls of this run:", *self._told()]))
 
     def _check_name(self, tool: str) -> None:
         __tracebackhide__ = True
         names = self.names()
-        if names is None or tool in names or self.calls(tool):
+        if names is None or tool in names:
             return
         near = get_close_matches(tool, names, 3) or sorted(names)[:_SHOWN]
         raise AssertionError(

@@ -59,8 +59,9 @@ def tape(tmp_path: Path) -> Path:
     config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
     config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
     options = ["--config", os.fspath(config), "--expose", "direct", "--record", os.fspath(folder)]
-    talk(["serve", *options], CALLS)
+    _, said = talk(["serve", *options], CALLS)
     (found,) = folder.glob("*.tape")
+    assert f"recording the tape {found}" in said
     return found
 
 
@@ -71,11 +72,14 @@ def test_a_client_of_a_replay_gets_what_it_got(tape: Path) -> None:
         '{"text": "two"}',
     ]
     assert "error" in answers[2]
-    assert "not on the tape" not in said
+    assert f"replaying {tape.name}: 3 recorded calls of own; nothing is started" in said
+    assert "Not on the tape" not in said
     assert "were not made" not in said
     others, said = talk(["replay", "--expose", "direct", os.fspath(tape)], [("own_echo", {"text": "three"})])
     assert "Not on the tape" in json.dumps(others)
-    assert "not on the tape: own tools/call echo" in said
+    assert 'Not on the tape: own_echo with {"text":"three"}. The nearest recorded call is #' in " ".join(
+        said.split()
+    )
     assert "3 of the 3 calls on the tape were not made." in said
 
 

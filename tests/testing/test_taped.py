@@ -161,7 +161,7 @@ def test_a_call_that_is_not_on_the_tape_fails_the_test_whatever_the_agent_makes_
     result.stdout.fnmatch_lines(
         [
             "1 call of this test is not on its tape, a.tape:",
-            '*tools/call echo with {"number":1,"text":"honey"}. The nearest recorded call is #*"bread"*',
+            '*Not on the tape: shop_echo with {"number":1,"text":"honey"}. The nearest recorded call is #*: *"bread"*',
             "*record the tape anew: python -m pytest test_agent.py::test_silent --record-tapes=all",
         ]
     )
