@@ -19,6 +19,7 @@ import attrs
 import msgspec
 
 from ..config.private_files import refused
+from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
 from .lines import (
     LONGEST,
@@ -177,20 +178,21 @@ def only_reads(tool: Mapping[str, Any]) -> bool:
     return isinstance(hints, dict) and cast("dict[str, Any]", hints).get("readOnlyHint") is True
 
 
-# What of a configuration on a tape counts: how tools are named and shown, who must allow a call, what is left out of
-# results, how long is waited and what follows when a server goes wrong. Nothing that starts, asks, listens or writes;
-# whoever made the tape would choose what.
+# What of a configuration on a tape counts: how tools are named and shown, who must allow a call, who shares a server,
+# what is left out of results, how long is waited and what follows when a server goes wrong. Nothing that starts, asks,
+# listens or writes; whoever made the tape would choose what.
 _REACTIONS: Final = ("restartPolicy", "connectTimeoutMs", "requestTimeoutMs")
 _OF_A_SERVER: Final = (
     *_REACTIONS,
     "toolPrefix", "includeTools", "excludeTools", "directTools", "exposeResources", "toolOverrides", "approve", "scrub",
-    "disabled",
+    "disabled", "isolation",
 )  # fmt: skip
 _SETTINGS: Final = (
     *_REACTIONS,
     "requestTotalTimeoutMs", "restartBackoff", "backoffJitter", "failureBackoff", "failureThreshold", "cooldownMs",
     "stableAfterMs", "restartIntensity", "restartPeriodMs",
     "toolPrefix", "nameLimit", "clientPrefix", "directTools", "toolOverrides", "approve", "approvalTimeoutMs", "scrub",
+    "isolation",
 )  # fmt: skip
 
 
@@ -202,11 +204,14 @@ def config_of(tape: Tape, call_timeout: float | None = None) -> Mapping[str, Any
     entries = {name: each for one in configs for name, each in _object(tape, one, "mcpServers").items()}
     settings = _object(tape, config, "settings")
     made = {call.server for call in tape.calls}
+    shared = {call.server for call in tape.calls if call.scope == SHARED}
     servers: dict[str, Any] = {}
     for name in tape.servers:
         servers[name] = {"command": "tape", **_only(_object(tape, entries, name), _OF_A_SERVER)}
         if name in made:
             servers[name]["disabled"] = False  # it was in service when it was called
+        if name in shared and "isolation" in settings:
+            servers[name]["isolation"] = "persistent"  # the settings do not hold for an HTTP API
     profiles = {"profiles": config["profiles"]} if "profiles" in config else {}
     kept = _only(settings, _SETTINGS)
     if call_timeout is not None:

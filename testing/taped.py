@@ -27,7 +27,7 @@ import attrs
 import pytest
 
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import counted
+from ..protocol.safe_text import counted, printable
 from ..supervisor.room import Greenroom
 from ..tape.lines import SUFFIX
 from ..tape.reading import read_tape
@@ -127,7 +127,7 @@ class TapedTest:
         self._told += len(new)
         if not new:
             return ""
-        lines = [f"  {each}" for each in new[:_MOST]]
+        lines = [f"  {printable(each)}" for each in new[:_MOST]]
         more = [f"  and {len(new) - _MOST:,} more"] if len(new) > _MOST else []
         are = "is" if len(new) == 1 else "are"
         return "\n".join(

@@ -26,7 +26,7 @@ from tests.support.whole import whole
 
 from greenroom import Greenroom
 from greenroom.actors.call import Call
-from greenroom.errors import CallError, RemoteError, UsageError
+from greenroom.errors import CallError, RemoteError, SessionNeeded, UsageError
 from greenroom.protocol.events import Kind
 from greenroom.supervisor.room import port_of
 from greenroom.tape.reading import read_tape
@@ -395,6 +395,31 @@ def test_what_a_room_asks_by_itself_is_no_call_that_is_missing(tmp_path: Path, i
             assert room.tape is not None
             assert room.tape.made == [("own_echo", {"n": 1})]
             assert room.tape.refusals == []
+            assert room.tape.untaken == []
+
+    run("asyncio", main)
+
+
+def test_who_has_a_server_of_its_own_has_one_in_the_replay(tmp_path: Path) -> None:
+    async def use(room: Greenroom) -> list[str]:
+        said: list[str] = []
+        with pytest.raises(SessionNeeded) as refused:
+            await room.call("own_echo", {})
+        said.append(str(refused.value))
+        for name in ("a", "b"):
+            async with room.session(name) as session:
+                said.append((await session.call("own_echo", {})).text)
+        return [*said, (await room.call("all_echo", {})).text]
+
+    async def main() -> None:
+        count = iter(range(9))
+        servers = {name: FakeServer(handler=lambda _: str(next(count))) for name in ("own", "all")}
+        own = {"own": {"isolation": "per_session"}}
+        async with fake_room(servers, entries=own, record=tmp_path / "own.tape") as room:
+            said = await use(room)
+        async with Greenroom.replay(tmp_path / "own.tape") as room:
+            assert await use(room) == said
+            assert room.tape is not None
             assert room.tape.untaken == []
 
     run("asyncio", main)

@@ -40,7 +40,8 @@ BOUND = 52_000
 EXAMPLE_CALL = ("clock_now", {"utc_offset": 1})
 
 # What is recorded and replayed: what changes from run to run, a picture, progress, what is large, a crash, a new start,
-# a timeout, an error, and a call that somebody allows.
+# a timeout, an error, a call that somebody allows, a
+# server for each session.
 TAPED = [
     ("w_echo", {"n": 4711}),
     ("f_pid", {}),
@@ -52,6 +53,7 @@ TAPED = [
     ("f_sleep", {"seconds": 1.3}),
     ("w_refuse", {}),
     ("desk_wipe", {"path": "/taped"}),
+    ("own_pid", {}),
     ("w_echo", {"n": 4711}),
 ]
 
