@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from ..config.arguments import file_of
+from ..config.arguments import path_of
+from ..protocol.errors import UsageError
 from ..protocol.events import Note, NoteCode
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def recorder_at(place: str | os.PathLike[str] | None, redact: Collection[str]) -
         return None
     from ..tape.recorder import Recorder
 
-    return Recorder(file_of(place, "record"), redact)
+    if not os.fspath(path_of(place, "record")):
+        raise UsageError("record must be the path of a folder, or of a file that ends with .tape.")
+    return Recorder(place, redact)
 
 
 @asynccontextmanager

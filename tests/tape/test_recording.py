@@ -112,6 +112,26 @@ def test_a_folder_that_others_may_read_or_write_will_do_and_the_tape_is_for_its_
     assert stat.S_IMODE(tape.with_name(tape.name + ".d").stat().st_mode) == 0o700
 
 
+def test_the_folder_may_be_the_one_where_one_is_and_a_file_of_another_kind_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+
+    async def main() -> None:
+        async with recorded(Path("."), FakeServer(tools=[tool("echo")])) as room:
+            await room.call("shop_echo", {})
+        assert len(read_tape(tape_in(tmp_path)).calls) == 1
+        with pytest.raises(UsageError, match="Name a folder") as refused:
+            async with recorded(tmp_path / "notes.txt", FakeServer()):
+                pass
+        assert "remove" not in str(refused.value)
+        with pytest.raises(UsageError, match="record must be"):
+            Greenroom.open({"mcpServers": {}}, record="")
+
+    run("asyncio", main)
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link.tape").symlink_to(tmp_path / "elsewhere.tape")
