@@ -13,6 +13,7 @@ const GROUPED = [
   ["servers", "Servers"],
 ];
 const ZOOM = 4;
+const BAD_MARKS = new Set(["transition", "refusal"]); // a crash, a failed start; a call that was refused
 
 /** The lanes of a Chrome trace: `[{group, name, spans: [{name, kind, start, end, about}]}]`, moments in seconds. */
 function lanesOf(events) {
@@ -29,6 +30,7 @@ function lanesOf(events) {
       lane.spans.push({
         name: event.name,
         kind: event.ph === "i" ? "mark" : event.cat,
+        isBad: event.ph === "i" && BAD_MARKS.has(event.cat),
         start,
         end: start + (event.dur ?? 0) / 1e6,
         about: event.args ?? {},
@@ -42,14 +44,14 @@ function lanesOf(events) {
 }
 
 /** The colour of a span: a failure, a wait, a state, a mark, or a call that went well. */
-function spanKind({ kind, name, about }) {
+function spanKind({ kind, name, about, isBad }) {
   if (
+    isBad ||
     about.isError === true ||
     (about.outcome &&
       !["result", "cancelled", "sent again"].includes(about.outcome) &&
       !about.outcome.startsWith("open")) ||
-    (kind !== "mark" && ["failed to connect", "lost", "failed: bug"].includes(about.cause)) ||
-    (kind === "mark" && /^(lost|failed)/.test(name))
+    ["failed to connect", "lost", "failed: bug"].includes(about.cause)
   )
     return "error";
   if (kind === "wait" || name === "connecting" || name === "draining") return "wait";

@@ -114,6 +114,8 @@ def test_a_call_beside_others_is_told_where_it_began_and_where_it_ended(told: To
 
 def test_a_part_of_a_tape_is_told(told: Told) -> None:
     assert [line[11:].split()[0] for line in told(CRASH, "--failed")[3:-1]] == ["shop"] * 3
+    refused = event(5.0, "Refusal", detail="shop_buy → server_unavailable: later")
+    assert "refused: ✗ shop_buy" in told([*CRASH, refused], "--failed")[-2]
     assert [line[:9].strip() for line in told(CRASH, "--since=-1.1")[3:-1]] == [
         "3.000",
         "3.500",
@@ -205,7 +207,7 @@ def test_what_is_not_whole_is_told_as_it_is(told: Told, tmp_path: Path) -> None:
         call(2, 3.0, 4.0, left_out={"params": 5_000, "result": 70_000}),
     ]
     story = told(lines)
-    assert story[0].endswith("It begins in the middle: what was before is not on it.")
+    assert story[0].endswith("long. Of the last minutes of a room: what was before is not on it.")
     assert [line[11:] for line in story[3:-1]] == [
         'shop    #1 shop_buy {"what":"milk"} → has not ended (2.0 s)',
         "room  has another configuration",
