@@ -43,7 +43,7 @@ _WAITED_FOR: Final = {
 }  # others have their own name, or are the queue
 _NO_WAIT: Final = ("out", "live", "leaving", "permit")
 _FAILURES: Final = frozenset(cause.value for cause in Cause if Means.FAILED in cause.means)
-_NOBODY: Final = "the gateway itself"  # whose calls have no client
+_NOBODY: Final = "the room"  # whose calls have no client
 Record = Mapping[str, Any]
 TraceEvent = dict[str, Any]
 

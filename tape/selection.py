@@ -66,8 +66,6 @@ def selected(
 def is_failure(line: Happened) -> bool:
     """Whether it is a crash, a failed start, a circuit breaker that refuses, or a call that was refused."""
     event = line.event
-    if event.get("event") == "Refusal":
-        return True
     if event.get("event") == "Transition":
         return event.get("cause") in FAILURES
     if event.get("event") == "Refusal":

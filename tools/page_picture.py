@@ -1,6 +1,6 @@
 """Draw `docs/page-light.png` and `docs/page-dark.png`, the pictures of the page in README: a real gateway with ten
 servers, a minute and a half of calls, one server that crashes, one that cannot start, and a call that waits for a
-person.
+person. And `docs/page-tape.png`, the page of a tape.
 
 `make page-picture` plays it in a Chromium and writes the pictures, with few colours, so that they are small.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
-from playwright.sync_api import ViewportSize, sync_playwright
-from tests.page.looking import OWNER, Room, rough, running
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
+from tests.page.looking import OWNER, Room, rough, running, tape_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SIZE: Final = ViewportSize(width=1280, height=860)
@@ -67,6 +67,7 @@ def _look(room: Room) -> None:
         browser = playwright.chromium.launch(
             executable_path=named, args=["--no-sandbox", "--hide-scrollbars"]
         )
+        _look_at_tape(browser)
         pages = {}
         for mode in ("light", "dark"):
             context = browser.new_context(viewport=SIZE, color_scheme=mode, device_scale_factor=1.5)
@@ -84,6 +85,20 @@ def _look(room: Room) -> None:
         pages["light"].get_by_role("button", name="Refuse").click()
         asked.join(30)
         browser.close()
+
+
+def _look_at_tape(browser: Browser) -> None:
+    docs = ROOT / "docs"
+    with tape_page(docs / "incidents" / "full-pool.tape") as url:
+        page = browser.new_page(viewport=SIZE, color_scheme="light", device_scale_factor=1.5)
+        page.goto(url)
+        page.get_by_role("button", name="reports_make").first.wait_for()
+        page.evaluate("document.getElementById('gateway').hidden = true")  # the folder is of this machine
+        page.get_by_role("button", name="search_text, 2.6 s").first.click()
+        page.get_by_role("complementary").get_by_role("region", name="Error").wait_for()
+        page.wait_for_timeout(500)
+        _keep(page.screenshot(), docs / "page-tape.png")
+        page.close()
 
 
 def _keep(picture: bytes, file: Path) -> None:

@@ -286,7 +286,7 @@ function callPanel(number, close) {
       ]),
       call.leftOut?.params == null ? shown("Arguments", asked ?? others) : "",
       ...[
-        call.error && shown("Error", call.error),
+        call.error && shown("Error", call.error.rpc ? call.error : call.error.message),
         call.result != null && shown("Answer", textsOf(call.result) ?? call.result),
         call.result != null && textsOf(call.result) != null && wholeOf("The whole answer", call.result),
         call.progress.length > 0 && shown("Progress", call.progress.map(stepInWords).join("\n")),

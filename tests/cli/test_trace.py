@@ -144,7 +144,7 @@ def test_what_a_call_waited_for_is_inside_it_and_calls_at_once_have_lanes_of_the
         ("queue", 3_000_000, 500_000),
         ("a_echo", 2_500_000, 2_500_000),
     ]
-    assert spans("the gateway itself") == [("a_echo", 4_000_000, 1_000_000), ("queue", 4_000_000, 1_000_000)]
+    assert spans("the room") == [("a_echo", 4_000_000, 1_000_000), ("queue", 4_000_000, 1_000_000)]
 
 
 def test_a_call_that_was_sent_again_has_an_arrow_to_each_incarnation() -> None:
