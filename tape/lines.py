@@ -15,6 +15,7 @@ reached a server, and a fake server has none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,6 +27,8 @@ OPEN: Final = "open"  # in the place of an outcome: the call had not ended
 NOTHING: Final = msgspec.Raw()
 EMPTY: Final = msgspec.Raw(b"{}")
 LONGEST: Final = 16 << 20  # bytes of a line
+MOST_LINES: Final = 1 << 20  # of a tape: read, each call takes a kilobyte of memory
+LARGEST: Final = 1 << 30  # bytes of a tape
 # Seconds since the tape began. Beyond thirty years no tape is read: no clock would show it.
 Seconds = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 
@@ -94,7 +97,7 @@ class Asked(msgspec.Struct, omit_defaults=True):
     refusal: dict[str, Any] | None = None
 
 
-class CallLine(Line, tag="call"):
+class CallLine(Line, tag="call", gc=False):
     """A call that has ended. `sent` is None if it was not. `outcome`: `result`, `cancelled`, or an error's code; on a
     tape of the last minutes also `open`, for one that had not ended when the tape was made."""
 
@@ -115,8 +118,8 @@ class CallLine(Line, tag="call"):
     result: msgspec.Raw = NOTHING  # `NOTHING` if there is none, or if it is large
     large: Large | None = None
     error: Failure | None = None
-    progress: list[tuple[Seconds, dict[str, Any]]] = []
-    asked: list[Asked] = []
+    progress: Sequence[tuple[Seconds, dict[str, Any]]] = ()
+    asked: Sequence[Asked] = ()
     left_out: dict[str, int] = {}  # what was too large for the tape, in bytes: params, result
 
     @property

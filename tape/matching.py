@@ -52,7 +52,7 @@ class _Places:
     how far one can go: there may be a hundred thousand of them."""
 
     all: list[int] = attrs.field(factory=list[int])
-    _skips: dict[int, int] = attrs.field(factory=dict[int, int])  # from one that is taken, to where to go on
+    _skips: dict[int, int] | None = None  # from one that is taken, to where to go on
 
     def first_free(self, least: int, taken: Collection[int]) -> int | None:
         """The first one from the place `least` on that is not taken."""
@@ -60,8 +60,10 @@ class _Places:
         passed: list[int] = []
         while at < len(self.all) and self.all[at] in taken:
             passed.append(at)
-            at = self._skips.get(at, at + 1)
-        self._skips.update(dict.fromkeys(passed, at))
+            at = (self._skips or {}).get(at, at + 1)
+        if passed:
+            self._skips = self._skips or {}
+            self._skips.update(dict.fromkeys(passed, at))
         return self.all[at] if at < len(self.all) else None
 
 
@@ -79,7 +81,7 @@ class Recorded:
         self._missed: set[int] = set()  # made, and not answered because of a fault
         self._first = 0  # all before it were made
         self._mark = 0  # calls before it come last
-        self._same: dict[str, _Places] = defaultdict(_Places)
+        self._same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
         self._alike: dict[str, _Places] = defaultdict(_Places)
         self._texts: list[str] = []
         self._cut: dict[str, list[tuple[list[str], _Places]]] = defaultdict(list)  # between what was cut out
@@ -88,7 +90,7 @@ class Recorded:
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
             self._texts.append(text)
             if "params" not in call.left_out:
-                same = self._same[f"{kind}\n{text}"]
+                same = self._same[kind].setdefault(text, _Places())
                 if not same.all and len(pieces := CUT_OUT.split(text)) > 1:
                     self._cut[kind].append((pieces, same))
                 same.all.append(at)
@@ -133,7 +135,7 @@ class Recorded:
 
     def _same_as(self, kind: str, text: str) -> Iterator[_Places]:
         """The places of calls with these parameters, and of those of which only something was cut out."""
-        if (same := self._same.get(f"{kind}\n{text}")) is not None:
+        if (same := self._same.get(kind, {}).get(text)) is not None:
             yield same
         yield from (places for pieces, places in self._cut.get(kind, ()) if _fits(text, pieces))
 

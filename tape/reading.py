@@ -22,7 +22,9 @@ from ..config.private_files import refused
 from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
 from .lines import (
+    LARGEST,
     LONGEST,
+    MOST_LINES,
     VERSION,
     AnyLine,
     CallLine,
@@ -35,10 +37,9 @@ from .lines import (
     decoded,
 )
 
-MOST_LINES: Final = 1_000_000
-LARGEST: Final = 1 << 30  # bytes of a tape
 LATEST: Final = 253_402_300_799  # seconds since 1970: the end of the year 9999
 _PIECE: Final = 1 << 18  # bytes that are read in a millisecond at most
+_ALIKE: Final = ("server", "scope", "method", "outcome", "reach", "session", "tool")  # in many calls
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -127,6 +128,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         Happened: [],
     }
     is_cut = False
+    texts: dict[Any, Any] = {}  # of each, one is enough
     for number, raw in enumerate(lines, 1):
         if number > MOST_LINES or len(raw) > LONGEST:
             raise BadTape(f"{path}, line {number}: it is over the bound of a tape.")
@@ -136,14 +138,16 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         line = _line(path, number, raw)
         if isinstance(line, Head) != (number == 1):
             raise BadTape(f"{path}, line {number}: it is no tape of Greenroom.")
+        if isinstance(line, CallLine):
+            for field in _ALIKE:
+                text = getattr(line, field)
+                setattr(line, field, texts.setdefault(text, text))
+        elif isinstance(line, Head | Configured):
+            _check(path, number, line)
         found[type(line)].append(line)
     if not found[Head]:
         raise BadTape(f"{path} is no tape of Greenroom.")
     head: Head = found[Head][0]
-    if not 0 <= head.at <= LATEST:
-        raise BadTape(f"{path}, line 1: it has no time at which it began.")
-    if head.v != VERSION:
-        raise BadTape(f"{path} is a tape of version {head.v}, and this Greenroom reads version {VERSION}.")
     calls = sorted(found[CallLine], key=lambda call: call.order or MOST_LINES + call.n)
     return Tape(
         path,
@@ -155,6 +159,18 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         tuple(found[Happened]),
         is_cut,
     )
+
+
+def _check(path: Path, number: int, line: Head | Configured) -> None:
+    if isinstance(line, Head):
+        if line.v != VERSION:
+            raise BadTape(
+                f"{path} is a tape of version {line.v}, and this Greenroom reads version {VERSION}."
+            )
+        if not 0 <= line.at <= LATEST:
+            raise BadTape(f"{path}, line 1: it has no time at which it began.")
+    if not isinstance(line.config.get("mcpServers", {}), dict):
+        raise BadTape(f"{path}, line {number}: its configuration has another form.")
 
 
 def _line(path: Path, number: int, raw: bytes) -> AnyLine:

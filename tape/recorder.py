@@ -23,13 +23,13 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from ..actors.fork import inert_in_forks
-from ..config.private_files import NotOurs, make_folder, make_own_folder, open_own, refused
+from ..config.private_files import make_folder, make_own_folder, open_own, refused
 from ..protocol.address import Address
 from ..protocol.bounds import TAPE_WAITING_BYTES
 from ..protocol.errors import RpcRefusal, UsageError
 from ..protocol.events import Event, Kind
 from .hearing import OpenCalls
-from .lines import EMPTY, LARGE, NOTHING, SUFFIX, CallLine, Large, encoded
+from .lines import EMPTY, LARGE, LARGEST, MOST_LINES, NOTHING, SUFFIX, CallLine, Large, encoded
 from .making import Lines
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ class Recorder:
         self._now: Callable[[], float]
         self._open: OpenCalls
         self._writing = Lock()  # two write: the loop, and the thread for what is large
-        self._problem: OSError | None = None  # that ended the tape, and was not told yet
+        self._problem = ""  # that ended the tape, and was not told yet
         self._large: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: Thread | None = None
+        self._lines_left, self._bytes_left = MOST_LINES, LARGEST
         self._waiting = 0  # bytes of calls that the thread has not written
 
     # ---- open and close ---------------------------------------------------------------------------------------------
@@ -108,12 +109,12 @@ class Recorder:
         """End it: what is large is written first. Idempotent."""
         self.finish()
         with self._writing:
-            self._end(None)
+            self._end()
         self._tell_problem()
 
     def disown(self) -> None:
         self._writing, self._thread = Lock(), None
-        self._end(None)
+        self._end()
 
     # ---- what it is told --------------------------------------------------------------------------------------------
 
@@ -137,14 +138,17 @@ class Recorder:
         self._write(self._lines.notice(address, method, params, self._now()))
 
     def progressed(self, call: Call, params: Mapping[str, Any]) -> None:
-        self._open.progressed(call, params, self._now())
+        if self._fd is not None:
+            self._open.progressed(call, params, self._now())
 
     def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
-        self._open.asked(request, began, answer)
+        if self._fd is not None:
+            self._open.asked(request, began, answer)
 
     def ended(self, call: Call, address: Address, incarnation: int) -> None:
-        if self._problem is not None:
+        if self._fd is None:
             self._tell_problem()
+            return
         line = self._open.ended(call, address, incarnation, self._now())
         size = len(line.params) + len(line.result)
         if size <= LARGE:
@@ -171,15 +175,10 @@ class Recorder:
 
     def _write_large(self, line: CallLine, secrets: Secrets, size: int) -> None:
         """Write a call and, beside the tape, its result."""
-        try:
-            self._lines.clean(line, secrets)
-            if len(line.result) > LARGE:
-                self._put_beside(line)
-        except OSError as error:
-            with self._writing:
-                self._end(error)
-        else:
-            self._write(encoded(line))
+        self._lines.clean(line, secrets)
+        if len(line.result) > LARGE:
+            self._put_beside(line)
+        self._write(encoded(line))
         with self._writing:
             self._waiting -= size
 
@@ -187,14 +186,30 @@ class Recorder:
         raw, line.result = bytes(line.result), NOTHING
         name = hashlib.sha256(raw).hexdigest()
         assert self.path is not None
-        with self._writing:
-            if self._fd is not None and not os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
-                raise NotOurs(self.path, "it is another file than when it began")
         folder = self.path.with_name(self.path.name + ".d")
-        make_own_folder(folder)
-        with open(open_own(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
-            file.write(raw)
+        try:
+            if not self._is_there():
+                return
+            make_own_folder(folder)
+            with open(open_own(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+                file.write(raw)
+        except OSError as error:
+            with self._writing:
+                self._end(refused(error))
         line.large = Large(name, len(raw))
+
+    def _is_there(self) -> bool:
+        """Whether the tape is where it was made. If not, it ends: what is beside it would be missed."""
+        assert self.path is not None
+        with self._writing:
+            if self._fd is not None:
+                try:
+                    if os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
+                        return True
+                except FileNotFoundError:
+                    pass
+                self._end("it was moved or removed.")
+        return False
 
     def _later(self, work: Callable[[], None]) -> None:
         if self._thread is None:
@@ -210,21 +225,28 @@ class Recorder:
         with self._writing:
             if self._fd is None:
                 return
+            self._lines_left -= 1
+            self._bytes_left -= len(data)
+            if self._lines_left < 0 or self._bytes_left < 0:
+                self._end(
+                    f"it has {MOST_LINES - self._lines_left - 1:,} lines, and a longer one could not be read."
+                )
+                return
             try:
                 if os.write(self._fd, data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
-                self._end(error)
+                self._end(refused(error))
 
-    def _end(self, problem: OSError | None) -> None:
+    def _end(self, why: str = "") -> None:
         """Close the file. Holds the lock."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
-            self._problem = problem
+            self._problem = why
 
     def _tell_problem(self) -> None:
         """Say that the tape has ended. In the loop, for the thread may not."""
-        problem, self._problem = self._problem, None
-        if problem is not None:
-            self._tell(f"the tape {self.path} ends here: {refused(problem)} Calls go on.")
+        why, self._problem = self._problem, ""
+        if why:
+            self._tell(f"the tape {self.path} ends here: {why} Calls go on.")

@@ -72,6 +72,8 @@ class Replay(TapeRun):
         self._match = match or Match()
         self._servers: dict[str, _Server] = {}
         self._faults = faults_of(faults, tape)
+        for name in tape.servers:
+            self._server(name)  # now, while nobody waits for an answer: a long tape takes seconds
 
     def __call__(self, definition: Any, address: Address, incarnation: int) -> Connector:
         return _Connector(self, self._server(address.server))

@@ -56,6 +56,8 @@ def test_a_tape_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
         (CALL,),
         ({**HEAD, "v": 2},),
         (HEAD, HEAD),
+        ({**HEAD, "config": {"mcpServers": 5}},),
+        (HEAD, {"k": "config", "t": 1.0, "config": {"mcpServers": []}}),
         (HEAD, b"{"),
         (HEAD, b"[" * 100_000),
         (HEAD, {"k": "start", "command": "rm"}),
@@ -69,6 +71,36 @@ def test_what_is_no_tape_is_refused_with_its_place(tmp_path: Path, lines: tuple[
     path = written(tmp_path, *lines)
     with pytest.raises(BadTape, match=r"one\.tape"):
         read_tape(path)
+
+
+def test_a_tape_of_a_later_version_is_refused_for_its_version(tmp_path: Path) -> None:
+    path = written(tmp_path, {**HEAD, "v": 2}, {"k": "what nobody knows yet"})
+    with pytest.raises(BadTape, match="version 2, and this Greenroom reads version 1"):
+        read_tape(path)
+
+
+def test_of_many_calls_that_are_the_same_each_is_found_without_a_search(tmp_path: Path) -> None:
+    """A write is every 50th. To look through all of them for each would take minutes."""
+    count = 40_000
+    numbers = range(1, count + 1)
+    names = ["write" if n % 50 == 0 else "read" for n in numbers]
+    lines = [
+        {**CALL, "n": n, "order": n, "params": {"name": name}} for n, name in zip(numbers, names, strict=True)
+    ]
+    recorded = Recorded(read_tape(written(tmp_path, HEAD, *lines)).calls, Match(), {"read"})
+
+    def taken(name: str, times: int) -> list[int]:
+        return [
+            call.n for _ in range(times) if (call := recorded.take("tools/call", {"name": name})) is not None
+        ]
+
+    assert taken("write", 400) == list(range(50, 20_001, 50))
+    reads = taken("read", count)
+    after, before = (
+        [n for n in numbers if n % 50 and n > 20_000],
+        [n for n in numbers if n % 50 and n < 20_000],
+    )
+    assert reads == after + before
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a" * 64, "0" * 63, ""])

@@ -21,6 +21,8 @@ from tests.support import run
 from tests.support.gateway import PATIENCE
 from tests.tape.test_record_and_replay import lines_of, recorded, tape_in
 
+import greenroom.tape.reading
+import greenroom.tape.recorder
 from greenroom import Greenroom
 from greenroom.errors import GreenroomError, RemoteError, UsageError
 from greenroom.protocol.bounds import TAPE_ASIDE_BYTES, TAPE_PARAMS_BYTES
@@ -361,6 +363,21 @@ def test_a_full_disk_ends_the_tape_beside_it_too(tmp_path: Path) -> None:
         tape = read_tape(tape_in(tmp_path))
         assert [call.said["arguments"] for call in tape.calls][:1] == [{"size": 1}]
         assert not tape.is_cut
+
+    run("asyncio", main)
+
+
+def test_a_tape_ends_before_it_is_too_long_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (greenroom.tape.recorder, greenroom.tape.reading):
+        monkeypatch.setattr(module, "MOST_LINES", 40)
+
+    async def main() -> None:
+        async with recorded(tmp_path, FakeServer(tools=[tool("echo")])) as room:
+            said = await note_of(room, "the tape", partial(until_noted, room))
+            assert "it has 40 lines" in said
+        assert len(read_tape(tape_in(tmp_path)).calls) > 20
 
     run("asyncio", main)
 
