@@ -21,6 +21,7 @@ import attrs
 import msgspec
 
 from .aligning import aligned
+from .lines import value_in
 from .matching import CUT_OUT, text_of
 
 MOST: Final = 20  # differences of one answer that are shown
@@ -62,7 +63,7 @@ def read_json(raw: bytes) -> Any:
     if len(raw) > LARGEST:
         return raw
     try:
-        return msgspec.json.decode(raw)
+        return value_in(raw)
     except (msgspec.DecodeError, RecursionError):
         return raw
 

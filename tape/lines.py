@@ -19,6 +19,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import asdict
+
+from ..protocol.bounds import LARGE_MESSAGE
+from ..protocol.jsonrpc.encoding import decode, decode_parts, encode
+from ..protocol.safe_text import mend_escapes
 
 VERSION: Final = 1
 SUFFIX: Final = ".tape"
@@ -126,7 +131,7 @@ class CallLine(Line, tag="call", gc=False):
     def said(self) -> Any:
         """Its parameters; `{}` for those that nest deeper, or have a number that is larger, than Python reads."""
         try:
-            return msgspec.json.decode(self.params)
+            return value_in(self.params)
         except (RecursionError, msgspec.DecodeError):
             return {}
 
@@ -153,10 +158,36 @@ _decoder: Final = msgspec.json.Decoder(AnyLine)
 _encoder: Final = msgspec.json.Encoder()
 
 
+_value: Final = msgspec.json.Decoder()
+
+
 def encoded(line: Line) -> bytes:
-    return _encoder.encode(line) + b"\n"
+    try:
+        return _encoder.encode(line) + b"\n"
+    except UnicodeEncodeError:  # half of a character, in a name or in an answer
+        parts = {name: _mended(each) for name, each in asdict(line).items() if each is not NOTHING}
+        return _encoder.encode({"k": line.__struct_config__.tag, **parts}) + b"\n"
+
+
+def _mended(value: Any) -> msgspec.Raw:
+    return value if isinstance(value, msgspec.Raw) else msgspec.Raw(encode(msgspec.to_builtins(value)))
 
 
 def decoded(line: bytes) -> AnyLine:
-    """Raises `msgspec.DecodeError`, `RecursionError`."""
-    return _decoder.decode(line)
+    """Raises `msgspec.DecodeError`, `RecursionError`. Half a character is mended wherever it is, but in a result, which
+    stays byte for byte as it was. (Of a large line it is mended, too: so it was as it came.)"""
+    try:
+        return _decoder.decode(line)
+    except msgspec.DecodeError:
+        mended = mend_escapes(line)
+        if mended is None:
+            raise
+    found = _decoder.decode(mended)
+    if isinstance(found, CallLine) and len(line) < LARGE_MESSAGE:
+        found.result = decode_parts(line).get("result", NOTHING)
+    return found
+
+
+def value_in(raw: bytes | msgspec.Raw) -> Any:
+    """The value of params or of a result. Raises as `decoded` does."""
+    return decode(_value, raw)

@@ -26,6 +26,7 @@ import attrs
 import msgspec
 
 from ..protocol.bounds import DEPTH
+from ..protocol.safe_text import whole
 from .lines import CallLine
 
 _COMPARED: Final = 2_000  # characters of parameters that are compared for their similarity
@@ -195,7 +196,8 @@ def compared(params: Any, ignore: Collection[str] = ()) -> str:
 
 def text_of(value: Any, ignore: Collection[str] = ()) -> str:
     """A JSON value as a text that is the same for values that are to be taken as the same."""
-    return json.dumps(plain(value, ignore), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(plain(value, ignore), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text if text.isascii() else whole(text)  # a tape has no half characters
 
 
 def kind_of(method: str, params: Any) -> str:

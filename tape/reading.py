@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -175,7 +176,12 @@ def _check(path: Path, number: int, line: Head | Configured) -> None:
 
 def _line(path: Path, number: int, raw: bytes) -> AnyLine:
     try:
-        return decoded(raw)
+        try:
+            return decoded(raw)
+        except RecursionError:
+            # It nests nearly as deeply as Python reads. It was read before, where the stack was not as deep as here.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(decoded, raw).result()
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise BadTape(f"{path}, line {number}: {error}.") from None
 

@@ -27,7 +27,7 @@ from ..protocol.errors import Reach
 from ..protocol.events import WAITING, Place
 from ..protocol.safe_text import counted, one_line
 from ..protocol.waits import QUEUE, waits
-from .lines import OPEN, CallLine, Configured, Happened, Listed, Notice
+from .lines import OPEN, CallLine, Configured, Happened, Listed, Notice, value_in
 from .reading import Tape
 from .records import Record, event_of, has_failed, is_tool_error, times_of
 from .selection import FAILURES, end_of
@@ -331,7 +331,10 @@ def _answer(call: CallLine) -> str:
 
 def text_in(result: bytes) -> str:
     """The texts of a result; without any, all of it."""
-    found: Any = msgspec.json.decode(result) if result else {}
+    try:
+        found: Any = value_in(result) if result else {}
+    except RecursionError:
+        return "…"
     blocks: Any = cast("dict[str, Any]", found).get("content") if isinstance(found, dict) else None
     if isinstance(blocks, list) and blocks:
         return " ".join(map(_block, cast("list[Any]", blocks[:20])))

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.errors import UsageError
+from greenroom.tape.comparing import compare_tapes
 from greenroom.tape.matching import Match, Recorded
 from greenroom.tape.reading import BadTape, config_of, read_tape
+from greenroom.tape.story import told
 
 HEAD = {"k": "tape", "v": 1, "at": 0.0, "greenroom": "1", "python": "3", "config": {"mcpServers": {}}}
 CALL = {
@@ -63,7 +65,6 @@ def test_a_tape_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
         (HEAD, {"k": "start", "command": "rm"}),
         (HEAD, {**CALL, "order": "first"}),
         (HEAD, {**CALL, "ended": 1e300}),
-        (HEAD, {**CALL, "params": "\udc80"}),
         (b"\xff\xfe", HEAD),
     ],
 )
@@ -101,6 +102,16 @@ def test_of_many_calls_that_are_the_same_each_is_found_without_a_search(tmp_path
         [n for n in numbers if n % 50 and n < 20_000],
     )
     assert reads == after + before
+
+
+@pytest.mark.parametrize("member", ["params", "result"])
+def test_what_nests_as_deeply_as_was_ever_read_is_read_and_told(tmp_path: Path, member: str) -> None:
+    depth = sys.getrecursionlimit() - 20  # more than can be read from here
+    line = json.dumps({**CALL, member: "deep"}).replace('"deep"', "[" * depth + "]" * depth)
+    tape = read_tape(written(tmp_path, HEAD, line.encode(), {**CALL, "n": 2}))
+    assert [call.n for call in tape.calls] == [1, 2]
+    assert "#1 tools/call" in "".join(told(tape))
+    assert compare_tapes(tape, tape).is_same
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a" * 64, "0" * 63, ""])

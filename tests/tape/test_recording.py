@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
 from tests.support.gateway import PATIENCE
-from tests.tape.test_record_and_replay import lines_of, recorded, tape_in
+from tests.tape.test_record_and_replay import lines_of, raw, recorded, tape_in
 
 import greenroom.tape.reading
 import greenroom.tape.recorder
@@ -30,6 +30,7 @@ from greenroom.protocol.events import Kind
 from greenroom.tape.lines import LARGE
 from greenroom.tape.members import HIDDEN, Members
 from greenroom.tape.reading import read_tape
+from greenroom.tape.story import told
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 
@@ -393,6 +394,36 @@ def test_a_call_that_is_no_json_is_on_the_tape_as_it_ended(tmp_path: Path) -> No
             await room.call("shop_echo", {})
         outcomes = {call.outcome for call in read_tape(tape_in(tmp_path)).calls}
         assert outcomes <= {"result", refused.value.code}
+
+    run("asyncio", main)
+
+
+def test_half_a_character_makes_no_tape_unreadable(tmp_path: Path) -> None:
+    half = "cut off \ud83d"
+
+    async def handler(call: Any) -> str:
+        call.progress(1.0, 2.0, half)
+        return half + str((await call.elicit(half)).get("action"))
+
+    async def answer(_request: Any) -> Any:
+        return {"action": "accept", "content": {"name": half}}
+
+    async def answers(room: Greenroom) -> list[bytes]:
+        return [await raw(room, "shop_echo", {"text": text}) for text in (half, "whole")]
+
+    async def main() -> None:
+        server = FakeServer(tools=[tool("echo", half)], handler=handler)
+        async with recorded(tmp_path / "one.tape", server, on_elicitation=answer) as room:
+            first = await answers(room)
+            async with room.session(half) as session:
+                await session.call("shop_echo", {"n": 1})
+            await room.recent_tape(tmp_path / "recent.tape")
+        for place in (tmp_path / "one.tape", tmp_path / "recent.tape"):
+            tape = read_tape(place)
+            assert len(tape.calls) == 3
+            assert "cut off" in "".join(told(tape))
+            async with Greenroom.replay(place, on_elicitation=answer) as room:
+                assert await answers(room) == first
 
     run("asyncio", main)
 
