@@ -26,6 +26,7 @@ from .lines import (
     LARGEST,
     LONGEST,
     MOST_LINES,
+    SUFFIX,
     VERSION,
     AnyLine,
     CallLine,
@@ -115,6 +116,10 @@ def read_tape(place: str | os.PathLike[str]) -> Tape:
             return _read(path, iter(lambda: file.readline(LONGEST + 1), b""))
     except FileNotFoundError:
         raise BadTape(f"There is no tape {place}. To record one: greenroom serve --record FOLDER") from None
+    except IsADirectoryError:
+        newest = max((each.name for each in path.glob(f"*{SUFFIX}")), default=None)
+        which = "There is none in it" if newest is None else f"The newest in it is {path / newest}"
+        raise BadTape(f"{path} is a folder. Name a tape. {which}.") from None
     except OSError as error:
         raise BadTape(f"The tape {path} cannot be read: {error.strerror}.") from None
 

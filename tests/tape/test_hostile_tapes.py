@@ -180,7 +180,7 @@ def test_a_line_and_a_tape_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     long = {**CALL, "result": {"content": [{"type": "text", "text": "x" * (17 << 20)}]}}
     with pytest.raises(BadTape, match="over the bound"):
         read_tape(written(tmp_path, HEAD, long))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"is a folder\. Name a tape\. The newest in it is .*one\.tape\."):
         read_tape(tmp_path)
     sparse = tmp_path / "sparse.tape"
     with sparse.open("wb") as file:
