@@ -58,6 +58,7 @@ _COUNTED: Final = {
     "added": "{} added",
     "left_out": "{} left out",
 }
+_THEIRS: Final = ("answer", "tool_error", "call_failed")  # outcomes in the words of a server
 _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
 
 
@@ -126,6 +127,8 @@ def diff_command(
         if len(others) != 1:
             text = "Name a second tape to compare this one with, or servers as they are now: --against CONFIG"
             raise UsageError(text)
+        if others[0].endswith(".json"):
+            raise UsageError(f"{others[0]} is no tape. To compare with its servers: --against {others[0]}")
         from ..tape.comparing import compare_tapes
 
         found = compare_tapes(tape, others[0], ignore=names_in(ignore), slower=slower)
@@ -138,7 +141,7 @@ def diff_command(
     if found.kept is not None:
         say(f"recorded. To see it: {Commands().about('tape', os.fspath(found.kept))}")
     if as_json:
-        show_json(commands_typed().filled_in(_as_json(tape, found)))
+        show_json(_as_json(tape, found))
     else:
         _print(list(_told(found, is_now=against is not None)))
     return OK if found.is_same else FAILED
@@ -202,7 +205,7 @@ def _definition(one: DefinitionDifference) -> Iterator[Line]:
         else one.what
     )
     yield _MARKS.get(one.what, "~"), f"{what} {words}"
-    yield from _changes(one.changes, one.more)
+    yield from _changes(one)
 
 
 def _call(one: CallDifference) -> Iterator[Line]:
@@ -210,13 +213,15 @@ def _call(one: CallDifference) -> Iterator[Line]:
     words = _WORDS.get(one.what) or f"{one.outcomes[0]} → {one.outcomes[1]}"
     behind = f" (may be so because call {one.behind} was not made again)" if one.behind is not None else ""
     yield _MARKS.get(one.what, "~"), f"{numbers:>7}  {one.name}: {words}{behind}  {one.arguments}"
-    yield from _changes(one.changes, one.more)
+    yield from _changes(one)
 
 
-def _changes(changes: tuple[Change, ...], more: int) -> Iterator[Line]:
-    for change in changes:
+def _changes(one: CallDifference | DefinitionDifference) -> Iterator[Line]:
+    for change in one.changes:
         where = f"{change.path}: " if change.path else ""
-        before, after = (value if value is not None else "nothing" for value in (change.before, change.after))
+        before, after = (
+            "nothing" if value is None else value for value in (change.before, _after(one, change))
+        )
         short = f"           {where}{before} → {after}"
         if len(short) <= _width() - 2:
             yield " ", short
@@ -224,8 +229,14 @@ def _changes(changes: tuple[Change, ...], more: int) -> Iterator[Line]:
             yield " ", f"           {where}"
             yield "-", f"          {before}"
             yield "+", f"          {after}"
-    if more:
-        yield " ", f"           and {counted(more, 'difference')} more"
+    if one.more:
+        yield " ", f"           and {counted(one.more, 'difference')} more"
+
+
+def _after(one: CallDifference | DefinitionDifference, change: Change) -> str | None:
+    """What is there now. Where it is the refusal of our own room, its next steps are those for this configuration."""
+    is_ours = getattr(one, "outcomes", (None, None))[1] not in (None, *_THEIRS)
+    return commands_typed().filled(change.after) if is_ours and change.after is not None else change.after
 
 
 def _rest(count: int) -> Iterator[Line]:
@@ -242,6 +253,8 @@ def _slower(times: Times) -> str:
 
 def _sum(found: Comparison, *, is_now: bool) -> str:
     same = f"{counted(found.same, 'call')} the same{' now' if is_now else ''}."
+    if found.is_same and is_now and not found.same:
+        return "Nothing differs, and no call was made again."
     if found.is_same:
         return f"Nothing differs: {same}"
     counts = Counter(call.what for call in found.calls)
@@ -281,6 +294,7 @@ def _on_screen(mark: str, text: str, width: int) -> str:
 
 # ---- as JSON ---------------------------------------------------------------------------------------------------------
 def _as_json(tape: Path, found: Comparison) -> shapes.Difference:
+    slower = {*found.slower_tools}
     return {
         "tape": os.path.abspath(tape),
         "kept": None if found.kept is None else os.fspath(found.kept),
@@ -295,7 +309,7 @@ def _as_json(tape: Path, found: Comparison) -> shapes.Difference:
                 "calls": one.calls,
                 "before": round(one.before, 6),
                 "after": round(one.after, 6),
-                "slower": one in found.slower_tools,
+                "slower": one in slower,
             }
             for one in found.times
         ],
@@ -313,9 +327,9 @@ def _definition_json(one: DefinitionDifference) -> shapes.DifferentDefinition:
         "server": one.server,
         "name": one.name,
         "what": one.what,
-        "changes": _changes_json(one.changes),
+        "changes": _changes_json(one),
         "moreChanges": one.more,
-        "why": one.why,
+        "why": None if one.why is None else commands_typed().filled(one.why),
     }
 
 
@@ -329,11 +343,11 @@ def _call_json(one: CallDifference) -> shapes.DifferentCall:
         "after": one.after,
         "outcomeBefore": one.outcomes[0],
         "outcomeAfter": one.outcomes[1],
-        "changes": _changes_json(one.changes),
+        "changes": _changes_json(one),
         "moreChanges": one.more,
         "behind": one.behind,
     }
 
 
-def _changes_json(changes: tuple[Change, ...]) -> list[shapes.Changed]:
-    return [{"path": one.path, "before": one.before, "after": one.after} for one in changes]
+def _changes_json(one: CallDifference | DefinitionDifference) -> list[shapes.Changed]:
+    return [{"path": each.path, "before": each.before, "after": _after(one, each)} for each in one.changes]

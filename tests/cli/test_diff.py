@@ -282,6 +282,19 @@ def test_calls_that_somebody_has_to_allow_are_asked_for_as_ever(shop: Shop, diff
     assert (code, shop.got) == (0, ["get", "list", "get"])
 
 
+def test_a_tool_that_has_changed_is_called_when_that_is_accepted(shop: Shop, diff: Any) -> None:
+    tape = shop.record()
+    assert diff(tape)[0] == 0
+    shop.write(tools=[{**GET, "description": "Get more."}, LIST, PUT])
+    _, found = diff(tape)
+    assert {(one["name"], one["outcomeAfter"]) for one in found["calls"]} == {("shop_get", "tool_changed")}
+    assert f"greenroom accept --config {shop.config} shop get" in found["calls"][0]["changes"][0]["after"]
+    assert run(["accept", "shop", "get", "--config", shop.config]) == 0
+    _, found = diff(tape)
+    assert (found["calls"], found["callsTheSame"]) == ([], 3)
+    assert [one["name"] for one in found["definitions"]] == ["get"]
+
+
 def test_what_is_hidden_on_the_tape_is_not_sent(shop: Shop, diff: Any) -> None:
     tape = shop.record(redact=["n"])
     code, found = diff(tape)
@@ -356,9 +369,9 @@ def test_two_runs_side_by_side(shop: Shop, diff: Any, capsys: pytest.CaptureFixt
 
 def test_options_that_do_not_fit_are_refused(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     tape = shop.record()
-    for words in ([], ["--only", "shop_get"], [tape, "--yes"], [tape, tape]):
+    for words in ([], ["--only", "shop_get"], [tape, "--yes"], [tape, tape], ["mcp.json"]):
         assert run(["diff", tape, *words]) == 2
-        assert "--against CONFIG" in capsys.readouterr().err
+        assert re.search(r"--against (CONFIG|mcp\.json)", capsys.readouterr().err)
 
 
 def test_lines_fit_the_window(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import in_real_time
+from tests.support.gateway import PATIENCE
 from tests.tape.test_hostile_tapes import CALL, HEAD
 
 from greenroom import Comparison, Greenroom, compare_servers, compare_tapes
@@ -322,6 +323,33 @@ async def test_calls_go_in_their_order_one_after_another(tmp_path: Path) -> None
     seen.clear()
     found = await against(tape, server)
     assert (found.is_same, found.same, seen, most) == (True, 5, list("abcab"), 1)
+
+
+@in_real_time
+async def test_servers_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    is_called = {"a": anyio.Event(), "b": anyio.Event()}
+
+    def waiting_for(own: str, other: str) -> FakeServer:
+        async def handler(_call: Any) -> str:
+            is_called[own].set()
+            await is_called[other].wait()
+            return "fine"
+
+        return FakeServer(tools=[tool("get", annotations=READS)], handler=handler)
+
+    servers = {"a": waiting_for("a", "b"), "b": waiting_for("b", "a")}
+    tape = tmp_path / "one.tape"
+    async with fake_room(servers, record=tape) as room, anyio.create_task_group() as tasks:
+        for name in ("a_get", "b_get"):
+            tasks.start_soon(room.call, name)
+    for name in is_called:
+        is_called[name] = anyio.Event()
+    config = {"mcpServers": {name: {"command": "a fake"} for name in servers}}
+    with anyio.fail_after(PATIENCE):
+        found = await compare_servers(
+            tape, config, connectors=fake_connectors(servers), cache_path=":memory:"
+        )
+    assert found.same == 2
 
 
 @in_real_time
