@@ -31,7 +31,7 @@ from .common import (
     show_json,
 )
 from .exit_codes import FAILED, OK
-from .wrapping import columns_of, on_terminal
+from .wrapping import columns_of, on_terminal, wrap
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _WIDE: Final = 200  # columns where there is no window
 _TOLD: Final = 200  # differences of each kind; --json has all
 _SLOWER: Final = 2.0  # from which factor on slowness is told, if nobody says
-_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", "!": "yellow", ">": "cyan"}
-_MARKS: Final = {"added": "+", "left_out": "-", "order": ">", "new": "+", "gone": "-", "unreachable": "!"}
+_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
+_MARKS: Final = {"added": "+", "left_out": "-", "order": ">", "new": "+", "gone": "-"}
 _WORDS: Final = {
     "answer": "other answer",
     "arguments": "other arguments",
@@ -58,7 +58,6 @@ _COUNTED: Final = {
     "added": "{} added",
     "left_out": "{} left out",
 }
-_THEIRS: Final = ("answer", "tool_error", "call_failed")  # outcomes in the words of a server
 _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
 
 
@@ -173,14 +172,14 @@ def _say_plan(plan: Plan) -> None:
 
 
 # ---- as text ---------------------------------------------------------------------------------------------------------
-Line = tuple[str, str]  # a mark, a blank if it has none, or nothing before the sum; and the words
+Line = tuple[str, str]  # a mark, a blank before a part, or nothing before prose; and the words
 
 
 def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
     from ..tape.comparing import MAY_WRITE
 
     for server, before, after in found.versions:
-        yield " ", f"{server} is another version: {before} → {after}"
+        yield "", f"{server} is another version: {before} → {after}"
     for definition in found.definitions[:_TOLD]:
         yield from _definition(definition)
     yield from _rest(len(found.definitions))
@@ -189,22 +188,17 @@ def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
     yield from _rest(len(found.calls))
     for times in found.times:
         if times.is_slower(found.slower or _SLOWER):
-            yield ("~" if found.slower else " "), _slower(times)
+            yield ("~" if found.slower else ""), _slower(times)
     for left in found.not_sent:
-        yield " ", f"not sent: {counted(left.calls, 'call')} of {left.name} ({left.why})"
+        yield "", f"not sent: {counted(left.calls, 'call')} of {left.name} ({left.why})"
     if any(left.why == MAY_WRITE for left in found.not_sent):
-        yield " ", "To make calls of a tool that changes nothing, though it does not say so: --also TOOL"
+        yield "", "To make calls of a tool that changes nothing, though it does not say so: --also TOOL"
     yield "", _sum(found, is_now=is_now)
 
 
 def _definition(one: DefinitionDifference) -> Iterator[Line]:
     what = f"{one.server}: {one.kind} {one.name}" if one.kind != "server" else one.server
-    words = (
-        f"cannot be asked: {commands_typed().filled(one.why or '')}"
-        if one.what == "unreachable"
-        else one.what
-    )
-    yield _MARKS.get(one.what, "~"), f"{what} {words}"
+    yield _MARKS.get(one.what, "~"), f"{what} {'cannot be asked' if one.why else one.what}"
     yield from _changes(one)
 
 
@@ -217,31 +211,27 @@ def _call(one: CallDifference) -> Iterator[Line]:
 
 
 def _changes(one: CallDifference | DefinitionDifference) -> Iterator[Line]:
+    if one.why is not None:
+        yield "!", f"           {_why(one)}"
+        return
     for change in one.changes:
         where = f"{change.path}: " if change.path else ""
-        before, after = (
-            "nothing" if value is None else value for value in (change.before, _after(one, change))
-        )
+        before, after = ("nothing" if each is None else each for each in (change.before, change.after))
         short = f"           {where}{before} → {after}"
         if len(short) <= _width() - 2:
             yield " ", short
-        else:
-            yield " ", f"           {where}"
-            yield "-", f"          {before}"
-            yield "+", f"          {after}"
+            continue
+        yield " ", f"           {where}"
+        for mark, value in (("-", change.before), ("+", change.after)):
+            if value is not None:
+                yield mark, f"          {value}"
     if one.more:
         yield " ", f"           and {counted(one.more, 'difference')} more"
 
 
-def _after(one: CallDifference | DefinitionDifference, change: Change) -> str | None:
-    """What is there now. Where it is the refusal of our own room, its next steps are those for this configuration."""
-    is_ours = getattr(one, "outcomes", (None, None))[1] not in (None, *_THEIRS)
-    return commands_typed().filled(change.after) if is_ours and change.after is not None else change.after
-
-
 def _rest(count: int) -> Iterator[Line]:
     if count > _TOLD:
-        yield " ", f"and {count - _TOLD:,} more; --json has all of them"
+        yield "", f"and {count - _TOLD:,} more; --json has all of them"
 
 
 def _slower(times: Times) -> str:
@@ -273,10 +263,14 @@ def _width() -> int:
 def _print(lines: list[Line]) -> None:
     is_screen, width = on_terminal(), _width()
     for mark, words in lines:
-        begin = f"{mark} " if mark else ""
-        begin += " " * (len(words) - len(words.lstrip()))  # which `one_line` takes away
-        text = begin + one_line(words, 10 * _WIDE)
-        click.echo(_on_screen(mark, text, width) if is_screen else _cut(text, width))
+        indent = " " * (len(words) - len(words.lstrip()))  # which `one_line` takes away
+        begin, text = (f"{mark} " if mark else "") + indent, one_line(words, 10 * _WIDE)
+        if mark in ("", "!"):  # prose of ours, whose next step is to be copied
+            pieces = wrap(text, width - len(begin)) if is_screen else [text]
+            further = " " * len(begin)
+            click.echo(begin + f"\n{further}".join(pieces))
+        else:
+            click.echo(_on_screen(mark, begin + text, width) if is_screen else _cut(begin + text, width))
 
 
 def _cut(text: str, width: int) -> str:
@@ -327,9 +321,9 @@ def _definition_json(one: DefinitionDifference) -> shapes.DifferentDefinition:
         "server": one.server,
         "name": one.name,
         "what": one.what,
-        "changes": _changes_json(one),
+        "changes": _changes_json(one.changes),
         "moreChanges": one.more,
-        "why": None if one.why is None else commands_typed().filled(one.why),
+        "why": _why(one),
     }
 
 
@@ -343,11 +337,17 @@ def _call_json(one: CallDifference) -> shapes.DifferentCall:
         "after": one.after,
         "outcomeBefore": one.outcomes[0],
         "outcomeAfter": one.outcomes[1],
-        "changes": _changes_json(one),
+        "changes": _changes_json(one.changes),
         "moreChanges": one.more,
         "behind": one.behind,
+        "why": _why(one),
     }
 
 
-def _changes_json(one: CallDifference | DefinitionDifference) -> list[shapes.Changed]:
-    return [{"path": each.path, "before": each.before, "after": _after(one, each)} for each in one.changes]
+def _changes_json(changes: tuple[Change, ...]) -> list[shapes.Changed]:
+    return [{"path": one.path, "before": one.before, "after": one.after} for one in changes]
+
+
+def _why(one: CallDifference | DefinitionDifference) -> str | None:
+    """With the next steps for this configuration."""
+    return None if one.why is None else commands_typed().filled(one.why)

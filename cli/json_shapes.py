@@ -1027,6 +1027,10 @@ class DifferentCall(TypedDict):
         int | None,
         Says("an earlier call that was not made again, for which the answer may differ; null: there is none"),
     ]
+    why: Annotated[
+        str | None,
+        Says("why it failed, and what to do; null: it did not, or the server says why in `changes`"),
+    ]
 
 
 class ToolTimes(TypedDict):

@@ -75,7 +75,7 @@ class CallDifference:
     another place in the `order`; or was `added` or `left_out`. `before`, `after`: its number on each side. `outcomes`:
     `answer`, `tool_error` (an answer that is an error, as its tool says), or the code of an error. `behind`: the number
     of an earlier call to the same server that may have changed something and was not made again, so that the answer may
-    differ for that."""
+    differ for that. `why`: what we say of the error after, if it is not the server's; it may name a next step."""
 
     what: What
     server: str
@@ -87,6 +87,7 @@ class CallDifference:
     changes: tuple[Change, ...] = ()
     more: int = 0
     behind: int | None = None
+    why: str | None = None
 
 
 @attrs.frozen
@@ -146,11 +147,13 @@ class Comparison:
 
 @attrs.frozen
 class Answer:
-    """What a call ended with. `raw`: the JSON of its result or error."""
+    """What a call ended with. `raw`: the JSON of its result or error. `why`: what we say of an error, unless it is the
+    server's."""
 
     outcome: str
     raw: bytes
     seconds: float | None = None
+    why: str | None = None
 
 
 _RESULTS: Final = frozenset({"answer", "tool_error"})
@@ -378,7 +381,7 @@ class Asked:
 
 
 def refusal(error: CallError) -> Answer:
-    return Answer(error.code, msgspec.json.encode({"message": error.message}))
+    return Answer(error.code, msgspec.json.encode({"message": error.message}), why=error.message)
 
 
 def compare_asked(
@@ -462,8 +465,9 @@ def _both_listed(
 def answer_of(tape: Tape, call: CallLine) -> Answer:
     """Raises `BadTape` for a large result that is not as it was recorded."""
     if call.error is not None:
-        said: Any = call.error.rpc or {"message": call.error.message}
-        return Answer(call.error.code, msgspec.json.encode(said), _seconds(call))
+        rpc, why = call.error.rpc, call.error.message
+        raw = msgspec.json.encode(rpc or {"message": why})
+        return Answer(call.error.code, raw, _seconds(call), None if rpc else why)
     if call.outcome != "result":
         return Answer(call.outcome, b"null", _seconds(call))
     return Answer("answer", tape.result_of(call) or b"{}", _seconds(call))
@@ -528,7 +532,8 @@ def _differ(
     changed = changes(old, new, ignore)
     if outcomes[0] == outcomes[1] and not changed:
         return None
-    return _difference("answer" if outcomes[0] == outcomes[1] else "outcome", call, again, changed, outcomes)
+    what: What = "answer" if outcomes[0] == outcomes[1] else "outcome"
+    return attrs.evolve(_difference(what, call, again, changed, outcomes), why=after.why)
 
 
 def _without_meta(value: Any) -> Any:

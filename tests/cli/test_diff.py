@@ -288,7 +288,7 @@ def test_a_tool_that_has_changed_is_called_when_that_is_accepted(shop: Shop, dif
     shop.write(tools=[{**GET, "description": "Get more."}, LIST, PUT])
     _, found = diff(tape)
     assert {(one["name"], one["outcomeAfter"]) for one in found["calls"]} == {("shop_get", "tool_changed")}
-    assert f"greenroom accept --config {shop.config} shop get" in found["calls"][0]["changes"][0]["after"]
+    assert f"greenroom accept --config {shop.config} shop get" in found["calls"][0]["why"]
     assert run(["accept", "shop", "get", "--config", shop.config]) == 0
     _, found = diff(tape)
     assert (found["calls"], found["callsTheSame"]) == ([], 3)
