@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 OK: Final = 0
-FAILED: Final = 1  # the call, or the check, failed; `doctor`: an error
+FAILED: Final = 1  # the call, or the check, failed; `doctor`: an error; `diff`: something differs
 USAGE: Final = 2  # bad usage or configuration
 WARNED: Final = 3  # `doctor --fail-on warning`: a warning, and nothing worse
 NOTED: Final = 4  # `doctor --fail-on note`: a note, and nothing worse

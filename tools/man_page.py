@@ -20,7 +20,7 @@ from greenroom.cli.main import COMMANDS, cli
 PAGE: Final = Path(__file__).resolve().parent.parent / "install" / "greenroom.1"
 _CODES: Final = (
     (OK, "done"),
-    (FAILED, "the call or the check failed; of doctor: an error was found"),
+    (FAILED, "the call or the check failed; of doctor: an error was found; of diff: something differs"),
     (USAGE, "bad usage or configuration"),
     (WARNED, "doctor --fail-on warning: a warning, and nothing worse"),
     (NOTED, "doctor --fail-on note: a note, and nothing worse"),
