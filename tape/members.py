@@ -1,7 +1,8 @@
 """Removes members by their names from a JSON text, without reading it: what is left stays byte for byte as it was.
 
 A name that stands between quotes and is followed by a colon is that of a member: within a text its quotes would be
-escaped. A name may be spelled with escapes. What stands in a text inside the text is not looked at.
+escaped. A name may be spelled with escapes. A text inside the text that has quotes may be JSON itself, as most answers
+of tools are: it is looked through in the same way, and written anew if it has such members.
 
 Rejected: to decode the text and encode the rest. That holds the interpreter's lock for as long as a large result takes,
 and changes numbers beyond 64 bits and names that are there twice. Here the longest step passes over one string.
@@ -18,6 +19,8 @@ HIDDEN: Final = b'"[REDACTED]"'
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _VALUE: Final = re.compile(_STRING + rb"|[^\s,\[\]{}\"]++", re.DOTALL)
+_TEXT: Final = re.compile(rb"(%b)([ \t\r\n]*+:)?+" % _STRING, re.DOTALL)  # a name, if a colon follows
+_ESCAPED: Final = b'\\"'
 _NEXT: Final = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
 
 
@@ -30,6 +33,28 @@ class Members:
 
     def without(self, raw: bytes) -> bytes:
         """The text with `[REDACTED]` in the place of their values; the same object if there are none."""
+        raw = self._outside_texts(raw)
+        return self._in_texts(raw) if _ESCAPED in raw else raw
+
+    def _in_texts(self, raw: bytes) -> bytes:
+        out = bytearray()
+        done = 0
+        for found in _TEXT.finditer(raw):
+            if found[2] or _ESCAPED not in found[1]:
+                continue
+            try:
+                text: str = json.loads(found[1].decode(errors="surrogatepass"), strict=False)
+            except ValueError:  # no JSON: what looks like a text in some prose
+                continue
+            inner = text.encode(errors="surrogatepass")
+            cleaned = self.without(inner)
+            if cleaned is not inner:
+                written = json.dumps(cleaned.decode(errors="surrogatepass"), ensure_ascii=False)
+                out += raw[done : found.start()] + written.encode(errors="surrogatepass")
+                done = found.end(1)
+        return bytes(out + raw[done:]) if done else raw
+
+    def _outside_texts(self, raw: bytes) -> bytes:
         out = bytearray()
         done = 0
         while (found := self._named.search(raw, done)) is not None:

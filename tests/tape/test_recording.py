@@ -447,16 +447,12 @@ def test_arguments_that_nest_deeply_are_found_again(tmp_path: Path, depth: int) 
 # ---- members ---------------------------------------------------------------------------------------------------------
 
 NAMES = ("pin", 'a"b', "x/y", "ä𝄞", "\\", "")
+WORDS = st.text().filter(lambda text: '"' not in text)  # what has quotes may be JSON
 VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.sampled_from(NAMES),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS | st.sampled_from(NAMES),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from((*NAMES, "pins", "text")) | st.text(), inner, max_size=4)
+        | st.dictionaries(st.sampled_from((*NAMES, "pins", "text")) | WORDS, inner, max_size=4)
     ),
     max_leaves=20,
 )
@@ -468,16 +464,38 @@ WRITERS = (
 )
 
 
+def without(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: json.loads(HIDDEN) if key in NAMES else without(each)
+            for key, each in cast("dict[str, Any]", value).items()
+        }
+    return [without(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+@given(VALUES, st.sampled_from(WRITERS), st.sampled_from(WRITERS), st.integers(1, 3))
+def test_so_do_those_in_a_text_that_is_json_itself(value: Any, write: Any, outer: Any, depth: int) -> None:
+    text = write(value)
+    for _ in range(depth):
+        text = outer({"text": text})
+    raw = text.encode(errors="surrogatepass")
+    found = Members(NAMES).without(raw)
+    assert (found is raw) == (without(value) == value or b"[REDACTED]" not in found)
+    seen = json.loads(found.decode(errors="surrogatepass"))
+    for _ in range(depth):
+        seen = json.loads(seen["text"])
+    assert seen == without(value)
+
+
+@given(st.text(alphabet=st.sampled_from('{}[]"\\:, pin1\n')))
+def test_prose_with_quotes_stays_a_text(text: str) -> None:
+    found = json.loads(Members(["pin"]).without(json.dumps({"text": text}).encode()))
+    assert list(found) == ["text"]
+    assert '"pin"' in text or found["text"] == text
+
+
 @given(VALUES, st.sampled_from(WRITERS))
 def test_members_of_these_names_lose_their_values_and_all_else_stays(value: Any, write: Any) -> None:
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {
-                key: json.loads(HIDDEN) if key in NAMES else without(each)
-                for key, each in cast("dict[str, Any]", value).items()
-            }
-        return [without(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
-
     raw = write(value).encode(errors="surrogatepass")
     found = Members(NAMES).without(raw)
     assert json.loads(found.decode(errors="surrogatepass")) == without(value)
