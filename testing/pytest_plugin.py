@@ -144,6 +144,10 @@ class Rooms:
     def _recorded(
         self, config: Any, settings: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> Greenroom | None:
+        options = {
+            "bootstrap": None,
+            **options,
+        }  # as configured: an agent sees the tools that it sees in life
         if config is not None:
             return self._real(config, options)
         return self._fake(settings, options) if self._servers.made else None

@@ -18,6 +18,7 @@ SERVER = ["-m", "greenroom.testing.servers.faulty"]
 AGENT = """
     import asyncio, functools, os
     import anyio, pytest
+    from greenroom.adapters.mcp_sdk import RoomSession
 
     async def agent(room, **more):
         for number, text in enumerate(os.environ.get("SAYS", "milk bread").split()):
@@ -42,6 +43,18 @@ EVERY_LOOP = """
         async with room() as opened:
             assert await agent(opened) == "done"
         tape.never_called("shop_crash")
+
+    @pytest.mark.anyio
+    @pytest.mark.tape("session.tape", config="mcp.json")
+    async def test_agent_that_asks_what_there_is(room, tape):
+        async with room() as opened:
+            session = RoomSession(opened)
+            names = [each.name for each in (await session.list_tools()).tools]
+            assert "shop_echo" in names
+            await session.call_tool("shop_echo", {"text": "milk"})
+        tape.called_once("shop_echo")
+        with pytest.raises(AssertionError, match="There is no tool shop_eco"):
+            tape.never_called("shop_eco")
 
     @pytest.mark.trio
     @pytest.mark.tape("tapes/trio.tape")
@@ -97,7 +110,7 @@ def test_a_tape_is_recorded_by_the_command_that_is_printed_and_replayed_without_
     clerk = f"\n    CLERK = {{'command': {sys.executable!r}, 'args': {SERVER}}}\n"
     project.makepyfile(test_agent=AGENT + clerk + EVERY_LOOP)
     result = played(project, *loops)
-    result.assert_outcomes(errors=5)
+    result.assert_outcomes(errors=7)
     [command] = [
         line.partition("record it: ")[2] for line in result.outlines if "test_asyncio --record" in line
     ]
@@ -107,14 +120,20 @@ def test_a_tape_is_recorded_by_the_command_that_is_printed_and_replayed_without_
     assert list(tapes(project)) == ["asyncio.tape"]
 
     first = tapes(project)["asyncio.tape"]
-    played(project, *loops, "--record-tapes=new").assert_outcomes(passed=5)
+    played(project, *loops, "--record-tapes=new").assert_outcomes(passed=7)
     recorded = tapes(project)
-    assert sorted(recorded) == ["asyncio.tape", "sync.tape", "tapes/anyio.tape", "tapes/trio.tape"]
+    assert sorted(recorded) == [
+        "asyncio.tape",
+        "session.tape",
+        "sync.tape",
+        "tapes/anyio.tape",
+        "tapes/trio.tape",
+    ]
     assert recorded["asyncio.tape"] == first
     assert stat.S_IMODE((project.path / "sync.tape").stat().st_mode) == 0o600
 
     (project.path / "mcp.json").unlink()
-    played(project, *loops).assert_outcomes(passed=5)
+    played(project, *loops).assert_outcomes(passed=7)
     assert tapes(project) == recorded
 
 
