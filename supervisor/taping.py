@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+import attrs
 
 from ..config.arguments import path_of
 from ..protocol.errors import UsageError
@@ -17,18 +19,52 @@ from ..protocol.events import Note, NoteCode
 if TYPE_CHECKING:
     from ..actors.room_context import RoomContext
     from ..config.model import Config
+    from ..tape.lines import Schedule
     from ..tape.recorder import Recorder
+
+
+@attrs.frozen
+class _Everything:
+    """Every room is recorded. `recorders`: those that were made for it."""
+
+    folder: str
+    schedule: Schedule
+    recorders: list[Recorder] = attrs.field(factory=lambda: list["Recorder"]())
+
+
+_everything: ContextVar[_Everything | None] = ContextVar("greenroom_taping", default=None)
 
 
 def recorder_at(place: str | os.PathLike[str] | None, redact: Collection[str]) -> Recorder | None:
     """What records at this place, which nobody has opened yet."""
-    if place is None:
+    everything = _everything.get()
+    if place is None and everything is None:
         return None
     from ..tape.recorder import Recorder
 
-    if not os.fspath(path_of(place, "record")):
+    if place is not None or everything is None:
+        return Recorder(_checked(place), redact)
+    recorder = Recorder(everything.folder, redact, everything.schedule)
+    everything.recorders.append(recorder)
+    return recorder
+
+
+def _checked(place: object) -> str:
+    if not (text := os.fspath(path_of(place, "record"))):
         raise UsageError("record must be the path of a folder, or of a file that ends with .tape.")
-    return Recorder(place, redact)
+    return text
+
+
+@contextmanager
+def recording_all(folder: str | os.PathLike[str], schedule: Schedule) -> Generator[list[Recorder]]:
+    """Each room that is opened meanwhile, and is not told where to record, records a tape in this folder. Gives those
+    that record. Raises `UsageError`."""
+    everything = _Everything(_checked(folder), schedule)
+    token = _everything.set(everything)
+    try:
+        yield everything.recorders
+    finally:
+        _everything.reset(token)
 
 
 @asynccontextmanager

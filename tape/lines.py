@@ -42,6 +42,15 @@ class Line(msgspec.Struct, tag_field="k", omit_defaults=True):
     """What all lines have in common."""
 
 
+class Schedule(msgspec.Struct, omit_defaults=True):
+    """Which run of an exploration it was, and within which bounds that was found: see `testing.exploration`."""
+
+    run: str
+    deviations: int
+    choices: int
+    cancel: list[str] = []
+
+
 class Head(Line, tag="tape"):
     v: int
     at: float  # seconds since 1970
@@ -49,6 +58,7 @@ class Head(Line, tag="tape"):
     python: str
     config: dict[str, Any]
     is_part: bool = False  # it has the last minutes of a room, and begins somewhere in the middle
+    schedule: Schedule | None = None  # of a run of `explore`
 
 
 class Configured(Line, tag="config"):

@@ -21,7 +21,19 @@ from ..protocol.event_records import record_of
 from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ..protocol.version import VERSION as GREENROOM
-from .lines import NOTHING, VERSION, CallLine, Configured, Failure, Happened, Head, Listed, Notice, encoded
+from .lines import (
+    NOTHING,
+    VERSION,
+    CallLine,
+    Configured,
+    Failure,
+    Happened,
+    Head,
+    Listed,
+    Notice,
+    Schedule,
+    encoded,
+)
 from .members import Members
 
 if TYPE_CHECKING:
@@ -42,10 +54,13 @@ class Lines:
         self._unmet: dict[str, ServerDefinition] = {}
         self._members = Members(redact) if redact else None
 
-    def head(self, config: Config, at: float, *, is_part: bool = False) -> bytes:
+    def head(
+        self, config: Config, at: float, schedule: Schedule | None = None, *, is_part: bool = False
+    ) -> bytes:
         """`at`: when it begins, in seconds since 1970. `is_part`: it begins after its room did."""
         self._unmet |= config.servers
-        return encoded(Head(VERSION, at, GREENROOM, platform.python_version(), _shown(config), is_part))
+        python = platform.python_version()
+        return encoded(Head(VERSION, at, GREENROOM, python, _shown(config), is_part, schedule))
 
     def config(self, config: Config, now: float) -> bytes:
         """Another configuration took its place."""

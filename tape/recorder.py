@@ -29,7 +29,7 @@ from ..protocol.bounds import TAPE_WAITING_BYTES
 from ..protocol.errors import RpcRefusal, UsageError
 from ..protocol.events import Event, Kind
 from .hearing import OpenCalls
-from .lines import EMPTY, LARGE, LARGEST, MOST_LINES, NOTHING, SUFFIX, CallLine, Large, encoded
+from .lines import EMPTY, LARGE, LARGEST, MOST_LINES, NOTHING, SUFFIX, CallLine, Large, Schedule, encoded
 from .making import Lines
 
 if TYPE_CHECKING:
@@ -45,9 +45,16 @@ _EVENTS: Final = (Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE)
 
 class Recorder:
     """A tape that is being recorded. `place`: a file whose name ends with `.tape`, or a folder that gets one for each
-    room. `redact`: names of members that are not recorded. Opened before its room, and closed after it."""
+    room. `redact`: names of members that are not recorded. `schedule`: the run of an exploration that it is. Opened
+    before its room, and closed after it."""
 
-    def __init__(self, place: str | os.PathLike[str], redact: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        redact: Collection[str] = (),
+        schedule: Schedule | None = None,
+    ) -> None:
+        self._schedule = schedule
         self.place: Path = Path(os.path.abspath(place))
         self.path: Path | None = None  # of the file, once it is open
         self._redact = frozenset(redact)
@@ -91,7 +98,7 @@ class Recorder:
         self._now, self._tell = now, tell
         began = now()
         self._lines, self._open = Lines(secrets, began, self._redact), OpenCalls(began)
-        self._write(self._lines.head(config, time.time()))
+        self._write(self._lines.head(config, time.time(), self._schedule))
 
     @property
     def is_busy(self) -> bool:

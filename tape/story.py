@@ -80,6 +80,8 @@ def _head(tape: Tape) -> Iterator[str]:
     version, calls = one_line(tape.head.greenroom, 40), len(tape.calls)
     part = " Of the last minutes of a room: what was before is not on it." if tape.head.is_part else ""
     yield f"Recorded {began} UTC by Greenroom {version}, {took(end_of(tape))} long.{part}"
+    if tape.head.schedule is not None:
+        yield f"It is the run {one_line(tape.head.schedule.run, 100)} of an exploration, which failed."
     failed = sum(map(has_failed, tape.calls))
     sessions = {call.session for call in tape.calls if call.session is not None}
     of_them = f" in {counted(len(sessions), 'session')}" if sessions else ""

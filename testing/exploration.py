@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import re
 import time
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, overload
 from zlib import crc32
 
@@ -31,6 +33,9 @@ import trio
 from trio.testing import MockClock
 
 from ..protocol.errors import UsageError
+from ..supervisor.taping import recording_all
+from ..tape.lines import SUFFIX, Schedule
+from ..tape.reading import read_tape
 from .virtual_time import LOOP_STUCK, TOO_LONG, JumpingSelector, ScheduleError, StuckError, ordered_by
 
 # --------------------------------------------------------------------------------------------------------------
@@ -67,7 +72,8 @@ def explore(
     cancel: str | Iterable[str] = ...,
     runs: int = ...,
     choices: int = ...,
-    replay: str | None = ...,
+    replay: str | os.PathLike[str] | None = ...,
+    record: str | os.PathLike[str] | None = ...,
     raises: bool = ...,
 ) -> Explored: ...
 
@@ -82,7 +88,8 @@ def explore(
     cancel: str | Iterable[str] = ...,
     runs: int = ...,
     choices: int = ...,
-    replay: str | None = ...,
+    replay: str | os.PathLike[str] | None = ...,
+    record: str | os.PathLike[str] | None = ...,
     raises: bool = ...,
 ) -> Explored: ...
 
@@ -96,7 +103,8 @@ def explore(
     cancel: str | Iterable[str] = (),
     runs: int = RUNS,
     choices: int = CHOICES,
-    replay: str | None = None,
+    replay: str | os.PathLike[str] | None = None,
+    record: str | os.PathLike[str] | None = None,
     raises: bool = True,
 ) -> Explored:
     """Run `scenario` under every order of its tasks with at most so many `deviations` from the default order.
@@ -104,12 +112,15 @@ def explore(
     `cancel`: names of tasks (as given to `start_soon`, or the function's own). Each run is repeated with one of them
     cancelled, at each of its turns. `faults`: the scenario is called with each of these values; any value will do, such
     as a `FaultScript`. `runs` and `choices` are limits: of all runs, and of the choices in a run that may be done
-    otherwise. `replay`: only the run of this schedule, as a failure has printed it.
+    otherwise. `replay`: only the run of this schedule, as a failure has printed it. `record`: a folder for the tapes of
+    the rooms of a run that fails; `replay` may be such a tape. Then its run is made again and, if that does not fail
+    any more, all runs within the bounds in which it was found: a program that was changed meets other choices.
 
     Time is virtual, and each run has a loop of its own. The run fails when the scenario raises or never ends. Then its
     error is raised here, with the schedule in its notes; with `raises=False` it is only in the result.
 
-    Raises `UsageError` for a schedule that this scenario does not have and for a task that it does not have;
+    Raises `UsageError` for a schedule that this scenario does not have, for a task that it does not have, and for a
+    file that is no tape of an exploration;
     `NotRepeatableError` when the scenario is not the same in each run; `ScheduleError` when the order of the installed
     trio or asyncio cannot be decided.
     """
@@ -121,12 +132,31 @@ def explore(
     refuse_a_loop()
     wanted = [cancel] if isinstance(cancel, str) else list(cancel)
     _refuse_odd(*(name for name in scenarios if name is not None), *wanted)
-    search = Search(scenarios, wanted, runs, choices)
-    one = parse_plan(replay) if replay is not None else None
-    explored = search.all(backend_of(backend), deviations) if one is None else search.only(one)
+    schedule = _schedule_on(replay)
+    if schedule is not None:
+        wanted, deviations, choices = schedule.cancel, schedule.deviations, schedule.choices
+    search = Search(scenarios, wanted, runs, choices, record)
+    if schedule is not None:
+        explored = search.again(parse_plan(schedule.run), deviations)
+    elif replay is not None:
+        explored = search.only(parse_plan(os.fspath(replay)))
+    else:
+        explored = search.all(backend_of(backend), deviations)
     if raises and explored.failure is not None:
         raise explored.failure.error
     return explored
+
+
+def _schedule_on(replay: str | os.PathLike[str] | None) -> Schedule | None:
+    """The schedule on this tape; None: it is no tape. Raises `UsageError`."""
+    if replay is None or not os.fspath(replay).endswith(SUFFIX):
+        return None
+    schedule = read_tape(replay).head.schedule
+    if schedule is None:
+        raise UsageError(
+            f"The tape {replay} is not of an exploration: explore(..., record=FOLDER) makes those."
+        )
+    return schedule
 
 
 def refuse_a_loop() -> None:
@@ -225,11 +255,12 @@ class NotRepeatableError(RuntimeError):
 
 @attrs.frozen
 class Failure:
-    """One run that failed. `order`: its deviations, in words."""
+    """One run that failed. `order`: its deviations, in words. `tape`: that of its first room, if it was recorded."""
 
     schedule: str
     error: BaseException
     order: tuple[str, ...]
+    tape: Path | None = None
 
 
 @attrs.frozen
@@ -297,8 +328,15 @@ class _Stopped(Exception):
 
 class Search:
     def __init__(
-        self, scenarios: Mapping[str | None, Body], wanted: list[str], runs: int, choices: int
+        self,
+        scenarios: Mapping[str | None, Body],
+        wanted: list[str],
+        runs: int,
+        choices: int,
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
+        self._record = record
+        self._deviations = 0
         self._scenarios = scenarios
         self._wanted = wanted
         self._limit = runs
@@ -308,11 +346,26 @@ class Search:
         self._names: set[str] = set()  # of tasks
         self._failure: Failure | None = None
 
-    def only(self, plan: Plan) -> Explored:
-        """This run alone."""
+    def again(self, plan: Plan, deviations: int) -> Explored:
+        """This run and, if it does not fail, all within the bounds."""
+        self._check_fault(plan)
+        self._deviations = deviations
+        run = self._run(plan)
+        with suppress(_Stopped):
+            if not run.choices.wrong:
+                self._look_at(run)
+            return self.all(plan.backend, deviations)
+        return self._result(deviations)
+
+    def _check_fault(self, plan: Plan) -> None:
         if plan.fault not in self._scenarios:
             names = ", ".join(name for name in self._scenarios if name is not None) or "none"
             raise UsageError(f"The schedule {plan} names a fault that is not given; given: {names}.")
+
+    def only(self, plan: Plan) -> Explored:
+        """This run alone."""
+        self._check_fault(plan)
+        self._deviations = len(plan.picks)
         if plan.cancel is not None:
             self._wanted = [plan.cancel.task.partition("#")[0]]
         run = self._run(plan)
@@ -327,6 +380,7 @@ class Search:
 
     def all(self, backend: Backend, deviations: int) -> Explored:
         """Level by level, until something fails, a limit is reached or all is done."""
+        self._deviations: int = deviations
         with suppress(_Stopped):
             kept = self._first(backend)
             for _ in range(deviations):
@@ -375,7 +429,9 @@ class Search:
         self._longest = max(self._longest, sum(width > 0 for width in run.choices.widths))
         if run.error is None:
             return
-        again = self._run(run.plan)
+        again, tape = self._recorded(run.plan)
+        if isinstance(again.error, UsageError) and not isinstance(run.error, UsageError):
+            raise again.error  # no tape can be recorded there
         if again.error is None or again.choices.prints != run.choices.prints:
             raise NotRepeatableError(
                 f"{run.plan} failed, and did something else when it was run again. {_CAUSES}"
@@ -386,12 +442,21 @@ class Search:
                 [
                     f"schedule: {run.plan}  (run {self._runs} of its exploration)",
                     *(f"  {it}" for it in order),
-                    f'to repeat it: explore(..., replay="{run.plan}")',
+                    f'to repeat it: explore(..., replay="{tape or run.plan}")',
                 ]
             )
         )
-        self._failure = Failure(str(run.plan), run.error, order)
+        self._failure = Failure(str(run.plan), run.error, order, tape)
         raise _Stopped
+
+    def _recorded(self, plan: Plan) -> tuple[Run, Path | None]:
+        """This run once more, with a tape if that is wanted and it has a room."""
+        if self._record is None:
+            return self._run(plan), None
+        schedule = Schedule(str(plan), self._deviations, self._most, self._wanted)
+        with recording_all(self._record, schedule) as recorders:
+            run = self._run(plan)
+        return run, next((recorder.path for recorder in recorders if recorder.path is not None), None)
 
     def _result(self, deviations: int) -> Explored:
         return Explored(self._runs, deviations, self._longest, self._cut, self._failure)
