@@ -122,6 +122,5 @@ def _account(room: Greenroom) -> None:
         say(f"and {len(played.refusals) - _TOLD} more calls that are not on the tape")
     for fault in played.unplayed:
         say(f"this fault did not happen: {fault}")
-    left = played.untaken
-    if left:
-        say(f"{len(left)} of the {len(played.tape.calls)} calls on the tape were not made.")
+    if played.left:
+        say(f"{played.left} of the {len(played.tape.calls)} calls on the tape were not made.")
