@@ -135,6 +135,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
     }
     is_cut = False
     texts: dict[Any, Any] = {}  # of each, one is enough
+    shorter: dict[int, int] = {}  # calls whose whole line may follow, by number
     for number, raw in enumerate(lines, 1):
         if number > MOST_LINES or len(raw) > LONGEST:
             raise BadTape(f"{path}, line {number}: it is over the bound of a tape.")
@@ -148,6 +149,11 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
             for field in _ALIKE:
                 text = getattr(line, field)
                 setattr(line, field, texts.setdefault(text, text))
+            if (at := shorter.pop(line.n, None)) is not None:
+                found[CallLine][at] = line
+                continue
+            if line.left_out:
+                shorter[line.n] = len(found[CallLine])
         elif isinstance(line, Head | Configured):
             _check(path, number, line)
         found[type(line)].append(line)

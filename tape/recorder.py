@@ -2,10 +2,22 @@
 
 It is told of each call when it ends, in the same step, and writes its line at once: so the tape of a killed process has
 every call whose answer anybody saw. The file is only appended to, and is ours alone. What is large is written beside it
-first, by a thread, and its line after that. A disk that is full ends the recording with one note; calls go on.
+by a thread. Its call has a line before that, without the content, and another one after it: who kills the process in
+between loses the content, and not the call.
 
-Rejected: to collect lines and write them together. That is a little cheaper, and loses what came last, which is what
-somebody looks for who has a crash on his tape.
+A tape ends with a note, and calls go on: when the disk is full, when it has been moved or removed and something is to
+be written beside it, and before it is too long to be read. In the folder that somebody names others may read and even
+write: the tape is a new file of ours (0600), and the folder beside it is ours, too (0700).
+
+What it costs a call of 20 µs is 6 µs: a third of that is the system call, the rest one encoding, one look for secrets
+over parameters and result together, and the line's own 20 fields. Rejected, to save more:
+
+* To collect lines and write them together. That loses what came last, which is what somebody looks for who has a crash
+  on his tape.
+* A file that is mapped into memory, which saves the system call. When the disk is full, or somebody cuts the file, the
+  system kills the process (SIGBUS); only some file systems keep room that was asked for before. A tape must not be able
+  to end its room. And programs that read along would find zeros.
+* To hand calls to another process that makes the lines. A message to it costs as much as a line in the file.
 """
 
 from __future__ import annotations
@@ -21,6 +33,8 @@ from queue import SimpleQueue
 from secrets import token_hex
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ..actors.fork import inert_in_forks
 from ..config.private_files import make_folder, make_own_folder, open_own, refused
@@ -162,23 +176,25 @@ class Recorder:
             self._lines.clean(line)
             self._write(encoded(line))
         elif self._waiting + size <= TAPE_WAITING_BYTES:
+            self._write_short(line)  # the thread may never come to it
             secrets = self._lines.secrets_of(line)  # a session may have ended when the thread comes to it
             with self._writing:
                 self._waiting += size
             self._later(partial(self._write_large, line, secrets, size))
         else:
-            self._leave_out(line)
-            self._lines.clean(line)
-            self._write(encoded(line))
+            self._write_short(line)
 
     # ---- how --------------------------------------------------------------------------------------------------------
 
-    def _leave_out(self, line: CallLine) -> None:
-        """What is large."""
+    def _write_short(self, line: CallLine) -> None:
+        """Write a call without what is large."""
+        short = msgspec.structs.replace(line)
         if len(line.params) > LARGE:
-            line.left_out, line.params = {"params": len(line.params)}, EMPTY
+            short.left_out, short.params = {"params": len(line.params)}, EMPTY
         if len(line.result) > 0:
-            line.left_out, line.result = {**line.left_out, "result": len(line.result)}, NOTHING
+            short.left_out, short.result = {**short.left_out, "result": len(line.result)}, NOTHING
+        self._lines.clean(short)
+        self._write(encoded(short))
 
     def _write_large(self, line: CallLine, secrets: Secrets, size: int) -> None:
         """Write a call and, beside the tape, its result."""

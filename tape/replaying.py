@@ -433,7 +433,7 @@ class TapeConnection(NoProcess):
         if call.outcome == OPEN:
             why = "it had not ended when the tape was made"
         else:
-            why = f"its {call.left_out['result']:,} bytes were too many for the tape"
+            why = f"its {call.left_out['result']:,} bytes were left out"
         text = f"Not on the tape: the answer to call #{call.n}, because {why}."
         self._player.refused.append((self._server.name, exchange.method, exchange.params or {}))
         self._player.refusals.append(text)

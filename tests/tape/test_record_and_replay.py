@@ -299,12 +299,14 @@ def test_a_tape_of_a_killed_gateway_is_whole_up_to_the_last_answer(tmp_path: Pat
     ask(1, "initialize", hello)
     for number in range(2, 22):
         assert "result" in ask(number, "tools/call", {"name": "own_echo", "arguments": {"n": number}})
+    assert "result" in ask(22, "tools/call", {"name": "own_echo", "arguments": {"text": "x" * 1_000_000}})
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdin.close()
     process.stdout.close()
-    calls = [line for line in lines_of(tape_in(folder)) if line["k"] == "call"]
-    assert [call["params"]["arguments"]["n"] for call in calls] == list(range(2, 22))
+    *calls, large = read_tape(tape_in(folder)).calls
+    assert [call.said["arguments"]["n"] for call in calls] == list(range(2, 22))
+    assert large.outcome == "result"
     until(lambda: not _alive(os.fspath(tmp_path)), "the server's end")
 
 
