@@ -23,7 +23,7 @@ import msgspec
 from ...actors.workers import apart, aside
 from ...protocol.errors import GreenroomError, UsageError
 from ...protocol.version import VERSION
-from ...tape.lines import CallLine
+from ...tape.lines import CallLine, value_in
 from ...tape.reading import Tape
 from ...tape.records import has_failed, records_of
 from ...tape.selection import end_of
@@ -151,7 +151,7 @@ class TapePage:
                 kept += piece
         if size <= _LONGEST:
             with suppress(msgspec.DecodeError, RecursionError):
-                return msgspec.json.decode(kept) if kept else None
+                return value_in(bytes(kept)) if kept else None
         return f"{kept[:_LONGEST].decode(errors='replace')}… ({size:,} bytes)"
 
 

@@ -62,6 +62,16 @@ def test_a_long_tape_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert asked(page, "call", number="4")["number"] == 4
 
 
+def test_half_a_character_and_a_deep_value_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "odd.tape"
+    deep = "[" * 900 + "]" * 900
+    odd = json.dumps(call(1, result={"content": [{"type": "text", "text": "half \ud83d"}]}))
+    file.write_text(f"{json.dumps(HEAD)}\n{odd}\n{json.dumps(call(2)).replace('{}', deep, 1)}\n")
+    page = TapePage(read_tape(file))
+    assert asked(page, "call", number="1")["result"]["content"][0]["text"].startswith("half ")
+    assert "params" in asked(page, "call", number="2")
+
+
 def test_of_a_very_long_result_the_beginning_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "large.tape"
     text = "x" * 400_000
