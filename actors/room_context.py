@@ -65,7 +65,16 @@ class Recording(Protocol):
 
     def ended(self, call: Call, address: Address, incarnation: int) -> None: ...
 
-    def listed(self, address: Address, incarnation: int, handshake: Handshake, listing: Listing) -> None: ...
+    def listed(
+        self,
+        address: Address,
+        incarnation: int,
+        handshake: Handshake,
+        listing: Listing,
+        offers: Mapping[str, Any],
+    ) -> None:
+        """`offers`: the capabilities of its client that the server was told."""
+        ...
 
 
 @attrs.define(eq=False)

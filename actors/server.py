@@ -477,8 +477,10 @@ class Steps:
 
     def _record(self, message: Ready | Listed) -> None:
         actor = self._actor
-        if actor.context.recording is not None:
-            said = message.handshake, message.listing
+        if actor.context.recording is not None and actor.incarnation is not None:
+            declared = actor.incarnation.declaration
+            offers = {} if declared is None else declared.capabilities
+            said = message.handshake, message.listing, offers
             actor.context.recording.listed(actor.address, message.incarnation, *said)
 
     def _on_ready(self, message: Ready) -> None:

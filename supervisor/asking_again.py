@@ -69,7 +69,8 @@ async def compare_servers(
     with TemporaryDirectory(prefix="greenroom-") as folder:
         place = Path(folder) / "now.tape" if record is None else file_of(record, "record")
         client = _Client()
-        given: dict[str, Any] = {"bootstrap": False, **client.callbacks(plan), **options}
+        offers = {each for line in read.listed for each in line.offers}
+        given: dict[str, Any] = {"bootstrap": False, **client.callbacks(plan, offers), **options}
         room = Greenroom.open(config, record=place, **given)
         async with room:
             asking = _Asking(room, client, frozenset((*also, *(only or ()))), seconds(timeout, "timeout"))
@@ -102,24 +103,26 @@ class _Client:
     def __init__(self) -> None:
         self.making: dict[Call, Again] = {}
 
-    def callbacks(self, plan: Plan) -> dict[str, Any]:
-        """Those of `Greenroom.open` for what was answered on the tape."""
+    def callbacks(self, plan: Plan, offers: Collection[str]) -> dict[str, Any]:
+        """Those of `Greenroom.open` for what was answered on the tape, and for what its servers were told that it would
+        be: some have other tools for other clients."""
         asked = [each for calls in plan.calls.values() for again in calls for each in again.call.asked]
         answered = {each.method: each.answer for each in asked if each.answer is not None}
         found: dict[str, Any] = {}
-        if "sampling/createMessage" in answered:
+        if "sampling/createMessage" in answered or "sampling" in offers:
             found["on_sampling"] = self.answer
-        if _ELICITATION in answered:
+        if _ELICITATION in answered or "elicitation" in offers:
             found["on_elicitation"] = self.answer
-        if "roots/list" in answered:
-            said: object = answered["roots/list"].get("roots")
+        if "roots/list" in answered or "roots" in offers:
+            known = answered.get("roots/list")
+            said: object = None if known is None else known.get("roots")
             roots = cast("list[object]", said) if isinstance(said, list) else []
             found["roots"] = [root for root in roots if isinstance(root, dict)]
         return found
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         again = None if request.call is None else self.making.get(request.call)
-        asked = [] if again is None else again.call.asked
+        asked = () if again is None else again.call.asked
         same = [each for each in asked if each.method == request.method]
         known = next((each for each in same if each.params == request.params), None)
         if known is None and same and request.method != _ELICITATION:  # no consent to another question

@@ -27,6 +27,7 @@ import attrs
 import msgspec
 
 from ..protocol.errors import CallError, UsageError
+from ..protocol.jsonrpc.outgoing import NEWER
 from ..protocol.near_names import meant
 from .aligning import aligned
 from .differences import Change as Change
@@ -523,7 +524,7 @@ def _differ(
     """How the answer differs; None: it does not."""
     if (before.outcome, before.raw) == (after.outcome, after.raw):
         return None
-    old, new = (_without_meta(read_json(answer.raw)) for answer in (before, after))
+    old, new = (_content_of(read_json(answer.raw)) for answer in (before, after))
     outcomes = _outcome(before.outcome, old), _outcome(after.outcome, new)
     if not {*outcomes} <= _RESULTS:
         old, new = (_words_of(*each) for each in zip(outcomes, (old, new), strict=True))
@@ -540,6 +541,13 @@ def _without_meta(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {key: each for key, each in cast("Mapping[str, Any]", value).items() if key != "_meta"}
+
+
+def _content_of(answer: Any) -> Any:
+    """An answer without what only one era of MCP says beside the content: the same server may speak another one now."""
+    if not isinstance(answer, Mapping):
+        return answer
+    return {key: each for key, each in cast("Mapping[str, Any]", answer).items() if key not in NEWER}
 
 
 def _outcome(outcome: str, value: Any) -> str:

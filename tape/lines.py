@@ -69,7 +69,8 @@ class Configured(Line, tag="config"):
 
 
 class Listed(Line, tag="listed"):
-    """What a server said of itself, and what it has. A list is None if it has none of the kind."""
+    """What a server said of itself, and what it has. A list is None if it has none of the kind. `offers`: the
+    capabilities of its client that it was told, by which some servers decide what they have."""
 
     t: Seconds
     server: str
@@ -85,6 +86,7 @@ class Listed(Line, tag="listed"):
     prompts: list[dict[str, Any]] | None = None
     skills: list[dict[str, Any]] | None = None
     hashes: dict[str, str] = {}
+    offers: list[str] = []
 
 
 class Large(msgspec.Struct):

@@ -88,7 +88,13 @@ class Lines:
         return self._list(now, Address(entry.server), 0, *said, entry, entry.prints or {})
 
     def listed(
-        self, address: Address, incarnation: int, handshake: Handshake, listing: Listing, now: float
+        self,
+        address: Address,
+        incarnation: int,
+        handshake: Handshake,
+        listing: Listing,
+        offers: Mapping[str, Any],
+        now: float,
     ) -> bytes:
         said = (
             handshake.protocol_version,
@@ -96,7 +102,7 @@ class Lines:
             handshake.server_info,
             handshake.instructions,
         )
-        return self._list(now, address, incarnation, *said, listing, listing.prints)
+        return self._list(now, address, incarnation, *said, listing, listing.prints, sorted(offers))
 
     def _list(
         self,
@@ -109,6 +115,7 @@ class Lines:
         instructions: str | None,
         lists: ServerEntry | Listing,
         prints: Mapping[str, str],
+        offers: list[str] | None = None,
     ) -> bytes:
         of_kinds = lists.tools, lists.resources, lists.templates, lists.prompts, lists.skills
         said = self._said(
@@ -122,7 +129,16 @@ class Lines:
         )
         at = self._at(now)
         return encoded(
-            Listed(at, address.server, address.scope, incarnation, version, *said, hashes=dict(prints))
+            Listed(
+                at,
+                address.server,
+                address.scope,
+                incarnation,
+                version,
+                *said,
+                hashes=dict(prints),
+                offers=offers or [],
+            )
         )
 
     def notice(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> bytes:

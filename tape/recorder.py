@@ -152,8 +152,15 @@ class Recorder:
         """What is known of a server before it runs."""
         self._write(self._lines.known(entry, self._now()))
 
-    def listed(self, address: Address, incarnation: int, handshake: Handshake, listing: Listing) -> None:
-        self._write(self._lines.listed(address, incarnation, handshake, listing, self._now()))
+    def listed(
+        self,
+        address: Address,
+        incarnation: int,
+        handshake: Handshake,
+        listing: Listing,
+        offers: Mapping[str, Any],
+    ) -> None:
+        self._write(self._lines.listed(address, incarnation, handshake, listing, offers, self._now()))
 
     def noticed(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         self._write(self._lines.notice(address, method, params, self._now()))

@@ -37,7 +37,9 @@ from .terms import (
 # other is translated only at its top level: the parts stay the bytes the server sent. One that nobody can take apart
 # (`result_parts`) passes as it is.
 
-_NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
+NEWER: Final = frozenset(
+    {"resultType", "ttlMs", "cacheScope", "_meta"}
+)  # members of a result beside what it says
 _LONG: Final = 1 << 16  # bytes
 _STEP: Final = 1 << 20  # bytes that are copied in one go
 
@@ -126,7 +128,7 @@ def for_handshake(result: bytes) -> bytes:
         return result
     said = parts_of_meta(parts.get("_meta", ABSENT))
     meta = {key: value for key, value in said.items() if not key.startswith(META)}
-    parts = {key: value for key, value in parts.items() if key not in _NEWER}
+    parts = {key: value for key, value in parts.items() if key not in NEWER}
     return encode({**parts, "_meta": meta} if meta else parts)
 
 

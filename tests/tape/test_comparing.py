@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import in_real_time
+from tests.support.asking import AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
 from tests.tape.test_hostile_tapes import CALL, HEAD
 
@@ -120,7 +121,7 @@ def test_calls_made_at_once_may_come_in_any_order(tmp_path: Path) -> None:
 def test_only_what_a_model_gets_of_an_answer_counts(tmp_path: Path) -> None:
     row = {"id": 7, "price": 3, "at": "10:00"}
     first, second = call(1, text=row), call(1, text={**row, "id": 8, "at": "11:00"})
-    second["result"]["_meta"] = {"trace": "x"}
+    second["result"] |= {"_meta": {"trace": "x"}, "resultType": "complete", "ttlMs": 5}
     assert paths(both(tmp_path, [first], [second])) == [
         ("content[0].text.id", "7", "8"),
         ("content[0].text.at", '"10:00"', '"11:00"'),
@@ -367,6 +368,28 @@ async def test_what_a_server_asks_its_client_is_answered_as_on_the_tape(tmp_path
             assert to in (await room.call("shop_ask", {"to": to})).text
     found = await against(tape, server)
     assert (found.is_same, found.same) == (True, 2), found
+
+
+@in_real_time
+async def test_a_server_is_told_of_the_same_client_as_on_the_tape(tmp_path: Path) -> None:
+    """Some have other tools for other clients, as server-everything has."""
+
+    async def never(_request: Any) -> Any:
+        pytest.fail("nothing is asked")
+
+    async def look(_asking: Any, _arguments: Any) -> str:
+        return "seen"
+
+    config, tape = {"mcpServers": {"shop": {"command": "a fake"}}}, tmp_path / "one.tape"
+    server = AskingServer({"look": look})
+    given: dict[str, Any] = {"connectors": asking_connectors({"shop": server}), "cache_path": ":memory:"}
+    room = Greenroom.open(
+        config, record=tape, roots=["file:///a"], on_sampling=never, bootstrap=False, **given
+    )
+    async with room:
+        await room.call("shop_look", {})
+    await compare_servers(tape, config, **given)
+    assert [sorted(each) for each in server.initialized_with] == [["roots", "sampling"]] * 2
 
 
 @in_real_time
