@@ -21,10 +21,9 @@ from .matching import compared, plain
 if TYPE_CHECKING:
     from ..actors.call import Call
 
+MOST: Final = 100_000  # calls that are kept
 _SHOWN: Final = 40  # calls in a message
 _LONGEST: Final = 200  # characters of arguments in a message
-
-
 SUBSCRIBES: Final = ("resources/subscribe", "resources/unsubscribe")  # no call in the newest version of MCP
 Names = Callable[[], Collection[str] | None]  # of all tools; None: not all are known
 _Sent = tuple[int, str, dict[str, Any]]  # when a call was sent, its tool and arguments
@@ -38,11 +37,15 @@ class TapeRun:
         self.refusals: list[str] = []  # the same in words, each with the nearest recorded call
         self.names: Names = lambda: None
         self._calls: dict[int, _Sent] = {}
+        self._is_cut = False
 
     @property
     def made(self) -> list[tuple[str, dict[str, Any]]]:
         """Each call's tool and arguments, in the order in which they were sent. While a tape is recorded: of those that
-        have ended."""
+        have ended. Raises `AssertionError` after more than 100,000 calls, of which the last ones were not kept."""
+        __tracebackhide__ = True
+        if self._is_cut:
+            raise AssertionError(f"There were more than {MOST:,} calls, and only so many are kept.")
         return [(tool, arguments) for _, tool, arguments in sorted(self._calls.values(), key=itemgetter(0))]
 
     @property
@@ -89,6 +92,9 @@ class TapeRun:
     def note(self, call: Call) -> None:
         """This call was sent, perhaps once more."""
         if not call.order or call.number in self._calls or call.method in SUBSCRIBES:
+            return
+        if len(self._calls) >= MOST:
+            self._is_cut = True
             return
         params: Any = plain(call.params or {})
         name = call.tool or f"{call.method} {params.get('name', params.get('uri', ''))}".strip()

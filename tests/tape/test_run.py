@@ -114,3 +114,13 @@ async def test_of_a_server_that_never_ran_nobody_knows_the_tools(tmp_path: Path)
         await room.call("a_get", {})
         assert room.tape is not None
         room.tape.never_called("b_drop_all")
+
+
+@in_virtual_time
+async def test_what_is_no_longer_kept_is_not_asserted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("greenroom.tape.run.MOST", 3)
+    run = await replayed(tmp_path)
+    with pytest.raises(AssertionError, match="more than 3 calls"):
+        run.never_called("shop_cancel")
