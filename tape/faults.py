@@ -153,7 +153,7 @@ class ServerFaults:
 
     def __init__(self, faults: Sequence[TapeFault]) -> None:
         self.unplayed: list[TapeFault] = list(faults)
-        self._faults = faults
+        self.all = faults
         self._at_calls = [fault for fault in faults if fault.call is not None]
         self._entries = [fault.fault.entry for fault in faults if fault.call is None]
 
@@ -170,7 +170,7 @@ class ServerFaults:
 
     def played(self, entry: Entry) -> TapeFault:
         """This one happens now."""
-        found = next(fault for fault in (*self.unplayed, *self._faults) if fault.fault.entry == entry)
+        found = next(fault for fault in (*self.unplayed, *self.all) if fault.fault.entry == entry)
         if found in self.unplayed:
             self.unplayed.remove(found)
         return found

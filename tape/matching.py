@@ -18,9 +18,9 @@ import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import msgspec
@@ -29,11 +29,14 @@ from ..protocol.bounds import DEPTH
 from ..protocol.safe_text import whole
 from .lines import CallLine
 
-_COMPARED: Final = 2_000  # characters of parameters that are compared for their similarity
+_COMPARED: Final = 1_000  # characters of parameters that are compared for their similarity
 _LIKELY: Final = 8  # calls that are compared exactly
 # What stands in the place of what was not recorded: a member, a token, a known secret.
 CUT_OUT: Final = re.compile(r'"\[REDACTED\]"|\[REDACTED(?::[A-Z]+)?\]|\*\*\*')
 _LOOKED_AT: Final = 2_000  # calls that are compared
+_STEP: Final = 16  # of them at once
+Found = TypeVar("Found")
+Steps = Generator[None, None, Found]  # work that takes a while: after each step, others may have their turn
 
 
 @attrs.frozen
@@ -125,7 +128,7 @@ class Recorded:
             at = self._next(self._alike.get(kind, _NO_PLACES))
         if at is None and self._match.nearest is not None:
             left = [each for each in self._alike.get(kind, _NO_PLACES).all if self._is_free(each)]
-            best = self._best(left, text)
+            best = _at_once(self._best(left, text))
             at = best[1] if best is not None and best[0] >= self._match.nearest else None
         return at
 
@@ -140,11 +143,10 @@ class Recorded:
             yield same
         yield from (places for pieces, places in self._cut.get(kind, ()) if _fits(text, pieces))
 
-    def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
-        """The most similar recorded call of the same tool, taken or not."""
-        best = self._best(
-            self._alike.get(kind_of(method, params), _NO_PLACES).all, compared(params, self._match.ignore)
-        )
+    def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
+        """Find the most similar recorded call of the same tool, taken or not."""
+        places = self._alike.get(kind_of(method, params), _NO_PLACES).all
+        best = yield from self._best(places, compared(params, self._match.ignore))
         return None if best is None else self.calls[best[1]]
 
     @property
@@ -174,17 +176,32 @@ class Recorded:
                 return at
         return places.all[-1] if places.all and not self._match.is_strict else None
 
-    def _best(self, places: Sequence[int], text: str) -> tuple[float, int] | None:
+    def _best(self, places: Sequence[int], text: str) -> Steps[tuple[float, int] | None]:
         matcher = SequenceMatcher(b=text[:_COMPARED], autojunk=False)
 
-        def similarity(at: int, how: Callable[[], float]) -> tuple[float, int]:
-            matcher.set_seq1(self._texts[at][:_COMPARED])
-            return how(), -at
+        def similarities(
+            places: Iterable[int], how: Callable[[], float], step: int
+        ) -> Steps[list[tuple[float, int]]]:
+            found: list[tuple[float, int]] = []
+            for number, at in enumerate(places, 1):
+                matcher.set_seq1(self._texts[at][:_COMPARED])
+                found.append((how(), -at))
+                if number % step == 0:
+                    yield
+            return sorted(found, reverse=True)
 
         # The quick one is never too low, and often too high.
-        likely = sorted((similarity(at, matcher.quick_ratio) for at in places[:_LOOKED_AT]), reverse=True)
-        best = max((similarity(-at, matcher.ratio) for _, at in likely[:_LIKELY]), default=None)
-        return None if best is None else (best[0], -best[1])
+        likely = yield from similarities(places[:_LOOKED_AT], matcher.quick_ratio, _STEP)
+        best = yield from similarities((-at for _, at in likely[:_LIKELY]), matcher.ratio, 1)
+        return (best[0][0], -best[0][1]) if best else None
+
+
+def _at_once(steps: Steps[Found]) -> Found:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 def compared(params: Any, ignore: Collection[str] = ()) -> str:

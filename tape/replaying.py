@@ -38,7 +38,7 @@ from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FarEnd, tools_named
 from .faults import ServerFaults, TapeFault, faults_of, has_run, played_in_words
 from .lines import OPEN, CallLine, Listed
-from .matching import Match, Recorded, compared, kind_of
+from .matching import Found, Match, Recorded, Steps, compared, kind_of
 from .reading import BadTape, Tape, config_of, read_tape, reading_tools
 from .run import SUBSCRIBES, TapeRun
 from .story import call_as_json
@@ -184,6 +184,8 @@ class _Behind:
     def due(self, step: str, exchange: Exchange | None = None) -> Sequence[Entry]:
         if exchange is None or step != "call":
             return self._plan.due(step)
+        if not self._server.faults.all:
+            return ()
         method, params = exchange.method, exchange.params
         at = self._server.recorded.find(method, params)
         due = [
@@ -355,7 +357,7 @@ class TapeConnection(NoProcess):
         find = server.recorded.look if exchange in self._behind.late else server.recorded.take
         call = find(exchange.method, exchange.params)
         if call is None:
-            return encode_json({}) if exchange.method in SUBSCRIBES else self._refusal(exchange)
+            return encode_json({}) if exchange.method in SUBSCRIBES else await self._refusal(exchange)
         if call.outcome == OPEN or "result" in call.left_out:
             return self._without_answer(exchange, call)
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
@@ -408,7 +410,7 @@ class TapeConnection(NoProcess):
             return RpcError(NOT_ON_TAPE, str(problem), {"error": "not_on_tape"})
         return bytes(out) or b"{}"
 
-    def _refusal(self, exchange: Exchange) -> RpcError:
+    async def _refusal(self, exchange: Exchange) -> RpcError:
         """This call is not on the tape, or not once more; which one comes nearest."""
         method, params = exchange.method, exchange.params or {}
         recorded = self._server.recorded
@@ -419,7 +421,7 @@ class TapeConnection(NoProcess):
                 f"Not on the tape once more: {asked}. Call #{near.n} has been answered already; a lenient replay "
                 "(`--lenient`, `strict=False`) answers it again."
             )
-        elif (near := recorded.nearest_to(method, params)) is not None:
+        elif (near := await _in_turns(recorded.nearest_to(method, params))) is not None:
             text += f" The nearest recorded call is #{near.n}: {_in_words(near.tool, near.method, near.said)}"
         data: dict[str, Any] = {"error": "not_on_tape"}
         if near is not None:
@@ -449,3 +451,13 @@ def _in_words(tool: str | None, method: str, params: Mapping[str, Any]) -> str:
     """A call as an agent makes it."""
     arguments = params.get("arguments", {}) if "name" in params else params
     return f"{tool or kind_of(method, params)} with {compared(arguments)[:_SHOWN]}"
+
+
+async def _in_turns(steps: Steps[Found]) -> Found:
+    """Do this work, and let others have their turn after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        await anyio.lowlevel.checkpoint()

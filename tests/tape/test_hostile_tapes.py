@@ -10,11 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import run
 
-from greenroom.errors import UsageError
+from greenroom import Greenroom
+from greenroom.errors import CallError, UsageError
 from greenroom.tape.comparing import compare_tapes
 from greenroom.tape.matching import Match, Recorded
 from greenroom.tape.reading import BadTape, config_of, read_tape
@@ -112,6 +116,40 @@ def test_what_nests_as_deeply_as_was_ever_read_is_read_and_told(tmp_path: Path, 
     assert [call.n for call in tape.calls] == [1, 2]
     assert "#1 tools/call" in "".join(told(tape))
     assert compare_tapes(tape, tape).is_same
+
+
+def test_to_find_the_nearest_of_many_long_calls_holds_up_nobody(tmp_path: Path) -> None:
+    listed: dict[str, Any] = {"k": "listed", "t": 0.0, "server": "shop", "scope": "shared", "incarnation": 1}
+    listed |= {"version": "2025-06-18", "capabilities": {"tools": {}}, "info": {}}
+    listed["tools"] = [{"name": "echo", "inputSchema": {"type": "object"}}]
+    texts = [f"{number} " + "ab" * 500 for number in range(2000)]
+    calls = [
+        {**CALL, "n": n, "params": {"name": "echo", "arguments": {"text": t}}} for n, t in enumerate(texts, 1)
+    ]
+    place = written(tmp_path, HEAD, listed, *calls)
+
+    async def turns(stop: anyio.CancelScope) -> int:
+        count = 0
+        while not stop.cancel_called:
+            await anyio.lowlevel.checkpoint()
+            count += 1
+        return count
+
+    async def main() -> None:
+        async with Greenroom.replay(place) as room:
+            await room.call("shop_echo", {"text": texts[0]})
+            ended = anyio.CancelScope()
+
+            async def ask() -> None:
+                with pytest.raises(CallError, match=r"nearest recorded call is #1000:"):
+                    await room.call("shop_echo", {"text": texts[999] + "!"})
+                ended.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                assert await turns(ended) > 60
+
+    run("asyncio", main)
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a" * 64, "0" * 63, ""])
