@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -31,9 +31,8 @@ from .reading import Tape
 
 _PHRASES: Final = {"crash before sent": "crash_before", "crash after sent": "crash"}
 _UNANSWERED_THOUGH_IT_RAN: Final = frozenset({"crash", "hang", "drop_answer", "answer_late"})
-_LINE: Final = re.compile(
-    rf"(?P<server>.+?)\s+(?P<step>{'|'.join(STEPS)})\b(?P<where>[^:]*):(?P<what>.*)", re.DOTALL
-)
+_REST: Final = rf"(?P<step>{'|'.join(STEPS)})\b(?P<where>[^:]*):(?P<what>.*)"
+_LINE: Final = re.compile(rf"(?P<server>.+?)\s+{_REST}", re.DOTALL)
 _SHOWN: Final = 20  # numbers of calls in a refusal
 _EXAMPLE: Final = '"github call 7: crash after sent"'
 
@@ -48,9 +47,14 @@ class TapeFault:
     call: int | None = None
 
     @classmethod
-    def of(cls, text: str) -> TapeFault:
-        """What this line says. Raises `UsageError`."""
-        found = _LINE.fullmatch(text.strip())
+    def of(cls, text: str, servers: Collection[str] = ()) -> TapeFault:
+        """What this line says. `servers`: those that there are; a name may have a step in it, too. Raises
+        `UsageError`."""
+        said = text.strip()
+        found = next(
+            filter(None, (_line_of(said, name) for name in sorted(servers, key=len, reverse=True))), None
+        )
+        found = found or _LINE.fullmatch(said)
         if found is None:
             steps = ", ".join(STEPS)
             raise UsageError(
@@ -67,6 +71,11 @@ class TapeFault:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _line_of(said: str, server: str) -> re.Match[str] | None:
+    """The line, if it is about this server."""
+    return re.fullmatch(rf"(?P<server>{re.escape(server)})\s+{_REST}", said, re.DOTALL)
 
 
 def _read_place(text: str, said: str, fields: dict[str, Any]) -> int | None:
@@ -125,7 +134,7 @@ def _refuse(text: str, why: str) -> NoReturn:
 
 def faults_of(lines: Iterable[str], tape: Tape) -> tuple[TapeFault, ...]:
     """The faults that these lines say. Raises `UsageError` for one that is not of this tape."""
-    faults = tuple(map(TapeFault.of, lines))
+    faults = tuple(TapeFault.of(line, tape.servers) for line in lines)
     for fault in faults:
         if fault.server not in tape.servers:
             _refuse(

@@ -53,7 +53,7 @@ def explore_tape(
     trials = trials_of(read, only=only, call_timeout=_longest_wait(read))
     plan = trials if runs is None else trials[:runs]
     judge = Judge(read, ignore=ignore, any_arguments=by_order)
-    given = {"ignore": ignore, "by_order": by_order, "bootstrap": False, **options}
+    given = {"ignore": ignore, "by_order": by_order, **options}
 
     def tried(trial: Trial) -> Tried:
         with TemporaryDirectory(prefix="greenroom-") as folder:

@@ -17,6 +17,7 @@ from tests.support.shapes import conforms
 from tests.support.whole import whole
 
 from greenroom.cli.main import run
+from greenroom.tape.reading import read_tape
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 CALLS = [("own_echo", {"text": "one"}), ("own_echo", {"text": "two"}), ("own_refuse", {})]
@@ -150,3 +151,22 @@ def test_a_call_is_recorded_beside_a_running_gateway(tmp_path: Path) -> None:
         assert '"text":"hi"' in tape.read_text()
         refused = greenroom_in(tmp_path, *words, "--pid", str(gateway.process.pid))
         assert (refused.returncode, "Leave one of them out" in refused.stderr) == (2, True)
+
+
+def test_a_fault_happens_to_a_client_of_a_replay_and_one_that_did_not_is_told(
+    tape: Path, tmp_path: Path
+) -> None:
+    faults = ["--fault", "own call 2: refuse text='sold out'", "--fault", "own call 3: crash"]
+    record = ["--record", os.fspath(tmp_path / "again.tape")]
+    answers, said = talk(
+        ["replay", "--expose", "direct", *faults, *record, os.fspath(tape)], [*CALLS[:2], CALLS[1]]
+    )
+    texts = [json.dumps(answer) for answer in answers]
+    assert "one" in texts[0]
+    assert "sold out" in texts[1]
+    assert "two" in texts[2], "the second attempt gets the recorded answer"
+    assert "own: a fault as told: own call 2: refuse" in said
+    assert "this fault did not happen: own call 3: crash" in said
+    outcomes = [call.outcome for call in read_tape(tmp_path / "again.tape").calls]
+    assert outcomes == ["result", "call_failed", "result"], "a replay can be recorded"
+    assert run(["replay", "--fault", "own call 9: crash", os.fspath(tape)]) == 2

@@ -184,6 +184,9 @@ def test_nonsense_is_refused_with_what_to_write(tape: Path, fault: str, why: str
 def test_a_server_may_be_called_like_a_step_and_have_a_space_in_its_name() -> None:
     assert TapeFault.of("call call 7: crash").server == "call"
     assert TapeFault.of("my shop: two call 7: crash").server == "my shop: two"
+    odd = "idle call 3: shop start"
+    fault = TapeFault.of(f"{odd} call 7: crash", ["idle", "call", odd])
+    assert (fault.server, fault.call) == (odd, 7)
 
 
 @given(strategies.fault_scripts(faults=1))

@@ -11,6 +11,7 @@ import pytest
 from tests.support import run_virtual
 
 from greenroom import CallError, Greenroom, Reach, UsageError
+from greenroom.adapters.mcp_sdk import RoomSession
 from greenroom.testing import FakeServer, explore_tape, fake_room, tool
 
 
@@ -92,6 +93,18 @@ def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:
     told = str(explore_tape(tape, hasty))
     assert "#2 shop_order, error: failed, RemoteError: " in told
     assert "It did not work." in told
+
+
+def test_an_agent_sees_the_tools_that_it_sees_in_life(tape: Path) -> None:
+    seen: list[list[str]] = []
+
+    async def curious(room: Greenroom) -> None:
+        session = RoomSession(room)
+        seen.append(sorted(each.name for each in (await session.list_tools()).tools))
+        await careful(room)
+
+    explore_tape(tape, curious)
+    assert seen == [*[["shop_look", "shop_order"]] * 11, []], "the last one never starts"
 
 
 def test_an_agent_that_never_ends_has_failed(tape: Path) -> None:
