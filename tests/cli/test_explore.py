@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support import run as run_async
+from tests.support.attached import until
 from tests.support.shapes import conforms
 
 from greenroom.cli.main import run
@@ -189,6 +192,33 @@ def test_an_agent_that_is_not_that_of_the_tape_is_told_apart(
     command = [sys.executable, "-S", os.fspath(tmp_path / "agent.py")]
     assert run(["explore", os.fspath(tape), *options, "--", *command]) == 1
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_the_agent_outlives_the_exploration(
+    tape: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "agent.py").write_text(SPEAKS + HANGS)
+    kept = tmp_path / "kept"
+    words = ["explore", os.fspath(tape), "--keep", os.fspath(kept), "--"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", *words, sys.executable, "-S", os.fspath(tmp_path / "agent.py")],
+        stderr=subprocess.DEVNULL,
+    )
+    output = kept / "0" / "output"
+    until(lambda: output.exists() and output.read_text().endswith("\n"))
+    agent = int(output.read_text())
+    process.send_signal(number)
+    assert process.wait(30) == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
+    until(lambda: not _lives(agent))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_what_cannot_be_explored_is_said(
