@@ -26,7 +26,8 @@ from ..actors.host import ServerRequest
 from ..actors.workers import apart
 from ..catalogue.namespace import Target
 from ..config.arguments import file_of, seconds
-from ..protocol.errors import CallError, RpcRefusal, UnknownTool
+from ..config.model import Config
+from ..protocol.errors import CallError, RpcRefusal, UnknownTool, UsageError
 from ..tape.comparing import READ, Again, Asked, Comparison, Plan, call_name, compare_asked, plan_of, refusal
 from ..tape.reading import Tape, only_reads, read_tape
 from .room import ConfigSource, Greenroom, Session, port_of
@@ -60,18 +61,20 @@ async def compare_servers(
     `record`: keep what the servers answer now as a tape there. `on_plan` is told what will be asked, before anything
     is. `options`: those of `Greenroom.open`, such as `on_approval`.
 
-    Raises `BadTape`, `ConfigError`; `UsageError` for a name that is not on the tape.
+    Raises `BadTape`, `ConfigError`; `UsageError` for a name that is not on the tape, and for a configuration that has
+    none of the servers on it.
     """
     read = tape if isinstance(tape, Tape) else await apart(partial(read_tape, tape))
     plan = await apart(partial(plan_of, read, servers, only, also))
-    if on_plan is not None:
-        on_plan(plan)
     with TemporaryDirectory(prefix="greenroom-") as folder:
         place = Path(folder) / "now.tape" if record is None else file_of(record, "record")
         client = _Client()
         offers = {each for line in read.listed for each in line.offers}
         given: dict[str, Any] = {"bootstrap": False, **client.callbacks(plan, offers), **options}
         room = Greenroom.open(config, record=place, **given)
+        _check_servers(plan, room.config)
+        if on_plan is not None:
+            on_plan(plan)
         async with room:
             asking = _Asking(room, client, frozenset((*also, *(only or ()))), seconds(timeout, "timeout"))
             async with anyio.create_task_group() as tasks:
@@ -95,6 +98,15 @@ async def compare_servers(
             )
         )
     return found if record is None else attrs.evolve(found, kept=recorder.path)
+
+
+def _check_servers(plan: Plan, config: Config) -> None:
+    """Raises `UsageError` when none of the servers that are to be asked is configured: it is another configuration. Of
+    one that is not trusted, or that cannot be read, each server tells more."""
+    is_whole = not config.untrusted and not config.unread
+    if is_whole and plan.calls and not plan.calls.keys() & config.servers.keys():
+        asked, has = ", ".join(plan.calls), ", ".join(config.servers) or "no servers"
+        raise UsageError(f"The configuration has none of the servers on the tape ({asked}). It has: {has}.")
 
 
 class _Client:

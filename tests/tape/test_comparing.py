@@ -463,6 +463,15 @@ async def test_plan_and_bad_names_are_told_before_anything_is_started(tmp_path: 
 
 
 @in_real_time
+async def test_another_configuration_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    server = FakeServer(tools=[tool("look", annotations=READS)])
+    tape = await recorded(tmp_path / "one.tape", server, [("look", None)])
+    for servers in ({}, {"bank": {"command": "a fake"}}):
+        with pytest.raises(UsageError, match=r"none of the servers on the tape \(shop\)"):
+            await compare_servers(tape, {"mcpServers": servers}, connectors=fake_connectors({}))
+
+
+@in_real_time
 async def test_who_leaves_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeServer(tools=[tool("get", annotations=READS)])
     tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
