@@ -159,13 +159,7 @@ class Lines:
     def clean(self, line: CallLine, secrets: Secrets | None = None) -> None:
         """Cut the secrets out of a call: these, or those that are known now."""
         secrets = self.secrets_of(line) if secrets is None else secrets
-        content = b" ".join((line.params, line.result))
-        if (
-            len(content) > SMALL
-            or secrets.may_be_in(content)
-            or content.find(b"\n") >= 0
-            or (self._members is not None and self._members.without(content) is not content)
-        ):
+        if len(line.params) + len(line.result) > SMALL or self._may_change(secrets, line):
             line.params = msgspec.Raw(self._clean(secrets, bytes(line.params)))
             if line.result is not NOTHING:
                 line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
@@ -189,6 +183,15 @@ class Lines:
         if server in self._unmet:
             self.meet(server)
         return self._secrets.of_server(server, session)
+
+    def _may_change(self, secrets: Secrets, line: CallLine) -> bool:
+        """Whether something may be cut out of a small call: one look at parameters and result together."""
+        content = b" ".join((line.params, line.result))
+        return (
+            secrets.may_be_in(content)
+            or content.find(b"\n") >= 0
+            or (self._members is not None and self._members.without(content) is not content)
+        )
 
     def _said(self, secrets: Secrets, value: Any) -> Any:
         """What a server said, or was told, without secrets. Only that is changed, and not the whole line: a secret that
