@@ -2,8 +2,8 @@
 
 Two runs are put side by side as a text diff is made (`aligning`): calls of the same server, tool and arguments belong
 together, in order. What is then left over on both sides is the same call at another place (`order`), or, between the
-same neighbours and of the same tool, one with other arguments. Calls that were made at once in both runs may come in
-any order. A call that is on one side alone was added or left out.
+same neighbours and of the same tool, one with other arguments. Calls that were made at once in both runs, or by
+different sessions, may come in any order. A call that is on one side alone was added or left out.
 
 For the other comparison, somebody has made recorded calls again and recorded that (`supervisor.asking_again`): which
 calls they were is decided here, and which recorded call belongs to which is known.
@@ -225,9 +225,7 @@ class _Paired:
         left = sorted({*range(len(first))} - {*self._starts})
         new = sorted({*range(len(second))} - {*self._others})
         elsewhere = _matched(left, new, lambda at: keys[0][at], lambda other: keys[1][other])
-        self.moved = {
-            (at, other) for at, other in elsewhere if not self._is_at_once(at, other, first, second)
-        }
+        self.moved = {(at, other) for at, other in elsewhere if not self._is_free(at, other, first, second)}
         self.same = sorted([*self._fixed, *elsewhere])
         left, new = _without(left, new, elsewhere)
         self.changed = _matched(
@@ -243,12 +241,12 @@ class _Paired:
         before = bisect_left(self._others, other)
         return self._starts[before - 1] + 0.5 if before else -0.5
 
-    def _is_at_once(self, at: int, other: int, first: Sequence[CallLine], second: Sequence[CallLine]) -> bool:
-        """Whether the call was made at once with each one that it has passed, in both runs."""
+    def _is_free(self, at: int, other: int, first: Sequence[CallLine], second: Sequence[CallLine]) -> bool:
+        """Whether the order of the call and of each one that it has passed says nothing, in both runs."""
         ends = sorted((bisect_left(self._starts, at), bisect_left(self._others, other)))
         passed = self._fixed[ends[0] : ends[1]]
         return len(passed) <= _CROSSED and all(
-            _overlap(first[at], first[here]) and _overlap(second[other], second[there])
+            _has_no_order(first[at], first[here]) and _has_no_order(second[other], second[there])
             for here, there in passed
         )
 
@@ -278,8 +276,9 @@ def _without(
     return [at for at in left if at not in taken], [other for other in new if other not in others]
 
 
-def _overlap(call: CallLine, other: CallLine) -> bool:
-    return call.accepted < other.ended and other.accepted < call.ended
+def _has_no_order(call: CallLine, other: CallLine) -> bool:
+    """Whether two calls were made at once, or by different sessions."""
+    return call.session != other.session or (call.accepted < other.ended and other.accepted < call.ended)
 
 
 # ---- a tape, and the servers as they are now -------------------------------------------------------------------------

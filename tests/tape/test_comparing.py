@@ -116,6 +116,10 @@ def test_calls_made_at_once_may_come_in_any_order(tmp_path: Path) -> None:
     assert both(tmp_path, first, swapped).is_same
     after = [call(1, at=1.0, n=2), call(2, at=3.0, n=1)]
     assert [each[0] for each in told(both(tmp_path, first, after))] == ["order"]
+    ann, bob = {"session": "ann"}, {"session": "bob"}
+    of_two = [{**call(1, n=1), **ann}, {**call(2, n=2), **bob}]
+    assert both(tmp_path, of_two, [{**call(1, n=2), **bob}, {**call(2, n=1), **ann}]).is_same
+    assert not both(tmp_path, of_two, [{**call(1, n=2), **ann}, {**call(2, n=1), **ann}]).is_same
 
 
 def test_only_what_a_model_gets_of_an_answer_counts(tmp_path: Path) -> None:
