@@ -230,8 +230,9 @@ class Recent:
 
     def refused(self, error: CallError, tool: str | None, session: str | None, now: float) -> None:
         """A call was refused before it was one."""
-        words = error.message[:RECENT_WORDS]
-        self.refusals.append((now, error.server, session, tool or error.tool, error.code, words))
+        name = tool or error.tool
+        said = error.server[:RECENT_WORDS], None if name is None else name[:RECENT_WORDS]
+        self.refusals.append((now, said[0], session, said[1], error.code, error.message[:RECENT_WORDS]))
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
         """The server has told how far the call is."""

@@ -238,7 +238,7 @@ async def tape_parts(kept: LastMinutes, redact: Sequence[str]) -> AsyncGenerator
         made: list[bytes] = []
         while sum(map(len, made)) < _PART and (line := next(lines, None)) is not None:
             made.append(line)
-        return b"".join(made).decode()
+        return b"".join(made).decode(errors="replace")
 
     while text := await aside(part):
         yield text

@@ -82,9 +82,9 @@ def test_it_is_of_the_gateway_that_runs(folder: Path, door: str, capsys: pytest.
 
 def test_a_crash_and_a_call_that_hangs_are_on_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--config", os.fspath(folder / "mcp.json")]
-    with serve(folder, {"a": faulty(folder, "a")}) as client:
+    with serve(folder, {"a": {**faulty(folder, "a"), "env": {"A_TOKEN": SECRET}}}) as client:
         client.initialize()
-        client.mcp(tool="a_echo", args={"text": "one"})
+        client.mcp(tool="a_stderr", args={"text": f"gives up, because {SECRET} is wrong"})
         client.mcp(tool="a_crash")
         hung = client.start_mcp(tool="a_sleep", args={"seconds": 60})
         until(lambda: "a_sleep" in _shown(where, capsys), "the call that hangs")
@@ -93,6 +93,8 @@ def test_a_crash_and_a_call_that_hangs_are_on_it(folder: Path, capsys: pytest.Ca
     read = read_tape(tape)
     causes = {line.event.get("cause") for line in read.events}
     assert "lost" in causes
+    assert "gives up, because" in tape.read_text()
+    assert SECRET not in tape.read_text()
     assert [call.outcome for call in read.calls if call.tool == "a_sleep"] == ["open"]
 
 

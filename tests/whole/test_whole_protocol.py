@@ -23,6 +23,7 @@ from greenroom import Greenroom, RpcRefusal, ServerRequest, UsageError
 from greenroom.actors.call import Call
 from greenroom.actors.incarnation import Listening, ServerRequests, Subscriptions
 from greenroom.actors.peer import Exchange, Handshake
+from greenroom.actors.recent import Recent
 from greenroom.actors.server import declared_to
 from greenroom.errors import AmbiguousTool, InputRefused, RemoteError, UnknownPrompt, UnknownResource
 from greenroom.events import Kind, Note, NoteCode
@@ -448,7 +449,12 @@ class Asking:
     """One incarnation as `ServerRequests` see it."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup, answer: Any) -> None:
-        context = SimpleNamespace(host=SimpleNamespace(answer=answer), spawn=tasks.start_soon)
+        context = SimpleNamespace(
+            host=SimpleNamespace(answer=answer),
+            spawn=tasks.start_soon,
+            backend=SimpleNamespace(now=anyio.current_time),
+            recent=Recent(),
+        )
         self.actor: Any = SimpleNamespace(context=context)
 
 
