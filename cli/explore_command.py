@@ -94,6 +94,11 @@ class NotAsRecorded(GreenroomError):
     help="Calls time out after so long.",
 )
 @click.option("--ignore", metavar="NAMES", help="Members of arguments that may differ, as in time,id.")
+@click.option(
+    "--reads",
+    metavar="TOOLS",
+    help="Tools that only read, though their servers do not say so, as in shop_look.",
+)
 @click.option("--by-order", is_flag=True, help="Arguments may differ: see greenroom replay --help.")
 @click.option(
     "--expose",
@@ -118,6 +123,7 @@ def explore_command(
     time_limit: float,
     call_timeout: float,
     ignore: str | None,
+    reads: str | None,
     by_order: bool,
     expose: str,
     profile: str | None,
@@ -135,7 +141,7 @@ def explore_command(
     runner = _Runner(
         read,
         command,
-        Judge(read, ignore=names_in(ignore), any_arguments=by_order),
+        Judge(read, ignore=names_in(ignore), any_arguments=by_order, reads=names_in(reads)),
         {"ignore": names_in(ignore), "by_order": by_order, "call_timeout": call_timeout},
         expose,
         profile,

@@ -136,9 +136,17 @@ Key = tuple[str, str, str]  # server, method, parameters
 
 
 class Judge:
-    """Compares runs with the tape. `ignore`: names of members that may differ; `any_arguments`: all may."""
+    """Compares runs with the tape. `ignore`: names of members that may differ; `any_arguments`: all may. `reads`: tools
+    that only read, though their servers do not say so. Raises `UsageError` for one that was never called."""
 
-    def __init__(self, tape: Tape, *, ignore: Collection[str] = (), any_arguments: bool = False) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        *,
+        ignore: Collection[str] = (),
+        any_arguments: bool = False,
+        reads: Collection[str] = (),
+    ) -> None:
         self._tape = tape
         self._ignore = ignore
         self._any = any_arguments
@@ -146,6 +154,11 @@ class Judge:
             name: reading_tools([line for line in tape.listed if line.server == name])
             for name in tape.servers
         }
+        called = {call.tool: call for call in tape.calls if call.tool is not None}
+        for name in reads:
+            if name not in called:
+                raise UsageError(f"{name} was never called on the tape.{meant(name, called)}")
+            self._reads[called[name].server].add(msgspec.json.decode(called[name].params).get("name"))
         self._recorded = Counter(self._key(call) for call in tape.calls)
         self._answered = Counter(self._key(call) for call in tape.calls if call.outcome == "result")
 

@@ -33,6 +33,7 @@ def explore_tape(
     only: Collection[str] = (),
     runs: int | None = None,
     ignore: Collection[str] = (),
+    reads: Collection[str] = (),
     by_order: bool = False,
     time_limit: float = _TIME_LIMIT,
     backend: str = "trio",
@@ -41,7 +42,8 @@ def explore_tape(
     """Run `agent(room)` once for each single fault of a tape, and say which it survives.
 
     `only`: faults of these servers alone. `runs`: at most so many runs with a fault. `ignore`, `by_order`: which
-    arguments may differ, as for `Greenroom.replay`. `time_limit`: virtual seconds for each run. `options`: those of
+    arguments may differ, as for `Greenroom.replay`. `reads`: tools that only read, though their servers do not say so,
+    by the names that they are called by. `time_limit`: virtual seconds for each run. `options`: those of
     `Greenroom.open` but `connectors`. An agent that raises has failed. Print the result for a table; `tried` has each
     trial.
 
@@ -52,7 +54,7 @@ def explore_tape(
     read = read_tape(tape)
     trials = trials_of(read, only=only, call_timeout=_longest_wait(read))
     plan = trials if runs is None else trials[:runs]
-    judge = Judge(read, ignore=ignore, any_arguments=by_order)
+    judge = Judge(read, ignore=ignore, any_arguments=by_order, reads=reads)
     given = {"ignore": ignore, "by_order": by_order, **options}
 
     def tried(trial: Trial) -> Tried:

@@ -11,7 +11,6 @@ import pytest
 from tests.support import run_virtual
 
 from greenroom import CallError, Greenroom, Reach, UsageError
-from greenroom.adapters.mcp_sdk import RoomSession
 from greenroom.testing import FakeServer, explore_tape, fake_room, tool
 
 
@@ -95,12 +94,20 @@ def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:
     assert "It did not work." in told
 
 
+def test_a_tool_that_only_reads_may_be_asked_again(tape: Path) -> None:
+    assert not any("again" in cell for cell in verdicts(tape, persistent, reads=["shop_order"]).values())
+    with pytest.raises(
+        UsageError, match=r'shop_ordr was never called on the tape. Did you mean "shop_order"?'
+    ):
+        explore_tape(tape, persistent, reads=["shop_ordr"])
+
+
 def test_an_agent_sees_the_tools_that_it_sees_in_life(tape: Path) -> None:
     seen: list[list[str]] = []
 
     async def curious(room: Greenroom) -> None:
-        session = RoomSession(room)
-        seen.append(sorted(each.name for each in (await session.list_tools()).tools))
+        await room.catalogued()
+        seen.append(sorted(each.name for each in room.tools()))
         await careful(room)
 
     explore_tape(tape, curious)
