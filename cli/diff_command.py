@@ -168,7 +168,7 @@ async def _compared_now(tape: Path, config: Config, options: dict[str, Any], yes
 
 def _say_plan(plan: Plan) -> None:
     calls = sum(map(len, plan.calls.values()))
-    say(f"asking {counted(len(plan.calls), 'server')} again, with {counted(calls, 'call')} that only read …")
+    say(f"asking {counted(len(plan.calls), 'server')} again, with {counted(calls, 'call')} of the tape …")
 
 
 # ---- as text ---------------------------------------------------------------------------------------------------------
@@ -186,11 +186,13 @@ def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
     for call in found.calls[:_TOLD]:
         yield from _call(call)
     yield from _rest(len(found.calls))
-    for times in found.times:
-        if times.is_slower(found.slower or _SLOWER):
-            yield ("~" if found.slower else ""), _slower(times)
-    for left in found.not_sent:
+    slow = [times for times in found.times if times.is_slower(found.slower or _SLOWER)]
+    for times in slow[:_TOLD]:
+        yield ("~" if found.slower else ""), _slower(times)
+    yield from _rest(len(slow))
+    for left in found.not_sent[:_TOLD]:
         yield "", f"not sent: {counted(left.calls, 'call')} of {left.name} ({left.why})"
+    yield from _rest(len(found.not_sent))
     if any(left.why == MAY_WRITE for left in found.not_sent):
         yield "", "To make calls of a tool that changes nothing, though it does not say so: --also TOOL"
     yield "", _sum(found, is_now=is_now)
