@@ -34,7 +34,7 @@ _KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
 _STEP: Final = 1 << 15  # bytes passed over at once
 _BEGINS: Final = 6  # bytes of a known secret by which it is looked for first
 _NEVER: Final = b"\xff"  # in no text
-SMALL: Final = 1 << 12  # bytes in which the marks are looked for first
+SMALL: Final = 1 << 16  # bytes in which the marks are looked for first, in one go
 _LEAST_WORD: Final = 12
 _SHORT_WORDS: Final = re.compile(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
 _WORD: Final = re.compile(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
@@ -42,9 +42,17 @@ _TOKEN: Final = re.compile(
     rb"(?:(?:\A|(?<![A-Za-z0-9]))sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
     rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
 )
-# One of these is in whatever the expression above and the one below match.
-_MARK: Final = re.compile(
-    rb"[-_JAx](?:ox|[KS]IA|Iza|(?<=eyJ)|(?<=sk-)|(?<=pat-)|(?<=h[pousr]_)|(?<=b_)pat_|(?<=m_)|(?<=f_)|(?<=k_)live_)"
+# One of these is in whatever the expression above and the one below match. Each begins with one character that is rare
+# in texts, and which the C library looks for: ten times as fast as one expression for all.
+_MARKS: Final = tuple(
+    re.compile(mark).search
+    for mark in (
+        rb"-(?:(?<=sk-)|(?<=pat-))",
+        rb"_(?:(?<=h[pousr]_)|(?<=b_)pat_|(?<=m_)|(?<=f_)|(?<=k_)live_)",
+        rb"xox",
+        rb"A(?:[KS]IA|Iza)",
+        rb"J(?<=eyJ)",
+    )
 )
 _WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
 _PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
@@ -84,8 +92,6 @@ _FIELD: Final = re.compile(
     + _spelled(_NAMES)
     + rb'(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\1"'
 )
-# Together a quick test whether a text may have to lose something for its form.
-marked, named = _MARK.search, _FIELD.search
 _LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 # What JSON has outside of its strings. A known secret of only these may be there, too.
 _BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
@@ -123,16 +129,19 @@ def _is_common(secret: bytes) -> bool:
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
-    if (
-        len(raw) <= SMALL
-        and marked(raw) is None
-        and named(raw) is None
-        and not (known and is_one_in(raw, known))
-    ):
+    if len(raw) <= SMALL and not is_suspect(raw) and not (known and is_one_in(raw, known)):
         return raw  # as nearly every result of a call
     found = [_secrets(raw, secret) for secret in _standing_in(raw, known)]
     spans = [each for each in (*found, _tokens(raw), _values(raw)) if each]
     return _without(raw, spans) if spans else raw
+
+
+def is_suspect(raw: bytes) -> bool:
+    """Whether a JSON text may have to lose something for its form: a quick test."""
+    for mark in _MARKS:
+        if mark(raw) is not None:
+            return True
+    return _FIELD.search(raw) is not None
 
 
 def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> bytes:

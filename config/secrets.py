@@ -31,8 +31,7 @@ from .scrubbing import (
     SMALL,
     beginnings,
     is_one_in,
-    marked,
-    named,
+    is_suspect,
     scrubbed,
     scrubbed_text,
     stands_alone,
@@ -192,7 +191,7 @@ class Secrets:
 
     def may_be_in(self, raw: bytes) -> bool:
         """Whether a JSON text may have to lose something: a quick test for a small one."""
-        if marked(raw) is not None or named(raw) is not None:
+        if is_suspect(raw):
             return True
         secrets: Secrets | None = self
         while secrets is not None:
