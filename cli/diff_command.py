@@ -78,7 +78,9 @@ _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
     help="A tool whose calls take this many times as long (the median) is a difference.",
 )
 @click.option(
-    "--also", metavar="TOOLS", help="With --against: call these, too, though they may change things."
+    "--reads",
+    metavar="TOOLS",
+    help="With --against: tools that only read, though their servers do not say so, as in shop_look.",
 )
 @click.option("--only", metavar="TOOLS", help="With --against: call these alone, whatever they may change.")
 @click.option(
@@ -96,7 +98,7 @@ def diff_command(
     against: Path | None,
     ignore: str | None,
     slower: float | None,
-    also: str | None,
+    reads: str | None,
     only: str | None,
     timeout: float | None,
     yes: bool,
@@ -113,7 +115,7 @@ def diff_command(
     """
     if against is None:
         stray = {
-            "--also": also,
+            "--reads": reads,
             "--only": only,
             "--timeout": timeout,
             "--yes": yes or None,
@@ -133,7 +135,7 @@ def diff_command(
         found = compare_tapes(tape, others[0], ignore=names_in(ignore), slower=slower)
     else:
         config = _config_at(against)
-        options: dict[str, Any] = {"servers": others, "ignore": names_in(ignore), "also": names_in(also)}
+        options: dict[str, Any] = {"servers": others, "ignore": names_in(ignore), "reads": names_in(reads)}
         options |= {"only": None if only is None else names_in(only), "slower": slower, "timeout": timeout}
         options |= recording_in(record, redact)
         found = run_to_end(partial(_compared_now, tape, config, options, yes))
@@ -194,7 +196,7 @@ def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
         yield "", f"not sent: {counted(left.calls, 'call')} of {left.name} ({left.why})"
     yield from _rest(len(found.not_sent))
     if any(left.why == MAY_WRITE for left in found.not_sent):
-        yield "", "To make calls of a tool that changes nothing, though it does not say so: --also TOOL"
+        yield "", "To make calls of a tool that only reads, though its server does not say so: --reads TOOL"
     yield "", _sum(found, is_now=is_now)
 
 

@@ -43,7 +43,7 @@ async def compare_servers(
     *,
     servers: Collection[str] = (),
     only: Collection[str] | None = None,
-    also: Collection[str] = (),
+    reads: Collection[str] = (),
     ignore: Collection[str] = (),
     slower: float | None = None,
     timeout: float | None = None,
@@ -54,9 +54,9 @@ async def compare_servers(
     """Make the calls on a tape that only read again, at the servers of `config` as they are now, and say what differs:
     what they list, what they answer, how long it takes.
 
-    A call only reads if its tool says so (`readOnlyHint`) on the tape and now. `servers`: ask these alone. `also`:
-    names of tools, as they were called, that may be called as well; `only`: make the calls of these tools alone. Both
-    whatever the tools say of themselves. `ignore`: names of members of answers that may differ. `slower`: the factor
+    A call only reads if its tool says so (`readOnlyHint`) on the tape and now. `servers`: ask these alone. `reads`:
+    names of tools, as they were called, that only read though they do not say so. `only`: make the calls of these tools
+    alone, whatever they say of themselves. `ignore`: names of members of answers that may differ. `slower`: the factor
     from which on the median time of a tool is a difference. `timeout`: seconds, for each call after it is sent.
     `record`: keep what the servers answer now as a tape there. `on_plan` is told what will be asked, before anything
     is. `options`: those of `Greenroom.open`, such as `on_approval`.
@@ -65,7 +65,7 @@ async def compare_servers(
     none of the servers on it.
     """
     read = tape if isinstance(tape, Tape) else await apart(partial(read_tape, tape))
-    plan = await apart(partial(plan_of, read, servers, only, also))
+    plan = await apart(partial(plan_of, read, servers, only, reads))
     with TemporaryDirectory(prefix="greenroom-") as folder:
         place = Path(folder) / "now.tape" if record is None else file_of(record, "record")
         client = _Client()
@@ -76,7 +76,7 @@ async def compare_servers(
         if on_plan is not None:
             on_plan(plan)
         async with room:
-            asking = _Asking(room, client, frozenset((*also, *(only or ()))), seconds(timeout, "timeout"))
+            asking = _Asking(room, client, frozenset((*reads, *(only or ()))), seconds(timeout, "timeout"))
             async with anyio.create_task_group() as tasks:
                 for server, calls in plan.calls.items():
                     tasks.start_soon(asking.ask, server, calls)

@@ -307,16 +307,17 @@ def plan_of(
     tape: Tape,
     servers: Collection[str] = (),
     only: Collection[str] | None = None,
-    also: Collection[str] = (),
+    reads: Collection[str] = (),
 ) -> Plan:
     """The recorded calls that only read. `servers`: of these alone. `only`: of these tools alone, whether they say that
-    they only read or not; `also`: of these as well. Raises `UsageError` for a name that is not on the tape."""
+    they only read or not; `reads`: tools that only read, though they do not say so. Raises `UsageError` for a name that
+    is not on the tape."""
     _check_names(servers, tape.servers, "server")
-    _check_names((*(only or ()), *also), [call_name(call) for call in tape.calls], "call of")
-    listed = {*(only or ()), *also}
+    _check_names((*(only or ()), *reads), [call_name(call) for call in tape.calls], "call of")
+    listed = {*(only or ()), *reads}
     asked = set(servers) or _in_service(tape)
     listings = _listed(tape)
-    reads = {name: reading_tools(listings.get(name, ())) for name in asked}
+    say_so = {name: reading_tools(listings.get(name, ())) for name in asked}
     calls: dict[str, list[Again]] = {name: [] for name in tape.servers if name in asked}
     not_sent: list[tuple[CallLine, str]] = []
     changed: dict[str, int] = {}
@@ -324,8 +325,9 @@ def plan_of(
         if call.server not in asked:
             continue
         params = _object(_params(call))
-        is_listed = call_name(call) in listed
-        only_reads = call.method in READ or params.get("name") in reads[call.server]
+        name, own = call_name(call), str(params.get("name"))
+        is_listed = name in listed
+        only_reads = call.method in READ or own in say_so[call.server] or name in reads
         why = _why_not(call, may_be_sent=only_reads or is_listed)
         if why is None and (only is None or is_listed):
             calls[call.server].append(Again(call, params, changed.get(call.server), is_listed))

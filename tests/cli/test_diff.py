@@ -209,13 +209,13 @@ def test_whoever_lists_a_tool_answers_for_it(
     shop: Shop, diff: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tape = shop.record()
-    code, found = diff(tape, "--also", "shop_put")
+    code, found = diff(tape, "--reads", "shop_put")
     assert (code, shop.got, found["notSent"]) == (0, ["get", "list", "put", "get"], [])
     (shop.folder / "state.json.calls").unlink()
     code, found = diff(tape, "--only", "shop_put")
     assert (code, shop.got, found["callsTheSame"]) == (0, ["put"], 1)
     for words, told in (
-        (["--also", "shop_putt"], 'Did you mean "shop_put"?'),
+        (["--reads", "shop_putt"], 'Did you mean "shop_put"?'),
         (["shap"], 'Did you mean "shop"?'),
     ):
         assert run(["diff", tape, "--against", shop.config, *words]) == 2

@@ -416,7 +416,7 @@ async def test_nobody_consents_to_a_question_that_is_not_on_the_tape(tmp_path: P
 
 
 @in_real_time
-@pytest.mark.parametrize("how", ["also", "only"])
+@pytest.mark.parametrize("how", ["reads", "only"])
 async def test_a_tape_cannot_give_another_tool_the_name_of_a_listed_one(tmp_path: Path, how: str) -> None:
     server = FakeServer(tools=[tool("search"), tool("erase")])
     tape = await recorded(tmp_path / "one.tape", server, [("search", None)])
@@ -430,6 +430,38 @@ async def test_a_tape_cannot_give_another_tool_the_name_of_a_listed_one(tmp_path
     tape.write_text(changed.replace('"name":"erase","arguments"', '"name":"search","arguments"'))
     found = await against(tape, server, **listed)
     assert (found.same, len(server.calls)) == (1, before + 1)
+
+
+@in_real_time
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"params": {"name": ["get"]}},
+        {"params": [1]},
+        {"params": {"name": "get", "arguments": 5}},
+        {
+            "params": {"name": "get"},
+            "asked": [{"t": 0, "method": "roots/list", "params": {}, "answer": {"roots": 5}}],
+        },
+        {"method": "resources/read", "params": {"uri": 5}},
+        {"method": "completion/complete", "params": {}},
+        {"method": "logging/setLevel", "params": {"level": "debug"}},
+        {"session": ""},
+        {"session": "x\n" * 5000},
+        {"server": "../shop"},
+        {"n": -1, "order": -1},
+    ],
+)
+async def test_odd_calls_are_asked_or_left_out(tmp_path: Path, changed: dict[str, Any]) -> None:
+    server = FakeServer(tools=[tool("get", annotations=READS)])
+    tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
+    *lines, last = [json.loads(line) for line in tape.read_text().splitlines() if '"k":"event"' not in line]
+    tape.write_text(
+        "".join(f"{json.dumps(line)}\n" for line in (*lines, {**last, **changed}, {**last, "n": 9}))
+    )
+    found = await against(tape, server)
+    assert found.same + len(found.calls) + sum(each.calls for each in found.not_sent) == 2
+    assert found.same >= 1
 
 
 @in_real_time
@@ -457,7 +489,7 @@ async def test_plan_and_bad_names_are_told_before_anything_is_started(tmp_path: 
     server = FakeServer(tools=[tool("get", annotations=READS)])
     tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
     starts, plans = server.starts, list[Any]()
-    wrongs: list[dict[str, Any]] = [{"servers": ["shap"]}, {"only": ["shop_got"]}, {"also": ["get"]}]
+    wrongs: list[dict[str, Any]] = [{"servers": ["shap"]}, {"only": ["shop_got"]}, {"reads": ["get"]}]
     for wrong in wrongs:
         with pytest.raises(UsageError, match="on the tape"):
             await against(tape, server, on_plan=plans.append, **wrong)
