@@ -10,6 +10,7 @@ well as a search.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -201,7 +202,7 @@ class World:
 
     `entries`: the `mcpServers` entries; each gets a fake server in place of a command. `settings`: the room's. `seed`:
     what the order of tasks follows from. `pace`: how many seconds each step of a healthy server takes (start,
-    initialize, list, call, stop).
+    initialize, list, call, stop). `record`: where the room records a tape, as for `Greenroom.open`.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class World:
         *,
         seed: int = 0,
         pace: Mapping[str, float] | None = None,
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
         self.entries: dict[str, dict[str, Any]] = {
             name: {"command": "fake", **entry} for name, entry in entries.items()
@@ -228,6 +230,7 @@ class World:
             cache_path=":memory:",
             connectors=fake_connectors(self.servers),
             bootstrap=False,
+            record=record,
         )
         self.run: VirtualRun = VirtualRun()
         self.background: Background = Background(self.run)

@@ -11,9 +11,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from greenroom import Greenroom, UsageError
+from greenroom import CallError, Greenroom, UsageError
 from greenroom.cli.main import run as command
-from greenroom.testing import FakeServer, explore, exploring, fake_room, tool
+from greenroom.tape.reading import read_tape
+from greenroom.testing import FakeServer, World, explore, exploring, fake_room, tool
 
 Program = Callable[[Greenroom], Awaitable[object]]
 
@@ -183,3 +184,27 @@ def test_a_race_without_a_room_is_told_without_a_tape(tmp_path: Path) -> None:
     assert explored.failure is not None
     assert explored.failure.tape is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_of_a_search_is_recorded_with_what_happened_to_its_servers(tmp_path: Path) -> None:
+    tape = tmp_path / "trace.tape"
+    world = World({"notes": {}}, seed=7, record=tape)
+    try:
+        world.call("notes", count=2)
+        world.faults.slow_down("notes", "call", 5.0)
+        world.call("notes")
+        world.faults.lose("notes")
+        world.advance(1.0)
+        world.close()
+    finally:
+        world.run.close()
+    assert [call.outcome for call in read_tape(tape).calls] == ["result", "result", "call_failed"]
+
+    async def replayed() -> None:
+        async with Greenroom.replay(tape, bootstrap=False) as room:
+            for number in range(2):
+                await room.call("notes_echo", {"n": number, "who": None})
+            with pytest.raises(CallError, match="was lost"):
+                await room.call("notes_echo", {"n": 2, "who": None})
+
+    anyio.run(replayed)
