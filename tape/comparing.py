@@ -316,8 +316,7 @@ def plan_of(
     _check_names((*(only or ()), *reads), [call_name(call) for call in tape.calls], "call of")
     listed = {*(only or ()), *reads}
     asked = set(servers) or _in_service(tape)
-    listings = _listed(tape)
-    say_so = {name: reading_tools(listings.get(name, ())) for name in asked}
+    say_so = {name: reading_tools(tape.listed_of(name)) for name in asked}
     calls: dict[str, list[Again]] = {name: [] for name in tape.servers if name in asked}
     not_sent: list[tuple[CallLine, str]] = []
     changed: dict[str, int] = {}
@@ -443,14 +442,6 @@ def call_name(call: CallLine) -> str:
     return call.tool or kind_of(call.method, _params(call)).strip()
 
 
-def _listed(tape: Tape) -> Mapping[str, Sequence[Listed]]:
-    """What each server has listed."""
-    found: defaultdict[str, list[Listed]] = defaultdict(list)
-    for line in tape.listed:
-        found[line.server].append(line)
-    return found
-
-
 def _both_listed(
     before: Tape, after: Tape, servers: Iterable[str]
 ) -> list[tuple[str, Listed | None, Listed | None]]:
@@ -460,8 +451,7 @@ def _both_listed(
     def last(lines: Sequence[Listed]) -> Listed | None:
         return max(lines, key=lambda line: (line.incarnation > 0, line.t), default=None)
 
-    old, new = _listed(before), _listed(after)
-    return [(name, last(old.get(name, ())), last(new.get(name, ()))) for name in servers]
+    return [(name, last(before.listed_of(name)), last(after.listed_of(name))) for name in servers]
 
 
 def answer_of(tape: Tape, call: CallLine) -> Answer:

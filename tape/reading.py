@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import msgspec
@@ -72,9 +74,21 @@ class Tape:
         named = [name for config in configs for name in _object(self, config, "mcpServers")]
         return list(dict.fromkeys([*named, *(line.server for line in (*self.listed, *self.calls))]))
 
-    def calls_of(self, server: str) -> list[CallLine]:
+    def calls_of(self, server: str) -> Sequence[CallLine]:
         """Its calls, in the order in which they were sent."""
-        return [call for call in self.calls if call.server == server]
+        return self._calls.get(server, ())
+
+    def listed_of(self, server: str) -> Sequence[Listed]:
+        """What it has listed."""
+        return self._listed.get(server, ())
+
+    @cached_property
+    def _calls(self) -> Mapping[str, Sequence[CallLine]]:
+        return _by_server(self.calls)
+
+    @cached_property
+    def _listed(self) -> Mapping[str, Sequence[Listed]]:
+        return _by_server(self.listed)
 
     def result_of(self, call: CallLine) -> bytes:
         """The result of a call, byte for byte as it was recorded. Raises `BadTape`."""
@@ -104,6 +118,16 @@ class Tape:
             raise BadTape(f"A large result is missing from the tape. {path}: {refused(error)}") from None
         if seen.hexdigest() != name:
             raise BadTape(f"{path} is not what was recorded: it has another hash.")
+
+
+OfServer = TypeVar("OfServer", CallLine, Listed)
+
+
+def _by_server(lines: Iterable[OfServer]) -> Mapping[str, Sequence[OfServer]]:
+    found: defaultdict[str, list[OfServer]] = defaultdict(list)
+    for line in lines:
+        found[line.server].append(line)
+    return found
 
 
 def read_tape(place: str | os.PathLike[str]) -> Tape:

@@ -89,7 +89,7 @@ class Replay(TapeRun):
 
     def _server(self, name: str) -> _Server:
         if name not in self._servers:
-            listed = [line for line in self.tape.listed if line.server == name]
+            listed = self.tape.listed_of(name)
             recorded = Recorded(self.tape.calls_of(name), self._match, reading_tools(listed))
             faults = ServerFaults([fault for fault in self._faults if fault.server == name])
             self._servers[name] = _Server(name, recorded, listed, faults)
@@ -135,7 +135,7 @@ def opened(
 class _Server:
     name: str
     recorded: Recorded
-    listed: list[Listed]
+    listed: Sequence[Listed]
     faults: ServerFaults
     starts: int = 0
 

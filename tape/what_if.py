@@ -150,10 +150,7 @@ class Judge:
         self._tape = tape
         self._ignore = ignore
         self._any = any_arguments
-        self._reads = {
-            name: reading_tools([line for line in tape.listed if line.server == name])
-            for name in tape.servers
-        }
+        self._reads = {name: reading_tools(tape.listed_of(name)) for name in tape.servers}
         called = {call.tool: call for call in tape.calls if call.tool is not None}
         for name in reads:
             if name not in called:

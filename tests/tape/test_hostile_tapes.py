@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ CALL = {
     "outcome": "result",
     "reach": "answered",
     "result": {"content": []},
+}
+
+LISTED: dict[str, Any] = {
+    "k": "listed",
+    "t": 0.0,
+    "server": "shop",
+    "scope": "shared",
+    "incarnation": 1,
+    "version": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "info": {},
 }
 
 
@@ -118,10 +130,20 @@ def test_what_nests_as_deeply_as_was_ever_read_is_read_and_told(tmp_path: Path, 
     assert compare_tapes(tape, tape).is_same
 
 
+def test_many_servers_take_no_quadratic_time(tmp_path: Path) -> None:
+    listed = {**LISTED, "tools": []}
+    names = [f"s{number}" for number in range(20_000)]
+    lines = [{**line, "server": name} for name in names for line in (listed, CALL)]
+    place = written(tmp_path, HEAD, *lines)
+    began = time.process_time()
+    room = Greenroom.replay(place)
+    assert room.tape is not None
+    assert len(room.tape.untaken) == len(names)
+    assert time.process_time() - began < 15, "some seconds, and not a minute"
+
+
 def test_to_find_the_nearest_of_many_long_calls_holds_up_nobody(tmp_path: Path) -> None:
-    listed: dict[str, Any] = {"k": "listed", "t": 0.0, "server": "shop", "scope": "shared", "incarnation": 1}
-    listed |= {"version": "2025-06-18", "capabilities": {"tools": {}}, "info": {}}
-    listed["tools"] = [{"name": "echo", "inputSchema": {"type": "object"}}]
+    listed = {**LISTED, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
     texts = [f"{number} " + "ab" * 500 for number in range(2000)]
     calls = [
         {**CALL, "n": n, "params": {"name": "echo", "arguments": {"text": t}}} for n, t in enumerate(texts, 1)
