@@ -42,10 +42,10 @@ _TOKEN: Final = re.compile(
     rb"(?:(?:\A|(?<![A-Za-z0-9]))sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
     rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
 )
-# One of these is in whatever the expression above and the one below match. Each begins with one character that is rare
-# in texts, and which the C library looks for: ten times as fast as one expression for all.
+# One of these is in whatever the expression above and the one below match. Each begins with a character that is rare in
+# texts, and to look for that first is ten times as fast as one expression for all.
 _MARKS: Final = tuple(
-    re.compile(mark).search
+    (mark[:1], re.compile(mark).search)
     for mark in (
         rb"-(?:(?<=sk-)|(?<=pat-))",
         rb"_(?:(?<=h[pousr]_)|(?<=b_)pat_|(?<=m_)|(?<=f_)|(?<=k_)live_)",
@@ -138,8 +138,8 @@ def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
 
 def is_suspect(raw: bytes) -> bool:
     """Whether a JSON text may have to lose something for its form: a quick test."""
-    for mark in _MARKS:
-        if mark(raw) is not None:
+    for begin, mark in _MARKS:
+        if raw.find(begin) >= 0 and mark(raw) is not None:
             return True
     return _FIELD.search(raw) is not None
 
