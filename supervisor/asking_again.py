@@ -28,11 +28,11 @@ from ..catalogue.namespace import Target
 from ..config.arguments import file_of, seconds
 from ..config.model import Config
 from ..protocol.errors import CallError, RpcRefusal, UnknownTool, UsageError
+from ..protocol.jsonrpc.terms import INTERNAL_ERROR
 from ..tape.comparing import READ, Again, Asked, Comparison, Plan, call_name, compare_asked, plan_of, refusal
 from ..tape.reading import Tape, only_reads, read_tape
 from .room import ConfigSource, Greenroom, Session, port_of
 
-_NOT_ANSWERED: Final = -32603  # an internal error, of the client
 _ELICITATION: Final = "elicitation/create"
 _WRITES_NOW: Final = "does not say any more that it only reads"
 
@@ -142,7 +142,7 @@ class _Client:
         if known is None or known.answer is None:
             said = {} if known is None or known.refusal is None else known.refusal
             raise RpcRefusal(
-                said.get("code", _NOT_ANSWERED), said.get("message", "Not answered on the tape.")
+                said.get("code", INTERNAL_ERROR), said.get("message", "Not answered on the tape.")
             )
         return known.answer
 

@@ -5,6 +5,7 @@
 * Virtual time for a synchronous test: `VirtualRun`. `seed_schedule` fixes the order of tasks by one number.
 * `explore`: a small scenario under every order of its tasks, within bounds.
 * `World`: a whole room in virtual time, and everything that can be done to it.
+* `compare_tapes`, `compare_servers`: what differs between two runs, or between a run and what servers answer now.
 * `pytest_plugin`: fixtures for pytest.
 * With Hypothesis (`pip install 'greenroom[testing]'`): `greenroom.testing.room_machine`, which searches a `World`, and
   the strategies in `greenroom.testing.strategies`.

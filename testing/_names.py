@@ -4,6 +4,17 @@
 # ruff: noqa: I001
 
 from ..actors.peer import ConnectorFactory as ConnectorFactory
+from ..supervisor.asking_again import compare_servers as compare_servers
+from ..tape.comparing import (
+    CallDifference as CallDifference,
+    Change as Change,
+    Comparison as Comparison,
+    DefinitionDifference as DefinitionDifference,
+    NotSent as NotSent,
+    Plan as Plan,
+    Times as Times,
+    compare_tapes as compare_tapes,
+)
 from ..tape.run import TapeRun as TapeRun
 from .assertions import (
     assert_no_orphans as assert_no_orphans,

@@ -34,7 +34,6 @@ from .protocol.result import (
 )
 from .protocol.status import ServerStatus as ServerStatus
 from .safety.approval import ApprovalRequest as ApprovalRequest, Verdict as Verdict
-from .supervisor.asking_again import compare_servers as compare_servers
 from .supervisor.call_stream import CallStream as CallStream, CallTask as CallTask
 from .supervisor.caller import Updates as Updates
 from .supervisor.reload import ReloadPlan as ReloadPlan
@@ -45,5 +44,4 @@ from .supervisor.room import (
     Session as Session,
 )
 from .supervisor.runtime import DrainReport as DrainReport
-from .tape.comparing import Comparison as Comparison, compare_tapes as compare_tapes
 from .tape.replaying import Replay as Replay

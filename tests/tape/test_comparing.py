@@ -18,10 +18,11 @@ from tests.support.asking import AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
 from tests.tape.test_hostile_tapes import CALL, HEAD
 
-from greenroom import Comparison, Greenroom, compare_servers, compare_tapes
+from greenroom import Greenroom
 from greenroom.errors import UsageError
 from greenroom.tape.aligning import aligned
 from greenroom.tape.reading import BadTape
+from greenroom.testing import Comparison, compare_servers, compare_tapes
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, fake_room, tool
 
 READS = {"readOnlyHint": True}
