@@ -1,7 +1,8 @@
 """Tries each real client in front of the gateway, at both exposures, and checks what its model would be shown.
 
 The scene is the same for all: a call that works, a search, a call of an unknown tool, a call that fails. A client works
-when it shows every text that a model needs, and shows a refusal as an error, if the client can do that.
+when it shows every text that a model needs, and shows a refusal as an error, if the client can do that. A tape of it is
+recorded, and played to the client in the place of the gateway: it must list and show the same.
 """
 
 from __future__ import annotations
@@ -82,22 +83,27 @@ async def _play(client: Client, config: Path, folder: Path) -> ClientRow:
         row.problems.append(f"not installed: {error}")
         return row
     for exposure, (names, lines) in SCENES.items():
+        tape = folder / f"{client.name}-{exposure}.tape"
+        served = ["serve", "--expose", exposure, "--config", str(config), "--record", str(tape)]
         try:
-            said = await _scene(client, home, exposure, lines, config, folder)
+            said = await _scene(client, home, served, lines, folder)
+            again = await _scene(client, home, ["replay", "--expose", exposure, str(tape)], lines, folder)
         except ValueError as error:
             row.problems.append(f"{exposure}: {error}")
             continue
         row.problems += [f"{exposure}: {problem}" for problem in _judge(client, said, names, lines)]
+        if again != said:
+            row.problems.append(f"{exposure}: with its tape otherwise: {said} {again}")
     return row
 
 
 async def _scene(
-    client: Client, home: Path, exposure: str, lines: Sequence[Line], config: Path, folder: Path
+    client: Client, home: Path, command: Sequence[str], lines: Sequence[Line], folder: Path
 ) -> Mapping[str, Any]:
-    """The output of the client's script. Raises `ValueError` when it cannot be read."""
+    """What the client's script prints; its server is this command of Greenroom. Raises `ValueError` when it cannot be
+    read."""
     calls = [{"tool": line.tool, "arguments": line.arguments} for line in lines]
-    served = ["-m", "greenroom", "serve", "--expose", exposure, "--config", str(config)]
-    wish = {"command": sys.executable, "arguments": served, "calls": calls}
+    wish = {"command": sys.executable, "arguments": ["-m", "greenroom", *command], "calls": calls}
     script = SCRIPTS / client.script
     if client.index == "npm":  # its imports are found beside it
         local = home / script.name
