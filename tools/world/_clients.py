@@ -93,7 +93,9 @@ async def _play(client: Client, config: Path, folder: Path) -> ClientRow:
             continue
         row.problems += [f"{exposure}: {problem}" for problem in _judge(client, said, names, lines)]
         if again != said:
-            row.problems.append(f"{exposure}: with its tape otherwise: {said} {again}")
+            shown = zip(said["shown"], again["shown"], strict=False)
+            differ = next(((was, now) for was, now in shown if was != now), (said["listed"], again["listed"]))
+            row.problems.append(f"{exposure}: with its tape otherwise: {str(differ)[:300]}")
     return row
 
 

@@ -16,10 +16,15 @@ async def scene(command, arguments, tools):
         shown = []
         for name, args in tools:
             try:
-                shown.append((False, text_of(await made[name].ainvoke(args))))
+                shown.append((False, text_of(plain(await made[name].ainvoke(args)))))
             except ToolException as error:
                 shown.append((True, str(error)))
         return list(made), shown
+
+
+def plain(blocks):
+    """Without the ids that the adapters draw for each block."""
+    return blocks if isinstance(blocks, str) else [{**block, "id": ""} for block in blocks]
 
 
 play(lambda *given: asyncio.run(scene(*given)))
