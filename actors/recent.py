@@ -17,6 +17,7 @@ went through; neither has a known size.
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -49,6 +50,7 @@ _HALF: Final = RECENT_BYTES // 2
 _MOST: Final = RECENT_CONTENT
 _OF_A_CALL: Final = 320  # bytes of a call without its contents: a list's places, numbers, headers of bytes
 _MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, or of a question
+_WORD: Final = re.compile(r"[^\s/?&=\"']++\Z")  # the last one
 _OF_SECRETS: Final = 1 << 12  # bytes of the secrets of one server and session
 Step = tuple[float, bytes]  # when, and its params as JSON
 Refusal = tuple[float, str, str | None, str | None, str, str]  # when, server, session, tool, code, words
@@ -177,7 +179,7 @@ class Recent:
     def heard(self, event: Event) -> None:
         words: str = getattr(event, "words", "")
         if len(words) > RECENT_WORDS:
-            event = attrs.evolve(event, words=f"{words[:RECENT_WORDS]}…")  # pyright: ignore[reportCallIssue]
+            event = attrs.evolve(event, words=beginning(words))  # pyright: ignore[reportCallIssue]
         self.events.append(event)
 
     def ended(self, call: Call, address: Address, incarnation: int, now: float) -> None:
@@ -231,8 +233,8 @@ class Recent:
     def refused(self, error: CallError, tool: str | None, session: str | None, now: float) -> None:
         """A call was refused before it was one."""
         name = tool or error.tool
-        said = error.server[:RECENT_WORDS], None if name is None else name[:RECENT_WORDS]
-        self.refusals.append((now, said[0], session, said[1], error.code, error.message[:RECENT_WORDS]))
+        said = beginning(error.server), None if name is None else beginning(name)
+        self.refusals.append((now, said[0], session, said[1], error.code, beginning(error.message)))
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
         """The server has told how far the call is."""
@@ -282,9 +284,14 @@ class Recent:
         )  # fmt: skip
 
 
+def beginning(text: str) -> str:
+    """The beginning of a long text. It ends between two words, for of half a secret nobody knows that it is one."""
+    return text if len(text) <= RECENT_WORDS else f"{_WORD.sub('', text[:RECENT_WORDS])}…"
+
+
 def without_content(params: Mapping[str, Any] | None, size: int) -> bytes:
     """What is kept of a line that is too large: whom it was for, and its size."""
-    names = {key: str((params or {})[key])[:RECENT_WORDS] for key in ("name", "uri") if key in (params or {})}
+    names = {key: beginning(str((params or {})[key])) for key in ("name", "uri") if key in (params or {})}
     return encode({"params": names, "size": size})
 
 
@@ -304,7 +311,7 @@ def _failure(error: CallError) -> bytes:
     said: dict[str, Any] = {"code": error.code, "message": error.message}
     if isinstance(error, RemoteError):
         said["rpc"] = {"code": error.rpc_code, "message": error.rpc_message, "data": error.data}
-    short = {"code": error.code, "message": error.message[:RECENT_WORDS]}
+    short = {"code": error.code, "message": beginning(error.message)}
     return _json(said, _MOST) or _json(short, _MOST)
 
 

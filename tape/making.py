@@ -74,11 +74,10 @@ class Lines:
         self, at: float, server: str, session: str | None, tool: str | None, code: str, words: str
     ) -> bytes:
         """A call was refused before it was one: as an event, because it cannot be replayed."""
-        said = self._said(
-            self._of(server, session), {"tool": tool, "detail": f"{tool or 'a call'} → {code}: {words}"}
-        )
         whose = {"server": server} if server else {}
-        about = {"kind": "refusal", "event": "Refusal", "at": at, **whose, "session": session, "code": code}
+        detail = f"{tool or 'a call'} → {code}: {words}"
+        said = self._said(self._of(server, session), {**whose, "tool": tool, "detail": detail})
+        about = {"kind": "refusal", "event": "Refusal", "at": at, "session": session, "code": code}
         return encoded(Happened(self._at(at), {**about, **said}))
 
     def known(self, entry: ServerEntry, now: float) -> bytes:

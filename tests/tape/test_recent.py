@@ -18,7 +18,7 @@ from tests.support.rooms import Outcomes
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, RemoteError, UsageError
-from greenroom.protocol.bounds import RECENT_BYTES, RECENT_CONTENT, RECENT_MINUTES
+from greenroom.protocol.bounds import RECENT_BYTES, RECENT_CONTENT, RECENT_MINUTES, RECENT_WORDS
 from greenroom.supervisor.room import port_of
 from greenroom.tape import recent
 from greenroom.tape.reading import Tape, read_tape
@@ -192,6 +192,23 @@ async def test_what_was_planted_is_nowhere_on_the_tape(
     for each in (tape, after):
         assert SECRET not in each.path.read_text()
     assert "4711" not in tape.path.read_text()
+
+
+@in_virtual_time
+async def test_what_is_kept_in_short_ends_with_no_half_of_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", SECRET)
+    async with fake_room({"shop": FakeServer()}) as room:
+        for length in range(RECENT_WORDS - 60, RECENT_WORDS, 7):
+            name = f"{'x' * (length - 1)} {SECRET}"
+            with pytest.raises(CallError):
+                await room.call(name)
+            with pytest.raises(CallError):
+                await room.call("shop_echo", server=name)
+        tape = tape_now(room, tmp_path / "x.tape")
+    assert len(tape.events) > 10
+    assert SECRET[:5] not in tape.path.read_text()
 
 
 @in_real_time
