@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from shlex import quote
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import msgspec
@@ -155,7 +155,7 @@ class Judge:
         for name in reads:
             if name not in called:
                 raise UsageError(f"{name} was never called on the tape.{meant(name, called)}")
-            self._reads[called[name].server].add(msgspec.json.decode(called[name].params).get("name"))
+            self._reads[called[name].server].add(str(_members(called[name].said).get("name")))
         self._recorded = Counter(self._key(call) for call in tape.calls)
         self._answered = Counter(self._key(call) for call in tape.calls if call.outcome == "result")
 
@@ -177,23 +177,28 @@ class Judge:
         return Tried(trial, verdict, ended.failure or "", missing, again, len(calls), ended.seconds)
 
     def _key(self, call: CallLine) -> Key:
-        params: Any = msgspec.json.decode(call.params)
+        params = _members(call.said)
         about = {"name": params.get("name")} if self._any and "name" in params else params
         return call.server, call.method, compared(about, self._ignore)
 
     def _changes(self, key: Key) -> bool:
         server, method, params = key
-        name = msgspec.json.decode(params).get("name")
-        return method == "tools/call" and name not in self._reads.get(server, ())
+        name = _members(msgspec.json.decode(params)).get("name")
+        return method == "tools/call" and str(name) not in self._reads.get(server, ())
 
     def _may_have_run(self, call: CallLine) -> bool:
         return call.outcome == "result" or call.reach == Reach.SENT.value
 
     def _words(self, key: Key) -> str:
         server, method, text = key
-        params = msgspec.json.decode(text)
+        params = _members(msgspec.json.decode(text))
         name = params.get("name", params.get("uri", method))
         return one_line(f"{server} {name} {compared(params.get('arguments', {}))}", _SHOWN)
+
+
+def _members(params: Any) -> Mapping[str, Any]:
+    """Params by name. What somebody else's tape has in their place counts as none."""
+    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
 
 
 def why_not_of_the_tape(base: Tried) -> str:

@@ -17,7 +17,7 @@ import anyio
 
 from ..protocol.errors import UsageError
 from ..supervisor.room import Greenroom
-from ..tape.reading import Tape, read_tape
+from ..tape.reading import Tape, config_of, read_tape
 from ..tape.what_if import NOTHING, Ended, Judge, Trial, Tried, WhatIf, trials_of, why_not_of_the_tape
 from .exploration import Plan, backend_of, refuse_a_loop, run_once
 
@@ -63,7 +63,8 @@ def explore_tape(
             faults = [trial.fault] if trial.fault else []
             room = partial(Greenroom.replay, tape, faults=faults, record=record, **given)
             ended = _ended(agent, room, time_limit, backend)
-            return judge.judge(trial, [read_tape(record)], ended)
+            runs = [read_tape(record)] if record.exists() else []  # its room may not have opened
+            return judge.judge(trial, runs, ended)
 
     base = tried(NOTHING)
     if why := why_not_of_the_tape(base):
@@ -97,11 +98,7 @@ def _in_words(error: BaseException) -> str:
 
 def _longest_wait(tape: Tape) -> float:
     """The longest timeout of a call on the tape, in seconds."""
-    configs = [line.config for line in (tape.head, *tape.configs)]
-    found = [
-        entry["requestTimeoutMs"] / 1000
-        for config in configs
-        for entry in (config.get("settings", {}), *config.get("mcpServers", {}).values())
-        if "requestTimeoutMs" in entry
-    ]
-    return max([_DEFAULT_CALL_TIMEOUT, *found])
+    config = config_of(tape)
+    entries = (config["settings"], *config["mcpServers"].values())
+    found = [entry.get("requestTimeoutMs") for entry in entries]
+    return max([_DEFAULT_CALL_TIMEOUT, *(each / 1000 for each in found if isinstance(each, int | float))])

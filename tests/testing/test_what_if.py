@@ -148,3 +148,23 @@ def test_what_would_show_nothing_is_refused(tape: Path) -> None:
 
     with pytest.raises(UsageError, match="call explore from a plain function"):
         anyio.run(within)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "why"),
+    [
+        (
+            '"params":{"name":"order","arguments":{"item":"hat"}}',
+            '"params":["order"]',
+            "Not on the tape: shop_order",
+        ),
+        ('"requestTimeoutMs":', '"requestTimeoutMs":"soon","as":', "the agent failed: ConfigError"),
+        ('"mcpServers":{', '"mcpServers":{"other":5,', "another form"),
+    ],
+)
+def test_an_odd_tape_is_refused_with_what_is_odd(tape: Path, was: str, now: str, why: str) -> None:
+    text = tape.read_text()
+    assert was in text
+    tape.write_text(text.replace(was, now))
+    with pytest.raises(UsageError, match=why):
+        explore_tape(tape, persistent)
