@@ -232,8 +232,8 @@ class Recent:
 
     def refused(self, error: CallError, tool: str | None, session: str | None, now: float) -> None:
         """A call was refused before it was one."""
-        name = tool or error.tool
-        said = beginning(error.server), None if name is None else beginning(name)
+        name: object = tool or error.tool  # of a call that is refused for it, it may be anything
+        said = beginning(error.server), None if name is None else beginning(str(name))
         self.refusals.append((now, said[0], session, said[1], error.code, beginning(error.message)))
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
