@@ -33,6 +33,13 @@ from ..tape.comparing import READ, Again, Asked, Comparison, Plan, call_name, co
 from ..tape.reading import Tape, only_reads, read_tape
 from .room import ConfigSource, Greenroom, Session, port_of
 
+# What is sent of recorded params. Nothing else: a tape could make a call a task, or say what only some server knows.
+_MEMBERS: Final[Mapping[str, Collection[str]]] = {
+    "tools/call": ("name", "arguments"),
+    "prompts/get": ("name", "arguments"),
+    "resources/read": ("uri",),
+    "completion/complete": ("ref", "argument", "context"),
+}
 _ELICITATION: Final = "elicitation/create"
 _WRITES_NOW: Final = "does not say any more that it only reads"
 
@@ -188,7 +195,8 @@ class _Asking:
 
     async def _make(self, scope: Greenroom | Session, again: Again) -> None:
         port, line = port_of(scope), again.call
-        params = {key: value for key, value in again.params.items() if key != "_meta"}
+        members = _MEMBERS[line.method]
+        params = {key: value for key, value in again.params.items() if key in members}
         call = Call(line.method, params, timeout=self._timeout, replayable=True)
         try:
             if line.method not in READ:

@@ -466,6 +466,15 @@ async def test_odd_calls_are_asked_or_left_out(tmp_path: Path, changed: dict[str
 
 
 @in_real_time
+async def test_of_a_call_only_its_name_and_arguments_are_sent_again(tmp_path: Path) -> None:
+    server = FakeServer(tools=[tool("get", annotations=READS)])
+    tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
+    tape.write_text(tape.read_text().replace('"params":{"name":', '"params":{"task":{"ttl":1},"name":'))
+    await against(tape, server)
+    assert [call.get("task") for call in server.calls] == [None, None]
+
+
+@in_real_time
 async def test_a_renamed_tool_is_found_by_its_own_name(tmp_path: Path) -> None:
     server = FakeServer(tools=[tool("get", annotations=READS)])
     tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
