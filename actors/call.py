@@ -102,6 +102,7 @@ class Call(Exchange):
     ended: bool = False
     cancelled: bool = False
     lost_before: bool = False
+    was_sent: bool = False  # an earlier attempt of it: it may have run, wherever this one ends
     is_probe: bool = False
     client: str | None = None  # the session it came from
     watch: Watch | None = None  # is told that it is about to be sent
@@ -183,6 +184,9 @@ class Call(Exchange):
         had ended already. Its call table then runs the callback."""
         if self.ended:
             return False
+        if self.was_sent and self.reach is Reach.NOT_SENT:
+            self.reach = Reach.SENT
+            error = None if error is None else error.after_sending()
         self.ended = True
         self.result, self.error = result, error
         if result is not None:
@@ -205,12 +209,17 @@ class Call(Exchange):
         return self.error.code if self.error is not None else "result"
 
     def back_to_queue(self, wait_by: float = math.inf) -> None:
-        """The connection was lost: reset the call, as if it had never been sent. `wait_by`: until when it may wait, if
+        """The connection was lost: it waits to be sent once more. `wait_by`: until when it may wait, if
         that is before its queue's time is up."""
         self.version: str | None = None
         self.declares: Mapping[str, Any] | None = None
         self.task: str | None = None
         self.wait_by = wait_by
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """It is about to be sent once more."""
+        self.was_sent = self.was_sent or self.reach is not Reach.NOT_SENT
         self.reach = Reach.NOT_SENT
 
 

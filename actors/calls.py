@@ -401,7 +401,7 @@ class CallTable:
         """The input that the server wanted has been found: send the same call with it."""
         if call in self.open and self.actor.peer is not None:
             call.params = {**(call.params or {}), **more}
-            call.reach = Reach.NOT_SENT
+            call.begin_again()
             self._request(call)
 
     def give_up(self, call: Call, error: CallError) -> None:

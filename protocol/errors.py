@@ -156,6 +156,13 @@ class CallError(GreenroomError):
             copy.reach = reach
         return copy
 
+    def after_sending(self) -> CallError:
+        """The same error for a call of which an earlier attempt was sent."""
+        copy = self.copy(Reach.SENT)
+        said = self.message.replace(Reach.NOT_SENT.words, "this attempt was not sent").rstrip(".")
+        copy.args = (f"{said}. An earlier attempt of the call was sent and may have run.", *self.args[1:])
+        return copy
+
 
 class UsageError(CallError):
     """The request itself is wrong and was not sent. Sending it again unchanged cannot help. `server` is "" when the

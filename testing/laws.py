@@ -56,7 +56,20 @@ def _why_not(world: World, call: OneCall, outcome: str | GreenroomError, ended: 
     if isinstance(outcome, str):
         return None if f'"n": {call.number},' in outcome else "somebody else's answer"
     reach = outcome.reach if isinstance(outcome, CallError) else Reach.NOT_SENT
-    return _REASONS.get((outcome.code, reach), _never)(world, call, ended)
+    if reach is Reach.NOT_SENT and _has_come(world, call):
+        return "its server got it"
+    why = _REASONS.get((outcome.code, reach), _never)(world, call, ended)
+    if why is not None and reach is Reach.SENT and _has_come(world, call):
+        # Its connection was lost, it was to be sent once more, and then this kept it from being sent.
+        unsent = _REASONS.get((outcome.code, Reach.NOT_SENT), _never)(world, call, ended)
+        return why if unsent is not None or _lost(world, call, ended) is not None else None
+    return why
+
+
+def _has_come(world: World, call: OneCall) -> bool:
+    """Whether a server has got this call at any time."""
+    fake = world.servers.get(call.server)
+    return fake is not None and any(sent.get("arguments", {}).get("n") == call.number for sent in fake.calls)
 
 
 def _never(world: World, call: OneCall, ended: float) -> str | None:

@@ -18,6 +18,7 @@ from greenroom.protocol.lifecycle import Cause
 from greenroom.supervisor.caller import Updates
 from greenroom.supervisor.circuit_breaker import BYPASS_EVERY
 from greenroom.supervisor.root import IMPATIENT
+from greenroom.testing import Fault, FaultScript, fake_room
 from greenroom.testing.fake_servers import HANG, FakeServer, tool
 
 PER_SESSION = {"a": {"isolation": "per_session"}}
@@ -250,3 +251,16 @@ async def test_a_transition_says_how_many_calls_run_and_how_many_wait() -> None:
         await room.restart("a")
         told = [(move.after, move.in_flight, move.queued) for move in moves[:2]]
         assert told == [(State.DRAINING, 1, 2), (State.CLOSED, 0, 2)]
+
+
+@in_virtual_time
+async def test_a_call_of_which_an_earlier_attempt_was_sent_may_have_run_wherever_the_next_one_ends() -> None:
+    """A tool that only reads is called once more when its server is lost, and then there is no server."""
+    script = FaultScript.of(Fault("call", "crash", start=1), Fault("start", "crash", start=2))
+    server = FakeServer(tools=[tool("look", annotations={"readOnlyHint": True})], script=script)
+    async with fake_room({"shop": server}) as room:
+        with pytest.raises(ConnectFailed, match=r"An earlier attempt .* may have run") as failed:
+            await room.call("shop_look", {})
+    assert failed.value.reach is Reach.SENT
+    assert "not sent" not in str(failed.value)
+    assert len(server.calls) == 1
