@@ -29,6 +29,7 @@ Other rooms may import:
 * `transports.api_document`: what an HTTP API has: its document, fetched and kept
 * `transports.child_process`: a child process and its group, which no signal misses
 * `transports.guard`: children end with us, even by SIGKILL
+* `transports.first_line`: the first line of a link, as both of its ends read it
 * `transports.http_client`: one exchange over HTTP: client, bounded bodies and heads, signed requests, ways to
   fail
 * `transports.http_connection`: an HTTP server's connection

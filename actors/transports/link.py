@@ -37,11 +37,12 @@ from ...protocol.jsonrpc.incoming import (
 )
 from ...protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError, RpcFault, WireFault
 from ...protocol.lifecycle import Reason
-from ...protocol.links import ENDING, HELLO_BYTES, MOVED, Hello, NoLink, read_welcome
+from ...protocol.links import ENDING, MOVED, Hello, NoLink, read_welcome
 from ...protocol.upstream import ERROR, as_said, read_upstream, unsigned_request, upstream_in_error
 from ..backend import Backend
 from ..exchanges import ReadAnswer, answer_in
 from ..peer import NOT_SENT, SENT, Exchange, LostReason, PeerHooks
+from .first_line import first_line
 from .line_peer import LinePeer
 from .unix_socket import SocketConnection
 
@@ -221,22 +222,6 @@ async def _greet(line: socket.socket, hello: Hello) -> None:
     if said is None:
         raise NoLink("no answer")
     read_welcome(said)
-
-
-async def first_line(line: socket.socket) -> bytearray | None:
-    """What the other end begins with: nothing may follow until it is answered. None: it ended before, or said too
-    much."""
-    said = bytearray()
-    while not said.endswith(b"\n"):
-        await anyio.wait_readable(line)
-        try:
-            some = line.recv(HELLO_BYTES)
-        except BlockingIOError:
-            continue
-        said += some
-        if not some or len(said) > HELLO_BYTES:
-            return None
-    return said
 
 
 async def _connected(host: str, port: int) -> socket.socket:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from ...actors.backend import current_backend
-from ...actors.transports.link import first_line
+from ...actors.transports.first_line import first_line
 from ...config.secrets import in_words
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, Reach

@@ -801,7 +801,7 @@ async def test_what_is_given_up_last_lets_its_server_go_on_draining() -> None:
 
 
 @in_virtual_time
-async def test_a_call_that_is_sent_again_has_not_been_sent() -> None:
+async def test_a_call_that_is_sent_again_waits_as_one_that_was_not_sent_and_may_have_run() -> None:
     """Its server wanted more first, and now it does not read."""
     server = FakeServer(call_latency=HANG)
     async with open_room({"a": server}) as room:
@@ -816,7 +816,7 @@ async def test_a_call_that_is_sent_again_has_not_been_sent() -> None:
             assert (call.reach, call.params["inputResponses"]) == (Reach.NOT_SENT, {"x": 1})
             assert call.params["arguments"] == {"n": 1}
         assert isinstance(asked.error, CallTimeout)
-        assert asked.error.reach is Reach.NOT_SENT
+        assert asked.error.reach is Reach.SENT
         assert asked.at is not None
         assert asked.at - began == pytest.approx(7.0 + Settings().queue_timeout)
 
@@ -1245,7 +1245,7 @@ async def test_what_a_server_said_before_it_died_is_told_without_secrets(
         async with Outcomes() as calls:
             call = calls.start(room, "a_echo")
             await settle()
-            server.connections[0].crash(3, None, f"cannot log in with {SECRET}")
+            server.connections[0]._far.crash(3, None, f"cannot log in with {SECRET}")
         assert isinstance(call.error, ServerLost)
         (line,) = call.error.stderr_tail
         assert line.startswith("cannot log in with ")
@@ -1287,7 +1287,7 @@ async def test_what_a_hung_server_said_last_is_told_to_the_calls_it_takes_along(
     async with open_room({"a": server}, failureThreshold=1) as room:
         await room.connect("a")
         server.deaf = True
-        server.connections[0]._stderr.append("waiting for a lock")
+        server.connections[0]._far.write_stderr("waiting for a lock")
         async with Outcomes() as calls:
             calls.start(room, "a_echo", timeout=10.0)
             other = calls.start(room, "a_echo", timeout=60.0)
