@@ -89,6 +89,13 @@ _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
     metavar="SECONDS",
     help="With --against: how long a call may take after it is sent.",
 )
+@click.option(
+    "--roots",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="With --against: a root that servers are told of, instead of those on the tape. May be given again.",
+)
 @click.option("--yes", is_flag=True, help="With --against: allow the calls that somebody has to allow.")
 @record_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -101,6 +108,7 @@ def diff_command(
     reads: str | None,
     only: str | None,
     timeout: float | None,
+    roots: tuple[Path, ...],
     yes: bool,
     record: Path | None,
     redact: str | None,
@@ -118,6 +126,7 @@ def diff_command(
             "--reads": reads,
             "--only": only,
             "--timeout": timeout,
+            "--roots": roots or None,
             "--yes": yes or None,
             "--record": record,
             "--redact": redact,
@@ -137,7 +146,7 @@ def diff_command(
         config = _config_at(against)
         options: dict[str, Any] = {"servers": others, "ignore": names_in(ignore), "reads": names_in(reads)}
         options |= {"only": None if only is None else names_in(only), "slower": slower, "timeout": timeout}
-        options |= recording_in(record, redact)
+        options |= recording_in(record, redact) | ({"roots": roots} if roots else {})
         found = run_to_end(partial(_compared_now, tape, config, options, yes))
     if found.kept is not None:
         say(f"recorded. To see it: {Commands().about('tape', os.fspath(found.kept))}")

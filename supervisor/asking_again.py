@@ -3,7 +3,8 @@
 It opens a room over the configuration and records it, so what is compared was recorded in the same way: without
 secrets, with times from being sent, with the lists of servers. Of each server one call is made after another, in the
 order of the tape, and each recorded session is a session here; servers go on beside each other. What a server then asks
-its client is answered as on the tape.
+its client is answered as on the tape, but for the roots: they are folders that a server may then open, and whoever made
+the tape would choose them. So there are none, unless whoever compares names some.
 
 Nothing that may write is sent. A tool only reads if it says so on the tape and now: what it says now is looked at right
 before each call. Whoever lists a tool answers for it himself.
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import attrs
@@ -66,7 +67,7 @@ async def compare_servers(
     alone, whatever they say of themselves. `ignore`: names of members of answers that may differ. `slower`: the factor
     from which on the median time of a tool is a difference. `timeout`: seconds, for each call after it is sent.
     `record`: keep what the servers answer now as a tape there. `on_plan` is told what will be asked, before anything
-    is. `options`: those of `Greenroom.open`, such as `on_approval`.
+    is. `options`: those of `Greenroom.open`, such as `on_approval`, or `roots`: those on the tape are told to nobody.
 
     Raises `BadTape`, `ConfigError`; `UsageError` for a name that is not on the tape, and for a configuration that has
     none of the servers on it.
@@ -133,10 +134,7 @@ class _Client:
         if _ELICITATION in answered or "elicitation" in offers:
             found["on_elicitation"] = self.answer
         if "roots/list" in answered or "roots" in offers:
-            known = answered.get("roots/list")
-            said: object = None if known is None else known.get("roots")
-            roots = cast("list[object]", said) if isinstance(said, list) else []
-            found["roots"] = [root for root in roots if isinstance(root, dict)]
+            found["roots"] = []
         return found
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:

@@ -47,6 +47,9 @@ for line in sys.stdin:
             os._exit(3)
         if answer == "count":
             answer = f"call {made} of this process"
+        if answer == "roots":
+            say(id="roots", method="roots/list")
+            answer = [each["uri"] for each in json.loads(sys.stdin.readline())["result"]["roots"]]
         if isinstance(answer, dict) and "code" in answer:
             say(id=key, error=answer)
         else:
@@ -367,9 +370,24 @@ def test_two_runs_side_by_side(shop: Shop, diff: Any, capsys: pytest.CaptureFixt
     assert re.search(r"^- +5 +shop_get: left out", capsys.readouterr().out, re.MULTILINE)
 
 
+def test_a_server_is_told_of_the_roots_that_are_named(shop: Shop, diff: Any) -> None:
+    shop.write(answers={**shop.answers, "list": "roots"})
+    tape = shop.record(calls=[("shop_list", {})], roots=[shop.folder])
+    code, found = diff(tape)
+    assert (code, [each["what"] for each in found["calls"]]) == (1, ["answer"])
+    assert diff(tape, "--roots", os.fspath(shop.folder))[0] == 0
+
+
 def test_options_that_do_not_fit_are_refused(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     tape = shop.record()
-    for words in ([], ["--only", "shop_get"], [tape, "--yes"], [tape, tape], ["mcp.json"]):
+    for words in (
+        [],
+        ["--only", "shop_get"],
+        [tape, "--yes"],
+        [tape, "--roots", "."],
+        [tape, tape],
+        ["mcp.json"],
+    ):
         assert run(["diff", tape, *words]) == 2
         assert re.search(r"--against (CONFIG|mcp\.json)", capsys.readouterr().err)
 

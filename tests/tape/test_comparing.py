@@ -398,6 +398,23 @@ async def test_a_server_is_told_of_the_same_client_as_on_the_tape(tmp_path: Path
 
 
 @in_real_time
+async def test_no_server_is_told_of_the_roots_on_a_tape(tmp_path: Path) -> None:
+    """Whoever made the tape chose them, and a server may open what is in a root."""
+
+    async def handler(call: Any) -> str:
+        return ", ".join(each["uri"] for each in (await call.ask("roots/list"))["roots"])
+
+    server = FakeServer(tools=[tool("look", annotations=READS)], handler=handler)
+    tape = tmp_path / "one.tape"
+    async with fake_room({"shop": server}, record=tape, roots=["file:///old"]) as room:
+        await room.call("shop_look", {})
+    tape.write_text(tape.read_text().replace("file:///old", "file:///etc"))
+    [looked] = (await against(tape, server)).calls
+    assert [(each.before, each.after) for each in looked.changes] == [('"file:///etc"', '""')]
+    assert (await against(tape, server, roots=["file:///etc"])).is_same
+
+
+@in_real_time
 async def test_nobody_consents_to_a_question_that_is_not_on_the_tape(tmp_path: Path) -> None:
     words = ["Shall I look?"]
 
