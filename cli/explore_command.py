@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,13 +150,14 @@ def explore_command(
         time_limit,
     )
     of_all = "" if len(plan) == len(trials) else f" of {len(trials)}"
-    say(
-        f"{counted(len(plan), 'fault')}{of_all}, a run each, and one without: each at most {time_limit:g} s. "
-        "Fewer: --only, --runs."
-    )
     with _folder(keep) as folder:
+        _check_program(command[0])
+        say(
+            f"{counted(len(plan), 'fault')}{of_all}, a run each, and one without: each at most {time_limit:g} s. "
+            "Fewer: --only, --runs."
+        )
         found = _run(lambda: runner.all(plan, folder))
-    done = WhatIf(os.fspath(tape), found[0], found[1:], len(trials) - len(plan))
+    done = WhatIf(os.fspath(tape), found[0], found[1:], len(trials) - len(plan), runner.repeats)
     show_lines(done.told(), done.as_json(), as_json)
     return OK if done.is_good else FAILED
 
@@ -173,11 +176,18 @@ def _folder(keep: Path | None) -> Generator[Path]:
         return
     try:
         keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{keep} is a file. --keep wants a folder of its own.") from None
     except OSError as error:
         raise UsageError(f"{keep} cannot be made: {error.strerror}.") from None
     if any(keep.iterdir()):
         raise UsageError(f"{keep} is not empty. --keep wants a folder of its own.")
     yield keep
+
+
+def _check_program(name: str) -> None:
+    if shutil.which(name) is None:
+        raise UsageError(f"{name} cannot be started: there is no such program.")
 
 
 @attrs.frozen
@@ -238,21 +248,22 @@ class _Runner:
             yield served.url
             await served.end(0)
 
-    def _stdio(self, trial: Trial, folder: Path) -> dict[str, Any]:
-        """The tape as a server that the agent starts."""
-        words = [
-            "-m",
-            "greenroom",
-            "replay",
-            os.fspath(self.tape.path),
-            "--record",
-            os.fspath(folder.resolve()),
-        ]
-        words += ["--expose", self.expose, "--call-timeout", f"{self.replay['call_timeout']:g}"]
-        words += ["--fault", trial.fault] if trial.fault else []
+    def _options(self, fault: str) -> list[str]:
+        """Those of `greenroom replay` that make its room that of a run with this fault."""
+        words = ["--expose", self.expose, "--call-timeout", f"{self.replay['call_timeout']:g}"]
         words += ["--profile", self.profile] if self.profile else []
         words += ["--ignore", ",".join(self.replay["ignore"])] if self.replay["ignore"] else []
         words += ["--by-order"] if self.replay["by_order"] else []
+        return words + (["--fault", fault] if fault else [])
+
+    def repeats(self, fault: str) -> str:
+        """The command over which the agent meets this fault again."""
+        return shlex.join(["greenroom", "replay", os.fspath(self.tape.path), *self._options(fault)])
+
+    def _stdio(self, trial: Trial, folder: Path) -> dict[str, Any]:
+        """The tape as a server that the agent starts."""
+        words = ["-m", "greenroom", "replay", os.fspath(self.tape.path)]
+        words += ["--record", os.fspath(folder.resolve()), *self._options(trial.fault)]
         return {"mcpServers": {"greenroom": {"command": sys.executable, "args": words}}}
 
     async def _agent(self, folder: Path, url: str, trial: Trial, output: int, guard: Guard) -> Ended:

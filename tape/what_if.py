@@ -17,9 +17,8 @@ Rejected: two faults at once. There are too many pairs, and each agent that we h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from shlex import quote
 from typing import Any, Final, cast
 
 import attrs
@@ -156,6 +155,7 @@ class Judge:
             if name not in called:
                 raise UsageError(f"{name} was never called on the tape.{meant(name, called)}")
             self._reads[called[name].server].add(str(_members(called[name].said).get("name")))
+        self._tools = {self._place(call): call.tool for call in tape.calls if call.tool is not None}
         self._recorded = Counter(self._key(call) for call in tape.calls)
         self._answered = Counter(self._key(call) for call in tape.calls if call.outcome == "result")
 
@@ -190,10 +190,15 @@ class Judge:
         return call.outcome == "result" or call.reach == Reach.SENT.value
 
     def _words(self, key: Key) -> str:
+        """A call by the name that the agent uses."""
         server, method, text = key
         params = _members(msgspec.json.decode(text))
-        name = params.get("name", params.get("uri", method))
-        return one_line(f"{server} {name} {compared(params.get('arguments', {}))}", _SHOWN)
+        name = str(params.get("name", params.get("uri", "")))
+        shown = self._tools.get((server, method, name), f"{server} {method} {name}")
+        return one_line(f"{shown} {compared(params.get('arguments', {}))}", _SHOWN)
+
+    def _place(self, call: CallLine) -> tuple[str, str, str]:
+        return call.server, call.method, str(_members(call.said).get("name"))
 
 
 def _members(params: Any) -> Mapping[str, Any]:
@@ -205,11 +210,13 @@ def why_not_of_the_tape(base: Tried) -> str:
     """Why the run in which nothing went wrong is not that of the tape, so that others would show nothing. Empty: it
     is."""
     if base.verdict is Verdict.FAILED:
-        return f"Nothing went wrong, and the agent failed: {base.why}"
+        return f"Without any fault, the agent failed: {base.why}"
     if base.missing:
         return (
-            "Nothing went wrong, and the agent has not made all the calls of the tape, or not in its way (expose, "
-            f"ignore, by order). {len(base.missing)} missing; the first: {base.missing[0]}"
+            f"Without any fault, the agent did not get the answers to {counted(len(base.missing), 'call')} of the "
+            f"tape; the first: {base.missing[0]}. If its arguments differ from run to run, say which of them (ignore), "
+            "or let them all differ (by order). If it finds other tools than on the tape, choose what it sees (expose, "
+            "profile)."
         )
     return ""
 
@@ -219,12 +226,14 @@ def why_not_of_the_tape(base: Tried) -> str:
 
 @attrs.frozen
 class WhatIf:
-    """All that was tried. `left_out`: how many trials were not, for want of runs."""
+    """All that was tried. `left_out`: how many trials were not, for want of runs. `repeats`: what to write for a replay
+    with this fault, with all that the runs had."""
 
     tape: str
     base: Tried
     tried: Sequence[Tried]
-    left_out: int = 0
+    left_out: int
+    repeats: Callable[[str], str]
 
     @property
     def is_good(self) -> bool:
@@ -247,7 +256,7 @@ class WhatIf:
         if self.left_out:
             yield f"{counted(self.left_out, 'fault')} left out: --runs is the bound."
         for one in self.tried:
-            yield from _details(self.tape, one)
+            yield from _details(one, self.repeats)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -277,14 +286,14 @@ def _table(tried: Sequence[Tried]) -> Iterator[str]:
             yield f"{one_line(one.trial.server, 40)} {one.trial.deed}: {one.cell}"
 
 
-def _details(tape: str, one: Tried) -> Iterator[str]:
+def _details(one: Tried, repeats: Callable[[str], str]) -> Iterator[str]:
     if not one.is_bad and one.verdict is not Verdict.GAVE_UP:
         return
     yield ""
     yield f"{one_line(one.trial.place, 80)}, {one.trial.deed}: {one.verdict}{f', {one.why}' if one.why else ''}"
     yield from (f"  asked again, and it may have run: {each}" for each in one.again)
     yield from (f"  without the answer to: {each}" for each in one.missing)
-    yield f"  greenroom replay {quote(tape)} --fault {quote(one.trial.fault)}"
+    yield f"  {repeats(one.trial.fault)}"
 
 
 def _as_json(one: Tried) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ own, in the default order of `explore`, so it is the same run each time; a timeo
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,7 +55,9 @@ def explore_tape(
     trials = trials_of(read, only=only, call_timeout=_longest_wait(read))
     plan = trials if runs is None else trials[:runs]
     judge = Judge(read, ignore=ignore, any_arguments=by_order, reads=reads)
-    given = {"ignore": ignore, "by_order": by_order, **options}
+    given: dict[str, Any] = {"ignore": ignore} if ignore else {}
+    given |= {"by_order": True} if by_order else {}
+    given |= options
 
     def tried(trial: Trial) -> Tried:
         with TemporaryDirectory(prefix="greenroom-") as folder:
@@ -69,7 +71,20 @@ def explore_tape(
     base = tried(NOTHING)
     if why := why_not_of_the_tape(base):
         raise UsageError(why)
-    return WhatIf(os.fspath(tape), base, [tried(trial) for trial in plan], len(trials) - len(plan))
+    return WhatIf(
+        os.fspath(tape),
+        base,
+        [tried(trial) for trial in plan],
+        len(trials) - len(plan),
+        partial(_repeats, os.fspath(tape), given),
+    )
+
+
+def _repeats(tape: str, given: Mapping[str, Any], fault: str) -> str:
+    """The room in which the agent meets this fault again."""
+    options = {"faults": [fault], **given}
+    said = (f"{name}={getattr(value, '__name__', repr(value))}" for name, value in options.items())
+    return f"Greenroom.replay({tape!r}, {', '.join(said)})"
 
 
 def _ended(agent: Agent, open_room: Callable[[], Greenroom], time_limit: float, backend: str) -> Ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from tests.support import run as run_async
 from tests.support.attached import until
+from tests.support.gateway import PATIENCE
 from tests.support.shapes import conforms
 
 from greenroom.cli.main import run
@@ -159,8 +161,33 @@ def test_the_table_names_each_place_and_how_to_repeat_it(
     out = capfd.readouterr().out
     assert "#2 shop_order  ✓             ✓ ! again    ✓ ! again    ✓ ! again  ✓" in out
     assert "shop never starts: ✗ failed" in out
-    assert f"greenroom replay {tape} --fault 'shop call 2: crash after sent'" in out
+    assert (
+        f"greenroom replay {tape} --expose direct --call-timeout 0.5 --fault 'shop call 2: crash after sent'"
+        in out
+    )
+    assert "asked again, and it may have run: shop_order {}" not in out
+    assert 'asked again, and it may have run: shop_order {"item":"hat"}' in out
     assert len(list((tmp_path / "kept").glob("*/*.tape"))) == 12
+
+
+def test_over_the_command_that_is_printed_the_agent_does_the_same_again(
+    tape: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It waits as short, sees the same tools, and may ask with other arguments."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(SPEAKS.replace('"item": "hat"', '"item": os.urandom(4).hex()') + CAREFUL)
+    starts = [sys.executable, "-S", os.fspath(agent)]
+    given = ["--expose", "direct", "--call-timeout", "0.5", "--ignore", "item", "--runs", "10"]
+    assert run(["explore", os.fspath(tape), *given, "--", *starts]) == 0
+    printed = [shlex.split(line) for line in capfd.readouterr().out.splitlines() if "delay" in line]
+    (words,) = (each for each in printed if "shop call 2" in each[-1])
+    assert words[:2] == ["greenroom", "replay"]
+    config = tmp_path / "mcp.json"
+    server = {"command": sys.executable, "args": ["-m", *words]}
+    config.write_text(json.dumps({"mcpServers": {"shop": server}}))
+    again = subprocess.run([*starts, config], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert again.stdout == "please look\n", "the order was too slow"
+    assert "did not happen" not in again.stderr
 
 
 HANGS = """
@@ -177,7 +204,11 @@ time.sleep(300)
         (HANGS, ("--time-limit", "1"), "not ended within 1 s"),
         ("sys.exit('no model')", (), "exit code 1: no model"),
         ("os.kill(os.getpid(), 9)", (), "ended by SIGKILL"),
-        ('call("shop_look", 1)', (), "2 missing"),
+        (
+            'call("shop_look", 1)',
+            (),
+            'the answers to 2 calls of the tape; the first: shop_look {"item":"hat"}',
+        ),
     ],
 )
 def test_an_agent_that_is_not_that_of_the_tape_is_told_apart(
@@ -226,6 +257,7 @@ def test_what_cannot_be_explored_is_said(
 ) -> None:
     for words, why in (
         (["--", "there-is-no-such-agent"], "there-is-no-such-agent cannot be started"),
+        (["--keep", os.fspath(tape), "--", "true"], "is a file. --keep wants a folder"),
         (["--only", "shp", "--", "true"], 'no server "shp". Did you mean "shop"?'),
         (["--keep", os.fspath(tmp_path), "--", "true"], "is not empty"),
     ):

@@ -92,6 +92,8 @@ def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:
     told = str(explore_tape(tape, hasty))
     assert "#2 shop_order, error: failed, RemoteError: " in told
     assert "It did not work." in told
+    fault = 'shop call 2: refuse text="It did not work."'
+    assert f"Greenroom.replay({str(tape)!r}, faults=[{fault!r}])" in told, "what repeats it"
 
 
 def test_a_tool_that_only_reads_may_be_asked_again(tape: Path) -> None:
@@ -136,7 +138,7 @@ def test_what_would_show_nothing_is_refused(tape: Path) -> None:
     async def broken(room: Greenroom) -> None:
         raise RuntimeError("no model")
 
-    with pytest.raises(UsageError, match="1 missing; the first: shop order"):
+    with pytest.raises(UsageError, match=r"the answers to 1 call of the tape; the first: shop_order \{"):
         explore_tape(tape, lazy)
     with pytest.raises(UsageError, match="the agent failed: RuntimeError: no model"):
         explore_tape(tape, broken)
