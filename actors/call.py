@@ -185,7 +185,7 @@ class Call(Exchange):
         if self.ended:
             return False
         if self.was_sent and self.reach is Reach.NOT_SENT:
-            self.reach = Reach.SENT
+            self.reach: Reach = Reach.SENT
             error = None if error is None else error.after_sending()
         self.ended = True
         self.result, self.error = result, error

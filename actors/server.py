@@ -479,7 +479,7 @@ class Steps:
         actor = self._actor
         if actor.context.recording is not None and actor.incarnation is not None:
             declared = actor.incarnation.declaration
-            offers = {} if declared is None else declared.capabilities
+            offers: Mapping[str, Any] = {} if declared is None else declared.capabilities
             said = message.handshake, message.listing, offers
             actor.context.recording.listed(actor.address, message.incarnation, *said)
 
