@@ -123,4 +123,5 @@ def _account(room: Greenroom) -> None:
     for fault in played.unplayed:
         say(f"this fault did not happen: {fault}")
     if played.left:
-        say(f"{played.left} of the {len(played.tape.calls)} calls on the tape were not made.")
+        were = "was" if played.left == 1 else "were"
+        say(f"{played.left} of the {counted(len(played.tape.calls), 'call')} on the tape {were} not made.")

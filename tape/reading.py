@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,6 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import msgspec
 
-from ..config.private_files import refused
 from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
 from .lines import (
@@ -102,10 +102,7 @@ class Tape:
             yield bytes(call.result)
 
     def _large(self, large: Large) -> Iterator[bytes]:
-        name = large.sha256
-        if not _HASH.fullmatch(name):
-            raise BadTape(f"{self.path}: {name!r} is no hash of a large result.")
-        path = self.path.with_name(self.path.name + ".d") / name
+        path = self._place_of(large)
         seen, left = hashlib.sha256(), min(large.bytes, LARGEST) + 1
         try:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
@@ -115,9 +112,37 @@ class Tape:
                     left -= len(piece)
                     yield piece
         except OSError as error:
-            raise BadTape(f"A large result is missing from the tape. {path}: {refused(error)}") from None
-        if seen.hexdigest() != name:
-            raise BadTape(f"{path} is not what was recorded: it has another hash.")
+            raise BadTape(f"{path} cannot be read: {error.strerror}. {self._whole_folder}") from None
+        if seen.hexdigest() != path.name:
+            raise BadTape(f"{path} is not what was recorded: it has another hash. {self._whole_folder}")
+
+    @property
+    def missing(self) -> int:
+        """How many large results are not there, or have another size: one look at each, and none into it."""
+        sizes = {call.large.sha256: call.large for call in self.calls if call.large is not None}
+        return sum(not self._is_there(large) for large in sizes.values())
+
+    def _is_there(self, large: Large) -> bool:
+        try:
+            found = os.lstat(self._place_of(large))
+        except (BadTape, OSError):
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == large.bytes
+
+    def _place_of(self, large: Large) -> Path:
+        if not _HASH.fullmatch(large.sha256):
+            raise BadTape(f"{self.path}: {large.sha256!r} is no hash of a large result.")
+        return self.beside / large.sha256
+
+    @property
+    def beside(self) -> Path:
+        """The folder of its large results."""
+        return self.path.with_name(self.path.name + ".d")
+
+    @property
+    def _whole_folder(self) -> str:
+        name = self.beside.name
+        return f"Get the folder {name} from whoever made the tape, and put it beside the tape."
 
 
 OfServer = TypeVar("OfServer", CallLine, Listed)

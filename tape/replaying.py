@@ -358,8 +358,12 @@ class TapeConnection(NoProcess):
         call = find(exchange.method, exchange.params)
         if call is None:
             return encode_json({}) if exchange.method in SUBSCRIBES else await self._refusal(exchange)
-        if call.outcome == OPEN or "result" in call.left_out:
-            return self._without_answer(exchange, call)
+        if call.outcome == OPEN:
+            return self._without_answer(exchange, call, "It had not ended when the tape was made.")
+        if "result" in call.left_out:
+            return self._without_answer(
+                exchange, call, f"Its {call.left_out['result']:,} bytes were left out."
+            )
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
         for at, progress in call.progress:
             await self._until(begun + at)
@@ -371,7 +375,7 @@ class TapeConnection(NoProcess):
         await self._until(begun + call.ended)
         if server.now_listed() is not before:
             self._tasks.start_soon(self._tell_lists)
-        return await self._end_of(call)
+        return await self._end_of(exchange, call)
 
     async def _until(self, at: float) -> None:
         wait = at - self._backend.now()
@@ -384,9 +388,9 @@ class TapeConnection(NoProcess):
         self._hooks.on_request(key, method, params, exchange)
         await answered.wait()
 
-    async def _end_of(self, call: CallLine) -> Answer | None:
+    async def _end_of(self, exchange: Exchange, call: CallLine) -> Answer | None:
         if call.outcome == "result":
-            return await self._result_of(call)
+            return await self._result_of(exchange, call)
         if call.error is None:
             return None  # its caller cancelled it: it never gets an answer
         if call.error.rpc is not None:
@@ -398,7 +402,7 @@ class TapeConnection(NoProcess):
         upstream = UpstreamError(call.error.code, reach)
         return RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream)
 
-    async def _result_of(self, call: CallLine) -> Answer:
+    async def _result_of(self, exchange: Exchange, call: CallLine) -> Answer:
         """Others have their turn between the pieces of a large one."""
         out = bytearray()
         try:
@@ -407,7 +411,7 @@ class TapeConnection(NoProcess):
                 if call.large is not None:
                     await anyio.lowlevel.checkpoint()
         except BadTape as problem:
-            return RpcError(NOT_ON_TAPE, str(problem), {"error": "not_on_tape"})
+            return self._without_answer(exchange, call, str(problem))
         return bytes(out) or b"{}"
 
     async def _refusal(self, exchange: Exchange) -> RpcError:
@@ -430,13 +434,9 @@ class TapeConnection(NoProcess):
         self._player.refusals.append(text)
         return RpcError(NOT_ON_TAPE, text, data)
 
-    def _without_answer(self, exchange: Exchange, call: CallLine) -> RpcError:
+    def _without_answer(self, exchange: Exchange, call: CallLine, why: str) -> RpcError:
         """Say that this call is on the tape, and its answer is not."""
-        if call.outcome == OPEN:
-            why = "it had not ended when the tape was made"
-        else:
-            why = f"its {call.left_out['result']:,} bytes were left out"
-        text = f"Not on the tape: the answer to call #{call.n}, because {why}."
+        text = f"Not on the tape: the answer to call #{call.n}. {why}"
         self._player.refused.append((self._server.name, exchange.method, exchange.params or {}))
         self._player.refusals.append(text)
         return RpcError(NOT_ON_TAPE, text, {"error": "not_on_tape", "nearest": call.n})

@@ -87,6 +87,9 @@ def _head(tape: Tape) -> Iterator[str]:
     of_them = f" in {counted(len(sessions), 'session')}" if sessions else ""
     bad = f", of which {failed:,} failed" if failed else ""
     yield f"{counted(calls, 'call')} of {counted(len(tape.servers), 'server')}{of_them}{bad}."
+    if missing := tape.missing:
+        folder = one_line(tape.beside.name, 100)
+        yield f"{counted(missing, 'large result')} should be in {folder}, and {'is' if missing == 1 else 'are'} not."
 
 
 def took(seconds: float) -> str:

@@ -16,7 +16,7 @@ import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import run, run_virtual
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, UsageError
@@ -42,6 +42,7 @@ CALL = {
     "result": {"content": []},
 }
 
+TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}}]
 LISTED: dict[str, Any] = {
     "k": "listed",
     "t": 0.0,
@@ -198,6 +199,34 @@ def test_a_large_result_behind_a_link_is_not_read(tmp_path: Path) -> None:
     tape = read_tape(written(tmp_path, HEAD, call))
     with pytest.raises(BadTape):
         tape.result_of(tape.calls[0])
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"content":{}}'])
+def test_a_large_result_that_is_not_there_is_told_before_and_counts_when_it_is_missed(
+    tmp_path: Path, content: str | None
+) -> None:
+    name = hashlib.sha256(b'{"content":[]}').hexdigest()
+    calls = [{**CALL, "n": n, "order": n, "large": {"sha256": name, "bytes": 14}} for n in (1, 2)]
+    for call in calls:
+        del call["result"]
+    place, beside = written(tmp_path, HEAD, LISTED | {"tools": TOOLS}, *calls), tmp_path / "one.tape.d"
+    if content is not None:
+        beside.mkdir()
+        (beside / name).write_text(content)
+    if content is None or len(content) != 14:
+        assert "1 large result should be in one.tape.d, and is not." in list(told(read_tape(place)))
+
+    async def main() -> None:
+        async with Greenroom.replay(place, bootstrap=False) as room:
+            assert room.tape is not None
+            with pytest.raises(CallError) as failed:
+                await room.call("shop_echo", {})
+            assert str(failed.value).count(name) == 1
+            assert "Get the folder one.tape.d from whoever made the tape" in str(failed.value)
+            assert [(server, method) for server, method, _ in room.tape.refused] == [("shop", "tools/call")]
+            assert str(beside / name) in room.tape.refusals[0]
+
+    run_virtual("asyncio", main)
 
 
 def test_nothing_of_a_recorded_configuration_can_start_or_reach_anything(tmp_path: Path) -> None:

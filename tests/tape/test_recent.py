@@ -103,7 +103,7 @@ async def test_a_call_that_has_not_ended_is_on_the_tape_and_cannot_be_replayed(t
     assert (call.outcome, call.reach) == ("open", "sent")
     assert 9.9 < call.ended - call.accepted < 10.1
     async with Greenroom.replay(tape.path) as room:
-        with pytest.raises(RemoteError, match="call #1, because it had not ended"):
+        with pytest.raises(RemoteError, match=r"call #1\. It had not ended"):
             await room.call("shop_echo", {"text": "slow"})
 
 
@@ -119,7 +119,7 @@ async def test_of_what_is_large_the_size_is_kept_and_a_replay_says_so(tmp_path: 
     assert RECENT_CONTENT < gave < RECENT_CONTENT + 300
     assert json.loads(bytes(tape.calls[1].params)) == {"name": "echo"}
     async with Greenroom.replay(tape.path) as room:
-        with pytest.raises(RemoteError, match=f"call #1, because its {gave:,} bytes"):
+        with pytest.raises(RemoteError, match=rf"call #1\. Its {gave:,} bytes"):
             await room.call("e_echo", {"size": RECENT_CONTENT})
         with pytest.raises(RemoteError, match="Not on the tape"):
             await room.call("e_echo", {})

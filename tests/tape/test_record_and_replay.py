@@ -7,8 +7,6 @@ import os
 import resource
 import signal
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +19,7 @@ import trio
 import trio.testing
 from tests.support import run
 from tests.support.attached import until
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import PATIENCE, named_after, serve
 from tests.support.whole import whole
 
 from greenroom import Greenroom
@@ -263,64 +261,18 @@ def test_large_results_are_beside_the_tape_and_no_secret_is_in_either(
 
 
 def test_a_tape_of_a_killed_gateway_is_whole_up_to_the_last_answer(tmp_path: Path) -> None:
-    config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
-    config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
-    command = [
-        sys.executable,
-        "-m",
-        "greenroom",
-        "serve",
-        "--config",
-        os.fspath(config),
-        "--expose",
-        "direct",
-    ]
-    process = subprocess.Popen(
-        [*command, "--record", os.fspath(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-
-    def ask(number: int, method: str, params: Any) -> Any:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
-        while True:
-            answer = json.loads(process.stdout.readline())
-            if answer.get("id") == number and "method" not in answer:
-                return answer
-
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    ask(1, "initialize", hello)
-    for number in range(2, 22):
-        assert "result" in ask(number, "tools/call", {"name": "own_echo", "arguments": {"n": number}})
-    assert "result" in ask(22, "tools/call", {"name": "own_echo", "arguments": {"text": "x" * 1_000_000}})
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
+    folder = tmp_path / "tapes"
+    options = ("--expose", "direct", "--record", os.fspath(folder))
+    with serve(tmp_path, {"own": whole("own")}, *options) as gateway:
+        gateway.initialize()
+        for arguments in (*({"n": number} for number in range(20)), {"text": "x" * 1_000_000}):
+            asked = gateway.send("tools/call", {"name": "own_echo", "arguments": arguments})
+            assert "result" in gateway.answer(asked)
+        gateway.end(signal.SIGKILL)
     *calls, large = read_tape(tape_in(folder)).calls
-    assert [call.said["arguments"]["n"] for call in calls] == list(range(2, 22))
+    assert [call.said["arguments"]["n"] for call in calls] == list(range(20))
     assert large.outcome == "result"
-    until(lambda: not _alive(os.fspath(tmp_path)), "the server's end")
-
-
-def _alive(word: str) -> list[str]:
-    found: list[str] = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if word.encode() in words and int(name) != os.getpid():
-                found.append(name)
-    return found
+    until(lambda: not named_after(tmp_path), "the server's end")
 
 
 def test_what_is_known_of_a_server_that_never_runs_is_on_the_tape(tmp_path: Path) -> None:
