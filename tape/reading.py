@@ -66,6 +66,7 @@ class Tape:
     notices: tuple[Notice, ...]
     events: tuple[Happened, ...]
     is_cut: bool = False  # its last line is not whole
+    before: tuple[Happened, ...] = ()  # of a part: what happened before it began
 
     @property
     def servers(self) -> list[str]:

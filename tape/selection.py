@@ -1,5 +1,9 @@
 """A part of a tape: of some servers or sessions, from a moment on, or what failed. It is a tape as well, so whatever
-shows one shows a part of it."""
+shows one shows a part of it.
+
+What a call or a start has waited for, and how long, is reckoned from events that may not be in the part. Moves of
+starts are in every part, for nothing shows them alone; the other events before its beginning are kept beside it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,13 @@ def selected(
         events=tuple(
             line
             for line in tape.events
-            if is_shown(line.event.get("server")) and line.t >= begin and (not failed or is_failure(line))
+            if is_shown(line.event.get("server"))
+            and (_is_move(line) or (line.t >= begin and (not failed or is_failure(line))))
+        ),
+        before=tuple(
+            line
+            for line in tape.events
+            if is_shown(line.event.get("server")) and line.t < begin and not _is_move(line)
         ),
         listed=()
         if failed
@@ -71,6 +81,10 @@ def is_failure(line: Happened) -> bool:
     if event.get("event") == "Refusal":
         return True
     return event.get("event") == "GateDecision" and event.get("cause") in FAILURES
+
+
+def _is_move(line: Happened) -> bool:
+    return line.event.get("event") == "StartMoved"
 
 
 def end_of(tape: Tape) -> float:

@@ -139,6 +139,8 @@ class _Story:
         """All that happened, in the order of time."""
         tape = self._tape
         lines: list[tuple[float, int, _Line]] = []
+        for line in tape.before:
+            self._part(line)
         for number, line in enumerate((*tape.listed, *tape.notices, *tape.configs, *tape.events)):
             lines.append((line.t, number, line))
         lines.sort(key=lambda each: each[:2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,18 @@ def test_a_recorded_tape_says_what_a_start_waited_for(
     assert run(["tape", os.fspath(tmp_path / "two.tape")]) == 0
     story = capsys.readouterr().out
     assert "for a slot" in story, story
+
+
+@pytest.mark.parametrize("words", [("--since=7.25",), ("--since=-9",), ("--failed",), ("--server", "orders")])
+def test_a_part_of_a_tape_tells_the_same_waits_as_the_whole(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape = os.fspath(Path(__file__).parents[2] / "docs" / "incidents" / "crash-loop.tape")
+
+    def waits(*words: str) -> list[str]:
+        assert run(["tape", tape, *words]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if re.search(r"waited|after", line)]
+
+    part = waits(*words)
+    assert any("waited 4.0 s for its circuit breaker" in line for line in part)
+    assert set(part) <= set(waits())
