@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..supervisor.room import Greenroom
 
-_TOLD: Final = 50  # refused calls
+_TOLD: Final = 50  # refused calls, and differences
 _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
 
 
@@ -116,10 +116,14 @@ def _account(room: Greenroom) -> None:
     """Tell what was not as on the tape."""
     played = room.tape
     assert played is not None
-    for refusal in played.refusals[:_TOLD]:
-        say(printable(refusal), ours=False)
-    if len(played.refusals) > _TOLD:
-        say(f"and {len(played.refusals) - _TOLD} more calls that are not on the tape")
+    for told, of in (
+        (played.refusals, "calls that are not on the tape"),
+        (played.differences, "differences"),
+    ):
+        for each in told[:_TOLD]:
+            say(printable(each), ours=False)
+        if len(told) > _TOLD:
+            say(f"and {len(told) - _TOLD} more {of}")
     for fault in played.unplayed:
         say(f"this fault did not happen: {fault}")
     if played.left:

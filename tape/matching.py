@@ -3,7 +3,8 @@
 Of the recorded calls of a server with the same method and the same parameters, the first one is taken that was not
 taken before. A call that may change something (its tool is not marked as one that only reads) moves a mark: after it,
 what was recorded behind it comes first, so what is read after a write is what was read after the write. Nothing is
-refused for its order, because calls that were made at once may come in any.
+refused for its order, because calls that were made at once may come in any. But a read that is answered with what was
+read after a write, while nobody has made that write, is told (`early`): its agent sees what it has not done.
 
 Parameters are compared without `_meta`, and without members that `ignore` names. What was cut out of a recorded call, a
 secret for instance, may be anything. Where no call is the same, `nearest` takes the most similar one of the same tool,
@@ -17,7 +18,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, TypeVar, cast
@@ -26,8 +27,9 @@ import attrs
 import msgspec
 
 from ..protocol.bounds import DEPTH
+from ..protocol.errors import Reach
 from ..protocol.safe_text import whole
-from .lines import CallLine
+from .lines import Asked, CallLine
 
 _COMPARED: Final = 1_000  # characters of parameters that are compared for their similarity
 _LIKELY: Final = 8  # calls that are compared exactly
@@ -85,6 +87,8 @@ class Recorded:
         self._missed: set[int] = set()  # made, and not answered because of a fault
         self._first = 0  # all before it were made
         self._mark = 0  # calls before it come last
+        self._writes: dict[str, deque[int]] = defaultdict(deque[int])  # by whose server it was, as they ended
+        self._told: set[int] = set()  # writes of which it was said that they were read too early
         self._same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
         self._alike: dict[str, _Places] = defaultdict(_Places)
         self._texts: list[str] = []
@@ -93,12 +97,20 @@ class Recorded:
             params = call.said
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
             self._texts.append(text)
+            if (
+                call.sent is not None
+                and call.reach != Reach.NOT_SENT
+                and self._may_change(call.method, params)
+            ):
+                self._writes[call.scope].append(at)
             if "params" not in call.left_out:
                 same = self._same[kind].setdefault(text, _Places())
                 if not same.all and len(pieces := CUT_OUT.split(text)) > 1:
                     self._cut[kind].append((pieces, same))
                 same.all.append(at)
             self._alike[kind].all.append(at)
+        for scope, writes in self._writes.items():
+            self._writes[scope] = deque(sorted(writes, key=lambda at: calls[at].ended))
 
     def take(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
         """The recorded call that answers this one; None: there is none."""
@@ -162,8 +174,28 @@ class Recorded:
         made = self._taken | self._missed
         return [call for at, call in enumerate(self.calls) if at not in made]
 
+    def early(self, read: CallLine) -> CallLine | None:
+        """The first write that had ended when this read was asked, and that nobody has made so far; each only once.
+        None: there is none, or this is no read."""
+        writes = self._writes.get(read.scope)
+        while writes and (writes[0] in self._taken or writes[0] in self._missed):
+            writes.popleft()
+        if not writes or writes[0] in self._told:
+            return None
+        write = self.calls[writes[0]]
+        # In virtual time many things happen at one time, and what began then was made at once.
+        was_before = write.ended <= read.accepted and write.accepted < read.accepted
+        if not was_before or self._may_change(read.method, read.said):
+            return None
+        self._told.add(writes[0])
+        return write
+
+    def _may_change(self, method: str, params: Any) -> bool:
+        name = cast("Mapping[str, Any]", params).get("name") if isinstance(params, Mapping) else None
+        return method == "tools/call" and name not in self._reads
+
     def _moves(self, at: int, method: str, params: Mapping[str, Any] | None) -> None:
-        if method == "tools/call" and (params or {}).get("name") not in self._reads:
+        if self._may_change(method, params):
             self._mark = at
 
     def _is_free(self, at: int) -> bool:
@@ -223,6 +255,46 @@ def kind_of(method: str, params: Any) -> str:
         return method
     said = cast("Mapping[str, Any]", params)
     return f"{method} {said.get('name', said.get('uri', ''))}"
+
+
+def answered_otherwise(asked: Asked, answer: Mapping[str, Any] | None, ignore: Collection[str] = ()) -> str:
+    """How a client's answer (None: it refused) is another than the recorded one, in words; empty: it is not. What a
+    model writes, and where folders are, may differ. What a person types is not shown."""
+    was = asked.answer
+    if was is None or answer is None:
+        return (
+            ""
+            if was is answer
+            else f"refused, and was {_said(was)}"
+            if was
+            else f"{_said(answer)}, and was refused"
+        )
+    if asked.method != "elicitation/create":
+        return ""
+    if was.get("action") != answer.get("action"):
+        return f"{_said(answer)}, and was {_said(was)}"
+    before, now = _content(was), _content(answer)
+    other = [
+        name for name in {**before, **now} if name not in ignore and not _is_as(before, now, name, ignore)
+    ]
+    return f"other content ({', '.join(other)})" if other else ""
+
+
+def _content(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = answer.get("content")
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+
+
+def _said(answer: Mapping[str, Any] | None) -> str:
+    action = (answer or {}).get("action")
+    return f'"{action}"' if isinstance(action, str) else "answered"
+
+
+def _is_as(recorded: Mapping[str, Any], given: Mapping[str, Any], name: str, ignore: Collection[str]) -> bool:
+    if (name in recorded) != (name in given):
+        return False
+    text, pieces = text_of(given[name], ignore), CUT_OUT.split(text_of(recorded[name], ignore))
+    return pieces == [text] or (len(pieces) > 1 and _fits(text, pieces))
 
 
 def _fits(text: str, pieces: Sequence[str]) -> bool:

@@ -37,8 +37,8 @@ from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUN
 from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FarEnd, tools_named
 from .faults import ServerFaults, TapeFault, faults_of, has_run, played_in_words
-from .lines import OPEN, CallLine, Listed
-from .matching import Found, Match, Recorded, Steps, compared, kind_of
+from .lines import OPEN, Asked, CallLine, Listed
+from .matching import Found, Match, Recorded, Steps, answered_otherwise, compared, kind_of
 from .reading import BadTape, Tape, config_of, read_tape, reading_tools
 from .run import SUBSCRIBES, TapeRun
 from .story import call_as_json
@@ -69,7 +69,7 @@ class Replay(TapeRun):
         super().__init__()
         self.tape: Tape = tape
         self.pace: str = pace
-        self._match = match or Match()
+        self.match: Match = match or Match()
         self._servers: dict[str, _Server] = {}
         self._faults = faults_of(faults, tape)
         for name in tape.servers:
@@ -90,7 +90,7 @@ class Replay(TapeRun):
     def _server(self, name: str) -> _Server:
         if name not in self._servers:
             listed = self.tape.listed_of(name)
-            recorded = Recorded(self.tape.calls_of(name), self._match, reading_tools(listed))
+            recorded = Recorded(self.tape.calls_of(name), self.match, reading_tools(listed))
             faults = ServerFaults([fault for fault in self._faults if fault.server == name])
             self._servers[name] = _Server(name, recorded, listed, faults)
         return self._servers[name]
@@ -145,6 +145,14 @@ class _Server:
             return None
         at = self.recorded.next_at
         return next((line for line in reversed(self.listed) if line.t <= at), self.listed[0])
+
+
+@attrs.define(eq=False)
+class _Question:
+    """What a server asks its client. `answer`: None if it refuses."""
+
+    is_answered: anyio.Event = attrs.field(factory=anyio.Event)
+    answer: Mapping[str, Any] | None = None
 
 
 @attrs.frozen
@@ -233,7 +241,7 @@ class TapeConnection(NoProcess):
         self._tasks = tasks
         self._backend: Backend = current_backend()
         self._open: set[Exchange] = set()
-        self._asked: dict[str, anyio.Event] = {}
+        self._asked: dict[str, _Question] = {}
         self._is_over = False
         self._behind = _Behind(server, self._answer, self.note)
         self._far = FarEnd(self._behind, self, tasks)
@@ -261,9 +269,10 @@ class TapeConnection(NoProcess):
         pass
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        answered = self._asked.pop(rpc_id, None)
-        if answered is not None:
-            answered.set()
+        question = self._asked.pop(rpc_id, None)
+        if question is not None:
+            question.answer = None if error is not None else result or {}
+            question.is_answered.set()
 
     # ---- Connection -------------------------------------------------------------------------------------------------
 
@@ -364,6 +373,7 @@ class TapeConnection(NoProcess):
             return self._without_answer(
                 exchange, call, f"Its {call.left_out['result']:,} bytes were left out."
             )
+        self._tell_early(call)
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
         for at, progress in call.progress:
             await self._until(begun + at)
@@ -371,7 +381,7 @@ class TapeConnection(NoProcess):
                 exchange.owner.exchange_progressed(exchange, progress)
         for asked in call.asked:
             await self._until(begun + asked.t)
-            await self._ask(exchange, asked.method, asked.params)
+            await self._ask(exchange, call, asked)
         await self._until(begun + call.ended)
         if server.now_listed() is not before:
             self._tasks.start_soon(self._tell_lists)
@@ -382,11 +392,23 @@ class TapeConnection(NoProcess):
         if self._player.pace == "recorded" and wait > 0:
             await anyio.sleep(wait)
 
-    async def _ask(self, exchange: Exchange, method: str, params: Mapping[str, Any]) -> None:
+    async def _ask(self, exchange: Exchange, call: CallLine, asked: Asked) -> None:
         key = f"tape-{id(exchange)}-{len(self._asked)}"
-        self._asked[key] = answered = anyio.Event()
-        self._hooks.on_request(key, method, params, exchange)
-        await answered.wait()
+        self._asked[key] = question = _Question()
+        self._hooks.on_request(key, asked.method, asked.params, exchange)
+        await question.is_answered.wait()
+        if how := answered_otherwise(asked, question.answer, self._player.match.ignore):
+            self._player.differences.append(
+                f"Answered otherwise than on the tape: {asked.method} of call #{call.n}, {_line_in_words(call)}: {how}."
+            )
+
+    def _tell_early(self, call: CallLine) -> None:
+        write = self._server.recorded.early(call)
+        if write is not None:
+            self._player.differences.append(
+                f"Answered too early: {_line_in_words(call)}, with call #{call.n}. That was read after call "
+                f"#{write.n}, {_line_in_words(write)}, which has not been made."
+            )
 
     async def _end_of(self, exchange: Exchange, call: CallLine) -> Answer | None:
         if call.outcome == "result":
@@ -426,7 +448,7 @@ class TapeConnection(NoProcess):
                 "(`--lenient`, `strict=False`) answers it again."
             )
         elif (near := await _in_turns(recorded.nearest_to(method, params))) is not None:
-            text += f" The nearest recorded call is #{near.n}: {_in_words(near.tool, near.method, near.said)}"
+            text += f" The nearest recorded call is #{near.n}: {_line_in_words(near)}"
         data: dict[str, Any] = {"error": "not_on_tape"}
         if near is not None:
             data["nearest"] = near.n
@@ -451,6 +473,10 @@ def _in_words(tool: str | None, method: str, params: Mapping[str, Any]) -> str:
     """A call as an agent makes it."""
     arguments = params.get("arguments", {}) if "name" in params else params
     return f"{tool or kind_of(method, params)} with {compared(arguments)[:_SHOWN]}"
+
+
+def _line_in_words(call: CallLine) -> str:
+    return _in_words(call.tool, call.method, call.said)
 
 
 async def _in_turns(steps: Steps[Found]) -> Found:

@@ -35,6 +35,7 @@ class TapeRun:
     def __init__(self) -> None:
         self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
         self.refusals: list[str] = []  # the same in words, each with the nearest recorded call
+        self.differences: list[str] = []  # what was answered, and not as it went on the tape; in words
         self.names: Names = lambda: None
         self._calls: dict[int, _Sent] = {}
         self._is_cut = False

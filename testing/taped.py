@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..actors.call import Call
     from ..protocol.address import Address
 
-_MOST: Final = 20  # refused calls in a message
+_MOST: Final = 20  # refused calls, and differences, in a message
 _NOT_OF_A_REPLAY: Final = ("connectors", "in_process", "auth")  # how servers are reached
 
 
@@ -73,7 +73,7 @@ class TapedTest:
         if self.path.suffix != SUFFIX:
             raise UsageError(f'The name of a tape ends with "{SUFFIX}", and this does not: {self._mark.file}')
         self._has_passed = False
-        self._told = 0
+        self._told = self._told_other = 0
         self._room: Greenroom | None = None
         is_wanted = mode == "all" or (mode == "new" and not self.path.exists())
         self._is_recorded = is_wanted and self.path not in recorded and not self._mark.faults
@@ -122,22 +122,20 @@ class TapedTest:
     # ---- what comes of it -------------------------------------------------------------------------------------------
 
     def check(self) -> str:
-        """What was called that is not on the tape, since this was last asked; "": nothing."""
-        new = self.run.refusals[self._told :]
-        self._told += len(new)
-        if not new:
-            return ""
-        lines = [f"  {printable(each)}" for each in new[:_MOST]]
-        more = [f"  and {len(new) - _MOST:,} more"] if len(new) > _MOST else []
-        are = "is" if len(new) == 1 else "are"
-        return "\n".join(
-            [
-                f"{counted(len(new), 'call')} of this test {are} not on its tape, {self._shown}:",
-                *lines,
-                *more,
-                f"If this is what it should call, record the tape anew: {self._how('all')}",
-            ]
-        )
+        """What was not as on the tape, since this was last asked; "": nothing."""
+        refused, other = self.run.refusals[self._told :], self.run.differences[self._told_other :]
+        self._told += len(refused)
+        self._told_other += len(other)
+        lines: list[str] = []
+        if refused:
+            are = "is" if len(refused) == 1 else "are"
+            lines += [f"{counted(len(refused), 'call')} of this test {are} not on its tape, {self._shown}:"]
+            lines += _listed(refused)
+        if other and self._mark.strict:
+            lines += [f"This test does not do what is on its tape, {self._shown}:", *_listed(other)]
+        if lines:
+            lines += [f"If this is what it should do, record the tape anew: {self._how('all')}"]
+        return "\n".join(lines)
 
     def passed(self) -> None:
         """The test itself has passed."""
@@ -203,6 +201,11 @@ class _RunRecorder(Recorder):
     def ended(self, call: Call, address: Address, incarnation: int) -> None:
         super().ended(call, address, incarnation)
         self._run.note(call)
+
+
+def _listed(told: Sequence[str]) -> list[str]:
+    more = [f"  and {len(told) - _MOST:,} more"] if len(told) > _MOST else []
+    return [*(f"  {printable(each)}" for each in told[:_MOST]), *more]
 
 
 def _fail(text: str) -> NoReturn:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import run as run_async
 from tests.support.forked import greenroom_in
 from tests.support.gateway import serve
 from tests.support.shapes import conforms
@@ -18,6 +19,7 @@ from tests.support.whole import whole
 
 from greenroom.cli.main import run
 from greenroom.tape.reading import read_tape
+from greenroom.testing import FakeServer, fake_room, tool
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 CALLS = [("own_echo", {"text": "one"}), ("own_echo", {"text": "two"}), ("own_refuse", {})]
@@ -170,3 +172,19 @@ def test_a_fault_happens_to_a_client_of_a_replay_and_one_that_did_not_is_told(
     outcomes = [call.outcome for call in read_tape(tmp_path / "again.tape").calls]
     assert outcomes == ["result", "call_failed", "result"], "a replay can be recorded"
     assert run(["replay", "--fault", "own call 9: crash", os.fspath(tape)]) == 2
+
+
+def test_a_replay_tells_at_its_end_what_was_read_too_early(tmp_path: Path) -> None:
+    tape = tmp_path / "shop.tape"
+
+    async def main() -> None:
+        tools = [tool("find", annotations={"readOnlyHint": True}), tool("add")]
+        async with fake_room({"shop": FakeServer(tools=tools)}, record=tape) as room:
+            for name in ("find", "add", "find"):
+                await room.call(f"shop_{name}", {})
+
+    run_async("asyncio", main)
+    finds = [("shop_find", {}), ("shop_find", {})]
+    answers, said = talk(["replay", "--expose", "direct", os.fspath(tape)], finds)
+    assert all("result" in answer for answer in answers)
+    assert "Answered too early: shop_find with {}, with call #3." in " ".join(said.split())

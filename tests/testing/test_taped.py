@@ -420,3 +420,44 @@ def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> Non
     for wrong in (["--record-tapes", "test_it.py"], ["--record-tapes=once"]):
         refused = played(project, *wrong)
         refused.stderr.fnmatch_lines(["*is none of none, new, all. Before a path write --record-tapes=all"])
+
+
+def test_a_test_fails_that_does_not_do_what_is_on_its_tape(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.makepyfile(
+        """
+        import anyio, os, pytest
+        from greenroom.testing import tool
+
+        def buys(room, fake_server):
+            fake_server("shop", tools=[tool("find", annotations={"readOnlyHint": True}), tool("add")])
+            async def main():
+                async with room() as opened:
+                    for name in os.environ["CALLS"].split():
+                        await opened.call(f"shop_{name}", {})
+            anyio.run(main)
+
+        @pytest.mark.tape("strict.tape")
+        def test_strict(room, fake_server):
+            buys(room, fake_server)
+
+        @pytest.mark.tape("lenient.tape", strict=False)
+        def test_lenient(room, fake_server, tape):
+            buys(room, fake_server)
+            assert len(tape.differences) == (os.environ["CALLS"] == "find find")
+        """
+    )
+    monkeypatch.setenv("CALLS", "find add find")
+    played(project, "--record-tapes").assert_outcomes(passed=2)
+    played(project).assert_outcomes(passed=2)
+    monkeypatch.setenv("CALLS", "find find")
+    result = played(project)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "This test does not do what is on its tape, strict.tape:",
+            "  Answered too early: shop_find with {}, with call #3. *#2, shop_add with {}, which has not been made.",
+            "If this is what it should do, record the tape anew: *test_strict --record-tapes=all",
+        ]
+    )
