@@ -3,7 +3,8 @@
 The first line is the head: the version of this form, when it began, with what, and the configuration without secrets.
 Then, in the order in which they ended: what servers listed (`listed`), calls with all that belongs to them (`call`),
 notifications (`notice`), what happened to servers (`event`, as in the log of events), and each configuration that took
-the place of the one before (`config`). Times are in seconds since
+the place of the one before (`config`). The last line says that the recording was ended (`end`): without it, nobody
+knows what came after. Times are in seconds since
 the head's `at`. `order` counts the calls by when they were sent, which is what a server saw.
 
 A result over `LARGE` bytes is not in its line: the line has its hash, and the folder beside the tape (its name and
@@ -165,7 +166,13 @@ class Happened(Line, tag="event"):
     event: dict[str, Any]
 
 
-AnyLine = Head | Configured | Listed | CallLine | Notice | Happened
+class End(Line, tag="end"):
+    """The recording was ended. `why`: it ended before its room did."""
+
+    why: str = ""
+
+
+AnyLine = Head | Configured | Listed | CallLine | Notice | Happened | End
 _decoder: Final = msgspec.json.Decoder(AnyLine)
 _encoder: Final = msgspec.json.Encoder()
 

@@ -33,6 +33,7 @@ from .lines import (
     AnyLine,
     CallLine,
     Configured,
+    End,
     Happened,
     Head,
     Large,
@@ -66,6 +67,7 @@ class Tape:
     notices: tuple[Notice, ...]
     events: tuple[Happened, ...]
     is_cut: bool = False  # its last line is not whole
+    end: End | None = None  # None: nobody ended the recording, or not so far
     before: tuple[Happened, ...] = ()  # of a part: what happened before it began
 
     @property
@@ -182,6 +184,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         CallLine: [],
         Notice: [],
         Happened: [],
+        End: [],
     }
     is_cut = False
     texts: dict[Any, Any] = {}  # of each, one is enough
@@ -220,6 +223,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         tuple(found[Notice]),
         tuple(found[Happened]),
         is_cut,
+        found[End][-1] if found[End] else None,
     )
 
 

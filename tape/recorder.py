@@ -5,9 +5,10 @@ every call whose answer anybody saw. The file is only appended to, and is ours a
 by a thread. Its call has a line before that, without the content, and another one after it: who kills the process in
 between loses the content, and not the call.
 
-A tape ends with a note, and calls go on: when the disk is full, when it has been moved or removed and something is to
-be written beside it, and before it is too long to be read. In the folder that somebody names others may read and even
-write: the tape is a new file of ours (0600), and the folder beside it is ours, too (0700).
+A tape ends with a note, its last line says why, and calls go on: when the disk is full, when it has been moved or
+removed and something is to be written beside it, and before it is too long to be read. In the folder that somebody
+names others may read and even write: the tape is a new file of ours (0600), and the folder beside it is ours, too
+(0700).
 
 What it costs a call of 24 µs is 8 µs: a quarter of that is the system call, the rest one encoding, one look for secrets
 over parameters and result together, and the 20 fields of the line. Rejected, to save more:
@@ -27,6 +28,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -43,7 +45,7 @@ from ..protocol.bounds import TAPE_WAITING_BYTES
 from ..protocol.errors import RpcRefusal, UsageError
 from ..protocol.events import Event, Kind
 from .hearing import OpenCalls
-from .lines import EMPTY, LARGE, LARGEST, MOST_LINES, NOTHING, SUFFIX, CallLine, Large, Schedule, encoded
+from .lines import EMPTY, LARGE, LARGEST, MOST_LINES, NOTHING, SUFFIX, CallLine, End, Large, Schedule, encoded
 from .making import Lines
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..config.secrets import KnownSecrets, Secrets
 
+_LAST_LINE: Final = 1 << 10  # bytes that are left for it
 _EVENTS: Final = (Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE)
 
 
@@ -81,7 +84,8 @@ class Recorder:
         self._problem = ""  # that ended the tape, and was not told yet
         self._large: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._lines_left, self._bytes_left = MOST_LINES, LARGEST
+        self._lines_left, self._bytes_left = MOST_LINES - 1, LARGEST - _LAST_LINE
+        self._is_begun = False
         self._waiting = 0  # bytes of calls that the thread has not written
 
     # ---- open and close ---------------------------------------------------------------------------------------------
@@ -113,6 +117,7 @@ class Recorder:
         began = now()
         self._lines, self._open = Lines(secrets, began, self._redact), OpenCalls(began)
         self._write(self._lines.head(config, time.time(), self._schedule))
+        self._is_begun = True
 
     @property
     def is_busy(self) -> bool:
@@ -134,7 +139,7 @@ class Recorder:
         self._tell_problem()
 
     def disown(self) -> None:
-        self._writing, self._thread = Lock(), None
+        self._writing, self._thread, self._is_begun = Lock(), None, False
         self._end()
 
     # ---- what it is told --------------------------------------------------------------------------------------------
@@ -224,8 +229,10 @@ class Recorder:
             with open(open_own(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
                 file.write(raw)
         except OSError as error:
+            with suppress(OSError):
+                (folder / name).unlink()  # it is not whole
             with self._writing:
-                self._end(refused(error))
+                self._end(_reason(error), refused(error))
         line.large = Large(name, len(raw))
 
     def _is_there(self) -> bool:
@@ -238,7 +245,7 @@ class Recorder:
                         return True
                 except FileNotFoundError:
                     pass
-                self._end("it was moved or removed.")
+                self._end("it was moved or removed")
         return False
 
     def _later(self, work: Callable[[], None]) -> None:
@@ -258,25 +265,34 @@ class Recorder:
             self._lines_left -= 1
             self._bytes_left -= len(data)
             if self._lines_left < 0 or self._bytes_left < 0:
-                self._end(
-                    f"it has {MOST_LINES - self._lines_left - 1:,} lines, and a longer one could not be read."
-                )
+                lines = MOST_LINES - self._lines_left - 1
+                self._end(f"it has {lines:,} lines, and a longer one could not be read")
                 return
             try:
-                if os.write(self._fd, data) != len(data):
+                if (written := os.write(self._fd, data)) != len(data):
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
-                self._end(refused(error))
+                self._end(_reason(error), refused(error))
 
-    def _end(self, why: str = "") -> None:
-        """Close the file. Holds the lock."""
+    def _end(self, why: str = "", told: str = "") -> None:
+        """Write the last line, as far as that can be, and close the file. `why`: it ends before its room. `told`: the
+        same for the log. Holds the lock."""
         fd, self._fd = self._fd, None
         if fd is not None:
+            if self._is_begun:
+                with suppress(OSError):
+                    os.write(fd, encoded(End(why)))
             os.close(fd)
-            self._problem = why
+            self._problem = told or (f"{why}." if why else "")
 
     def _tell_problem(self) -> None:
         """Say that the tape has ended. In the loop, for the thread may not."""
         why, self._problem = self._problem, ""
         if why:
             self._tell(f"the tape {self.path} ends here: {why} Calls go on.")
+
+
+def _reason(error: OSError) -> str:
+    """For the tape, which says nothing of our folders."""
+    return error.strerror or type(error).__name__

@@ -64,8 +64,19 @@ def told(tape: Tape, width: int = WIDTH, most: int | None = MOST) -> Iterator[st
         if left_out and number == len(parts) // 2:
             yield f"… {left_out:,} lines are left out here. {_MORE}"
         yield story.line(at, label, words())
+    if said := ending(tape):
+        yield said
+
+
+def ending(tape: Tape) -> str:
+    """How the recording ended; "": in order, or it is of the last minutes of a room."""
     if tape.is_cut:
-        yield "The tape is cut off here: its process was killed."
+        return "The tape is cut off here: its process was killed, or its disk was full."
+    if tape.end is None and not tape.head.is_part:
+        return "The recording was not ended: its process was killed, its disk was full, or it still runs."
+    if tape.end is not None and tape.end.why:
+        return f"The recording ended before its room did: {one_line(tape.end.why, 200)}."
+    return ""
 
 
 def _ends(parts: list[Part], most: int | None) -> tuple[list[Part], int]:
@@ -367,6 +378,7 @@ def as_json(tape: Tape) -> dict[str, Any]:
         "recordedAt": tape.head.at,
         "greenroom": tape.head.greenroom,
         "isCut": tape.is_cut,
+        "isEnded": not ending(tape),
         "servers": tape.servers,
         "outcomes": dict(Counter(call.outcome for call in tape.calls)),
         "calls": [call_as_json(call) for call in tape.calls],

@@ -192,7 +192,7 @@ function tapeSection() {
       { class: "section" },
       head.node,
       tape.isPart && el("p", { class: "notice" }, "These are the last minutes of a room. What was before is not on this tape."),
-      tape.isCut && el("p", { class: "notice warn" }, "The tape is cut off at its end: its process was killed."),
+      tape.ending && el("p", { class: "notice warn" }, tape.ending),
       totals.node,
       parts,
       block("Timeline", reading, timeline.node, detail),

@@ -27,7 +27,7 @@ from ...tape.lines import CallLine, value_in
 from ...tape.reading import Tape
 from ...tape.records import has_failed, records_of
 from ...tape.selection import end_of
-from ...tape.story import call_as_json
+from ...tape.story import call_as_json, ending
 from ..doors.control_protocol import text_in
 from ..timeline import trace_of_records
 from .room_page import Answer, answered, failed
@@ -104,7 +104,7 @@ class TapePage:
                 "at": tape.head.at,
                 "seconds": self._end,
                 "greenroom": tape.head.greenroom,
-                "isCut": tape.is_cut,
+                "ending": ending(tape),
                 "isPart": tape.head.is_part,
                 "servers": len(tape.servers),
                 "sessions": len({call.session for call in tape.calls if call.session is not None}),

@@ -205,14 +205,15 @@ def test_a_tape_is_shown_without_a_gateway_and_nobody_can_do_anything(tmp_path: 
         hello = page.ask("/page/hello")[1]
         assert hello["may"] == "read"
         assert {
-            key: hello["tape"][key] for key in ("name", "at", "seconds", "calls", "failed", "isCut", "isPart")
+            key: hello["tape"][key]
+            for key in ("name", "at", "seconds", "calls", "failed", "ending", "isPart")
         } == {
             "name": "one.tape",
             "at": 1.8e9,
             "seconds": 2.0,
             "calls": 3,
             "failed": 1,
-            "isCut": False,
+            "ending": "The recording was not ended: its process was killed, its disk was full, or it still runs.",
             "isPart": False,
         }
         with page.watching() as messages:

@@ -473,7 +473,11 @@ async def test_a_tape_cannot_give_another_tool_the_name_of_a_listed_one(tmp_path
 async def test_odd_calls_are_asked_or_left_out(tmp_path: Path, changed: dict[str, Any]) -> None:
     server = FakeServer(tools=[tool("get", annotations=READS)])
     tape = await recorded(tmp_path / "one.tape", server, [("get", None)])
-    *lines, last = [json.loads(line) for line in tape.read_text().splitlines() if '"k":"event"' not in line]
+    *lines, last = [
+        json.loads(line)
+        for line in tape.read_text().splitlines()
+        if '"k":"event"' not in line and '"k":"end"' not in line
+    ]
     tape.write_text(
         "".join(f"{json.dumps(line)}\n" for line in (*lines, {**last, **changed}, {**last, "n": 9}))
     )

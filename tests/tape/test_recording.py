@@ -32,7 +32,7 @@ from greenroom.protocol.events import Kind
 from greenroom.tape.lines import LARGE
 from greenroom.tape.members import HIDDEN, Members
 from greenroom.tape.reading import read_tape
-from greenroom.tape.story import told
+from greenroom.tape.story import ending, told
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 
@@ -368,6 +368,7 @@ def test_a_full_disk_ends_the_tape_beside_it_too(tmp_path: Path) -> None:
         tape = read_tape(tape_in(tmp_path))
         assert [call.said["arguments"] for call in tape.calls][:1] == [{"size": 1}]
         assert not tape.is_cut
+        assert ending(tape) == "The recording ended before its room did: File too large."
 
     run("asyncio", main)
 
@@ -382,7 +383,9 @@ def test_a_tape_ends_before_it_is_too_long_to_be_read(
         async with recorded(tmp_path, FakeServer(tools=[tool("echo")])) as room:
             said = await note_of(room, "the tape", partial(until_noted, room))
             assert "it has 40 lines" in said
-        assert len(read_tape(tape_in(tmp_path)).calls) > 20
+        tape = read_tape(tape_in(tmp_path))
+        assert len(tape.calls) > 20
+        assert ending(tape).startswith("The recording ended before its room did: it has 40 lines")
 
     run("asyncio", main)
 

@@ -24,6 +24,8 @@ HEAD = {
     "python": "3",
     "config": {"mcpServers": {}},
 }
+END = {"k": "end"}
+NOT_ENDED = "The recording was not ended: its process was killed, its disk was full, or it still runs."
 Told = Callable[..., list[str]]
 
 
@@ -61,9 +63,9 @@ def moved(at: float, before: str, after: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Told:
-    def tell(lines: list[Any], *words: str) -> list[str]:
+    def tell(lines: list[Any], *words: str, end: Any = END) -> list[str]:
         path = tmp_path / "one.tape"
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        path.write_text("".join(json.dumps(line) + "\n" for line in (*lines, *([end] if end else []))))
         code = run(["tape", os.fspath(path), *words])
         said = capsys.readouterr()
         return said.out.splitlines() if code == 0 else [said.err]
@@ -129,6 +131,18 @@ def test_a_part_of_a_tape_is_told(told: Told) -> None:
     assert len(told([*CRASH, other], "--server", "bank")) == 5
     assert 'There is no server "shp" on the tape. Did you mean "shop"?' in told(CRASH, "--server", "shp")[0]
     assert 'There is no session "bob" on the tape.' in told(CRASH, "--session", "bob")[0]
+
+
+def test_how_the_recording_ended_is_told(told: Told) -> None:
+    assert told([HEAD])[2:-1] == []
+    assert told([HEAD], end=None)[2:-1] == [NOT_ENDED]
+    assert told([HEAD | {"is_part": True}], end=None)[2:-1] == []
+    full = {**END, "why": "No space left on device"}
+    assert told([HEAD], end=full)[2:-1] == [
+        "The recording ended before its room did: No space left on device."
+    ]
+    assert not json.loads("".join(told([HEAD], "--json", end=None)))["isEnded"]
+    assert json.loads("".join(told([HEAD], "--json")))["isEnded"]
 
 
 def test_of_a_long_tape_the_ends_are_told(told: Told) -> None:
