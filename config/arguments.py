@@ -5,7 +5,7 @@ whatever the wrong value breaks, perhaps the calls of others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -56,6 +56,36 @@ def seconds(value: Any, what: str) -> float | None:
         return value
     said = "that is no number" if isinstance(value, float) else _kind(value)
     raise UsageError(f"{what} must be a number of seconds, got {said}.", code="invalid_args")
+
+
+def flag(value: object, what: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what} must be True or False, got {_kind(value)}.", code="invalid_args")
+    return value
+
+
+def texts(value: object, what: str) -> Collection[str]:
+    """Strings. One alone is refused: its letters would be taken for them."""
+    if isinstance(value, str):
+        raise UsageError(f"{what} must be a list of strings: write {what}=[{value!r}].", code="invalid_args")
+    kind, is_list = _kind(value), isinstance(value, Collection) and not isinstance(value, bytes | Mapping)
+    if not is_list:
+        raise UsageError(f"{what} must be a list of strings, got {kind}.", code="invalid_args")
+    for each in cast("Collection[object]", value):
+        text(each, f"Each of {what}")
+    return cast("Collection[str]", value)
+
+
+def similarity(value: Any, what: str) -> float | None:
+    """A number from 0 to 1, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{what} must be a number from 0 to 1, got {_kind(value)}.", code="invalid_args")
+    if not 0 <= value <= 1:
+        raise UsageError(f"{what} must be a number from 0 to 1, got {value}.", code="invalid_args")
+    return value
 
 
 def number_of(value: Any, what: str) -> int:

@@ -44,6 +44,7 @@ from ..config.arguments import (
     number_of,
     seconds,
     text,
+    texts,
 )
 from ..config.files import open_config, with_objects
 from ..config.model import Config, Scrub
@@ -696,8 +697,8 @@ class Greenroom(Calls):
         of what was configured. `options`: those of `open` but `connectors`. What is on the tape and who asked for what
         is not: `room.tape`.
 
-        Raises `BadTape` when the file is no tape that can be used, `UsageError` for a fault that cannot be played on
-        this tape."""
+        Raises `BadTape` when the file is no tape that can be used, `ConfigError` when its settings cannot, `UsageError`
+        for a fault that cannot be played on this tape, and for any other option that means nothing."""
         from ..tape.replaying import opened
 
         config, player = opened(
@@ -713,7 +714,7 @@ class Greenroom(Calls):
         return cls._over(config, player, **options)
 
     @classmethod
-    def _over(cls, config: Mapping[str, Any], player: Replay, **options: Any) -> Greenroom:
+    def _over(cls, config: Config, player: Replay, **options: Any) -> Greenroom:
         given: dict[str, Any] = {"cache_path": ":memory:", **options}
         room = cls.open(config, connectors=player, **given)
         room._runtime.player, player.names = player, room._tool_names
@@ -789,12 +790,12 @@ class Greenroom(Calls):
         what happened to servers, and what is known of them. Credentials are cut out, and what stands under a name of
         `redact`. The file is for its owner alone. Raises `UsageError` if it cannot be written."""
         kept = self._port.last_minutes()
-        file = file_of(path, "path")
+        file, names = file_of(path, "path"), texts(redact, "redact")
 
         def write() -> None:
             from ..tape.recent import tape_of, write_tape
 
-            write_tape(file, tape_of(kept, redact))
+            write_tape(file, tape_of(kept, names))
 
         await apart(write)
 

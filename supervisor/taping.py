@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import attrs
 
-from ..config.arguments import path_of
+from ..config.arguments import path_of, texts
 from ..protocol.errors import UsageError
 from ..protocol.events import Note, NoteCode
 
@@ -43,8 +43,8 @@ def recorder_at(place: str | os.PathLike[str] | None, redact: Collection[str]) -
     from ..tape.recorder import Recorder
 
     if place is not None or everything is None:
-        return Recorder(_checked(place), redact)
-    recorder = Recorder(everything.folder, redact, everything.schedule)
+        return Recorder(_checked(place), texts(redact, "redact"))
+    recorder = Recorder(everything.folder, texts(redact, "redact"), everything.schedule)
     everything.recorders.append(recorder)
     return recorder
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import attrs
 import msgspec
@@ -33,7 +33,7 @@ _PHRASES: Final = {"crash before sent": "crash_before", "crash after sent": "cra
 _UNANSWERED_THOUGH_IT_RAN: Final = frozenset({"crash", "hang", "drop_answer", "answer_late"})
 _REST: Final = rf"(?P<step>{'|'.join(STEPS)})\b(?P<where>[^:]*):(?P<what>.*)"
 _LINE: Final = re.compile(rf"(?P<server>.+?)\s+{_REST}", re.DOTALL)
-_SHOWN: Final = 20  # numbers of calls in a refusal
+_SHOWN: Final = 20  # numbers of calls, or names of tools, in a refusal
 _EXAMPLE: Final = '"github call 7: crash after sent"'
 
 
@@ -119,12 +119,16 @@ def _read_value(text: str, word: str, fields: dict[str, Any]) -> None:
     name, _, said = word.partition("=")
     if name not in VALUES:
         _refuse(text, f"unknown key {name!r}.{meant(name, VALUES)}")
-    value: Any = said.split(",") if name == "tools" else said
+    value: Any = said
+    if name == "tools" and not said.startswith("["):
+        value = said.split(",")
     if not VALUES[name].fits(value):
         try:
             value = msgspec.json.decode(said)
         except msgspec.DecodeError:
             value = said
+    if name == "tools" and isinstance(value, str):
+        _refuse(text, """write the tools with commas, as tools=get,put, or as JSON: 'tools=["get","put"]'""")
     fields[name] = value
 
 
@@ -142,7 +146,29 @@ def faults_of(lines: Iterable[str], tape: Tape) -> tuple[TapeFault, ...]:
             )
         if fault.call is not None:
             _check_call(fault, fault.call, tape)
-    return faults
+    return tuple(_with_own_tool(fault, tape, faults) for fault in faults)
+
+
+def _with_own_tool(fault: TapeFault, tape: Tape, faults: Sequence[TapeFault]) -> TapeFault:
+    """The fault with the server's own name of its tool. It may say the name that an agent calls it by, too."""
+    name = fault.fault.tool
+    if name is None:
+        return fault
+    called: dict[str, str] = {}
+    for call in tape.calls_of(fault.server):
+        if call.method == "tools/call" and isinstance(params := call.said, dict):
+            own = str(cast("dict[str, Any]", params).get("name"))
+            called |= {call.tool or own: own}
+    listed = (str(tool.get("name")) for line in tape.listed_of(fault.server) for tool in line.tools or ())
+    made = (tool for each in faults if each.server == fault.server for tool in each.fault.tools or ())
+    known = {*called.values(), *listed, *made}
+    if name not in known and name not in called:
+        names = [*called, *known]
+        near = (
+            meant(name, names) or f" Those of {fault.server}: {', '.join(sorted(known)[:_SHOWN]) or 'none'}."
+        )
+        _refuse(fault.text, f'there is no tool "{name}" on the tape.{near}')
+    return attrs.evolve(fault, fault=attrs.evolve(fault.fault, tool=name if name in known else called[name]))
 
 
 def _check_call(fault: TapeFault, number: int, tape: Tape) -> None:

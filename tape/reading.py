@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import msgspec
 
+from ..config.arguments import path_of
 from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
 from .lines import (
@@ -159,8 +160,8 @@ def _by_server(lines: Iterable[OfServer]) -> Mapping[str, Sequence[OfServer]]:
 
 
 def read_tape(place: str | os.PathLike[str]) -> Tape:
-    """The tape in this file. Raises `BadTape`."""
-    path = Path(os.path.abspath(place))
+    """The tape in this file. Raises `BadTape`; `UsageError` for what is no path."""
+    path = Path(os.path.abspath(path_of(place, "tape")))
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST:

@@ -15,6 +15,7 @@ before it, and its client is told.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,6 +30,9 @@ from ..actors.backend import Backend, current_backend
 from ..actors.call import Call
 from ..actors.exchanges import mark_sent
 from ..actors.peer import Connector, Exchange, LostReason, NoProcess, PeerHooks
+from ..config.arguments import flag, seconds, similarity, texts
+from ..config.model import Config
+from ..config.parse import parse_config
 from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
 from ..protocol.fault_plan import Entry
@@ -122,13 +126,24 @@ def opened(
     pace: str,
     faults: Collection[str] = (),
     call_timeout: float | None = None,
-) -> tuple[Mapping[str, Any], Replay]:
-    """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `UsageError`."""
+) -> tuple[Config, Replay]:
+    """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `ConfigError`, `UsageError`."""
     if pace not in PACES:
         raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
-    tape = read_tape(place)
-    match = Match(strict, ignore, by_order, nearest)
-    return config_of(tape, call_timeout), Replay(tape, match, pace=pace, faults=faults)
+    match = Match(
+        flag(strict, "strict"),
+        frozenset(texts(ignore, "ignore")),
+        flag(by_order, "by_order"),
+        similarity(nearest, "nearest"),
+    )
+    timeout = seconds(call_timeout, "call_timeout")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"call_timeout must be above 0 seconds, and finite, got {timeout}.")
+    tape, lines = read_tape(place), texts(faults, "faults")
+    config = parse_config(
+        config_of(tape, timeout), source=f"the configuration on {tape.path}", environ=os.environ
+    )
+    return config, Replay(tape, match, pace=pace, faults=lines)
 
 
 @attrs.define(eq=False)

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 import pytest
 
+from ..config.arguments import path_of, texts
+from ..config.model import Config
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, printable
 from ..supervisor.room import Greenroom
@@ -69,7 +71,8 @@ class TapedTest:
         self._item = item
         self._recorded = recorded
         self._config = self._beside(self._mark.config)
-        self.path: Path = item.path.parent / self._mark.file
+        self._unseen = {*texts(self._mark.ignore, "ignore"), *texts(self._mark.redact, "redact")}
+        self.path: Path = item.path.parent / path_of(self._mark.file, "The tape of a test")
         if self.path.suffix != SUFFIX:
             raise UsageError(f'The name of a tape ends with "{SUFFIX}", and this does not: {self._mark.file}')
         self._has_passed = False
@@ -78,7 +81,7 @@ class TapedTest:
         is_wanted = mode == "all" or (mode == "new" and not self.path.exists())
         self._is_recorded = is_wanted and self.path not in recorded and not self._mark.faults
         self._scratch = make_folder() / self.path.name if self._is_recorded else self.path
-        self._replayed: Mapping[str, Any] = {}
+        self._replayed = Config()
         self.run: TapeRun = TapeRun() if self._is_recorded else self._replay()
 
     # ---- its room ---------------------------------------------------------------------------------------------------
@@ -111,7 +114,7 @@ class TapedTest:
         self._replayed, player = opened(
             self.path,
             strict=mark.strict,
-            ignore={*mark.ignore, *mark.redact},
+            ignore=self._unseen,
             by_order=mark.by_order,
             nearest=mark.nearest,
             pace=mark.pace,

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import anyio
 
+from ..config.arguments import texts
 from ..protocol.errors import UsageError
 from ..supervisor.room import Greenroom
 from ..tape.reading import Tape, config_of, read_tape
@@ -51,6 +52,8 @@ def explore_tape(
     agent does not do without any fault what is on the tape.
     """
     refuse_a_loop()
+    for names, what in ((only, "only"), (ignore, "ignore"), (reads, "reads")):
+        texts(names, what)
     read = read_tape(tape)
     trials = trials_of(read, only=only, call_timeout=_longest_wait(read))
     plan = trials if runs is None else trials[:runs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from tests.support import in_virtual_time, run_virtual
 
-from greenroom import CallError, Greenroom, Reach, UsageError
+from greenroom import CallError, ConfigError, Greenroom, Reach, UsageError
 from greenroom.protocol.fault_plan import DEEDS
 from greenroom.tape.faults import TapeFault
 from greenroom.testing import FakeServer, fake_room, strategies, tool
@@ -146,6 +147,69 @@ async def test_a_server_comes_back_with_other_tools(tape: Path) -> None:
         assert [each["name"] for each in entry.tools or ()] == ["get", "brand_new"]
 
 
+@pytest.mark.parametrize("name", ["put", "shop_put"])
+@in_virtual_time
+async def test_a_tool_is_named_as_its_server_or_as_an_agent_does(tape: Path, name: str) -> None:
+    async with replayed(tape, f"shop call tool={name}: refuse text=no") as room:
+        assert await outcome(room, "get") == "old"
+        assert await outcome(room, "put", {"v": "new"}) == "call_failed answered"
+        assert room.tape is not None
+        assert room.tape.unplayed == []
+
+
+@pytest.mark.parametrize(
+    ("said", "names"), [("get,new", ["get", "new"]), ("'[\"a,b\"]'", ["a_b"]), ("[]", [])]
+)
+@in_virtual_time
+async def test_tools_of_a_fault_are_names_with_commas_or_json(
+    tape: Path, said: str, names: list[str]
+) -> None:
+    async with replayed(tape, f"shop call 1: list_changed tools={said}") as room:
+        await outcome(room, "get")
+        await anyio.sleep(1)
+        assert [each.name for each in room.tools()] == [f"shop_{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"ignore": "pin"}, "ignore must be a list of strings: write ignore=['pin']."),
+        ({"ignore": [5]}, "Each of ignore must be a string, got int"),
+        ({"ignore": None}, "ignore must be a list of strings, got None"),
+        ({"faults": "shop call 1: crash"}, "write faults=['shop call 1: crash']"),
+        ({"redact": "pin", "record": "new.tape"}, "write redact=['pin']"),
+        ({"nearest": 2}, "nearest must be a number from 0 to 1, got 2"),
+        ({"nearest": "x"}, "nearest must be a number from 0 to 1, got str"),
+        ({"nearest": float("nan")}, "nearest must be a number from 0 to 1, got nan"),
+        ({"strict": "no"}, "strict must be True or False, got str"),
+        ({"by_order": 1}, "by_order must be True or False, got int"),
+        ({"call_timeout": "5"}, "call_timeout must be a number of seconds, got str"),
+        ({"call_timeout": 0}, "call_timeout must be above 0 seconds"),
+        ({"call_timeout": float("inf")}, "call_timeout must be above 0 seconds, and finite"),
+        ({"pace": ["x"]}, "pace must be one of at once, recorded"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(tape: Path, option: Any, why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Greenroom.replay(tape, **option)
+    assert why in str(caught.value)
+
+
+def test_what_is_no_path_is_no_tape() -> None:
+    five: Any = 5
+    with pytest.raises(UsageError, match="tape must be a path, got int"):
+        Greenroom.replay(five)
+
+
+def test_settings_that_cannot_be_used_are_those_of_the_tape(tape: Path) -> None:
+    text = tape.read_text()
+    assert '"requestTimeoutMs":5000' in text
+    tape.write_text(text.replace('"requestTimeoutMs":5000', '"requestTimeoutMs":-1'))
+    with pytest.raises(ConfigError) as caught:
+        Greenroom.replay(tape)
+    assert str(caught.value).startswith(f"the configuration on {tape}: settings.requestTimeoutMs")
+
+
 @in_virtual_time
 async def test_what_did_not_happen_is_told(tape: Path) -> None:
     async with replayed(tape, "shop call 4: crash", "shop ping: hang") as room:
@@ -171,6 +235,12 @@ async def test_what_did_not_happen_is_told(tape: Path) -> None:
         ("shop call first: crash", "is no place"),
         ("shop list 2: crash", "nth=3"),
         ("shop start: refuse text=no", 'write "crash"'),
+        ("shop call tool=ghost: crash", 'there is no tool "ghost" on the tape. Those of shop: get, put.'),
+        ("shop call tool=shop_putt: crash", 'Did you mean "shop_put"?'),
+        (
+            'shop call 1: list_changed tools=["get"]',
+            "write the tools with commas, as tools=get,put, or as JSON: 'tools=",
+        ),
         ("shop call 1: refuse", '"refuse" needs "text"'),
         ("shop call 1: refuse text='no", "No closing quotation"),
     ],
@@ -201,4 +271,4 @@ def test_a_script_is_written_as_lines(script: Any) -> None:
 
 
 def _value(value: Any) -> str:
-    return shlex.quote(",".join(value) if isinstance(value, list) else str(value))
+    return shlex.quote(json.dumps(value) if isinstance(value, list) else str(value))
