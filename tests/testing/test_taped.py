@@ -376,6 +376,10 @@ def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> Non
         def test_misspelt(room):
             pass
 
+        @pytest.mark.tape("a.tape", config="mcp.json", ignore="at")
+        def test_letters(room):
+            pass
+
         @pytest.mark.tape("a.tap", config="mcp.json")
         def test_suffix(room):
             pass
@@ -404,11 +408,12 @@ def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> Non
         """
     )
     result = played(project, "--record-tapes")
-    result.assert_outcomes(passed=2, failed=3, errors=4)
+    result.assert_outcomes(passed=2, failed=3, errors=5)
     said = [
         "marked with `tape` takes the fixture `room`",
         'Say which tape this is: @pytest.mark.tape("….tape")',
         "@pytest.mark.tape(…): got an unexpected keyword argument 'confg'",
+        "ignore must be a list of strings: write ignore=['at'].",
         'The name of a tape ends with ".tape", and this does not: a.tap',
         "Which servers is this tape recorded with?",
         "A tape is of one room, and this test has opened one already.",
@@ -416,7 +421,7 @@ def test_what_is_wrong_with_such_a_test_is_said(project: pytest.Pytester) -> Non
     ]
     assert [words for words in said if words not in result.stdout.str()] == []
     assert list(tapes(project)) == ["fakes.tape"]
-    played(project, "-k", "fakes").assert_outcomes(passed=1, deselected=7)
+    played(project, "-k", "fakes").assert_outcomes(passed=1, deselected=8)
     for wrong in (["--record-tapes", "test_it.py"], ["--record-tapes=once"]):
         refused = played(project, *wrong)
         refused.stderr.fnmatch_lines(["*is none of none, new, all. Before a path write --record-tapes=all"])
