@@ -64,7 +64,6 @@ def tape_last_minutes(
 
 
 def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
-    from ..tape.selection import end_of
     from ..tape.story import took
 
     what = ", ".join(
@@ -73,7 +72,7 @@ def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
             counted(len(tape.events), "event"),
         ]
     )
-    lines = [f"{one_line(os.fspath(path))} has the last {took(end_of(tape))}: {what}."]
+    lines = [f"{one_line(os.fspath(path))} has the last {took(time.time() - tape.head.at)}: {what}."]
     if is_open:
         lines.append(f"{counted(is_open, 'call')} had not ended.")
     if large:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import stat
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -200,6 +200,8 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         if isinstance(line, Head) != (number == 1):
             raise BadTape(f"{path}, line {number}: it is no tape of Greenroom.")
         if isinstance(line, CallLine):
+            if line.outcome == "result" and not (line.result or line.large or "result" in line.left_out):
+                raise BadTape(f"{path}, line {number}: it is a call that has a result, without the result.")
             for field in _ALIKE:
                 text = getattr(line, field)
                 setattr(line, field, texts.setdefault(text, text))
@@ -213,6 +215,9 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         found[type(line)].append(line)
     if not found[Head]:
         raise BadTape(f"{path} is no tape of Greenroom.")
+    if len({call.n for call in found[CallLine]}) < len(found[CallLine]):
+        twice, times = Counter(call.n for call in found[CallLine]).most_common(1)[0]
+        raise BadTape(f"{path}: call #{twice} is on it {times} times.")
     head: Head = found[Head][0]
     calls = sorted(found[CallLine], key=lambda call: call.order or MOST_LINES + call.n)
     return Tape(
@@ -249,6 +254,8 @@ def _line(path: Path, number: int, raw: bytes) -> AnyLine:
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(decoded, raw).result()
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        if number == 1 and not raw.startswith(b"{"):
+            raise BadTape(f"{path} is no tape of Greenroom.") from None
         raise BadTape(f"{path}, line {number}: {error}.") from None
 
 

@@ -99,8 +99,7 @@ class Recorder:
         stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
         self.path = self.place if is_file else self.place / f"{stamp}-{token_hex(4)}{SUFFIX}"
         try:
-            if not is_file:
-                make_folder(self.place)
+            make_folder(self.path.parent)
             self._fd = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL)
         except FileExistsError:
             text = "it is there already. Name another file, or a folder, which gets a new one for each run."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,16 +50,21 @@ def gateway(folder: Path, door: str, servers: dict[str, Any]) -> Generator[None]
 
 
 @pytest.mark.parametrize("door", ["stdio", "http", "background"])
-def test_it_is_of_the_gateway_that_runs(folder: Path, door: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_of_the_gateway_that_runs(
+    folder: Path, door: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = ["--config", os.fspath(folder / "mcp.json")]
     entry = {**whole("own"), "env": {"OWN_TOKEN": SECRET}}
     with gateway(folder, door, {"own": entry}):
         for text in ("one", f"my {SECRET}"):
             assert run(["call", "own_echo", f"text={text}", *where]) == 0
         capsys.readouterr()
-        assert run(["doctor", "--tape", "x.tape", *where]) == 0
+        later = time.time() + 3600  # nothing has happened since
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: later)
+            assert run(["doctor", "--tape", "x.tape", *where]) == 0
         said = capsys.readouterr().out
-        assert "x.tape has the last " in said
+        assert "x.tape has the last 1 h " in said
         assert "2 calls of 1 server" in said
         assert "greenroom tape x.tape" in said
         assert "greenroom replay x.tape" in said

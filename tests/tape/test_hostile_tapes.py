@@ -83,11 +83,23 @@ def test_a_tape_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
         (HEAD, {**CALL, "order": "first"}),
         (HEAD, {**CALL, "ended": 1e300}),
         (b"\xff\xfe", HEAD),
+        (HEAD, CALL, CALL),
+        (HEAD, {name: each for name, each in CALL.items() if name != "result"}),
     ],
 )
 def test_what_is_no_tape_is_refused_with_its_place(tmp_path: Path, lines: tuple[Any, ...]) -> None:
     path = written(tmp_path, *lines)
     with pytest.raises(BadTape, match=r"one\.tape"):
+        read_tape(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x7fELF\x02\x01\n\0", "{}".encode("utf-16"), b"SQLite format 3\0", b"hello\n"]
+)
+def test_what_is_something_else_is_called_no_tape(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "one.tape"
+    path.write_bytes(content)
+    with pytest.raises(BadTape, match=r"one\.tape is no tape of Greenroom\."):
         read_tape(path)
 
 
@@ -134,7 +146,9 @@ def test_what_nests_as_deeply_as_was_ever_read_is_read_and_told(tmp_path: Path, 
 def test_many_servers_take_no_quadratic_time(tmp_path: Path) -> None:
     listed = {**LISTED, "tools": []}
     names = [f"s{number}" for number in range(20_000)]
-    lines = [{**line, "server": name} for name in names for line in (listed, CALL)]
+    lines = [
+        {**line, "server": name} for n, name in enumerate(names, 1) for line in (listed, {**CALL, "n": n})
+    ]
     place = written(tmp_path, HEAD, *lines)
     began = time.process_time()
     room = Greenroom.replay(place)

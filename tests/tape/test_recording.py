@@ -152,12 +152,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_starts(tmp_pa
             with pytest.raises(UsageError, match="No tape can be recorded"):
                 async with recorded(Path(place), server):
                     pass
-        async with recorded(tmp_path / "one.tape", server) as room:
+        place = tmp_path / "new" / "one.tape"
+        async with recorded(place, server) as room:
             with pytest.raises(UsageError, match="there already"):
-                async with recorded(tmp_path / "one.tape", server):
+                async with recorded(place, server):
                     pass
             await room.call("shop_echo", {})
-        assert len(read_tape(tmp_path / "one.tape").calls) == 1
+        assert len(read_tape(place).calls) == 1
         assert server.starts == 1
         assert not (tmp_path / "elsewhere.tape").exists()
 
