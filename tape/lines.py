@@ -139,6 +139,7 @@ class CallLine(Line, tag="call", gc=False):
     progress: Sequence[tuple[Seconds, dict[str, Any]]] = ()
     asked: Sequence[Asked] = ()
     left_out: dict[str, int] = {}  # what was too large for the tape, in bytes: params, result
+    hidden: bool = False  # something was cut out of its params. (They may have stars of their own.)
 
     @property
     def said(self) -> Any:

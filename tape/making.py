@@ -159,7 +159,10 @@ class Lines:
         """Cut the secrets out of a call: these, or those that are known now."""
         secrets = self.secrets_of(line) if secrets is None else secrets
         if len(line.params) + len(line.result) > SMALL or self._may_change(secrets, line):
-            line.params = msgspec.Raw(self._clean(secrets, bytes(line.params)))
+            raw = bytes(line.params)
+            params = self._cut(secrets, raw)
+            line.hidden = line.hidden or params != raw
+            line.params = msgspec.Raw(_on_one_line(params))
             if line.result is not NOTHING:
                 line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
         if line.error is not None:
@@ -201,10 +204,15 @@ class Lines:
 
     def _clean(self, secrets: Secrets, raw: bytes) -> bytes:
         """A JSON text without secrets, on one line."""
+        return _on_one_line(self._cut(secrets, raw))
+
+    def _cut(self, secrets: Secrets, raw: bytes) -> bytes:
         raw = secrets.scrub(raw)
-        if self._members is not None:
-            raw = self._members.without(raw)
-        return raw.replace(b"\n", b" ") if b"\n" in raw else raw
+        return raw if self._members is None else self._members.without(raw)
+
+
+def _on_one_line(raw: bytes) -> bytes:
+    return raw.replace(b"\n", b" ") if b"\n" in raw else raw
 
 
 def _shown(config: Config) -> dict[str, Any]:

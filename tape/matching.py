@@ -92,7 +92,9 @@ class Recorded:
         self._same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
         self._alike: dict[str, _Places] = defaultdict(_Places)
         self._texts: list[str] = []
-        self._cut: dict[str, list[tuple[list[str], _Places]]] = defaultdict(list)  # between what was cut out
+        self._hidden: dict[str, dict[str, tuple[list[str], _Places]]] = defaultdict(
+            dict
+        )  # between what was cut out
         for at, call in enumerate(calls):
             params = call.said
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
@@ -104,10 +106,12 @@ class Recorded:
             ):
                 self._writes[call.scope].append(at)
             if "params" not in call.left_out:
-                same = self._same[kind].setdefault(text, _Places())
-                if not same.all and len(pieces := CUT_OUT.split(text)) > 1:
-                    self._cut[kind].append((pieces, same))
-                same.all.append(at)
+                pieces = CUT_OUT.split(text) if call.hidden else [text]
+                if len(pieces) > 1:
+                    places = self._hidden[kind].setdefault(text, (pieces, _Places()))[1]
+                else:
+                    places = self._same[kind].setdefault(text, _Places())
+                places.all.append(at)
             self._alike[kind].all.append(at)
         for scope, writes in self._writes.items():
             self._writes[scope] = deque(sorted(writes, key=lambda at: calls[at].ended))
@@ -153,7 +157,8 @@ class Recorded:
         """The places of calls with these parameters, and of those of which only something was cut out."""
         if (same := self._same.get(kind, {}).get(text)) is not None:
             yield same
-        yield from (places for pieces, places in self._cut.get(kind, ()) if _fits(text, pieces))
+        hidden = self._hidden.get(kind, {}).values()
+        yield from (places for pieces, places in hidden if _fits(text, pieces))
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """Find the most similar recorded call of the same tool, taken or not."""

@@ -131,3 +131,19 @@ async def test_a_question_of_a_server_that_is_answered_otherwise_is_told(
     assert told == ([] if how is None else [f"{begin}{how}."])
     if how == "other content (size)":
         assert await differences(tape, asks, ignore=["size"], **answering(now)) == []
+
+
+@in_virtual_time
+async def test_stars_of_an_agent_are_no_secret_that_was_cut_out(tmp_path: Path) -> None:
+    tape = tmp_path / "shop.tape"
+    async with fake_room({"shop": shop()}, record=tape, redact=["pin"]) as room:
+        for arguments in ({"item": "***"}, {"item": "[REDACTED]"}, {"item": "hat ***", "pin": 4711}):
+            await room.call("shop_add", arguments)
+    async with Greenroom.replay(tape, bootstrap=False) as room:
+        with pytest.raises(CallError, match="Not on the tape: shop_add"):
+            await room.call("shop_add", {"item": "something else"})
+        await room.call("shop_add", {"item": "[REDACTED]"})
+        await room.call("shop_add", {"item": "***"})
+        await room.call("shop_add", {"item": "hat ***", "pin": 5813})
+        assert room.tape is not None
+        assert room.tape.untaken == []
