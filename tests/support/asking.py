@@ -84,7 +84,7 @@ class Asking:
 
     pid = None
     last_line = ""
-    last_heard = 0.0
+    last_heard: float = 0.0
     may_speak_both = False
 
     def __init__(self, server: AskingServer, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
@@ -173,6 +173,7 @@ class Asking:
             answer = await self._answer_to(exchange, params)
             if self._open.pop(exchange, None) is not None:
                 exchange.reach = Reach.ANSWERED
+                self.last_heard = anyio.current_time()
                 if isinstance(answer, RpcError):
                     exchange.owner.exchange_ended(exchange, None, answer)
                 else:
