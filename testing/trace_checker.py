@@ -476,6 +476,14 @@ class Reasons:
                 return was("lost", server, event.at)
             case Cause.NEEDS_AUTH:
                 return was("login", server, life.connecting_at)
+            case Cause.RESTART if not asked("restart", server, life.connecting_at):
+                # It was asked to list again what it has, and did not.
+                is_silent = any(
+                    was(fault, server, life.connected_at) for fault in ("hung", "full pipe", "slow")
+                )
+                return is_silent and any(
+                    asked(what, server, life.connected_at) for what in ("connect", "find")
+                )
             case Cause.BUG:
                 return False
             case Cause.SCOPE_ENDED:
