@@ -126,9 +126,8 @@ def _read_value(text: str, word: str, fields: dict[str, Any]) -> None:
         try:
             value = msgspec.json.decode(said)
         except msgspec.DecodeError:
-            value = said
-    if name == "tools" and isinstance(value, str):
-        _refuse(text, """write the tools with commas, as tools=get,put, or as JSON: 'tools=["get","put"]'""")
+            # Of JSON in plain quotes the quotes are gone.
+            value = said[1:-1].split(",") if name == "tools" and said.endswith("]") else said
     fields[name] = value
 
 

@@ -213,8 +213,8 @@ def why_not_of_the_tape(base: Tried) -> str:
         return f"Without any fault, the agent failed: {base.why}"
     if base.missing:
         return (
-            f"Without any fault, the agent did not get the answers to {counted(len(base.missing), 'call')} of the "
-            f"tape; the first: {base.missing[0]}. If its arguments differ from run to run, say which of them (ignore), "
+            "Without any fault, the agent did not get every answer that is on the tape; the first that it did not get: "
+            f"{base.missing[0]}. If its arguments differ from run to run, say which of them (ignore), "
             "or let them all differ (by order). If it finds other tools than on the tape, choose what it sees (expose, "
             "profile)."
         )

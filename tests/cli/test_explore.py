@@ -207,7 +207,7 @@ time.sleep(300)
         (
             'call("shop_look", 1)',
             (),
-            'the answers to 2 calls of the tape; the first: shop_look {"item":"hat"}',
+            'the first that it did not get: shop_look {"item":"hat"}',
         ),
     ],
 )

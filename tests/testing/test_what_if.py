@@ -138,7 +138,7 @@ def test_what_would_show_nothing_is_refused(tape: Path) -> None:
     async def broken(room: Greenroom) -> None:
         raise RuntimeError("no model")
 
-    with pytest.raises(UsageError, match=r"the answers to 1 call of the tape; the first: shop_order \{"):
+    with pytest.raises(UsageError, match=r"the first that it did not get: shop_order \{"):
         explore_tape(tape, lazy)
     with pytest.raises(UsageError, match="the agent failed: RuntimeError: no model"):
         explore_tape(tape, broken)
