@@ -244,11 +244,11 @@ def test_a_strangers_tape_stays_text(look: Callable[..., Page], tab: Tab) -> Non
                  asked=[{"t": 0.1, "method": EVIL, "params": {EVIL: EVIL}}],
                  result={"content": [{"type": EVIL, "text": EVIL}]}),
             call(2, 1.0, 2.0, result=[[EVIL]], params=[EVIL]),
-            call(2, 1.0, 0.0, sent=9.0, result=None, scope=EVIL, reach=EVIL, outcome=EVIL),
+            call(3, 1.0, 0.0, sent=9.0, result=None, scope=EVIL, reach=EVIL, outcome=EVIL),
         ],
     )  # fmt: skip
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
-    for where in ("calls/1", "calls/2", "calls/77", f"calls/{EVIL}", "servers/shop", "tools"):
+    for where in ("calls/1", "calls/2", "calls/3", "calls/77", f"calls/{EVIL}", "servers/shop", "tools"):
         tab.go(page, where)
         page.wait_for_timeout(300)
         assert page.locator("main img, aside img, main script").count() == 0
