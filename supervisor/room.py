@@ -701,7 +701,7 @@ class Greenroom(Calls):
         for a fault that cannot be played on this tape, and for any other option that means nothing."""
         from ..tape.replaying import opened
 
-        config, player = opened(
+        config, replayed = opened(
             tape,
             strict=strict,
             ignore=ignore,
@@ -711,13 +711,13 @@ class Greenroom(Calls):
             faults=faults,
             call_timeout=call_timeout,
         )
-        return cls._over(config, player, **options)
+        return cls._over(config, replayed, **options)
 
     @classmethod
-    def _over(cls, config: Config, player: Replay, **options: Any) -> Greenroom:
+    def _over(cls, config: Config, replayed: Replay, **options: Any) -> Greenroom:
         given: dict[str, Any] = {"cache_path": ":memory:", **options}
-        room = cls.open(config, connectors=player, **given)
-        room._runtime.player, player.names = player, room._tool_names
+        room = cls.open(config, connectors=replayed, **given)
+        room._runtime.replay, replayed.names = replayed, room._tool_names
         return room
 
     def _tool_names(self) -> list[str] | None:
@@ -729,7 +729,7 @@ class Greenroom(Calls):
     @property
     def tape(self) -> Replay | None:
         """The tape that this room is a replay of."""
-        return self._runtime.player
+        return self._runtime.replay
 
     @property
     def config(self) -> Config:

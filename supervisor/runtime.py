@@ -107,7 +107,7 @@ class Runtime:
     audit: AuditFile | None = None
     tracing: Tracing | None = None  # None: nobody has set a provider
     recorder: Recorder | None = None  # None: nothing is recorded
-    player: Replay | None = None  # of a tape, if servers answer from one
+    replay: Replay | None = None  # of a tape, if servers answer from one
 
     def __init__(
         self,

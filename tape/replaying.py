@@ -172,14 +172,14 @@ class _Question:
 
 @attrs.frozen
 class _Connector:
-    player: Replay
+    replay: Replay
     server: _Server
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[TapeConnection]:
         self.server.starts += 1
         async with anyio.create_task_group() as tasks:
-            connection = TapeConnection(self.player, self.server, hooks, tasks)
+            connection = TapeConnection(self.replay, self.server, hooks, tasks)
             try:
                 connection.begin()
                 yield connection
@@ -244,13 +244,13 @@ class TapeConnection(NoProcess):
 
     may_speak_both = False
 
-    def __init__(self, player: Replay, server: _Server, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, replay: Replay, server: _Server, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.last_heard: float = 0.0
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.beside: str | None = None
-        self._player = player
+        self._replay = replay
         self._server = server
         self._hooks = hooks
         self._tasks = tasks
@@ -272,7 +272,7 @@ class TapeConnection(NoProcess):
         self._open.add(exchange)
         mark_sent(exchange)
         if isinstance(exchange, Call):
-            self._player.note(exchange)
+            self._replay.note(exchange)
         self._tasks.start_soon(self._far.answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
@@ -404,7 +404,7 @@ class TapeConnection(NoProcess):
 
     async def _until(self, at: float) -> None:
         wait = at - self._backend.now()
-        if self._player.pace == "recorded" and wait > 0:
+        if self._replay.pace == "recorded" and wait > 0:
             await anyio.sleep(wait)
 
     async def _ask(self, exchange: Exchange, call: CallLine, asked: Asked) -> None:
@@ -412,15 +412,15 @@ class TapeConnection(NoProcess):
         self._asked[key] = question = _Question()
         self._hooks.on_request(key, asked.method, asked.params, exchange)
         await question.is_answered.wait()
-        if how := answered_otherwise(asked, question.answer, self._player.match.ignore):
-            self._player.differences.append(
+        if how := answered_otherwise(asked, question.answer, self._replay.match.ignore):
+            self._replay.differences.append(
                 f"Answered otherwise than on the tape: {asked.method} of call #{call.n}, {_line_in_words(call)}: {how}."
             )
 
     def _tell_early(self, call: CallLine) -> None:
         write = self._server.recorded.early(call)
         if write is not None:
-            self._player.differences.append(
+            self._replay.differences.append(
                 f"Answered too early: {_line_in_words(call)}, with call #{call.n}. That was read after call "
                 f"#{write.n}, {_line_in_words(write)}, which has not been made."
             )
@@ -443,7 +443,7 @@ class TapeConnection(NoProcess):
         """Others have their turn between the pieces of a large one."""
         out = bytearray()
         try:
-            for piece in self._player.tape.pieces_of(call):
+            for piece in self._replay.tape.pieces_of(call):
                 out += piece
                 if call.large is not None:
                     await anyio.lowlevel.checkpoint()
@@ -467,15 +467,15 @@ class TapeConnection(NoProcess):
         data: dict[str, Any] = {"error": "not_on_tape"}
         if near is not None:
             data["nearest"] = near.n
-        self._player.refused.append((self._server.name, method, params))
-        self._player.refusals.append(text)
+        self._replay.refused.append((self._server.name, method, params))
+        self._replay.refusals.append(text)
         return RpcError(NOT_ON_TAPE, text, data)
 
     def _without_answer(self, exchange: Exchange, call: CallLine, why: str) -> RpcError:
         """Say that this call is on the tape, and its answer is not."""
         text = f"Not on the tape: the answer to call #{call.n}. {why}"
-        self._player.refused.append((self._server.name, exchange.method, exchange.params or {}))
-        self._player.refusals.append(text)
+        self._replay.refused.append((self._server.name, exchange.method, exchange.params or {}))
+        self._replay.refusals.append(text)
         return RpcError(NOT_ON_TAPE, text, {"error": "not_on_tape", "nearest": call.n})
 
     async def _tell_lists(self) -> None:

@@ -111,7 +111,7 @@ class TapedTest:
         mark = self._mark
         if not self.path.exists():
             _fail(f"There is no tape {self._shown}. To record it: {self._how('new')}")
-        self._replayed, player = opened(
+        self._replayed, replay = opened(
             self.path,
             strict=mark.strict,
             ignore=self._unseen,
@@ -120,7 +120,7 @@ class TapedTest:
             pace=mark.pace,
             faults=mark.faults,
         )
-        return player
+        return replay
 
     # ---- what comes of it -------------------------------------------------------------------------------------------
 
