@@ -297,6 +297,27 @@ def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
     )
 
 
+async def until_told(main: Callable[[], Awaitable[T]]) -> T | None:
+    """What `main` gives; None: we were told to end, or the terminal was closed. Then it is cancelled, so that nothing
+    of ours is left."""
+    import signal
+
+    import anyio
+
+    from ..actors.backend import pump_group
+
+    async with pump_group() as tasks:
+
+        async def watch() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+                async for _ in signals:
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        return await main()
+    return None
+
+
 class Source(Protocol):
     """Where the answers come from. `origin` names it, for `--json`."""
 

@@ -29,8 +29,9 @@ from .common import (
     run_to_end,
     say,
     show_json,
+    until_told,
 )
-from .exit_codes import FAILED, OK
+from .exit_codes import ENDED, FAILED, OK
 from .wrapping import columns_of, on_terminal, wrap
 
 if TYPE_CHECKING:
@@ -147,7 +148,10 @@ def diff_command(
         options: dict[str, Any] = {"servers": others, "ignore": names_in(ignore), "reads": names_in(reads)}
         options |= {"only": None if only is None else names_in(only), "slower": slower, "timeout": timeout}
         options |= recording_in(record, redact) | ({"roots": roots} if roots else {})
-        found = run_to_end(partial(_compared_now, tape, config, options, yes))
+        now = run_to_end(partial(until_told, partial(_compared_now, tape, config, options, yes)))
+        if now is None:
+            return ENDED
+        found = now
     if found.kept is not None:
         say(f"recorded. To see it: {Commands().about('tape', os.fspath(found.kept))}")
     if as_json:

@@ -15,3 +15,4 @@ USAGE: Final = 2  # bad usage or configuration
 WARNED: Final = 3  # `doctor --fail-on warning`: a warning, and nothing worse
 NOTED: Final = 4  # `doctor --fail-on note`: a note, and nothing worse
 INTERRUPTED: Final = 130  # Ctrl-C, as shells count it
+ENDED: Final = 143  # SIGTERM, as shells count it, where a command first takes away what it made

@@ -52,8 +52,8 @@ from ..tape.what_if import (
     trials_of,
     why_not_of_the_tape,
 )
-from .common import names_in, say
-from .exit_codes import FAILED, OK
+from .common import names_in, say, until_told
+from .exit_codes import ENDED, FAILED, OK
 from .tables import show_lines
 
 if TYPE_CHECKING:
@@ -157,15 +157,17 @@ def explore_command(
             "Fewer: --only, --runs."
         )
         found = _run(lambda: runner.all(plan, folder))
+    if found is None:
+        return ENDED
     done = WhatIf(os.fspath(tape), found[0], found[1:], len(trials) - len(plan), runner.repeats)
     show_lines(done.told(), done.as_json(), as_json)
     return OK if done.is_good else FAILED
 
 
-def _run(main: Callable[[], Awaitable[list[Tried]]]) -> list[Tried]:
+def _run(main: Callable[[], Awaitable[list[Tried]]]) -> list[Tried] | None:
     from ..gateway.event_loop import GatewayLoop
 
-    return anyio.run(main, backend="asyncio", backend_options={"loop_factory": GatewayLoop})
+    return anyio.run(until_told, main, backend="asyncio", backend_options={"loop_factory": GatewayLoop})
 
 
 @contextmanager

@@ -8,11 +8,11 @@ the owner, so on this page one may act. With `--tape` it shows a recording, with
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,12 +20,10 @@ from ..config.private_files import make_own_folder, open_own
 from ..gateway.doors.control_client import Gateway, find_gateway
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..protocol.errors import UsageError
-from .common import common_options, read_config, say, say_elsewhere, show
+from .common import common_options, read_config, say, say_elsewhere, show, until_told
 from .exit_codes import FAILED, OK
 
 if TYPE_CHECKING:
-    import anyio
-
     from . import json_shapes as shapes
 
 
@@ -84,7 +82,7 @@ def page_command(
     async def main() -> None:
         from ..gateway.page.bridge import serve_page
 
-        await _until_ended(serve_page(find, port, ready, say))
+        await until_told(partial(serve_page, find, port, ready, say))
 
     anyio.run(main, backend="asyncio")
     return OK
@@ -103,7 +101,7 @@ def _show_tape(file: Path, port: int, no_browser: bool, as_json: bool) -> int:
         _show_address(f"the page of the tape {file}", url, {"url": url, "pid": None}, no_browser, as_json)
 
     async def main() -> None:
-        await _until_ended(serve_tape(tape, port, ready, say))
+        await until_told(partial(serve_tape, tape, port, ready, say))
 
     anyio.run(main, backend="asyncio")
     return OK
@@ -113,23 +111,6 @@ def _show_address(what: str, url: str, details: shapes.PageAddress, no_browser: 
     show(f"{what}: {url}\nCtrl-C ends it.", details, as_json)
     if not no_browser and not as_json:
         _open(click.get_current_context().with_resource(_way_to(url)))
-
-
-async def _until_ended(serving: Coroutine[Any, Any, None]) -> None:
-    import anyio
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(_end_by_signal, group.cancel_scope)
-        await serving
-
-
-async def _end_by_signal(scope: anyio.CancelScope) -> None:
-    """End in order when we are told to, or the terminal is closed, so that nothing of ours is left."""
-    import anyio
-
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-        async for _ in signals:
-            scope.cancel()
 
 
 _WAY: Final = (

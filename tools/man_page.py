@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from greenroom.cli.exit_codes import FAILED, INTERRUPTED, NOTED, OK, USAGE, WARNED
+from greenroom.cli.exit_codes import ENDED, FAILED, INTERRUPTED, NOTED, OK, USAGE, WARNED
 from greenroom.cli.main import COMMANDS, cli
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "install" / "greenroom.1"
@@ -25,6 +25,7 @@ _CODES: Final = (
     (WARNED, "doctor --fail-on warning: a warning, and nothing worse"),
     (NOTED, "doctor --fail-on note: a note, and nothing worse"),
     (INTERRUPTED, "interrupted"),
+    (ENDED, "ended by SIGTERM"),
 )
 _FILES: Final = (
     ("./.greenroom/mcp.json, ./.mcp.json", "of this project, if it is trusted"),

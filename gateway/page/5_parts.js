@@ -367,3 +367,22 @@ function sectionHead(title, about = null) {
 
 const serverAddress = (name) => `#/servers/${encodeURIComponent(name)}`;
 const serverLink = (name) => el("a", { href: serverAddress(name) }, named(name));
+
+/** The head of a panel, with what closes it. */
+function panelHead(title, close, ...parts) {
+  return el(
+    "header",
+    {},
+    el(
+      "div",
+      {},
+      title,
+      el(
+        "button",
+        { class: "quiet close", type: "button", "aria-label": "Close", title: "Close (Escape)", on: { click: close } },
+        icon("close"),
+      ),
+    ),
+    ...parts,
+  );
+}

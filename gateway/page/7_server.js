@@ -24,22 +24,7 @@ function serverPanel(name, close) {
   const title = el("h2", { tabindex: "-1", id: "panel-name" }, named(name, 2000));
   const state = el("p");
   const buttons = el("div", { class: "buttons" });
-  const head = el(
-    "header",
-    {},
-    el(
-      "div",
-      {},
-      title,
-      el(
-        "button",
-        { class: "quiet close", type: "button", "aria-label": "Close", title: "Close (Escape)", on: { click: close } },
-        icon("close"),
-      ),
-    ),
-    state,
-    buttons,
-  );
+  const head = panelHead(title, close, state, buttons);
   const reasons = el("ul", { class: "reasons" });
   const strip = makeStrip();
   setAttribute(strip, "viewBox", `0 0 ${WINDOW} 64`);

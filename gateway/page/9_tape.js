@@ -235,22 +235,7 @@ function callPanel(number, close) {
   const node = el(
     "div",
     { class: "server" },
-    el(
-      "header",
-      {},
-      el(
-        "div",
-        {},
-        title,
-        el(
-          "button",
-          { class: "quiet close", type: "button", "aria-label": "Close", title: "Close (Escape)", on: { click: close } },
-          icon("close"),
-        ),
-      ),
-      state,
-      steps,
-    ),
+    panelHead(title, close, state, steps),
     said,
   );
   const abort = new AbortController();

@@ -225,6 +225,33 @@ def test_an_agent_that_is_not_that_of_the_tape_is_told_apart(
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_exploration_that_is_told_to_end_leaves_no_files(
+    tape: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "agent.py").write_text(SPEAKS + HANGS)
+    place = tmp_path / "files"
+    place.mkdir()
+    words = ["explore", os.fspath(tape), "--", sys.executable, "-S", os.fspath(tmp_path / "agent.py")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", *words],
+        env={**os.environ, "TMPDIR": os.fspath(place)},
+        stderr=subprocess.DEVNULL,
+    )
+    outputs: list[Path] = []
+
+    def has_begun() -> bool:
+        outputs[:] = place.glob("*/0/output")
+        return any(output.read_text().endswith("\n") for output in outputs)
+
+    until(has_begun)
+    agent = int(outputs[0].read_text())
+    process.send_signal(number)
+    assert process.wait(30) == 143
+    assert list(place.iterdir()) == []
+    until(lambda: not _lives(agent))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_of_the_agent_outlives_the_exploration(
     tape: Path, tmp_path: Path, number: signal.Signals

@@ -14,50 +14,20 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.page.looking import OWNER, PATIENCE, Room, Tab, rough, serving, tape_page
 from tests.page.test_accessible import SIZES, serious
+from tests.support.tape_lines import HEAD, moved
+from tests.support.tape_lines import call as call_line
 
-HEAD = {
-    "k": "tape",
-    "v": 1,
-    "at": 1_795_854_438.0,
-    "greenroom": "1",
-    "python": "3",
-    "config": {"mcpServers": {}},
-}
 EVIL = '<img src=x onerror=alert(1)>"\u202e'
 
 
 def call(number: int, begun: float, ended: float, **more: Any) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "k": "call",
-        "n": number,
-        "order": number,
-        "accepted": begun,
-        "sent": begun,
-        "ended": ended,
-        "server": "shop",
-        "scope": "shared",
-        "incarnation": 1,
+    """Each of a tool of its own, with a text of its own."""
+    about = {
         "session": "ann",
-        "method": "tools/call",
         "params": {"name": "buy", "arguments": {"what": f"milk {number}"}},
         "tool": f"shop_buy_{number}",
-        "outcome": "result",
-        "reach": "answered",
     }
-    if "error" not in more:
-        said["result"] = {"content": [{"type": "text", "text": f"bought {number}"}]}
-    return said | more
-
-
-def moved(at: float, before: str, after: str, **more: Any) -> dict[str, Any]:
-    said = {
-        "kind": "transition",
-        "event": "Transition",
-        "server": "shop",
-        "scope": "shared",
-        "incarnation": 1,
-    }
-    return {"k": "event", "t": at, "event": {**said, "from": before, "to": after, **more}}
+    return call_line(number, begun, ended, f"bought {number}", **{**about, **more})
 
 
 ASKED = {

@@ -12,53 +12,14 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run_virtual
+from tests.support.tape_lines import HEAD, call, event, moved
 
 from greenroom.cli.main import run
 from greenroom.testing.fake_servers import FakeServer, fake_room
 
-HEAD = {
-    "k": "tape",
-    "v": 1,
-    "at": 1_795_854_438.0,
-    "greenroom": "1",
-    "python": "3",
-    "config": {"mcpServers": {}},
-}
 END = {"k": "end"}
 NOT_ENDED = "The recording was not ended: its process was killed, its disk was full, or it still runs."
 Told = Callable[..., list[str]]
-
-
-def call(number: int, begun: float, ended: float, text: str = "fine", **more: Any) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "k": "call",
-        "n": number,
-        "order": number,
-        "accepted": begun,
-        "sent": begun,
-        "ended": ended,
-        "server": "shop",
-        "scope": "shared",
-        "incarnation": 1,
-        "method": "tools/call",
-        "params": {"name": "buy", "arguments": {"what": "milk"}},
-        "tool": "shop_buy",
-        "outcome": "result",
-        "reach": "answered",
-    }
-    if "error" not in more:
-        said["result"] = {"content": [{"type": "text", "text": text}]}
-    return said | more
-
-
-def event(at: float, kind: str, **more: Any) -> dict[str, Any]:
-    kinds = {"Transition": "transition", "StartMoved": "start"}
-    said = {"seq": 1, "at": at, "kind": kinds.get(kind, "decision"), "event": kind}
-    return {"k": "event", "t": at, "event": {**said, "server": "shop", "scope": "shared", **more}}
-
-
-def moved(at: float, before: str, after: str, **more: Any) -> dict[str, Any]:
-    return event(at, "Transition", **{"from": before, "to": after}, **more)
 
 
 @pytest.fixture
