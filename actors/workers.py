@@ -184,6 +184,10 @@ class Part:
                 await run()
             except Exception as error:
                 await anyio.sleep(self.failed(error))
+            except BaseExceptionGroup as group:  # it failed in the step in which it was cancelled
+                cancelled = group.split(Exception)[1]
+                assert cancelled is not None
+                raise cancelled from None
             else:
                 return
 

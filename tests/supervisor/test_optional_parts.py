@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support import in_real_time, in_virtual_time, run
 from tests.support.gateway import FAULTY, Gateway, logged_pids, serve
@@ -426,3 +427,21 @@ async def test_t44_nothing_is_started_under_a_stopped_guard() -> None:
         link.guard.start()
         assert link.guard.pid != first
         assert not lives(first)
+
+
+@in_virtual_time
+async def test_a_part_that_fails_in_the_step_in_which_it_is_ended_just_ends() -> None:
+    lines: list[str] = []
+
+    async def work() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.sleep_forever)
+            await anyio.lowlevel.checkpoint()
+            ending.cancel_scope.cancel()
+            raise UsageError("it answered what cannot be read")
+
+    async with anyio.create_task_group() as ending:
+        ending.start_soon(Part("a part", lines.append).keep, work)
+    assert not any("bug" in line for line in lines), (
+        "it ends without an error, and may say what it failed with"
+    )
