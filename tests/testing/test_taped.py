@@ -81,6 +81,11 @@ EVERY_LOOP = """
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """The folder of somebody who loads the plugin, and has a server."""
     monkeypatch.delenv("SAYS", raising=False)
+    for each in (
+        "CI",
+        "BUILD_NUMBER",
+    ):  # with them pytest prints each failure once more, whole, in its summary
+        monkeypatch.delenv(each, raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take half of the time
     pytester.makeconftest('pytest_plugins = ["greenroom.testing.pytest_plugin"]')
     (pytester.path / "mcp.json").write_text(
