@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +30,6 @@ _OPTION = "greenroom_orphans"
 _RECORD = "--record-tapes"
 _MODES = ("none", "new", "all")
 _TAPED = pytest.StashKey["TapedTest"]()
-_RECORDED = pytest.StashKey[set[Path]]()
 _LOADED = "greenroom.supervisor.runtime"  # without it there is no room
 
 
@@ -58,7 +57,6 @@ def _mode(text: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_RECORDED] = set()
     text = (
         "tape(file, *, config, redact, strict, ignore, by_order, nearest, pace, faults): the room of this test answers "
         f"from this tape; with {_RECORD} it is recorded. `file` and `config` are relative to the test's file."
@@ -178,17 +176,23 @@ def _taped(request: pytest.FixtureRequest) -> Iterator[TapedTest | None]:
         yield None
         return
     from ..protocol.errors import UsageError
-    from .taped import TapedTest
+    from .taped import RecordedTapes, TapedTest
 
-    config = request.config
-    make_folder = partial(request.getfixturevalue("tmp_path_factory").mktemp, "tape")
-    try:
-        taped = TapedTest(request.node, str(config.getoption(_RECORD)), config.stash[_RECORDED], make_folder)
-    except UsageError as error:
-        pytest.fail(str(error), pytrace=False)
-    request.node.stash[_TAPED] = taped
-    yield taped
-    taped.end()
+    folders: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    of_run = folders.getbasetemp()
+    if hasattr(
+        request.config, "workerinput"
+    ):  # one of several processes of pytest-xdist, in a folder of its own
+        of_run = of_run.parent
+    recorded, mode = RecordedTapes(of_run / "recorded-tapes"), str(request.config.getoption(_RECORD))
+    with ExitStack() as stack:
+        try:
+            taped = TapedTest(request.node, mode, recorded, partial(folders.mktemp, "tape"), stack)
+        except UsageError as error:
+            pytest.fail(str(error), pytrace=False)
+        request.node.stash[_TAPED] = taped
+        yield taped
+        taped.end()
 
 
 @pytest.fixture

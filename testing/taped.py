@@ -5,7 +5,10 @@ its room has closed: what fails never replaces a good tape. It is put in place w
 beside it have their hashes as names, so those of the old and of the new tape can be there at once.
 
 A run records each tape at most once: where two tests have the same tape, or one test runs on two loops, the second
-replays what the first has recorded. A test has one room, because a tape is of one.
+replays what the first has recorded. With pytest-xdist they may be in two processes at once. Then one waits for the
+other, with a lock in the run's temporary folder, where it is also noted what was recorded. Rejected: to refuse it. The
+plugin of AnyIO runs a test on two loops, and nobody chooses the worker of each. A test has one room, because a tape is
+of one.
 
 What is left out by `redact` is not compared either, as nobody could give it again. With `faults` a test only replays:
 real servers do not go wrong as they are told to, so another test has to record its tape.
@@ -16,10 +19,12 @@ real servers do not go wrong as they are told to, so another test has to record 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -61,11 +66,42 @@ class TapeMark:
     faults: Collection[str] = ()
 
 
+@attrs.frozen
+class RecordedTapes:
+    """The tapes that this run of pytest has recorded, in all of its processes. `folder`: theirs in common."""
+
+    folder: Path
+
+    @contextmanager
+    def turn(self, tape: Path) -> Generator[None]:
+        """Have this tape alone. Waits as long as another process has it, which is for one test."""
+        from filelock import FileLock
+
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with FileLock(self._of(tape).with_suffix(".lock"), mode=0o600, thread_local=False):
+            yield
+
+    def add(self, tape: Path) -> None:
+        self._of(tape).touch()
+
+    def __contains__(self, tape: Path) -> bool:
+        return self._of(tape).exists()
+
+    def _of(self, tape: Path) -> Path:
+        return self.folder / hashlib.sha256(os.fsencode(os.path.realpath(tape))).hexdigest()
+
+
 class TapedTest:
-    """One such test while it runs. `recorded`: the tapes that this run of pytest has recorded; this one is added."""
+    """One such test while it runs. `recorded`: the tapes that this run of pytest has recorded; this one is added. If
+    tapes are recorded, this one is its own until the `stack` is closed."""
 
     def __init__(
-        self, item: pytest.Item, mode: str, recorded: set[Path], make_folder: Callable[[], Path]
+        self,
+        item: pytest.Item,
+        mode: str,
+        recorded: RecordedTapes,
+        make_folder: Callable[[], Path],
+        stack: ExitStack,
     ) -> None:
         self._mark = _read(item)
         self._item = item
@@ -78,6 +114,8 @@ class TapedTest:
         self._has_passed = False
         self._told = self._told_other = 0
         self._room: Greenroom | None = None
+        if mode != "none":
+            stack.enter_context(recorded.turn(self.path))
         is_wanted = mode == "all" or (mode == "new" and not self.path.exists())
         self._is_recorded = is_wanted and self.path not in recorded and not self._mark.faults
         self._scratch = make_folder() / self.path.name if self._is_recorded else self.path

@@ -319,6 +319,39 @@ def test_a_test_with_faults_only_replays_and_fails_if_they_do_not_happen(project
     again.stdout.fnmatch_lines(["*Faults of this test that did not happen: shop call nth=2: hang*"])
 
 
+def test_processes_that_run_at_once_record_a_tape_once(project: pytest.Pytester) -> None:
+    """Each test gets results of other sizes: if two recorded the tape, one would remove what is beside the other's."""
+    starts = project.path / "starts"
+    command = f"echo >>{shlex.quote(str(starts))}; exec {shlex.join([sys.executable, *SERVER])}"
+    shop = {"command": "sh", "args": ["-c", command]}
+    (project.path / "mcp.json").write_text(json.dumps({"mcpServers": {"shop": shop}}))
+    project.makepyfile(
+        """
+        import anyio, pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        @pytest.mark.tape("one.tape", config="mcp.json", ignore=["size"])
+        def test_it(room, tape, number):
+            async def main():
+                async with room() as opened:
+                    for size in (90_000, 120_000):
+                        await opened.call("shop_echo", {"size": size + number})
+            anyio.run(main)
+            assert tape.untaken == []
+        """
+    )
+    played(project, "-p", "xdist", "-n2", "--record-tapes").assert_outcomes(passed=4)
+    assert starts.read_text() == "\n"
+    [tape] = tapes(project).values()
+    named = {json.loads(line).get("large", {}).get("sha256") for line in tape.splitlines()} - {None}
+    assert {path.name for path in (project.path / "one.tape.d").iterdir()} == named
+    assert len(named) == 2
+    assert sorted(path.name for path in project.path.iterdir() if "one" in path.name) == [
+        "one.tape",
+        "one.tape.d",
+    ]
+
+
 def test_a_module_says_what_its_tests_have_in_common(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
