@@ -317,3 +317,19 @@ def test_a_name_is_looked_up_once_and_one_that_is_not_there_is_named(monkeypatch
     assert vars(greenroom)["Verdict"] is found
     with pytest.raises(AttributeError, match="module 'greenroom' has no attribute 'Nothing'"):
         greenroom.Nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def test_the_reference_says_what_the_docstring_of_a_class_method_says() -> None:
+    folder = Path("docs/reference")
+    pages = " ".join(" ".join(each.read_text().split()) for each in folder.glob("python-*.md"))
+
+    said = {
+        (value.__name__, name): " ".join(inspect.getdoc(member.__func__).split("\n\n")[0].split())
+        for value in PUBLIC.values()
+        if isinstance(value, type)
+        for name, member in vars(value).items()
+        if isinstance(member, classmethod) and not name.startswith("_") and member.__func__.__doc__
+    }
+
+    assert ("Greenroom", "open") in said
+    assert [each for each, words in said.items() if words not in pages] == []

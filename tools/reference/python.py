@@ -85,10 +85,9 @@ def _members(value: type[Any]) -> Iterator[str]:
     fields: list[str] = []
     for name, line in members(value):
         member = inspect.getattr_static(value, name, None)
-        function = getattr(member, "fget", None) or getattr(member, "func", None) or member
+        function = _function(member)
         said = inspect.getdoc(function) if callable(function) else None
-        is_field = not callable(function) and not isinstance(member, classmethod | staticmethod)
-        if is_field:
+        if not callable(function):
             fields.append(f"`{line}`")
             continue
         plain = line.removesuffix("  # read only")
@@ -97,6 +96,14 @@ def _members(value: type[Any]) -> Iterator[str]:
     if fields:
         yield "Fields: " + ", ".join(fields) + "."
     yield from rows
+
+
+def _function(member: object) -> object:
+    """What is below a property (`fget`), a cached one (`func`), a class method or a static one."""
+    for wrapped in ("fget", "func", "__func__"):
+        if found := getattr(member, wrapped, None):
+            return found
+    return member
 
 
 def _inherited(value: type[Any], name: str) -> str:
