@@ -324,7 +324,7 @@ def test_the_reference_says_what_the_docstring_of_a_class_method_says() -> None:
     pages = " ".join(" ".join(each.read_text().split()) for each in folder.glob("python-*.md"))
 
     said = {
-        (value.__name__, name): " ".join(inspect.getdoc(member.__func__).split("\n\n")[0].split())
+        (value.__name__, name): " ".join(inspect.cleandoc(member.__func__.__doc__).split("\n\n")[0].split())
         for value in PUBLIC.values()
         if isinstance(value, type)
         for name, member in vars(value).items()
