@@ -1,8 +1,12 @@
 """B22: what a cluster costs and gives.
 
-Client → front → host → stdio server, against client → one room over HTTP → the same server; calls a second of servers
-that take their time, on one, two and three hosts; how long a server is away whose host is killed; and the memory of a
-host.
+Client → front → host → stdio server, against client → one room over HTTP → the same server; calls a second of one, two
+and three hosts, where the places of a host for servers are the limit; how long a server is away whose host is killed;
+and the memory of a host.
+
+The servers wait, as those of the real world do, so two cores carry three hosts. Each session has a process of its own,
+which does one call after another, and more sessions want a place than there are. So a host is as fast as its places
+allow, and three hosts are three times as fast if front, links, placement and directory do not stand in the way.
 
 Hosts, front and directory are processes of this machine. Latency is judged on one core. Processor time says what the
 hop costs, also where the machine is busy with other things.
@@ -13,6 +17,7 @@ once, as Ray does it: the new one ends what is left of the former, and the lease
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 import time
@@ -23,13 +28,14 @@ from typing import Any, Final
 
 import anyio
 
+from greenroom import Session
 from greenroom.cluster.front import ClusterRoom
 from greenroom.cluster.leases import LeaseTimes
 from greenroom.errors import CallError
 
 from ._cluster import FRONT, TOKEN, Cluster, cluster
 from ._far_end import ECHO, TEXT, config_of
-from ._figures import Figure, at_most, quantity, ratio
+from ._figures import Figure, at_least, at_most, quantity, ratio
 from ._http_client import HttpSide
 from ._http_gateways import OURS, ours_over_http
 from ._processes import burnt, rss
@@ -38,10 +44,13 @@ from ._run import run_alone
 
 MIB = 1 << 20
 LEASE: Final = LeaseTimes()
-SERVERS: Final = 6
 CALLS: Final = 1000
-TAKES: Final = 0.02  # seconds of a call of a slow server
-WAITING: Final = 4  # calls in flight at a slow server
+PLACES: Final = 4  # for servers at each host
+SERVERS: Final = 4  # the sessions of one may have half the places of a host
+TAKES: Final = 0.1  # seconds of a call of a slow server
+LASTS: Final = 40  # calls of a session
+WANTED: Final = 3  # sessions for each place, one of which has it
+WARM: Final = 5.0  # seconds until it is measured
 PATIENCE: Final = 60.0
 
 
@@ -102,35 +111,67 @@ def _persistent(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hosts(size: Size, folder: Path) -> Iterator[Figure]:
-    """Each server does one call after another, and has more waiting all the time."""
-    calls = size.of(50, 2)
-    seen = {count: anyio.run(_rate, folder / f"of-{count}", count, calls) for count in (1, 2, 3)}
-    most = SERVERS / TAKES
-    for count, rate in seen.items():
-        what = f"calls/s of {SERVERS} servers of {TAKES * 1000:.0f} ms a call, on {count} host{'s' * (count > 1)}"
-        yield quantity("B22", what, [rate], "/s", beside={"the servers' own": most})
+    """Calls a second of sessions that wait for a place, on one, two and three hosts."""
+    seconds, rounds = size.of(20, 1), size.of(3, 1)
+    rates: dict[int, list[float]] = {1: [], 2: [], 3: []}
+    for number in range(rounds):
+        for count, seen in rates.items():
+            seen.append(anyio.run(_rate, folder / f"of-{count}-{number}", count, float(seconds)))
+    for count, seen in rates.items():
+        what = (
+            f"calls/s of {count} host{'s' * (count > 1)} with {PLACES} places, {TAKES * 1000:.0f} ms a call"
+        )
+        yield quantity("B22", what, seen, "/s", beside={"places ÷ time": count * PLACES / TAKES})
+    yield ratio(
+        "B22",
+        "calls/s of three hosts ÷ one",
+        ("three hosts", rates[3]),
+        ("one", rates[1]),
+        "/s",
+        at_least(2.5, 2.8),
+    )
 
 
-async def _rate(folder: Path, count: int, calls: int) -> float:
-    faulty = str(Path(ECHO).with_name("faulty.py"))
-    slow = {"command": sys.executable, "args": ["-S", faulty], "isolation": "persistent"}
-    servers = {f"slow{number}": slow for number in range(SERVERS)}
+async def _rate(folder: Path, count: int, seconds: float) -> float:
+    """Calls that were answered in each of so many seconds."""
+    slow = {
+        "command": sys.executable,
+        "args": ["-S", str(Path(ECHO).with_name("faulty.py"))],
+        "isolation": "per_session",
+    }
+    servers = [f"slow{number}" for number in range(SERVERS)]
+    config = {
+        "mcpServers": dict.fromkeys(servers, slow),
+        "settings": {"maxConnections": PLACES * count, "queueTimeoutMs": 60_000},
+    }
+    answered, rates = 0, list[float]()
+
+    async def use(session: Session, server: str, times: int) -> None:
+        nonlocal answered
+        for _ in range(times):
+            await session.call("sleep", {"seconds": TAKES}, server=server)
+            answered += 1
+
+    async def visit(number: int) -> None:
+        """One session after the other. Two callers in each, so its process has always a call to do."""
+        for again in itertools.count(number, WANTED * PLACES * count):
+            server = servers[again % SERVERS]
+            async with room.session(f"session-{again}") as session, anyio.create_task_group() as both:
+                both.start_soon(use, session, server, LASTS // 2)
+                both.start_soon(use, session, server, LASTS // 2)
+
     with cluster(folder, *"abc"[:count]) as it:
-        async with _room(it, {"mcpServers": servers}) as room:
+        async with _room(it, config) as room:
             await _until_hosts(room, count)
-
-            async def use(server: str, times: int) -> None:
-                for _ in range(times):
-                    await room.call("sleep", {"seconds": TAKES}, server=server)
-
-            for server in servers:
-                await use(server, 1)
-            start = time.perf_counter()
             async with anyio.create_task_group() as tasks:
-                for server in servers:
-                    for _ in range(WAITING):
-                        tasks.start_soon(use, server, calls)
-            return calls * WAITING * SERVERS / (time.perf_counter() - start)
+                for number in range(WANTED * PLACES * count):
+                    tasks.start_soon(visit, number)
+                await anyio.sleep(WARM)
+                before, start = answered, time.perf_counter()
+                await anyio.sleep(seconds)
+                rates.append((answered - before) / (time.perf_counter() - start))
+                tasks.cancel_scope.cancel()
+    return rates[0]
 
 
 # ---- A host that is killed ------------------------------------------------------------------------------------------

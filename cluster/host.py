@@ -61,7 +61,7 @@ from .leases import (
     Unknown,
     Wait,
 )
-from .placement import needs_claim, share
+from .placement import needs_claim
 
 _AGAIN: Final = 0.5  # seconds until the directory is asked again after it was silent
 _MARK: Final = "GREENROOM_ROOM="  # what each process of a room carries in its environment
@@ -187,7 +187,7 @@ class HostLife:
         self.epoch: str = ""
         self._is_drained = False  # by somebody who told the directory
         self._host = host
-        self._hosts = 1
+        self._hosts: int = 1
         self._lease = HostLease(host.times)
         self._claims: set[str] = set()
         self._number = 0
@@ -424,9 +424,10 @@ class HostLife:
         if said.config_version > version:
             await host.read()
             version, config = host.newest
-        most = config.settings.max_connections
-        if version != self._applied or share(most, said.hosts) != share(most, self._hosts):
-            await self.served.room.reload(for_host(config, said.hosts, host.about.bind))
+        if version != self._applied or said.hosts != self._hosts:
+            wanted = await apart(partial(for_host, config, said.hosts, host.about.bind))
+            if version != self._applied or wanted != self.served.room.config:
+                await self.served.room.reload(wanted)
             self._applied, self._hosts = version, said.hosts
 
     # ---- claims -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ..config.model import (
     Approve,
     Config,
     Era,
+    Isolation,
     Lifecycle,
     Pinning,
     PrefixMode,
@@ -30,7 +31,7 @@ from ..config.model import (
     ServerDefinition,
     Settings,
 )
-from ..config.references import SESSION, referred_to, session_variables, texts_of
+from ..config.references import SESSION, isolation_of, referred_to, session_variables, texts_of
 from ..protocol.errors import UsageError
 from ..protocol.version import VERSION
 from .placement import share
@@ -79,6 +80,7 @@ def for_front(config: Config) -> Config:
         given,
         max_connections=_LINKS,
         start_permits=_LINKS,  # what starts is bounded at the hosts, and one that is stopped must hold up no other
+        max_in_flight=_LINKS,  # likewise: a call that waits for its place at a host counts as sent here
         call_timeout=given.call_timeout + later,
         call_total_timeout=given.call_total_timeout + later,
     )
@@ -97,6 +99,7 @@ def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
     return attrs.evolve(
         definition,
         era=Era.HANDSHAKE,
+        max_in_flight=None,
         call_timeout=None if timeout is None else timeout + settings.queue_timeout + _LATER,
         connect_timeout=start + _MOVE,
     )
@@ -105,7 +108,9 @@ def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
 def for_host(config: Config, hosts: int, bind: str = "127.0.0.1") -> Config:
     """What one of so many hosts has. `bind`: the address that fronts know it by."""
     servers = {
-        name: _at_host(one, config.settings) for name, one in config.servers.items() if is_of_hosts(one)
+        name: _at_host(one, config.settings, hosts)
+        for name, one in config.servers.items()
+        if is_of_hosts(one)
     }
     profiles = {profile_of(name): Profile(servers=(name,), expose="direct") for name in servers}
     return attrs.evolve(
@@ -117,7 +122,7 @@ def for_host(config: Config, hosts: int, bind: str = "127.0.0.1") -> Config:
     )
 
 
-def _at_host(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
+def _at_host(definition: ServerDefinition, settings: Settings, hosts: int) -> ServerDefinition:
     """It starts when a front wants it. One that is to be kept then stays, and comes back."""
     kept = definition.lifecycle is not Lifecycle.LAZY
     idle = 0.0 if kept and definition.idle_timeout is None else definition.idle_timeout
@@ -129,6 +134,7 @@ def _at_host(definition: ServerDefinition, settings: Settings) -> ServerDefiniti
         lifecycle=Lifecycle.LAZY,
         idle_timeout=idle,
         restart_policy=restart,
+        max_in_flight=_in_flight(definition, settings, hosts),
         tool_prefix=PrefixMode.NONE,
         tool_overrides={},
         include_tools=None,
@@ -140,6 +146,12 @@ def _at_host(definition: ServerDefinition, settings: Settings) -> ServerDefiniti
         bootstrap=bool(session_variables(definition)),  # the first list of a session waits for these
         placement={},
     )
+
+
+def _in_flight(definition: ServerDefinition, settings: Settings, hosts: int) -> int:
+    """How many calls of it one host may have in flight: all of them, if it lives at one host; else its share."""
+    most = definition.max_in_flight or settings.max_in_flight
+    return most if isolation_of(definition, settings) is Isolation.PERSISTENT else share(most, hosts)
 
 
 def _scrubbing(definition: ServerDefinition, settings: Settings) -> Scrub:

@@ -78,9 +78,9 @@ def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: Vi
     return max(able, key=lambda host: _mixed(key ^ _hash_of_host(host.name)), default=None)
 
 
-def share(max_connections: int, hosts: int) -> int:
-    """How many of the cluster's connections one of so many hosts may hold."""
-    return max(1, -(-max_connections // max(1, hosts)))
+def share(most: int, hosts: int) -> int:
+    """How much of what the cluster may have one of so many hosts may have."""
+    return max(1, -(-most // max(1, hosts)))
 
 
 def _has(host: HostInfo, placement: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -111,6 +111,25 @@ def test_a_call_that_is_cancelled_is_cancelled_at_its_server() -> None:
     run("asyncio", body)
 
 
+def test_a_call_that_waits_for_a_place_at_its_host_holds_up_no_session_that_has_one() -> None:
+    """As many calls as may be in flight wait for a place, and the session that holds it goes on, and ends."""
+    server = {**SERVER, "isolation": "per_session", "maxInFlight": 1}
+
+    async def body() -> None:
+        async with front({"mcpServers": {"one": server}, "settings": {"maxConnections": 2}}) as room:
+
+            async def visit(name: str) -> None:
+                async with room.session(name) as session, anyio.create_task_group() as calls:
+                    for _ in range(3):
+                        calls.start_soon(session.call, "one_sleep", {"seconds": 0.1})
+
+            async with anyio.create_task_group() as tasks:
+                for name in ("a", "b", "c"):
+                    tasks.start_soon(visit, name)
+
+    run("asyncio", body)
+
+
 def test_the_front_approves_renames_hides_and_writes_down_once(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     asked: list[str] = []
