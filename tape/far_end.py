@@ -56,8 +56,12 @@ class Wire(Protocol):
 class Behind(Protocol):
     """What answers, and what knows the script."""
 
-    def due(self, step: str, exchange: Exchange | None = None) -> Sequence[Entry]:
-        """The faults to play now. `exchange`: the request that has arrived, if the step is one."""
+    def due(self, step: str) -> Sequence[Entry]:
+        """The faults to play now."""
+        ...
+
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+        """The faults to play for this request, which has arrived."""
         ...
 
     def due_idle(self, after: float) -> Sequence[Entry]: ...
@@ -125,7 +129,7 @@ class FarEnd:
         if self._begun is not None:
             await self._begun.wait()
         step = STEP_OF.get(exchange.method)
-        due = self._behind.due(step, exchange) if step else ()
+        due = await self._behind.due_for(step, exchange) if step else ()
         decided = await self._play(due) if due else None
         if self._is_expired or (decided is not None and decided.do == "crash_before"):
             self._lose_unsent(exchange, decided)

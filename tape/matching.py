@@ -20,7 +20,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 import attrs
@@ -31,14 +31,16 @@ from ..protocol.errors import Reach
 from ..protocol.safe_text import whole
 from .lines import Asked, CallLine
 
-_COMPARED: Final = 1_000  # characters of parameters that are compared for their similarity
-_LIKELY: Final = 8  # calls that are compared exactly
+_COMPARED: Final = 1_000  # characters of parameters that are compared for their similarity, in 0.2 ms
 # What stands in the place of what was not recorded: a member, a token, a known secret.
 CUT_OUT: Final = re.compile(r'"\[REDACTED\]"|\[REDACTED(?::[A-Z]+)?\]|\*\*\*')
 _LOOKED_AT: Final = 2_000  # calls that are compared
 _STEP: Final = 16  # of them at once
+_FITTED: Final = 1_000  # calls of which something was cut out, at once
 Found = TypeVar("Found")
-Steps = Generator[None, None, Found]  # work that takes a while: after each step, others may have their turn
+Steps = Generator[
+    None, None, Found
+]  # work that takes a while: after each step, others may have their turn, and take
 
 
 @attrs.frozen
@@ -116,18 +118,18 @@ class Recorded:
         for scope, writes in self._writes.items():
             self._writes[scope] = deque(sorted(writes, key=lambda at: calls[at].ended))
 
-    def take(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
+    def take(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """The recorded call that answers this one; None: there is none."""
-        at = self.find(method, params)
+        at = yield from self.find(method, params)
         if at is None:
             return None
         self._taken.add(at)
         self._moves(at, method, params)
         return self.calls[at]
 
-    def look(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
+    def look(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """The same, and it may be taken again."""
-        at = self.find(method, params)
+        at = yield from self.find(method, params)
         return None if at is None else self.calls[at]
 
     def miss(self, at: int, method: str, params: Mapping[str, Any] | None, *, has_run: bool) -> None:
@@ -136,29 +138,44 @@ class Recorded:
         if has_run:
             self._moves(at, method, params)
 
-    def find(self, method: str, params: Mapping[str, Any] | None) -> int | None:
-        """The place of the recorded call that would answer this one, from 0; None: there is none."""
+    def find(self, method: str, params: Mapping[str, Any] | None) -> Steps[int | None]:
+        """The place of the recorded call that would answer this one, from 0; None: there is none. When it is returned,
+        nobody has taken it."""
         kind, text = kind_of(method, params), compared(params, self._match.ignore)
-        at = next((at for each in self._same_as(kind, text) if (at := self._next(each)) is not None), None)
-        if at is None and self._match.by_order:
-            at = self._next(self._alike.get(kind, _NO_PLACES))
-        if at is None and self._match.nearest is not None:
-            left = [each for each in self._alike.get(kind, _NO_PLACES).all if self._is_free(each)]
-            best = _at_once(self._best(left, text))
-            at = best[1] if best is not None and best[0] >= self._match.nearest else None
-        return at
+        for places in self._same_as(kind, text):
+            if places is None:
+                yield
+            elif (at := self._next(places)) is not None:
+                return at
+        alike = self._alike.get(kind, _NO_PLACES)
+        if self._match.by_order and (at := self._next(alike)) is not None:
+            return at
+        while self._match.nearest is not None:
+            best = yield from self._best(self._free(alike), text)
+            if best is None or best[0] < self._match.nearest:
+                break
+            if self._is_free(best[1]):  # nobody has taken it meanwhile
+                return best[1]
+        return None
 
-    def last_same(self, method: str, params: Mapping[str, Any] | None) -> CallLine | None:
+    def last_same(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """The last recorded call with the same parameters, taken or not."""
-        same = self._same_as(kind_of(method, params), compared(params, self._match.ignore))
-        return next((self.calls[each.all[-1]] for each in same), None)
+        for places in self._same_as(kind_of(method, params), compared(params, self._match.ignore)):
+            if places is not None:
+                return self.calls[places.all[-1]]
+            yield
+        return None
 
-    def _same_as(self, kind: str, text: str) -> Iterator[_Places]:
-        """The places of calls with these parameters, and of those of which only something was cut out."""
+    def _same_as(self, kind: str, text: str) -> Iterator[_Places | None]:
+        """The places of calls with these parameters, and of those of which only something was cut out. None: others may
+        have their turn."""
         if (same := self._same.get(kind, {}).get(text)) is not None:
             yield same
-        hidden = self._hidden.get(kind, {}).values()
-        yield from (places for pieces, places in hidden if _fits(text, pieces))
+        for number, (pieces, places) in enumerate(self._hidden.get(kind, {}).values(), 1):
+            if number % _FITTED == 0:
+                yield None
+            if _fits(text, pieces):
+                yield places
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """Find the most similar recorded call of the same tool, taken or not."""
@@ -213,32 +230,46 @@ class Recorded:
                 return at
         return places.all[-1] if places.all and not self._match.is_strict else None
 
-    def _best(self, places: Sequence[int], text: str) -> Steps[tuple[float, int] | None]:
-        matcher = SequenceMatcher(b=text[:_COMPARED], autojunk=False)
+    def _free(self, places: _Places) -> Iterator[int]:
+        """Those of them that nobody has taken, in order."""
+        taken: Collection[int] = self._taken if self._match.is_strict else ()
+        at = places.first_free(0, taken)
+        while at is not None:
+            yield at
+            at = places.first_free(at + 1, taken)
 
-        def similarities(
-            places: Iterable[int], how: Callable[[], float], step: int
-        ) -> Steps[list[tuple[float, int]]]:
-            found: list[tuple[float, int]] = []
-            for number, at in enumerate(places, 1):
-                matcher.set_seq1(self._texts[at][:_COMPARED])
-                found.append((how(), -at))
-                if number % step == 0:
-                    yield
-            return sorted(found, reverse=True)
-
-        # The quick one is never too low, and often too high.
-        likely = yield from similarities(places[:_LOOKED_AT], matcher.quick_ratio, _STEP)
-        best = yield from similarities((-at for _, at in likely[:_LIKELY]), matcher.ratio, 1)
-        return (best[0][0], -best[0][1]) if best else None
+    def _best(self, places: Iterable[int], text: str) -> Steps[tuple[float, int] | None]:
+        """The most similar one, with its similarity."""
+        similarity, best = _similarity_to(text[:_COMPARED]), (-1.0, 0)
+        for number, at in enumerate(islice(places, _LOOKED_AT), 1):
+            best = max(best, (similarity(self._texts[at][:_COMPARED]), -at))
+            if number % _STEP == 0:
+                yield
+        return None if best[0] < 0 else (best[0], -best[1])
 
 
-def _at_once(steps: Steps[Found]) -> Found:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+def _similarity_to(text: str) -> Callable[[str], float]:
+    """How similar another text is to this one, from 0 to 1: twice the length of what they have in common, in order (the
+    longest common subsequence), by the length of both.
+
+    It is counted with a bit for each character of the text, by the method of Hyyrö (2004). So it takes an addition for
+    each character of the other text, whatever the texts are. `SequenceMatcher` takes ten seconds for two texts of 1,000
+    characters that somebody has chosen for that.
+    """
+    all_of_it = (1 << len(text)) - 1
+    places: dict[str, int] = {}
+    for at, character in enumerate(text):
+        places[character] = places.get(character, 0) | 1 << at
+
+    def similarity(other: str) -> float:
+        rest = all_of_it  # its zeros are what is in common
+        for character in other:
+            found = rest & places.get(character, 0)
+            rest = (rest + found | rest - found) & all_of_it
+        in_common = len(text) - rest.bit_count()
+        return 2 * in_common / (len(text) + len(other) or 1)
+
+    return similarity
 
 
 def compared(params: Any, ignore: Collection[str] = ()) -> str:

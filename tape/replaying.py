@@ -204,13 +204,16 @@ class _Behind:
         self._server = server
         self._plan = server.faults.begin(server.starts)
 
-    def due(self, step: str, exchange: Exchange | None = None) -> Sequence[Entry]:
-        if exchange is None or step != "call":
+    def due(self, step: str) -> Sequence[Entry]:
+        return self._plan.due(step)
+
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+        if step != "call":
             return self._plan.due(step)
         if not self._server.faults.all:
             return ()
         method, params = exchange.method, exchange.params
-        at = self._server.recorded.find(method, params)
+        at = await _in_turns(self._server.recorded.find(method, params))
         due = [
             *self._plan.due(step, (params or {}).get("name")),
             *self._server.faults.due_at(None if at is None else self._server.recorded.calls[at].n),
@@ -379,7 +382,7 @@ class TapeConnection(NoProcess):
         if exchange not in self._open:
             return None  # nobody waits any more, so it is not taken
         find = server.recorded.look if exchange in self._behind.late else server.recorded.take
-        call = find(exchange.method, exchange.params)
+        call = await _in_turns(find(exchange.method, exchange.params))
         if call is None:
             return encode_json({}) if exchange.method in SUBSCRIBES else await self._refusal(exchange)
         if call.outcome == OPEN:
@@ -456,7 +459,7 @@ class TapeConnection(NoProcess):
         method, params = exchange.method, exchange.params or {}
         recorded = self._server.recorded
         asked = _in_words(exchange.tool if isinstance(exchange, Call) else None, method, params)
-        text, near = f"Not on the tape: {asked}.", recorded.last_same(method, params)
+        text, near = f"Not on the tape: {asked}.", await _in_turns(recorded.last_same(method, params))
         if near is not None:
             text = (
                 f"Not on the tape once more: {asked}. Call #{near.n} has been answered already; a lenient replay "

@@ -107,8 +107,11 @@ class FakeAnswers:
         self._plan = FaultPlan(server.script.entries, start)
         self._tools: Sequence[Mapping[str, Any]] | None = None  # its own, once they have changed
 
-    def due(self, step: str, exchange: Exchange | None = None) -> Sequence[Entry]:
-        return self._plan.due(step, exchange and (exchange.params or {}).get("name"))
+    def due(self, step: str) -> Sequence[Entry]:
+        return self._plan.due(step)
+
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+        return self._plan.due(step, (exchange.params or {}).get("name"))
 
     def due_idle(self, after: float) -> Sequence[Entry]:
         return self._plan.due_idle(after)
