@@ -58,6 +58,10 @@ class Backend(Protocol):
         """The room's monotonic time, seconds."""
         ...
 
+    def is_here(self) -> bool:
+        """Whether the code that asks runs in this loop."""
+        ...
+
     def waiter(self) -> Waiter: ...
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
@@ -104,6 +108,13 @@ class _TrioBackend:
         # The run's own clock, virtual or not: `trio.current_time` would look it up at each of a call's three
         # reads.
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        self._token = trio.lowlevel.current_trio_token()
+
+    def is_here(self) -> bool:
+        try:
+            return self._trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:  # no run of trio in this thread
+            return False
 
     def waiter(self) -> Waiter:
         return _TrioWaiter(self._trio)
@@ -159,6 +170,10 @@ class _AsyncioBackend:
         # an event should be nearer than that. A virtual loop has another clock.
         is_real = abs(self._loop.time() - time.monotonic()) < 1.0
         self.now: Callable[[], float] = time.monotonic if is_real else self._loop.time
+        self._running = asyncio._get_running_loop
+
+    def is_here(self) -> bool:
+        return self._running() is self._loop
 
     def waiter(self) -> Waiter:
         return _AsyncioWaiter(self._loop)

@@ -95,10 +95,10 @@ def number_of(value: Any, what: str) -> int:
     return value
 
 
-def path_of(value: object, what: str) -> str | os.PathLike[str]:
-    """A path, as text or as a path object."""
+def path_of(value: object, what: str, or_else: str = "") -> str | os.PathLike[str]:
+    """A path, as text or as a path object. `or_else`: what it may be instead, for the error."""
     if not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{what} must be a path, got {_kind(value)}.", code="invalid_args")
+        raise UsageError(f"{what} must be a path{or_else}, got {_kind(value)}.", code="invalid_args")
     place = cast("str | os.PathLike[str]", value)
     try:
         is_whole = b"\0" not in os.fsencode(place)

@@ -373,7 +373,7 @@ def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> 
         return source
     if isinstance(source, Mapping):
         return parse_config(source, source="the configuration", environ=os.environ)
-    file = Path(path_of(source, "The configuration"))
+    file = Path(path_of(source, "The configuration", ', a dict like {"mcpServers": {…}} or a Config'))
     return load_config(
         file,
         cwd=working_directory(file),

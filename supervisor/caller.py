@@ -106,6 +106,12 @@ class Caller:
         return self.runtime
 
     @property
+    def in_loop(self) -> Runtime:
+        """The machinery, for what waits or changes something. Raises as `live` and `check_loop` do."""
+        self.live.check_loop()
+        return self.runtime
+
+    @property
     def index(self) -> Index:
         """The published index of all names. It can still be read when a session is over."""
         runtime = self.runtime
@@ -133,9 +139,11 @@ class Caller:
 
         A call that somebody has to allow is held first, unless it is `allowed` (`safety.approval_desk`)."""
         live = self.runtime
-        if self.is_over or not live.is_running:  # only then can `self.live` raise; this saves looking
-            live = self.live
+        if self.is_over or not live.is_running or not live.context.backend.is_here():
+            live = self.in_loop  # only then can it raise; this saves looking
             text = "The room is not open; the call was not sent. Call inside `async with Greenroom.open(…)`."
+            if live.is_copy and live.root.closing is not None:
+                text = live.root.closing.message
             raise self.refused(RoomClosed(text, server=server))
         root = live.root
         call.client = self.session
@@ -241,7 +249,7 @@ class Caller:
     async def connect_by_name(self, server: str) -> None:
         """Connect the server now, whatever its circuit breaker says, and wait until its lists are in the index."""
         await self.connect(server, by_name=True)
-        await self.live.router.ref.ask(Sync)
+        await self.in_loop.router.ref.ask(Sync)
 
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> bool:
         """Wait until the server is connected. Returns False if it was connected already.
@@ -252,7 +260,7 @@ class Caller:
         is no session) is started for discovery instead.
         """
         self.check_server(server)
-        live = self.live
+        live = self.in_loop
         root, settings, backend = live.root, live.context.settings, live.context.backend
         limit = min(settings.queue_timeout, wait_by - backend.now())
         if by_name:
@@ -543,7 +551,7 @@ async def subscribed(caller: Caller, place: Place) -> AsyncGenerator[Updates]:
         if _is_about(params.get("uri"), place.original):
             updates.put(params)
 
-    stop_hearing = caller.live.room_host.subscribe(caller.actor(place.server).address, heard, updates.end)
+    stop_hearing = caller.in_loop.room_host.subscribe(caller.actor(place.server).address, heard, updates.end)
     try:
         await subscribe(caller, place)
         try:

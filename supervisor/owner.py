@@ -74,6 +74,7 @@ class Owner:
         """End the room and wait until it has ended."""
         if self._ended is None or self._runtime.is_copy:
             return
+        self._runtime.check_loop()
         self._runtime.request_stop(patience)
         interrupted = await self._wait_for_the_end()
         if interrupted is not None:

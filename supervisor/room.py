@@ -755,13 +755,14 @@ class Greenroom(Calls):
     async def aclose(self, patience: float | None = None) -> None:
         """End the room: calls in flight may take `patience` seconds more (default: the configured drain
         time), every server is stopped, `drain_report` is set. Bounded; idempotent; finishes even when its
-        caller is cancelled. In a forked copy it does nothing, because the room belongs to the parent."""
+        caller is cancelled. In a forked copy it does nothing, because the room belongs to the parent. Raises
+        `UsageError` in another event loop."""
         await self._owner.aclose(seconds(patience, "patience"))
 
     @property
     def _live(self) -> Runtime:
-        """The runtime of the open room. Raises `UsageError` before the room is opened."""
-        return self._port.live
+        """The runtime of the open room. Raises `UsageError` before the room is opened, and in another event loop."""
+        return self._port.in_loop
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
@@ -837,8 +838,9 @@ class Greenroom(Calls):
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
         host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
         function(on_approval, "on_approval")
-        view = None if profile is None else self._live.profiles.view(name_of(profile, "a profile"))
-        return Session(name, self._live, variables or {}, host, view, on_approval)
+        live = self._port.live
+        view = None if profile is None else live.profiles.view(name_of(profile, "a profile"))
+        return Session(name, live, variables or {}, host, view, on_approval)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
 
@@ -994,7 +996,7 @@ class Session(Calls):
         await self._port.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        sessions = self._port.live.sessions
+        sessions = self._port.in_loop.sessions
         sessions.open(self.name, self._variables, self._host, self._port.view, self._on_approval)
         self._variables, host, self._host = _NOTHING, self._host, None
         if host is not None:
@@ -1011,6 +1013,7 @@ class Session(Calls):
         port = self._port
         if port.is_over:
             return
+        _ = port.in_loop
         port.is_over = True
         with anyio.CancelScope(shield=True):
             await port.runtime.end_session(self.name)

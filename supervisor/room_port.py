@@ -286,8 +286,9 @@ class RoomPort(Caller):
 
     async def catalogued(self) -> None:
         """Wait until each such server was tried once, and the results are in the index."""
+        live = self.in_loop
         await self.list_own()
-        await self.live.catalogued()
+        await live.catalogued()
 
     @property
     def finds_by_meaning(self) -> bool:
@@ -300,7 +301,7 @@ class RoomPort(Caller):
 
     async def settled(self) -> Index:
         """Wait until everything that servers have listed so far is in the index. Returns the room's index."""
-        return await self.live.router.ref.ask(Sync)
+        return await self.in_loop.router.ref.ask(Sync)
 
     def status(self, server: str | None = None) -> list[ServerStatus]:
         """A row for each server, and one for each further live address. `server`: only its rows. The row of this

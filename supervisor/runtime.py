@@ -55,7 +55,7 @@ from ..config.references import session_variables
 from ..config.secrets import KnownSecrets, in_words, of_environment
 from ..protocol.address import Address
 from ..protocol.bounds import PROBLEMS
-from ..protocol.errors import RoomClosed, UnknownTool
+from ..protocol.errors import RoomClosed, UnknownTool, UsageError
 from ..protocol.events import CatalogueChanged, Note, NoteCode
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.safe_text import counted, unhidden
@@ -160,6 +160,16 @@ class Runtime:
         return anyio.Lock()
 
     # ---- from outside -----------------------------------------------------------------------------------------------
+
+    def check_loop(self) -> None:
+        """Raises `UsageError` in another event loop than that of the open room: what waits there is never woken. What
+        only reads, such as a search, does not ask, because a thread may do it."""
+        if self.is_running and not self.context.backend.is_here():
+            raise UsageError(
+                "This room was opened in another event loop, and can only be awaited there. From a thread use "
+                "`asyncio.run_coroutine_threadsafe(room.call(…), loop).result()` or `anyio.from_thread.run`; for "
+                "another loop, such as that of the next test, open another room."
+            )
 
     def request_stop(self, patience: float | None = None) -> None:
         """Begin to end the room. `patience`: seconds for calls in flight; None: the configured drain time. A later

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -412,6 +413,15 @@ async def test_the_recipes_of_the_page_run_as_they_are_written_there() -> None:
         await room.restart("clock")
         tasks.cancel_scope.cancel()
     assert "clock: idle → connecting " in said
+
+
+def test_a_thread_hands_its_call_to_the_loop_of_the_room() -> None:
+    async def main() -> ToolResult:
+        hand_over, loop = recipe("call_from_a_thread"), asyncio.get_running_loop()
+        async with open_room({"a": FakeServer()}) as room:
+            return await asyncio.to_thread(hand_over, room, loop, "a_echo", {"it": 1})
+
+    assert asyncio.run(main()).text == '{"it": 1}'
 
 
 async def get(app: Any, path: str, query: str = "") -> tuple[int, Any]:
