@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, cast
 
-import attrs
+import msgspec
 
 from ..config.secrets import in_words
 from ..protocol.address import Address
@@ -60,7 +60,7 @@ class EventStream:
         event = make(self.seq, self._backend.now(), *args, **fields)
         words: str = getattr(event, "words", "")
         if words and (hidden := self.hide(event.address, words)) != words:
-            event = attrs.evolve(event, words=hidden)
+            event = msgspec.structs.replace(event, words=hidden)
         for reader in tuple(readers):
             reader.push(event)
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import attrs
+import msgspec
 
 from ..protocol.address import Address
 from ..protocol.bounds import (
@@ -179,7 +179,7 @@ class Recent:
     def heard(self, event: Event) -> None:
         words: str = getattr(event, "words", "")
         if len(words) > RECENT_WORDS:
-            event = attrs.evolve(event, words=beginning(words))  # pyright: ignore[reportCallIssue]
+            event = msgspec.structs.replace(event, words=beginning(words))
         self.events.append(event)
 
     def ended(self, call: Call, address: Address, incarnation: int, now: float) -> None:

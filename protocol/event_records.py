@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from functools import cache
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from .events import Event, Lagged
 
@@ -19,11 +20,9 @@ def record_of(event: Event | Lagged) -> dict[str, Any]:
     record["event"] = type(event).__name__
     if event.address is not None:
         record |= {"server": event.address.server, "scope": event.address.scope}
-    for field in attrs.fields(type(event)):
-        value = getattr(event, field.name)
-        is_said = value is not field.default or isinstance(value, enum.Enum)
-        if field.name not in SAID and value is not None and is_said:
-            name: str = field.name
+    for name, default in _defaults(type(event)):
+        value = getattr(event, name)
+        if value is not None and (value is not default or isinstance(value, enum.Enum)):
             record[KEYS.get(name, name)] = _plain(value)
     if event.detail:
         record["detail"] = event.detail
@@ -39,6 +38,12 @@ KEYS: Final[dict[str, str]] = {
     "at_terminal": "atTerminal",
     "is_error": "isError",
 }
+
+
+@cache
+def _defaults(of: type[Event]) -> tuple[tuple[str, Any], ...]:
+    """The fields that the record has under their own names or those of `KEYS`, and their defaults."""
+    return tuple((each.name, each.default) for each in msgspec.structs.fields(of) if each.name not in SAID)
 
 
 def _plain(value: Any) -> Any:

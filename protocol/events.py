@@ -7,6 +7,9 @@ said, without secrets.
 
 The sequence number counts every event of a room without gaps, even if nobody listens. `at` is the room's monotonic time
 in seconds.
+
+They are structs of msgspec, not classes of attrs: one is made for each move of a call, in 0.15 µs instead of 1.1, and
+the classes themselves are made at each start.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import enum
 from typing import ClassVar, Final
 
-import attrs
+import msgspec
 
 from .address import Address
 from .errors import Reach
@@ -33,8 +36,7 @@ class Kind(enum.Enum):
     NOTE = "note"  # something worth a log line: junk on stdout, a late answer, a bug's traceback
 
 
-@attrs.frozen
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """The fields of all events. `address` is None if the event concerns the room; `incarnation` is 0 if it concerns
     none."""
 
@@ -60,8 +62,7 @@ class Event:
 
 
 # ---- servers ---------------------------------------------------------------------------------------------------------
-@attrs.frozen(kw_only=True)
-class Transition(Event):
+class Transition(Event, frozen=True, kw_only=True):
     """A server went from one state of its lifecycle to the next. When it is ending, the event says why."""
 
     kind: ClassVar[Kind] = Kind.TRANSITION
@@ -87,8 +88,7 @@ class ConnectStep(enum.Enum):
     INITIALIZED = "greeted"  # the protocol version is agreed
 
 
-@attrs.frozen(kw_only=True)
-class Step(Event):
+class Step(Event, frozen=True, kw_only=True):
     """A connecting server reached the next step."""
 
     kind: ClassVar[Kind] = Kind.STEP
@@ -100,8 +100,7 @@ class Step(Event):
         return self.step.value
 
 
-@attrs.frozen(kw_only=True)
-class StartMoved(Event):
+class StartMoved(Event, frozen=True, kw_only=True):
     """A start has come to another place on its way to a connection. The place says what the start waits for, or what it
     holds."""
 
@@ -138,8 +137,7 @@ _BREAKER_WORDS = {
 }
 
 
-@attrs.frozen(kw_only=True)
-class GateDecision(Event):
+class GateDecision(Event, frozen=True, kw_only=True):
     """The circuit breaker of a server or a session refuses, is half-open or was reset. `cause`: the cause of the
     ending behind it."""
 
@@ -171,8 +169,7 @@ class GateDecision(Event):
                 return f"circuit breaker: {_BREAKER_WORDS[self.move]}"
 
 
-@attrs.frozen(kw_only=True)
-class EndDecision(Event):
+class EndDecision(Event, frozen=True, kw_only=True):
     """What happens after an ending. `then` is one of idle, connect, down, gone."""
 
     kind: ClassVar[Kind] = Kind.DECISION
@@ -185,8 +182,7 @@ class EndDecision(Event):
         return f"{self.cause.value}: then {self.then}"
 
 
-@attrs.frozen(kw_only=True)
-class Eviction(Event):
+class Eviction(Event, frozen=True, kw_only=True):
     """The pool took the slot of an idle server."""
 
     kind: ClassVar[Kind] = Kind.DECISION
@@ -212,8 +208,7 @@ class ApprovalMove(enum.Enum):
     LEFT = "left"  # its caller left, or the room or the session is closing
 
 
-@attrs.frozen(kw_only=True)
-class ApprovalDecision(Event):
+class ApprovalDecision(Event, frozen=True, kw_only=True):
     """Somebody was asked about a call of a tool, or decided about it."""
 
     kind: ClassVar[Kind] = Kind.DECISION
@@ -229,8 +224,7 @@ class ApprovalDecision(Event):
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
-@attrs.frozen(kw_only=True)
-class CallEvent(Event):
+class CallEvent(Event, frozen=True, kw_only=True):
     """Something happened to one call. `call` is its number in the room."""
 
     kind: ClassVar[Kind] = Kind.CALL
@@ -243,8 +237,7 @@ class CallEvent(Event):
     queued: int = 0  # its server's calls that are accepted and not sent
 
 
-@attrs.frozen(kw_only=True)
-class CallAccepted(CallEvent):
+class CallAccepted(CallEvent, frozen=True, kw_only=True):
     """A call has a place with its server. It has not been sent."""
 
     @property
@@ -252,8 +245,7 @@ class CallAccepted(CallEvent):
         return "accepted"
 
 
-@attrs.frozen(kw_only=True)
-class CallSent(CallEvent):
+class CallSent(CallEvent, frozen=True, kw_only=True):
     """The server accepted the first byte of the call. After a lost connection a call may be sent once more."""
 
     waited: float = 0.0  # seconds since it was accepted
@@ -263,8 +255,7 @@ class CallSent(CallEvent):
         return "sent"
 
 
-@attrs.frozen(kw_only=True)
-class CallEnded(CallEvent):
+class CallEnded(CallEvent, frozen=True, kw_only=True):
     """A call has its one outcome."""
 
     outcome: str = ""  # result, an error's code, or cancelled
@@ -279,8 +270,7 @@ class CallEnded(CallEvent):
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
-@attrs.frozen(kw_only=True)
-class CatalogueChanged(Event):
+class CatalogueChanged(Event, frozen=True, kw_only=True):
     """The known tools, resources or prompts of a server have changed. Without an address: the room has another
     configuration, which may show other servers, or other parts of what they have."""
 
@@ -313,8 +303,7 @@ class NoteCode(enum.Enum):
     BUG = "bug"  # an error in our own code, with its traceback
 
 
-@attrs.frozen(kw_only=True)
-class Note(Event):
+class Note(Event, frozen=True, kw_only=True):
     """Something worth a line of the log."""
 
     kind: ClassVar[Kind] = Kind.NOTE
@@ -327,8 +316,7 @@ class Note(Event):
         return self.words
 
 
-@attrs.frozen
-class Lagged:
+class Lagged(msgspec.Struct, frozen=True):
     """Takes the place of the `missed` events that were dropped from the stream of a slow subscriber."""
 
     missed: int

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 MODULES = (
     "greenroom",
     "greenroom.errors",
@@ -101,6 +103,9 @@ def _own_lines(cls: Any) -> Iterator[str]:
         yield ", ".join(member.name for member in cls)
     elif "__init__" in vars(cls) and not getattr(cls, "_is_protocol", False):
         yield f"__init__{_signature(cls.__init__)}"
+    elif issubclass(cls, msgspec.Struct):  # its signature has types, and no `self`
+        said = re.sub(r"greenroom\.[\w.]*\.", "", _signature(cls))
+        yield f"__init__(self, {said.removeprefix('(')} -> None"
     yield from (line for _, line in members(cls))
 
 

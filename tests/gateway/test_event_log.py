@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +81,7 @@ def test_each_thing_is_told_once() -> None:
     assert _step(State.CONNECTING, State.DRAINING, Cause.CONNECT_FAILED) == "clock: connecting"
     decided = GateDecision(9, 3.0, CLOCK, 1, move=GateMove.ANSWERED)
     assert line_of(decided) == "clock: circuit breaker: reset: it answered"
-    assert line_of(attrs.evolve(decided, cause=Cause.LOST)) is None
+    assert line_of(msgspec.structs.replace(decided, cause=Cause.LOST)) is None
     assert line_of(Step(9, 3.0, CLOCK, 1, step=ConnectStep.STARTED)) is None
 
 
@@ -306,10 +306,10 @@ def test_whatever_the_disk_does_each_event_is_in_the_file_or_counted_as_missing(
         file = event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
         for number, event in enumerate(events):
             now[0] += 100.0  # so that it is tried again
-            file(attrs.evolve(IDLED if event == "event" else CALLED, seq=number))
+            file(msgspec.structs.replace(IDLED if event == "event" else CALLED, seq=number))
         disk.takes.clear()
         now[0] += 100.0
-        file(attrs.evolve(IDLED, seq=len(events)))
+        file(msgspec.structs.replace(IDLED, seq=len(events)))
         file.close()
     lines = disk.content.split(b"\n")
     assert lines.pop() == b"", "it ends with a whole line"
@@ -367,15 +367,15 @@ def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_m
         patch.setattr(event_log, "os", disk)
         patch.setattr(event_log, "open_own", open_own)
         file = event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
-        file(attrs.evolve(IDLED, seq=1))  # the disk is full
+        file(msgspec.structs.replace(IDLED, seq=1))  # the disk is full
         broken = True
         for seq in (2, 3):
             now[0] += 100.0
-            file(attrs.evolve(IDLED, seq=seq))
+            file(msgspec.structs.replace(IDLED, seq=seq))
         broken = False
-        file(attrs.evolve(IDLED, seq=4))  # it is not due
+        file(msgspec.structs.replace(IDLED, seq=4))  # it is not due
         now[0] += 100.0
-        file(attrs.evolve(IDLED, seq=5))
+        file(msgspec.structs.replace(IDLED, seq=5))
         file.close()
     records = [json.loads(line) for line in disk.content.splitlines()]
     assert [record.get("missed", record.get("seq")) for record in records] == [4, 5]
@@ -395,13 +395,13 @@ def test_what_was_said_to_be_missing_is_still_missing_when_that_line_is_lost(sec
         patch.setattr(event_log, "open_own", disk.open_own)
         file = event_log.EventsFile(Path("e"), Part("the file", print, now=lambda: now[0]))
         for seq in (1, 2, 3):
-            file(attrs.evolve(IDLED, seq=seq))
+            file(msgspec.structs.replace(IDLED, seq=seq))
             now[0] += seconds_apart
         now[0] += 1_000.0
-        file(attrs.evolve(IDLED, seq=4))
+        file(msgspec.structs.replace(IDLED, seq=4))
         if not seconds_apart:  # the third was not tried, and this is the one that fails
             now[0] += 1_000.0
-            file(attrs.evolve(IDLED, seq=5))
+            file(msgspec.structs.replace(IDLED, seq=5))
         file.close()
     records = [json.loads(line) for line in disk.content.splitlines()]
     last = 4 if seconds_apart else 5

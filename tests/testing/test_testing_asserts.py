@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import attrs
+import msgspec
 import pytest
 from tests.support import in_virtual_time, run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events
@@ -328,7 +329,7 @@ def test_each_sort_of_outcome_is_compared(outcome: str, sort: str) -> None:
 
 
 def test_only_the_call_that_has_no_outcome_is_named() -> None:
-    other = attrs.evolve(_call(2, "accepted"), call=8)
+    other = msgspec.structs.replace(_call(2, "accepted"), call=8)
 
     with pytest.raises(AssertionError, match="call 8 of None: accepted — it never ended") as caught:
         assert_one_outcome_each([ACCEPTED, other, ENDED])

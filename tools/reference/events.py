@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
-import attrs
-
 from greenroom.gateway.metrics import METRICS
 from greenroom.protocol import address, errors, event_records, events, lifecycle
 
@@ -99,7 +97,7 @@ def _said(each: type[Any]) -> str:
 def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
     """The fields of a class that are not those of its base."""
     base = each.__mro__[1] if issubclass(each.__mro__[1], events.Event) else None
-    common = {field.name for field in attrs.fields(base)} if base else set[str]()
+    common = _types(base) if base else {}
     comments = {
         name: said
         for base in reversed(each.__mro__)
@@ -107,13 +105,20 @@ def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
         for name, said in _comments(base).items()
     }
     rows: list[tuple[str, str, str]] = []
-    for field in attrs.fields(each):
-        if field.name in common:
+    for field, kind in _types(each).items():
+        if field in common:
             continue
-        assert comments.get(field.name), f"{each.__name__}.{field.name} has no comment that says what it is"
-        name = f"`{field.name}`" + _in_json(field.name)
-        rows.append((name, _type(str(field.type)), comments[field.name]))
+        assert comments.get(field), f"{each.__name__}.{field} has no comment that says what it is"
+        rows.append((f"`{field}`" + _in_json(field), _type(kind), comments[field]))
     return rows
+
+
+def _types(each: type[events.Event]) -> dict[str, str]:
+    """The type of each field as it is written, in the order of the fields."""
+    said = {
+        name: kind for base in reversed(each.__mro__) for name, kind in inspect.get_annotations(base).items()
+    }
+    return {name: said[name] for name in each.__struct_fields__}
 
 
 def _in_json(name: str) -> str:
@@ -146,8 +151,8 @@ def _enums(kinds: list[Any]) -> list[type[enum.Enum]]:
     """The enumerations that are types of fields, in the order in which they are met."""
     found: list[type[enum.Enum]] = []
     for each in kinds:
-        for field in attrs.fields(each):
-            for name in re.findall(r"\w+", str(field.type)):
+        for said in _types(each).values():
+            for name in re.findall(r"\w+", said):
                 kind = next((vars(module)[name] for module in _MODULES if name in vars(module)), None)
                 if inspect.isclass(kind) and issubclass(kind, enum.Enum) and kind not in found:
                     found.append(kind)
