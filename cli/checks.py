@@ -28,6 +28,7 @@ import attrs
 from ..catalogue.fingerprints import first_of
 from ..catalogue.store import default_cache_path
 from ..config.files import unread_file, working_directory
+from ..config.installers import in_two_keys, program_of_line
 from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, can_be_written, other_folder, socket_in
@@ -435,17 +436,10 @@ def _programs(setup: Setup) -> Iterator[Finding]:
         if shutil.which(command, path=server.env.get("PATH") or setup.environ.get("PATH")) is None:
             mend = f"{_how_to_get(server)}{setup.or_disable(server.name)}"
             what = f"its program is not found or cannot be run: {server.command}"
-            if (program := _first_word(server, cwd, setup.environ)) is not None:
-                mend = f'"command": "{program}", and put the rest into "args", each argument on its own'
+            path = server.env.get("PATH") or setup.environ.get("PATH")
+            if (program := program_of_line(server.command, cwd, path)) is not None:
+                mend = in_two_keys(program)
             yield Finding(Severity.ERROR, "program", server.name, what, mend)
-
-
-def _first_word(server: ServerDefinition, cwd: Path, environ: Mapping[str, str]) -> str | None:
-    """The program, if `command` is a whole shell line: a program that exists, followed by arguments."""
-    program, *rest = (server.command or "").split() or [""]
-    file = program if os.sep not in program else os.fspath(cwd / program)
-    path = server.env.get("PATH") or environ.get("PATH")
-    return program if rest and shutil.which(file, path=path) is not None else None
 
 
 def _env_files(setup: Setup) -> Iterator[Finding]:

@@ -3,12 +3,16 @@
 Only the command's name and arguments decide, so a definition is enough to tell. If a plain program is mistaken for an
 installer, little is lost: it gets more time while it shows progress. If an installer is mistaken for a plain program,
 its first start is killed in the middle.
+
+`program_of_line` is about another command that is not what it seems: a whole line where a program belongs.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -49,6 +53,18 @@ def is_installer(command: str | None, args: Sequence[str] = ()) -> bool:
         return _is_installing_line(name, args)
     subcommands = _INSTALLERS.get(name)
     return subcommands is not None and (not subcommands or not subcommands.isdisjoint(args))
+
+
+def program_of_line(command: str, cwd: str | os.PathLike[str] | None, path: str | None) -> str | None:
+    """The program, if `command` is a whole line of a shell: a program that there is, followed by arguments."""
+    program, *rest = command.split() or [""]
+    file = program if os.sep not in program else os.path.join(cwd or "", program)
+    return program if rest and shutil.which(file, path=path) is not None else None
+
+
+def in_two_keys(program: str) -> str:
+    """How such a line is written."""
+    return f'"command": "{program}", and put the rest into "args", each argument on its own'
 
 
 def _is_installing_line(shell: str, args: Sequence[str]) -> bool:

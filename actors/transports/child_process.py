@@ -24,6 +24,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from ...config.installers import in_two_keys, program_of_line
 from ...config.model import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from ..backend import Backend
@@ -135,11 +136,12 @@ def start_child(definition: ServerDefinition, environment: Mapping[str, str]) ->
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise ConnectFailed(_why_not(definition, error), server=definition.name) from None
+        path = environment.get("PATH")
+        raise ConnectFailed(_why_not(definition, error, path), server=definition.name) from None
     return Child(popen)
 
 
-def _why_not(definition: ServerDefinition, error: OSError | ValueError) -> str:
+def _why_not(definition: ServerDefinition, error: OSError | ValueError, path: str | None) -> str:
     start = "it could not be started: "
     command, cwd = definition.command, definition.cwd
     if cwd is not None and not os.path.isdir(cwd):
@@ -149,6 +151,8 @@ def _why_not(definition: ServerDefinition, error: OSError | ValueError) -> str:
             return (
                 f'{start}the interpreter named in the first line of "{command}" does not exist. Install it.'
             )
+        if (program := program_of_line(command or "", cwd, path)) is not None:
+            return f'{start}"{command}" is a whole line. Write {in_two_keys(program)}.'
         return f'{start}command "{command}" was not found. Install it, or give its full path in "command".'
     if isinstance(error, PermissionError):
         return f'{start}"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'

@@ -329,6 +329,10 @@ def _broken(tmp_path: Path) -> dict[str, tuple[ServerDefinition, str]]:
             server("no-such-binary"),
             'command "no-such-binary" was not found. Install it, or give its full path in "command".',
         ),
+        "line": (
+            server(f"{sys.executable} -m http.server"),
+            f'is a whole line. Write "command": "{sys.executable}", and put the rest into "args"',
+        ),
         "cwd": (server(sys.executable, cwd=here), f'directory "{here}" does not exist'),
         "not executable": (server(plain), "may not be executed. Make it executable (chmod +x), or"),
         "interpreter": (server(headless), "the interpreter named in the first line"),
@@ -345,7 +349,7 @@ def _broken(tmp_path: Path) -> dict[str, tuple[ServerDefinition, str]]:
 
 
 @pytest.mark.parametrize(
-    "case", ["missing", "cwd", "not executable", "interpreter", "no program", "too long", "nul"]
+    "case", ["missing", "line", "cwd", "not executable", "interpreter", "no program", "too long", "nul"]
 )
 @in_real_time
 async def test_what_cannot_be_started_says_why_and_what_to_do(case: str, tmp_path: Path) -> None:
