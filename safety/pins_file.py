@@ -92,11 +92,11 @@ class ServerPins:
     def keep(self, before: Mapping[str, Raw]) -> None:
         """Keep how changed tools were before, of which this is what a person is shown; as far as there is room."""
         size = sum(map(_size, self.was.values()))
-        for tool in self.changed.keys() & before.keys() - self.was.keys():
-            size += _size(before[tool])
-            if size > _WAS_BYTES:
-                return
-            self.was[tool] = before[tool]
+        for tool, record in before.items():
+            if tool not in self.changed or tool in self.was or size + _size(record) > _WAS_BYTES:
+                continue
+            self.was[tool] = record
+            size += _size(record)
 
     def _forget_places(self, prints: Mapping[str, str]) -> None:
         """Make room for what is new by forgetting resources that are not listed, those first that were known first. A
