@@ -18,10 +18,10 @@ from opentelemetry.metrics import NoOpMeterProvider
 
 from ..actors.call import Call
 from ..protocol.address import Address
-from ..protocol.errors import CallError, Reach, RemoteError
+from ..protocol.errors import CallError, RemoteError
 from ..tape.lines import OPEN, CallLine, Happened
 from ..tape.reading import Tape
-from ..tape.records import Step, event_of, steps_of
+from ..tape.records import Step, steps_of
 from .tracing import TracedCall, Tracing
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Told:
             self._versions[Address(line.server, line.scope)] = line.version
 
     def heard(self, line: Happened, at: float) -> None:
-        record = event_of(line)
+        record = line.event
         if record.get("event") == "StartMoved" and "server" in record and "place" in record:
             address = Address(record["server"], record.get("scope", "shared"))
             self._tracing.start_moved(address, at, record["place"])
@@ -95,15 +95,14 @@ class _Told:
 
 def _end(call: Call, line: CallLine) -> None:
     """Give the call the outcome that it had."""
-    reach = Reach(line.reach) if line.reach in set(Reach) else Reach.SENT
-    call.reach, call.ended = reach, True
+    call.reach, call.ended = line.reach, True
     if line.error is None:
         call.cancelled = line.outcome != "result"
         call.result = None if call.cancelled else bytes(line.result)
         return
     said, rpc = line.error, line.error.rpc
     if rpc is None or not isinstance(rpc.get("code"), int):
-        call.error = CallError(said.message, server=line.server, reach=reach, tool=line.tool)
+        call.error = CallError(said.message, server=line.server, reach=line.reach, tool=line.tool)
     else:
         call.error = RemoteError(said.message, server=line.server, rpc_code=rpc["code"], tool=line.tool)
     call.error.code = said.code

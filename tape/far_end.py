@@ -242,7 +242,7 @@ class FarEnd:
 
 def tools_named(names: Sequence[str], known: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """These tools: those that are `known`, and others of which nothing else is said."""
-    by_name = {tool["name"]: tool for tool in known}
+    by_name = {name: tool for tool in known if isinstance(name := tool.get("name"), str)}
     return [by_name.get(name) or {"name": name, "inputSchema": {"type": "object"}} for name in names]
 
 

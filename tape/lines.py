@@ -17,13 +17,15 @@ reached a server, and a fake server has none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
 from msgspec.structs import asdict
 
 from ..protocol.bounds import LARGE_MESSAGE
+from ..protocol.errors import Reach
 from ..protocol.jsonrpc.encoding import decode, decode_parts, encode
+from ..protocol.lifecycle import State
 from ..protocol.safe_text import mend_escapes
 
 VERSION: Final = 1
@@ -36,7 +38,9 @@ LONGEST: Final = 16 << 20  # bytes of a line
 MOST_LINES: Final = 1 << 20  # of a tape: read, each call takes a kilobyte of memory
 LARGEST: Final = 1 << 30  # bytes of a tape
 # Seconds since the tape began. Beyond thirty years no tape is read: no clock would show it.
-Seconds = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]  # a browser counts no further
+_State = Annotated[str, msgspec.Meta(pattern=f"^(?:{'|'.join(state.value for state in State)})$")]
 
 
 class Line(msgspec.Struct, tag_field="k", omit_defaults=True):
@@ -76,7 +80,7 @@ class Listed(Line, tag="listed"):
     t: Seconds
     server: str
     scope: str
-    incarnation: int
+    incarnation: Number
     version: str
     capabilities: dict[str, Any]
     info: dict[str, Any]
@@ -94,7 +98,7 @@ class Large(msgspec.Struct):
     """A result that is beside the tape."""
 
     sha256: str
-    bytes: int
+    bytes: Number
 
 
 class Failure(msgspec.Struct, omit_defaults=True):
@@ -119,17 +123,17 @@ class CallLine(Line, tag="call", gc=False):
     """A call that has ended. `sent` is None if it was not. `outcome`: `result`, `cancelled`, or an error's code; on a
     tape of the last minutes also `open`, for one that had not ended when the tape was made."""
 
-    n: int
-    order: int
+    n: Number
+    order: Number
     accepted: Seconds
     ended: Seconds
     server: str
     scope: str
-    incarnation: int
+    incarnation: Number
     method: str
     params: msgspec.Raw
     outcome: str
-    reach: str
+    reach: Reach
     sent: Seconds | None = None
     session: str | None = None
     tool: str | None = None  # the name it was called by
@@ -138,8 +142,13 @@ class CallLine(Line, tag="call", gc=False):
     error: Failure | None = None
     progress: Sequence[tuple[Seconds, dict[str, Any]]] = ()
     asked: Sequence[Asked] = ()
-    left_out: dict[str, int] = {}  # what was too large for the tape, in bytes: params, result
+    left_out: dict[str, Number] = {}  # what was too large for the tape, in bytes: params, result
     hidden: bool = False  # something was cut out of its params. (They may have stars of their own.)
+
+    @property
+    def waited(self) -> float:
+        """How long it waited until it was sent; if it was not, until it ended."""
+        return (self.ended if self.sent is None else self.sent) - self.accepted
 
     @property
     def said(self) -> Any:
@@ -160,11 +169,24 @@ class Notice(Line, tag="notice"):
     params: dict[str, Any] | None = None
 
 
+# Of an event, what is read from a tape. There may be more, as in `serve --events`.
+EventRecord = TypedDict(
+    "EventRecord",
+    {
+        "seq": Number, "kind": str, "event": str, "server": str, "scope": str, "incarnation": Number, "from": _State,
+        "to": _State, "cause": str, "reason": str, "detail": str, "place": str, "move": str, "then": str,
+        "inFlight": Number, "queued": Number, "failures": Number, "code": str,
+        "shutFor": Annotated[float, msgspec.Meta(ge=0)],
+    },
+    total=False,
+)  # fmt: skip
+
+
 class Happened(Line, tag="event"):
     """An event of the room."""
 
     t: Seconds
-    event: dict[str, Any]
+    event: EventRecord
 
 
 class End(Line, tag="end"):

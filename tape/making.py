@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from .lines import (
     VERSION,
     CallLine,
     Configured,
+    EventRecord,
     Failure,
     Happened,
     Head,
@@ -68,7 +69,7 @@ class Lines:
         return encoded(Configured(self._at(now), _shown(config)))
 
     def event(self, event: Event) -> bytes:
-        return encoded(Happened(self._at(event.at), record_of(event)))
+        return self._happened(event.at, record_of(event))
 
     def refused(
         self, at: float, server: str, session: str | None, tool: str | None, code: str, words: str
@@ -78,7 +79,10 @@ class Lines:
         detail = f"{tool or 'a call'} → {code}: {words}"
         said = self._said(self._of(server, session), {**whose, "tool": tool, "detail": detail})
         about = {"kind": "refusal", "event": "Refusal", "at": at, "session": session, "code": code}
-        return encoded(Happened(self._at(at), {**about, **said}))
+        return self._happened(at, {**about, **said})
+
+    def _happened(self, at: float, record: dict[str, Any]) -> bytes:
+        return encoded(Happened(self._at(at), cast("EventRecord", record)))
 
     def known(self, entry: ServerEntry, now: float) -> bytes:
         """What is known of a server before it runs: tools are shown from that, too."""

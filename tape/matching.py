@@ -103,7 +103,7 @@ class Recorded:
             self._texts.append(text)
             if (
                 call.sent is not None
-                and call.reach != Reach.NOT_SENT
+                and call.reach is not Reach.NOT_SENT
                 and self._may_change(call.method, params)
             ):
                 self._writes[call.scope].append(at)
@@ -214,7 +214,7 @@ class Recorded:
 
     def _may_change(self, method: str, params: Any) -> bool:
         name = cast("Mapping[str, Any]", params).get("name") if isinstance(params, Mapping) else None
-        return method == "tools/call" and name not in self._reads
+        return method == "tools/call" and str(name) not in self._reads
 
     def _moves(self, at: int, method: str, params: Mapping[str, Any] | None) -> None:
         if self._may_change(method, params):

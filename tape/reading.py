@@ -1,9 +1,13 @@
 """Reads a tape, and trusts nothing in it.
 
 A tape may be cut off (its process was killed), and somebody may have written it to do harm: so lines, their number and
-their depth are bounded, what is large is only taken from the folder beside the tape, under a name that is a hash, and
-only if it has that hash. A last line without an end is left out; any other line that cannot be read is an error with
-its number.
+their depth are bounded. Each line is checked here, once: its times go forward, and what is read of it has the form that
+a room would have written, or the line is refused with its number and the field. So whatever shows or replays a tape
+need not ask. Rejected: to check whether the transitions follow from each other. A tape that tells a wrong story is told
+as it stands, and a stranger could make the story right.
+
+What is large is only taken from the folder beside the tape, under a name that is a hash, and only if it has that hash.
+A last line without an end is left out.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ from .lines import (
 
 LATEST: Final = 253_402_300_799  # seconds since 1970: the end of the year 9999
 _PIECE: Final = 1 << 18  # bytes that are read in a millisecond at most
-_ALIKE: Final = ("server", "scope", "method", "outcome", "reach", "session", "tool")  # in many calls
+_ALIKE: Final = ("server", "scope", "method", "outcome", "session", "tool")  # in many calls
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -189,6 +193,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
     }
     is_cut = False
     texts: dict[Any, Any] = {}  # of each, one is enough
+    latest = 0.0  # time; a call has its line when it ends, or when what is large of it is written
     shorter: dict[int, int] = {}  # calls whose whole line may follow, by number
     for number, raw in enumerate(lines, 1):
         if number > MOST_LINES or len(raw) > LONGEST:
@@ -200,8 +205,8 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         if isinstance(line, Head) != (number == 1):
             raise BadTape(f"{path}, line {number}: it is no tape of Greenroom.")
         if isinstance(line, CallLine):
-            if line.outcome == "result" and not (line.result or line.large or "result" in line.left_out):
-                raise BadTape(f"{path}, line {number}: it is a call that has a result, without the result.")
+            if wrong := _wrong_with(line):
+                raise BadTape(f"{path}, line {number}: {wrong}.")
             for field in _ALIKE:
                 text = getattr(line, field)
                 setattr(line, field, texts.setdefault(text, text))
@@ -212,6 +217,12 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
                 shorter[line.n] = len(found[CallLine])
         elif isinstance(line, Head | Configured):
             _check(path, number, line)
+        if isinstance(line, Configured | Listed | Notice | Happened):
+            if line.t < latest:
+                raise BadTape(
+                    f"{path}, line {number}: its time is {line.t}, and was {latest} before - at `$.t`."
+                )
+            latest = line.t
         found[type(line)].append(line)
     if not found[Head]:
         raise BadTape(f"{path} is no tape of Greenroom.")
@@ -231,6 +242,17 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         is_cut,
         found[End][-1] if found[End] else None,
     )
+
+
+def _wrong_with(call: CallLine) -> str:
+    if call.outcome == "result" and not (call.result or call.large or "result" in call.left_out):
+        return "it is a call that has a result, without the result - at `$.result`"
+    sent = call.accepted if call.sent is None else call.sent
+    if sent < call.accepted:
+        return f"it is a call that was sent before it was accepted, at {call.accepted} - at `$.sent`"
+    if call.ended < sent:
+        return f"it is a call that ended before {sent}, when it was sent or accepted - at `$.ended`"
+    return ""
 
 
 def _check(path: Path, number: int, line: Head | Configured) -> None:

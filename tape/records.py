@@ -1,7 +1,6 @@
 """What happened on a tape as records of events, in the order of time, as `serve --events` writes them.
 
-A timeline and the page read them. Times are seconds since the tape began. What somebody else's tape says of an event
-counts only in the form that our events have: another is left out.
+A timeline and the page read them. Times are seconds since the tape began.
 """
 
 from __future__ import annotations
@@ -15,12 +14,6 @@ from .lines import OPEN, CallLine, Happened
 from .reading import Tape
 
 Record = dict[str, Any]
-_FORMS: Final[dict[str, type]] = {
-    **dict.fromkeys(
-        ("kind", "event", "server", "scope", "from", "to", "cause", "reason", "detail", "place", "move", "then"), str
-    ),
-    **dict.fromkeys(("seq", "incarnation", "inFlight", "queued", "failures"), int),
-}  # fmt: skip
 
 
 class Step(enum.IntEnum):
@@ -35,11 +28,10 @@ def steps_of(tape: Tape) -> Iterator[tuple[float, Happened | tuple[Step, CallLin
     """Its events, and the steps of its calls, with their times."""
     found: list[tuple[float, int, int]] = [(line.t, 0, number) for number, line in enumerate(tape.events)]
     for number, call in enumerate(tape.calls):
-        accepted, sent, ended = times_of(call)
-        found.append((accepted, Step.ACCEPTED, number))
-        if sent is not None:
-            found.append((sent, Step.SENT, number))
-        found.append((ended, Step.ENDED, number))
+        found.append((call.accepted, Step.ACCEPTED, number))
+        if call.sent is not None:
+            found.append((call.sent, Step.SENT, number))
+        found.append((call.ended, Step.ENDED, number))
     found.sort()
     for at, step, number in found:
         yield at, (Step(step), tape.calls[number]) if step else tape.events[number]
@@ -48,22 +40,8 @@ def steps_of(tape: Tape) -> Iterator[tuple[float, Happened | tuple[Step, CallLin
 def records_of(tape: Tape) -> Iterator[Record]:
     """The records of its events and calls."""
     for at, what in steps_of(tape):
-        record = event_of(what) if isinstance(what, Happened) else _MAKE[what[0]](what[1])
+        record = what.event if isinstance(what, Happened) else _MAKE[what[0]](what[1])
         yield {**record, "at": at}
-
-
-def event_of(line: Happened) -> Record:
-    """The fields of an event that have the form of ours."""
-    event = line.event
-    return {key: event[key] for key, form in _FORMS.items() if type(event.get(key)) is form} | {
-        key: event[key] for key in ("shutFor",) if isinstance(event.get(key), int | float)
-    }
-
-
-def times_of(call: CallLine) -> tuple[float, float | None, float]:
-    """When a call was accepted, sent and ended: in this order, whatever the tape says."""
-    accepted, ended = call.accepted, max(call.accepted, call.ended)
-    return accepted, None if call.sent is None else min(max(call.sent, accepted), ended), ended
 
 
 def is_tool_error(call: CallLine) -> bool:
@@ -88,21 +66,18 @@ def _accepted(call: CallLine) -> Record:
 
 
 def _sent(call: CallLine) -> Record:
-    accepted, sent, _ = times_of(call)
-    return {**_common(call, "sent"), "waited": round((sent or accepted) - accepted, 6)}
+    return {**_common(call, "sent"), "waited": round(call.waited, 6)}
 
 
 def _ended(call: CallLine) -> Record:
-    accepted, sent, ended = times_of(call)
-    waited = (ended if sent is None else sent) - accepted
     said = {
         **_common(call, "ended"),
         "outcome": call.outcome,
         "reach": call.reach,
-        "waited": round(waited, 6),
+        "waited": round(call.waited, 6),
     }
-    if sent is not None:
-        said["taken"] = round(ended - sent, 6)
+    if call.sent is not None:
+        said["taken"] = round(call.ended - call.sent, 6)
     if is_tool_error(call):
         said["isError"] = True
     return said

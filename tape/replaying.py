@@ -438,8 +438,7 @@ class TapeConnection(NoProcess):
             code, data = said.get("code"), said.get("data")
             number = code if isinstance(code, int) else NOT_ON_TAPE
             return RpcError(number, str(said.get("message", "")), data)
-        reach = Reach(call.reach) if call.reach in set(Reach) else Reach.SENT
-        upstream = UpstreamError(call.error.code, reach)
+        upstream = UpstreamError(call.error.code, call.reach)
         return RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream)
 
     async def _result_of(self, exchange: Exchange, call: CallLine) -> Answer:

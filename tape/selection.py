@@ -15,7 +15,7 @@ import attrs
 from ..protocol.errors import UsageError
 from ..protocol.lifecycle import Cause, Means
 from ..protocol.near_names import meant
-from .lines import CallLine, Happened
+from .lines import Happened
 from .reading import Tape
 from .records import has_failed
 
@@ -91,13 +91,9 @@ def end_of(tape: Tape) -> float:
     """When the last thing on it happened."""
     times = (
         max((line.t for line in (*tape.events, *tape.listed, *tape.notices)), default=0.0),
-        max((_end(call) for call in tape.calls), default=0.0),
+        max((call.ended for call in tape.calls), default=0.0),
     )
-    return max(0.0, *times)
-
-
-def _end(call: CallLine) -> float:
-    return max(call.accepted, call.ended)
+    return max(times)
 
 
 def _begin(tape: Tape, since: float | None) -> float:

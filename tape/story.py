@@ -27,9 +27,9 @@ from ..protocol.errors import Reach
 from ..protocol.events import WAITING, Place
 from ..protocol.safe_text import counted, one_line
 from ..protocol.waits import QUEUE, waits
-from .lines import OPEN, CallLine, Configured, Happened, Listed, Notice, value_in
+from .lines import OPEN, CallLine, Configured, EventRecord, Happened, Listed, Notice, value_in
 from .reading import Tape
-from .records import Record, event_of, has_failed, is_tool_error, times_of
+from .records import has_failed, is_tool_error
 from .selection import FAILURES, end_of
 
 MOST: Final = 2_000  # lines, unless all are wanted
@@ -165,8 +165,8 @@ class _Story:
         if isinstance(line, Configured):
             label, words = _ROOM, "has another configuration"
         elif isinstance(line, Happened):
-            record, label = event_of(line), _whose(line)
-            words = self._happened(record, line.t, self._lives[label])
+            label = _whose(line)
+            words = self._happened(line.event, line.t, self._lives[label])
         else:
             label = _label(line.server, line.scope)
             words = _noticed(line) if isinstance(line, Notice) else self._listed(line, self._lives[label])
@@ -180,7 +180,7 @@ class _Story:
         life.lists = line
         return ""
 
-    def _happened(self, record: Record, at: float, life: _Life) -> str:
+    def _happened(self, record: EventRecord, at: float, life: _Life) -> str:
         match record.get("event"):
             case "StartMoved":
                 life.moves.append((at, record.get("place", "")))
@@ -207,7 +207,7 @@ class _Story:
             case _:
                 return record.get("detail", "")
 
-    def _moved(self, record: Record, at: float, since: float, life: _Life) -> str:
+    def _moved(self, record: EventRecord, at: float, since: float, life: _Life) -> str:
         cause, detail = record.get("cause", ""), record.get("detail", "")
         match record.get("to"):
             case "connecting":
@@ -220,11 +220,8 @@ class _Story:
                 return f"is connected after {took(at - since)}{has}"
             case "draining" if cause in FAILURES:
                 life.was_lost = True
-                calls = [
-                    f"{counted(record[key], 'call')} {words}"
-                    for key, words in (("inFlight", "in flight"), ("queued", "waiting"))
-                    if record.get(key)
-                ]
+                there = (record.get("inFlight", 0), "in flight"), (record.get("queued", 0), "waiting")
+                calls = [f"{counted(count, 'call')} {words}" for count, words in there if count]
                 with_calls = f" ({', '.join(calls)})" if calls else ""
                 return f"{_BAD}{cause.upper()}{with_calls}{': ' if detail else ''}{detail}"
             case "draining":
@@ -258,18 +255,17 @@ class _Story:
         for at, label in others:
             times[label].append(at)
         for call in self._tape.calls:
-            accepted, _, ended = times_of(call)
-            times[_label(call.server, call.scope)] += accepted, ended
+            times[_label(call.server, call.scope)] += call.accepted, call.ended
         for each in times.values():
             each.sort()
         for call in self._tape.calls:
-            label, (accepted, _, ended) = _label(call.server, call.scope), times_of(call)
+            label = _label(call.server, call.scope)
             between = times[label]
-            if bisect_left(between, ended) - bisect_right(between, accepted) <= 0:
-                yield accepted, label, partial(self._whole, call)
+            if bisect_left(between, call.ended) - bisect_right(between, call.accepted) <= 0:
+                yield call.accepted, label, partial(self._whole, call)
             else:
-                yield accepted, label, partial(self._begin, call)
-                yield ended, label, partial(self._end, call)
+                yield call.accepted, label, partial(self._begin, call)
+                yield call.ended, label, partial(self._end, call)
 
     def _whole(self, call: CallLine) -> str:
         head, tail = _asks(call), self._tail(call)
@@ -286,14 +282,14 @@ class _Story:
         return f"{head}{_short(_answer(call), max(20, self._room - len(head) - len(tail)))}{tail}"
 
     def _tail(self, call: CallLine) -> str:
-        accepted, sent, ended = times_of(call)
         life = self._lives[_label(call.server, call.scope)]
-        said = took(ended - accepted) + self._waited(life, accepted, ended if sent is None else sent)
+        taken = took(call.ended - call.accepted)
+        said = taken + self._waited(life, call.accepted, call.accepted + call.waited)
         if call.progress:
             said += f", {counted(len(call.progress), 'step')} of progress"
         if call.asked:
             said += f", asked its client {counted(len(call.asked), 'time')}"
-        return f" ({said})" if len(said) < self._room // 2 else f" ({took(ended - accepted)})"
+        return f" ({said})" if len(said) < self._room // 2 else f" ({taken})"
 
 
 def _label(server: str, scope: str) -> str:
@@ -301,7 +297,7 @@ def _label(server: str, scope: str) -> str:
 
 
 def _whose(line: Happened) -> str:
-    record = event_of(line)
+    record = line.event
     return _label(record["server"], record.get("scope", "shared")) if "server" in record else _ROOM
 
 
@@ -334,7 +330,7 @@ def _arguments(call: CallLine) -> str:
 def _answer(call: CallLine) -> str:
     """What came of it, in words."""
     if call.error is not None:
-        reach = "" if call.reach == Reach.ANSWERED.value else f", {call.reach.replace('_', ' ')}"
+        reach = "" if call.reach is Reach.ANSWERED else f", {call.reach.replace('_', ' ')}"
         return f"{_BAD}{call.error.code}{reach}: {call.error.message}"
     if call.outcome == OPEN:
         return "has not ended"
@@ -386,12 +382,11 @@ def as_json(tape: Tape) -> dict[str, Any]:
 
 
 def call_as_json(call: CallLine) -> dict[str, Any]:
-    accepted, sent, ended = times_of(call)
     return {
         "number": call.n,
-        "at": round(accepted, 6),
-        "seconds": round(ended - accepted, 6),
-        "waited": round((ended if sent is None else sent) - accepted, 6),
+        "at": round(call.accepted, 6),
+        "seconds": round(call.ended - call.accepted, 6),
+        "waited": round(call.waited, 6),
         "server": call.server,
         "tool": call.tool,
         "method": call.method,

@@ -187,7 +187,7 @@ class Judge:
         return method == "tools/call" and str(name) not in self._reads.get(server, ())
 
     def _may_have_run(self, call: CallLine) -> bool:
-        return call.outcome == "result" or call.reach == Reach.SENT.value
+        return call.outcome == "result" or call.reach is Reach.SENT
 
     def _words(self, key: Key) -> str:
         """A call by the name that the agent uses."""

@@ -235,7 +235,7 @@ def test_what_servers_list_is_compared(tmp_path: Path) -> None:
         {"result": {"content": [1, None, {"text": 5}], "structuredContent": []}},
         {"outcome": "\x1b[31m", "error": {"code": "", "message": "", "rpc": {"code": []}}},
         {"server": "", "session": "", "tool": ""},
-        {"accepted": 1e9, "ended": -1e9, "sent": 0.0},
+        {"accepted": 0, "ended": 1e9, "sent": 1e9},
     ],
 )
 def test_odd_calls_are_compared_like_others(tmp_path: Path, changed: dict[str, Any]) -> None:
@@ -467,7 +467,7 @@ async def test_a_tape_cannot_give_another_tool_the_name_of_a_listed_one(tmp_path
         {"session": ""},
         {"session": "x\n" * 5000},
         {"server": "../shop"},
-        {"n": -1, "order": -1},
+        {"n": 0, "order": 0},
     ],
 )
 async def test_odd_calls_are_asked_or_left_out(tmp_path: Path, changed: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
+from tests.support.tape_lines import event
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, UsageError
@@ -93,6 +96,37 @@ def test_what_is_no_tape_is_refused_with_its_place(tmp_path: Path, lines: tuple[
     path = written(tmp_path, *lines)
     with pytest.raises(BadTape, match=r"one\.tape"):
         read_tape(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ({**CALL, "accepted": -0.1}, "accepted"),
+        ({**CALL, "sent": 0.05}, "sent"),
+        ({**CALL, "sent": 0.3}, "ended"),
+        ({**CALL, "ended": 0.0}, "ended"),
+        ({**CALL, "progress": [[-1, {}]]}, "progress[0][0]"),
+        ({**CALL, "reach": "far"}, "reach"),
+        ({**CALL, "n": -1}, "n"),
+        ({**CALL, "left_out": {"result": 1e99}}, "left_out[...]"),
+        (event(0.5, "Transition", to="flying"), "event.to"),
+        (event(0.5, "Transition", incarnation="first"), "event.incarnation"),
+        (event(0.5, "GateDecision", cause=[]), "event.cause"),
+        (event(0.4, "Note"), "t"),
+        ({"k": "notice", "t": 0.4, "server": "shop", "scope": "shared", "method": "x"}, "t"),
+    ],
+)
+def test_what_no_room_would_have_written_is_refused_with_its_line_and_field(
+    tmp_path: Path, line: dict[str, Any], place: str
+) -> None:
+    path = written(tmp_path, HEAD, {**LISTED, "t": 0.5}, line)
+    with pytest.raises(BadTape, match=rf"one\.tape, line 3: .* - at `\$\.{re.escape(place)}`\."):
+        read_tape(path)
+
+
+def test_a_number_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(BadTape, match=r"one\.tape, line 2: "):
+        read_tape(written(tmp_path, HEAD, {**CALL, "ended": math.nan}))
 
 
 @pytest.mark.parametrize(

@@ -120,10 +120,9 @@ def test_a_strangers_tape_moves_no_cursor_and_says_nothing_in_our_name(told: Tol
     lines = [
         HEAD | {"greenroom": evil},
         call(1, 0.0, 1.0, evil, server=evil, tool=evil, session=evil),
-        call(2, 2.0, 1.0, evil, sent=9.0, params=[1]),
-        moved(1.0, evil, "draining", cause=evil, detail=evil),
-        event(1.0, "Transition", server=7, incarnation="x", to=[], cause={}),
-        event(1.0, "GateDecision", move=[], shutFor="long", failures={}),
+        call(2, 1.0, 2.0, evil, params=[1]),
+        moved(1.0, "idle", "draining", cause=evil, detail=evil),
+        event(1.0, evil, server=evil, move=evil, place=evil),
         {"k": "notice", "t": 1.0, "server": evil, "scope": evil, "method": evil, "params": {evil: evil}},
     ]
     story = told(lines, "--all")
