@@ -27,7 +27,7 @@ help:
 	@echo "make older-sdk     what we use of the MCP SDK, with its 1.x, in an environment of its own"
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make peers   Greenroom and other gateways under the same torture (ARGS='--only mcpo --row killed': one peer, one row)"
-	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_CLUSTER_CALLS=n, GREENROOM_SEED=n; ARGS='--head all': its head is killed)"
+	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_CLUSTER_CALLS=n, GREENROOM_SEED=n; ARGS='--head all': its head is killed; '--head all --kept redis': and goes on)"
 	@echo "make page-test   the page, in a real browser (Chromium; CHROMIUM=path names one)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"

@@ -56,6 +56,7 @@ _TO_START: Final = (
 )
 _RESTS_FOR: Final = 10.0  # seconds until a host that was drained looks whether it still is
 _TO_KILL: Final = 10.0  # seconds; Ray gives a worker that does not answer five, then kills it
+_PATIENCE: Final = 3.0  # as many times as long as one answer may take, a driver waits for any
 
 
 def ray() -> Any:
@@ -309,7 +310,10 @@ def first_line(error: BaseException) -> str:
 
 
 def joined_cluster(address: str) -> None:
-    """Make this process a driver of the cluster at `address`. Blocks, and may do so for long."""
+    """Make this process a driver of the cluster at `address`. Blocks, and may do so for long. Raises `NoNodeHere`, and
+    what Ray raises."""
+    if address != "auto" and not _has_node_here():
+        raise NoNodeHere
     host = address.rpartition(":")[0].strip("[]")
     # Ray takes a loopback address for "this machine" and asks for the machine's other one, where it may not listen.
     own = {"_node_ip_address": host} if host.startswith("127.") else {}
@@ -320,6 +324,18 @@ def joined_cluster(address: str) -> None:
         configure_logging=False,
         **own,
     )
+
+
+class NoNodeHere(Exception):
+    """Ray lets a driver in only at a node of its own machine. It looks for one for a minute, and does not say so."""
+
+
+def _has_node_here() -> bool:
+    """Whether a node of Ray runs on this machine (in this container); True where Ray does not let us look."""
+    try:
+        return bool(import_module("ray._private.services").find_node_ids())
+    except (ImportError, AttributeError):
+        return True
 
 
 def found_directory(times: LeaseTimes | None, within: float) -> str | About:
@@ -352,7 +368,9 @@ def found_directory(times: LeaseTimes | None, within: float) -> str | About:
 
 
 def main() -> None:
-    """The child: joins the cluster, answers what its parent asks, and ends when the parent has."""
+    """The child: joins the cluster, answers what its parent asks, and ends when the parent has; or when the directory
+    has been silent for long, for then another child may find it. Ray tells a driver of a new directory through the
+    node that it has joined at. When that node is gone, as with the machine of the head, nobody tells it."""
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what Ray prints is no answer
     address, times = read(asked)
@@ -361,11 +379,19 @@ def main() -> None:
     joined = threading.Event()
     threading.Thread(target=_join, args=(address, times, about, joined), daemon=True).start()
     kept: dict[str, Any] = {}
+    silent_since: list[float] = []
 
     def answer(number: int, verb: str, args: tuple[Any, ...], within: float) -> None:
+        asked_at = time.monotonic()
         fine, value = _answer(verb, args, within)
         with writing, suppress(OSError):
             write(answers, (number, fine, value))
+        if fine or not joined.is_set():
+            silent_since.clear()
+        elif not silent_since:
+            silent_since.append(asked_at)
+        elif time.monotonic() - silent_since[0] > _PATIENCE * within:
+            os._exit(1)
 
     def _answer(verb: str, args: tuple[Any, ...], within: float) -> tuple[bool, Any]:
         if not verb:
@@ -396,6 +422,13 @@ def _join(
         found = found_directory(times, TO_CONNECT)
     except ImportError:
         about.put((False, 'Ray is not installed: pip install "greenroom[ray]"'))
+    except NoNodeHere:
+        about.put(
+            (
+                False,
+                f"no node of it runs on this machine; start one: ray start --address={address} --num-cpus=0",
+            )
+        )
     except LookupError:
         about.put((False, "no directory of Greenroom runs there; begin with `greenroom cluster start`"))
     except Exception as error:

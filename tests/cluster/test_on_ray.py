@@ -20,7 +20,7 @@ from greenroom import UsageError
 from greenroom.cluster.directory import DirectorySilent
 from greenroom.cluster.leases import Joined, Joining, LeaseTimes, Renewed
 from greenroom.cluster.on_ray import carries_host, overdue
-from greenroom.cluster.ray_directory import RayDirectory, connect
+from greenroom.cluster.ray_directory import Driver, RayDirectory, connect
 
 
 @contextmanager
@@ -77,6 +77,26 @@ async def test_a_child_that_has_ended_is_silence_and_then_another(ray: Path) -> 
 
 
 @in_real_time
+async def test_a_child_that_loses_the_directory_for_good_is_silence_and_then_another(
+    ray: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the head comes back, and Ray tells nobody who joined at the node that was lost with it."""
+    deaf = tmp_path / "deaf"
+    deaf.touch()
+    monkeypatch.setenv("DEAF", str(deaf))
+    driver = Driver("head:1", None)
+    try:
+        directory = RayDirectory(driver.ask, within=0.3)
+        driver.connect()
+        deaf.write_text(str(children()))
+        with anyio.fail_after(30):
+            assert await until(directory, silent=True)
+            assert await until(directory, silent=False)
+    finally:
+        driver.close()
+
+
+@in_real_time
 async def test_another_cluster_at_the_address_has_another_token(
     ray: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +148,14 @@ def test_a_cluster_that_cannot_be_used_says_why(
     with pytest.raises(UsageError, match=says):
         connect(address, None)
     assert not children()
+
+
+def test_a_machine_that_is_no_node_of_the_cluster_is_told_how_to_become_one(ray: Path) -> None:
+    services = ray.parent / "_private" / "services.py"
+    services.parent.mkdir()
+    services.write_text("def find_node_ids(): return set()")
+    with pytest.raises(UsageError, match=r"start one: ray start --address=10\.0\.0\.1:6379 --num-cpus=0$"):
+        connect("10.0.0.1:6379", None)
 
 
 def test_without_ray_one_is_told_what_to_install(ray: Path) -> None:

@@ -1,9 +1,11 @@
-"""Runs it: `python -m tools.cluster [--head PART]`.
+"""Runs it: `python -m tools.cluster [--head PART [--how SIGNAL] [--kept WHERE]]`.
 
 GREENROOM_CLUSTER_SECONDS: how long there are faults (120). GREENROOM_CLUSTER_CALLS: how many calls are in flight (200).
 GREENROOM_SEED: brings a sequence of faults back; it does not determine their timing, nor who exists to be hit.
-`--head`: one fault, instead: the head is killed, its store alone (`store`) or all of it (`all`). Exit status 1:
-something was as it must not be, and is printed.
+`--head`: one fault, instead: the head is lost, its store alone (`store`) or all of it (`all`), by SIGKILL, or by
+SIGTERM with `--how term`. `--kept redis` or `rocksdb`: its store outlives it, and it is started again at once.
+REDIS_SERVER: names the program, if it is not on the path. Exit status 1: something was as it must not be, and is
+printed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 from .course import Run
-from .head import HeadRun, Part
+from .head import HeadRun, Kept, KeptHeadRun, Part, kept_in
 
 
 def _ended(_number: int, _frame: object) -> None:
@@ -27,18 +29,32 @@ def _ended(_number: int, _frame: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--head", choices=[part.value for part in Part])
-    head = parser.parse_args().head
+    parser.add_argument("--head", type=Part, choices=list(Part), metavar="PART")
+    parser.add_argument("--how", choices=["kill", "term"], default="kill")
+    parser.add_argument("--kept", type=Kept, choices=list(Kept), metavar="WHERE")
+    asked = parser.parse_args()
+    if asked.kept and not asked.head:
+        parser.error("--kept says what becomes of a head that is lost: name its part with --head")
     seed = os.environ.get("GREENROOM_SEED") or str(random.SystemRandom().randrange(2**32))
     seconds = float(os.environ.get("GREENROOM_CLUSTER_SECONDS") or 120)
     calls = int(os.environ.get("GREENROOM_CLUSTER_CALLS") or 200)
-    what = f"whose head is killed ({head})" if head else f"under faults for {seconds:g} s"
+    head = asked.head
+    what = (
+        f"that loses its head ({head.value}, SIG{asked.how.upper()})"
+        if head
+        else f"under faults for {seconds:g} s"
+    )
     print(f"a cluster {what}, {calls} calls in flight: GREENROOM_SEED={seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="gr-cluster-"))
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # of the hosts
     signal.signal(signal.SIGTERM, _ended)
-    run = HeadRun(Part(head), seed, calls, folder) if head else Run(seed, seconds, calls, folder)
-    wrong = run.course()
+    with kept_in(asked.kept, folder):
+        if head is None:
+            run = Run(seed, seconds, calls, folder)
+        else:
+            kind = HeadRun if asked.kept is None else KeptHeadRun
+            run = kind(head, signal.Signals[f"SIG{asked.how.upper()}"], seed, calls, folder)
+        wrong = run.course()
     for line in wrong[:40]:
         print(f"WRONG: {line}")
     if wrong:

@@ -173,12 +173,15 @@ class Run:
                     front.kill()
                     front.wait()
         finally:
-            self._cluster.close()
+            self._close()
         left = faults.wait_until(lambda: not faults.having(str(self.folder)), self._within(5.0))
         self._pace.close()
         if not left:
             wrong += [f"left over: {pid} {faults.command(pid)}" for pid in faults.having(str(self.folder))]
         return wrong + self._books()
+
+    def _close(self) -> None:
+        self._cluster.close()
 
     def _first_answers(self) -> None:
         began = time.monotonic()
