@@ -212,15 +212,31 @@ def serve_command(
         switch=switch,
     )
     if where is not None:
-        _check_door(config)
-        from ..gateway.doors.http_auth import terms_in, tokens_in
+        from ..gateway.doors.http_auth import Token, terms_in, tokens_in
         from ..gateway.serve import HttpOptions, serve_http
 
-        tokens = tokens_in(config.settings, os.environ, token_file, profile)
-        oauth = terms_in(config.settings)
-        for name in (*(token.profile for token in tokens), *(oauth.profiles.values() if oauth else ())):
+        file = None if token_file is None else Path(os.path.abspath(token_file))
+
+        def tokens_of(config: Config) -> tuple[Token, ...]:
+            _check_door(config)
+            tokens = tokens_in(config.settings, os.environ, file, profile)
+            for token in tokens:
+                check_profile(config, token.profile)
+            return tokens
+
+        tokens, oauth = tokens_of(config), terms_in(config.settings)
+        for name in oauth.profiles.values() if oauth else ():
             check_profile(config, name)
-        listen = HttpOptions(*where, tokens=tokens, oauth=oauth, profile=profile, cert=tls_cert, key=tls_key)
+        listen = HttpOptions(
+            *where,
+            tokens=tokens,
+            token_file=file,
+            tokens_of=tokens_of,
+            oauth=oauth,
+            profile=profile,
+            cert=tls_cert,
+            key=tls_key,
+        )
         run_gateway(partial(serve_http, config, open_room, options, listen))
         return
     if as_room is None or ready is None or lock is None:

@@ -7,7 +7,9 @@ changes nothing, and neither does one of whose files in use one cannot be read n
 the log and the status say what is wrong and where. What a good one changes is reported by the room itself. A file that
 is gone was removed, and its servers go.
 
-The file of pinned definitions is watched too: what is accepted by `greenroom accept` counts at once.
+The file of pinned definitions is watched too: what is accepted by `greenroom accept` counts at once. A door may follow
+the configuration as well (`Follower`), for a token that was taken out has to be refused at once. It has a veto before
+the room is reloaded, so that the room and the door never go by different files.
 
 A configuration may have thousands of servers, so it is read and compared in a thread, outside the loop.
 """
@@ -55,6 +57,27 @@ class ReloadState:
         return with_refused
 
 
+def _nothing() -> None:
+    pass
+
+
+def _follows_nothing(_config: Config) -> Callable[[], object]:
+    return _nothing
+
+
+@attrs.frozen
+class Follower:
+    """What follows the configuration beside the room. `files` are watched too. `prepare` is called in a thread, with
+    the configuration that is to be used; it raises `GreenroomError` when that, or one of `files`, cannot be used. What
+    it returns is called on the loop, once the room has been reloaded."""
+
+    prepare: Callable[[Config], Callable[[], object]] = _follows_nothing
+    files: Collection[Path] = ()
+
+
+NOBODY: Final = Follower()
+
+
 async def watch_configuration(
     room: Greenroom,
     reread: Callable[[], Config],
@@ -62,17 +85,18 @@ async def watch_configuration(
     reloaded: Callable[[], Awaitable[object]] = checkpoint,
     pins: Collection[Path] = (),
     state: ReloadState | None = None,
+    follower: Follower = NOBODY,
 ) -> None:
     """Reload `room` with `reread()` whenever that returns something new, until cancelled. `reloaded` is awaited after
     each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool. `state` is
-    told when a change is not used."""
+    told when a change is not used. `follower` is told of each change."""
     seen: Look | None = None
     pinned: Look = look(pins) if pins else {}
     state = state or ReloadState()
     kernel = Part("hearing of changed files at once", log.line, "They are looked for every two seconds.")
     while True:
         await anyio.sleep(_DEBOUNCE)  # also the first time, so that starting up goes first
-        places = [Path(place) for place in room.config.places]
+        places = [*map(Path, room.config.places), *follower.files]
         await apart(prepare)
         with hung_at([*places, *pins], kernel) as bell:
             if pins and pinned != (pinned := look(pins)):
@@ -80,19 +104,31 @@ async def watch_configuration(
             found = look(places)
             if found != seen:
                 seen = found
-                if await reload(room, reread, log, state):
+                if await reload(room, reread, log, state, follower):
                     await reloaded()
                     continue  # the places may have changed
             await bell.rung()
 
 
-async def reload(room: Greenroom, reread: Callable[[], Config], log: Log, state: ReloadState) -> bool:
+async def reload(
+    room: Greenroom,
+    reread: Callable[[], Config],
+    log: Log,
+    state: ReloadState,
+    follower: Follower = NOBODY,
+) -> bool:
     """Read the configuration again, and reload the room if it has changed. After any problem the old one
     stays in use; the log is told once of each, and `state` has it. True: the room was reloaded."""
+
+    def read() -> tuple[Config | None, Callable[[], object]]:
+        config = _reread_if_other(reread, room.config)
+        return config, follower.prepare(config or room.config)
+
     try:
-        config = await apart(lambda: _reread_if_other(reread, room.config))
+        config, follow = await apart(read)
         if config is not None:
             await room.reload(config)
+        follow()
     except ConfigError as error:
         why = "; ".join(map(str, error.problems))
     except GreenroomError as error:

@@ -34,14 +34,15 @@ from ..actors.process_tuning import collect_again, set_room_aside
 from ..actors.transports.orphans import want_orphans
 from ..actors.workers import Part, apart
 from ..catalogue.store import default_cache_path
-from ..config.model import Config
+from ..config.keys import keys_of
+from ..config.model import Config, Settings
 from ..config.secrets import in_words
 from ..protocol.errors import GreenroomError
 from ..safety.pins_file import pins_file
 from ..supervisor.room import port_of
 from .clients import Conversations
 from .commands import commands
-from .config_watch import ReloadState, watch_configuration
+from .config_watch import NOBODY, Follower, ReloadState, watch_configuration
 from .doors import control_server as control
 from .doors.control_protocol import name_of, socket_path
 from .doors.control_server import Handler
@@ -230,9 +231,10 @@ async def attend(
     methods: Mapping[str, control.Handler],
     lines: control.Lines,
     reloaded: Callable[[], Awaitable[object]] = checkpoint,
+    follower: Follower = NOBODY,
 ) -> None:
     """Begin what runs beside every door: serve commands on `lines`, and load a changed configuration. `reloaded` is
-    awaited after a reload."""
+    awaited after a reload, and `follower` follows each."""
     control_socket = Part(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
@@ -249,7 +251,8 @@ async def attend(
 
         pins = [pins_file(default_cache_path()).path]
         commanding.start_soon(
-            watching.keep, partial(watch_configuration, room, options.reread, log, moved, pins, state)
+            watching.keep,
+            partial(watch_configuration, room, options.reread, log, moved, pins, state, follower),
         )
 
 
@@ -338,6 +341,11 @@ def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], objec
 # ours: what `serve_http` does to a process, it does around the part that both share.
 
 
+_FOLLOWED: Final = frozenset(
+    {"http_tokens", "http_token_profiles", "http_owner_tokens", "http_hosts", "http_origins"}
+)
+
+
 @attrs.frozen
 class HttpOptions:
     """Where to listen, who may connect, and what clients see."""
@@ -345,6 +353,8 @@ class HttpOptions:
     host: str
     port: int
     tokens: tuple[Token, ...] = ()
+    token_file: Path | None = None  # for `tokens_of`
+    tokens_of: Callable[[Config], tuple[Token, ...]] | None = None  # reads them again; None: they stay
     oauth: Terms | None = None
     profile: str | None = None
     cert: Path | None = None
@@ -368,9 +378,10 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
             room = open_room(config)
             leaving = Exit(partial(close_at_once, room, outer))
             await outer.start(heed_signals, leaving)
-            async with _Serving(prepared, config, options, http, outer, leaving).opened(room) as opened:
+            serving = _Serving(prepared, config, options, http, outer, leaving)
+            async with serving.opened(room) as opened:
                 set_room_aside()
-                await _until_asked_over_http(room, opened, options, prepared.log, leaving)
+                await serving.until_asked(opened)
             outer.cancel_scope.cancel()
 
 
@@ -438,8 +449,9 @@ def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[
     log = Log(options.log_to, options.commands)
     settings = config.settings
     oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
-    hosts, origins = settings.http_hosts, settings.http_origins
-    access = Access(http.host, http.tokens, oauth=oauth, hosts=hosts, origins=origins)
+    access = Access(
+        http.host, http.tokens, oauth=oauth, hosts=settings.http_hosts, origins=settings.http_origins
+    )
     check_tls(http.cert, http.key)
     metrics = Metrics(settings.http_metrics_tools) if settings.http_metrics else None
     with ExitStack() as stack:
@@ -546,19 +558,47 @@ class _Serving:
                     server.close()
                     await opened.lines.closed(self.leaving.last_words)
 
+    async def until_asked(self, opened: _Opened) -> None:
+        """Serve commands and follow the configuration's files, until it is time to end."""
+        options, log = self.options, self.prepared.log
+        async with anyio.create_task_group() as attending:
+            methods = _commands(commands(opened.room, options.version, options.commands.config), opened.door)
+            methods = {**methods, **page_methods(lambda: opened.page)}
+            follower = self._follower(opened.door)
+            await attend(attending, opened.room, options, log, methods, opened.lines, follower=follower)
+            await self.leaving.asked.wait()
+            opened.lines.leave()
+            opened.door.refuse_new()
+            attending.cancel_scope.cancel()
 
-async def _until_asked_over_http(
-    room: Greenroom, opened: _Opened, options: Options, log: Log, leaving: Exit
-) -> None:
-    """Serve commands and follow the configuration's files, until it is time to end."""
-    async with anyio.create_task_group() as attending:
-        methods = _commands(commands(room, options.version, options.commands.config), opened.door)
-        methods = {**methods, **page_methods(lambda: opened.page)}
-        await attend(attending, room, options, log, methods, opened.lines)
-        await leaving.asked.wait()
-        opened.lines.leave()
-        opened.door.refuse_new()
-        attending.cancel_scope.cancel()
+    def _follower(self, door: HttpDoor) -> Follower:
+        """Who may come follows the configuration and the token file. The rest of the door is as it was made."""
+        from .doors.http_auth import Access
+
+        http, oauth, log = self.http, self.prepared.access.oauth, self.prepared.log
+        told = _made_of(self.config.settings)
+
+        def prepare(config: Config) -> Callable[[], object]:
+            tokens = http.tokens if http.tokens_of is None else http.tokens_of(config)
+            hosts, origins = config.settings.http_hosts, config.settings.http_origins
+            access = Access(http.host, tokens, oauth=oauth, hosts=hosts, origins=origins)
+            return partial(go_by, access, config.settings)
+
+        def go_by(access: Access, settings: Settings) -> None:
+            nonlocal told
+            door.admit(access)
+            made = _made_of(settings)
+            if late := ", ".join(name for name in made if made[name] != told[name]):
+                log.line(f"not followed while the HTTP door is open, only when it is opened again: {late}")
+            told = made
+
+        return Follower(prepare, () if http.token_file is None else (http.token_file,))
+
+
+def _made_of(settings: Settings) -> Mapping[str, object]:
+    """The settings by which an open door does not go anew, by their names."""
+    door = [key for key in keys_of(Settings) if key.name.startswith("http.")]
+    return {key.name: getattr(settings, key.attribute) for key in door if key.attribute not in _FOLLOWED}
 
 
 def _url(listener: socket.socket, http: HttpOptions) -> str:

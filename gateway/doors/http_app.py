@@ -279,6 +279,13 @@ class HttpDoor(Paths):
             expose_headers=_READABLE,
         )
 
+    def admit(self, access: Access) -> None:
+        """Go by `access` from now on. Sessions of callers that it does not know end."""
+        if changes := access.changes_since(self._access):
+            self._note(f"who may use the HTTP door has changed: {changes}")
+        self._access = access
+        self.sessions.admit(access)
+
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the sessions. Runs until cancelled; must outlive the server of this application."""
         async with anyio.create_task_group() as group:

@@ -42,6 +42,9 @@ from .http_request import CLOSE, OAUTH, Caller, Refusal, Request, is_loopback, i
 #
 # A token is kept as its digest. Comparing takes the same time for every token, so time tells nothing about them. Any
 # other token is one of an authorization server, if there is one (`OAuth`).
+#
+# An `Access` never changes. When the configuration does, the door is given another one (`HttpDoor.admit`). A token's
+# name says who it is, so a token that is replaced under its name goes on with its sessions.
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
@@ -160,6 +163,28 @@ class Access:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._known: dict[bytes, bool] = {}  # headers that were judged before; bounded
 
+    def knows(self, caller: Caller) -> bool:
+        """Whether somebody who was `caller` once may still come as that."""
+        if caller.name is None:
+            return not self.tokens and self.oauth is None
+        if caller.name.startswith(OAUTH):
+            return self.oauth is not None
+        return any(_caller(token) == caller for token in self.tokens)
+
+    def changes_since(self, old: Access) -> str:
+        """What is not as it was, in words; empty if nothing. Tokens are named, and not shown."""
+        before, after = ({token.name: token for token in each.tokens} for each in (old, self))
+        said = {
+            "new tokens": after.keys() - before.keys(),
+            "changed tokens": {name for name in after.keys() & before.keys() if after[name] != before[name]},
+            "tokens that are gone": before.keys() - after.keys(),
+            "new hosts": self._hosts - old._hosts,
+            "hosts that are gone": old._hosts - self._hosts,
+            "new origins": self._origins - old._origins,
+            "origins that are gone": old._origins - self._origins,
+        }
+        return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in said.items() if names)
+
     @property
     def shares(self) -> int:
         """How many callers share the door; 2: more than one."""
@@ -168,10 +193,12 @@ class Access:
     def check_place(self, request: Request) -> None:
         """Raises `Refusal` for a host or an origin that is not allowed."""
         if not self._judged(b"h", request.headers.get(b"host", b"")):
-            raise Refusal(421, "Misdirected Request: this gateway has another name.", CLOSE)
+            raise Refusal(
+                421, "Misdirected Request: this gateway has another name. http.hosts can add this one.", CLOSE
+            )
         origin = request.headers.get(b"origin")
         if origin is not None and not self._judged(b"o", origin):
-            raise Refusal(403, "Forbidden: the origin of this page is not allowed.", CLOSE)
+            raise Refusal(403, "Forbidden: the origin of this page is not in http.origins.", CLOSE)
 
     def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a page that `http.origins` names sent this request, so that the page may read the answer.
@@ -217,13 +244,17 @@ class Access:
             if hmac.compare_digest(token.digest, digest):
                 found = token
         if found is not None:
-            return Caller(found.name, found.profile, is_owner=found.is_owner)
+            return _caller(found)
         if oauth is not None:
             return await oauth.caller(bearer[1] if bearer else b"")
         raise Refusal(401, "Unauthorized: this token is not known.", _WRONG)
 
 
 _ANYBODY: Final = Caller()
+
+
+def _caller(token: Token) -> Caller:
+    return Caller(token.name, token.profile, is_owner=token.is_owner)
 
 
 def _is_wildcard(host: str) -> bool:

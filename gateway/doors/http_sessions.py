@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ..endpoint import ClientSession
     from ..exposures.exposure import Exposure
     from ..requests import Spawn
+    from .http_auth import Access
 
 
 _EVENT_ID: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
@@ -445,6 +446,11 @@ def untold(_text: str) -> None:
     pass
 
 
+def _most_each(rules: Rules, shares: int) -> int:
+    """With several tokens, no one of them can take all places."""
+    return rules.max_sessions if shares < 2 else max(1, rules.max_sessions // 2)
+
+
 class Sessions:
     """All clients of the door. `group` is a task group that outlives all conversations. `shares`: how many callers
     share the places. `on_end` is told of each session that has ended, and why."""
@@ -462,8 +468,7 @@ class Sessions:
         self._conversations = conversations
         self._group = group
         self._rules = rules
-        # With several tokens, no one of them can take all places.
-        self._most_each = rules.max_sessions if shares < 2 else max(1, rules.max_sessions // 2)
+        self._most_each = _most_each(rules, shares)
         self._sessions: dict[str, HttpSession] = {}
         self._stateless_clients: dict[bytes, StatelessClient] = {}
         self._states: dict[str, StatelessClient] = {}  # by their handles
@@ -580,6 +585,13 @@ class Sessions:
             for member, used in self._used.items()
             if member in self._names
         ]
+
+    def admit(self, access: Access) -> None:
+        """End the sessions of callers that `access` does not know, and go by it from now on."""
+        self._most_each = _most_each(self._rules, access.shares)
+        for member in tuple(self._born):
+            if not access.knows(member.caller):
+                self.end(member, "its token is not accepted any more")
 
     def end_all(self) -> None:
         for member in tuple(self._born):

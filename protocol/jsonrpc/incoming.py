@@ -140,7 +140,7 @@ def read_client_line(line: bytes | bytearray) -> ClientMessage:
         what = (
             "Batches are not supported: send" if line.lstrip()[:1] == b"[" else "Not a JSON-RPC message: send"
         )
-        raise RpcFault(INVALID_REQUEST, f"{what} one JSON-RPC object per line.") from None
+        raise RpcFault(INVALID_REQUEST, f"{what} each JSON-RPC object by itself.") from None
     except UNREADABLE as error:
         raise RpcFault(PARSE_ERROR, f"Parse error: {why(error)}") from None
 

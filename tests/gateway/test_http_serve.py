@@ -291,6 +291,70 @@ def test_a_token_with_a_space_is_refused() -> None:
         Token.of("ann", f"{GOOD} x")
 
 
+def test_who_may_come_is_read_again_while_the_door_is_open(tmp_path: Path) -> None:
+    config, tokens = tmp_path / "mcp.json", tmp_path / "tokens"
+    ann, new, ben = TOKEN, "another-token-of-the-tests-01", "a-token-of-ben-0123456789"
+    hello = request("initialize", 0, {**HELLO, "capabilities": {}})
+    with served(tmp_path, {"one": faulty(tmp_path, "one")}) as one:
+
+        def status(token: str, **headers: str) -> int:
+            return one.post(hello, authorization=f"Bearer {token}", **headers).status_code
+
+        def becomes(expected: int, token: str, **headers: str) -> None:
+            until = time.monotonic() + PATIENCE
+            while (found := status(token, **headers)) != expected:
+                assert time.monotonic() < until, (found, one.log.read_text())
+                time.sleep(0.05)
+
+        def asks(token: str, session: Mapping[str, str]) -> int:
+            headers = {**session, "authorization": f"Bearer {token}"}
+            return one.post(call("one_echo", text="hi"), **headers).status_code
+
+        session = one.session()
+        tokens.write_text(f"tests {new}\nben {ben}\n")
+        becomes(200, new)
+        assert (status(ann), status(ben)) == (401, 200)
+        assert asks(new, session) == 200, "it is the same person with another token"
+        assert asks(ben, session) == 404
+        tokens.write_text("tests short\n")
+        wait_for(one.log, "it needs 16 or more")
+        assert (status(new), status(ben)) == (200, 200), "what cannot be used changes nothing"
+        tokens.write_text(f"ben {ben}\n")
+        becomes(401, new)
+        wait_for(one.log, "its token is not accepted any more")
+        assert asks(ben, session) == 404
+        said = json.loads(config.read_text())
+        cyd = "a-token-of-cyd-0123456789"
+        http = {"hosts": ["h.example"], "tokens": {"cyd": cyd}, "maxSessions": 9}
+        config.write_text(json.dumps({**said, "settings": {**said["settings"], "http": http}}))
+        becomes(200, cyd, host="h.example")
+        config.write_text(json.dumps(said))
+        becomes(401, cyd)
+        assert status(ben, host="h.example") == 421
+        log = one.log.read_text()
+    assert "changed tokens: tests" in log
+    assert "tokens that are gone: tests" in log
+    assert "only when it is opened again: http.maxSessions" in log
+    assert not [token for token in (ann, new, ben, cyd) if token in log]
+
+
+@pytest.mark.parametrize("beside", ["tokens", "settings"])
+def test_a_door_that_others_can_reach_keeps_its_tokens_when_none_is_left(tmp_path: Path, beside: str) -> None:
+    config, file = tmp_path / "mcp.json", tmp_path / "t"
+    settings: dict[str, Any] = {"http": {"tokens": {"ann": TOKEN}}} if beside == "settings" else {}
+    file.write_text(TOKEN)
+    flags = ["--token-file", str(file)] if beside == "tokens" else []
+    with serve(tmp_path, {}, "--http", "0.0.0.0:0", *flags, **settings) as gateway:
+        one = Served(gateway.process, tmp_path / "stderr.txt")
+        with one.http:
+            one.url = one.url.replace("0.0.0.0", "127.0.0.1")
+            file.write_text("# nobody\n")
+            config.write_text('{"mcpServers": {}}')
+            wait_for(one.log, "the old one stays: ")
+            assert one.post(request("ping", 1), authorization="").status_code == 401
+            one.session()
+
+
 def test_every_setting_of_the_door_reaches_it(tmp_path: Path) -> None:
     page = "https://o.example"
     http = {

@@ -68,8 +68,8 @@ def _fault(line: bytes) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        (b"[{}]", -32600, "Batches are not supported: send one JSON-RPC object per line."),
-        (b" 5", -32600, "Not a JSON-RPC message: send one JSON-RPC object per line."),
+        (b"[{}]", -32600, "Batches are not supported: send each JSON-RPC object by itself."),
+        (b" 5", -32600, "Not a JSON-RPC message: send each JSON-RPC object by itself."),
         (b'{"id":1', -32700, "Parse error: "),
         (b'{"method":5}', -32600, "Not a JSON-RPC message: "),
         (b"[" * 100_000, -32600, "Batches are not supported: "),
