@@ -267,8 +267,8 @@ def _fault(read: Callable[[], object]) -> tuple[int, str]:
         (b'{"params":' + b"[" * 100_000, -32700, "Parse error: nested too deeply"),
         (b' [{"id":1}]', -32600, "Batches are not supported: send each JSON-RPC object by itself."),
         (b"7", -32600, "Not a JSON-RPC message: send each JSON-RPC object by itself."),
-        (b'"[x]"', -32600, "Not a JSON-RPC message: send one"),
-        (b'{"method":5}', -32600, "Not a JSON-RPC message: send one"),
+        (b'"[x]"', -32600, "Not a JSON-RPC message: send each"),
+        (b'{"method":5}', -32600, "Not a JSON-RPC message: send each"),
     ],
 )
 def test_a_client_is_told_what_was_wrong_with_its_line(line: bytes, code: int, words: str) -> None:
