@@ -87,7 +87,7 @@ class Root:
                 actor.stop(Ending(Cause.RELOAD, reason=Reason.NEW_DEFINITION))
             else:
                 actor.rearm()
-        if definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable:
+        if stands(self, record) and record.available.is_usable:
             self.supervision.starter.request_by_policy(self.actor(definition.name))
 
     def remove(self, server: str) -> None:
@@ -295,7 +295,8 @@ def forget_credentials(root: Root, session: str) -> None:
 
 # ---- The standing servers, which should be live without a call: the eager and the keep-alive ones -------------------
 #
-# When a room opens, all of them connect at once, and `Standing.wait` waits until each was tried.
+# When a room opens, all of them connect at once, and `Standing.wait` waits until each was tried. A server that is
+# isolated per session or per call does not stand: nobody could call a child of it that all share.
 
 _LIVE: Final = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
@@ -305,8 +306,13 @@ def standing(root: Root) -> list[ServerActor]:
     return [
         root.actor(name)
         for name, record in root.records.items()
-        if record.definition.lifecycle is not Lifecycle.LAZY and record.available.is_usable
+        if stands(root, record) and record.available.is_usable
     ]
+
+
+def stands(root: Root, record: ServerRecord) -> bool:
+    is_shared = root.has_standing_address(record.definition.name, None)
+    return is_shared and record.definition.lifecycle is not Lifecycle.LAZY
 
 
 def to_reconnect(root: Root) -> list[str]:
@@ -315,8 +321,7 @@ def to_reconnect(root: Root) -> list[str]:
     return [
         name
         for name, record in root.records.items()
-        if not record.available.is_by_definition
-        and (record.definition.lifecycle is not Lifecycle.LAZY or record.address in live)
+        if not record.available.is_by_definition and (stands(root, record) or record.address in live)
     ]
 
 

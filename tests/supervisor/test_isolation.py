@@ -712,3 +712,28 @@ async def test_a_sessions_row_shows_the_breaker_that_refuses_longer() -> None:
         downs = {(row.server, row.scope): row.down for row in room.status()}
         assert "was drained" in (downs["a", "shared"] or "")
         assert downs["b", "shared"] is None
+
+
+@pytest.mark.parametrize("lifecycle", ["eager", "keep-alive"])
+@pytest.mark.parametrize("isolation", ["per_session", "per_call"])
+@in_virtual_time
+async def test_no_process_runs_that_nobody_could_call(lifecycle: str, isolation: str) -> None:
+    servers = {f"s{number}": FakeServer(initialize_latency=1.0) for number in range(6)}
+    entries = {name: {"lifecycle": lifecycle} for name in servers}
+    async with open_room(
+        servers, entries=entries, bootstrap=True, maxConnections=7, isolation=isolation
+    ) as room:
+        await room.ready()
+        await room.catalogued()
+        await anyio.sleep(120.0)
+        assert [server.starts for server in servers.values()] == [1] * 6, "to list what they have"
+        assert not sum(server.live for server in servers.values())
+        async with room.session("alice") as alice:
+            await alice.call("s0_echo")
+            await alice.call("s0_echo")
+            await anyio.sleep(3600.0)
+            kept = int(isolation == "per_session")
+            assert (servers["s0"].live, servers["s0"].starts) == (kept, 3 - kept)
+        assert await room.reconnect() == []
+        await anyio.sleep(10.0)
+        assert not sum(server.live for server in servers.values())
