@@ -218,7 +218,9 @@ class Calls:
     ) -> ModelResult:
         """`call`, for a framework that has a model: what the model is to be told of it. A call that fails raises
         nothing: the model is told why, and what to do. The arguments are those of `call`. Texts are cut and lose
-        credentials as in the `mcp` tool (`scrub`). Cancelling this cancels the call."""
+        credentials as in the `mcp` tool (`scrub`). Cancelling this cancels the call. Raises `UsageError` in another
+        event loop: a model can do nothing about that."""
+        self._port.runtime.check_loop()
         try:
             target, running = await self._port.start_by_name(
                 tool,

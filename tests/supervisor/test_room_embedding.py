@@ -918,6 +918,7 @@ async def test_in_another_loop_a_room_is_only_read_and_says_so_at_once(backend: 
         lambda: room.call("a_echo"),
         lambda: room.call("a_unknown"),
         lambda: room.read_resource("a://b", "a"),
+        lambda: room.call_for_model("a_echo"),
         lambda: room.start_task("a_echo"),
         lambda: room.connect("a"),
         lambda: room.restart("a"),
