@@ -436,6 +436,23 @@ async def test_who_sends_a_whole_request_is_not_cut_however_many_do_so_at_once(
     assert [b'"result":{}' in answer for answer in answers] == [True] * 12
 
 
+@body_of(with_tokens)
+async def test_hundreds_of_clients_may_connect_before_the_first_of_them_sends(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    ann = await person_of(opened)
+    ping = http(json.dumps(request("ping", 1)), f"Mcp-Session-Id: {ann.headers['mcp_session_id']}")
+    streams = [await anyio.connect_tcp("127.0.0.1", opened.port) for _ in range(300)]
+    answered = 0
+    while opened.server.connections() < len(streams):
+        await anyio.sleep(0.01)
+    for stream in streams:
+        async with stream:
+            await stream.send(ping)
+            answered += b'"result":{}' in await stream.receive()
+    assert answered == len(streams)
+
+
 @body_of(with_tokens, body_time=0.2)
 async def test_a_body_that_never_ends_is_refused(opened: Opened, server: AskingServer, /) -> None:
     slow = await sent(opened.port, http(HELLO, "Content-Length: 9000"))
