@@ -301,7 +301,8 @@ class ServerActor:
             wrote = incarnation.last_line if incarnation is not None else ""
             return f"installing for {took:.0f} s, which goes on" + (f": {wrote}" if wrote else "")
         tail = incarnation.stderr_tail() if incarnation is not None else ()
-        return f"still {self.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
+        odd = f"; {self.record.odd}" if self.record.odd else ""
+        return f"still {self.life.state.value}{odd}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
 
     @property
     def is_awaited(self) -> bool:

@@ -45,6 +45,7 @@ class Drained:
     free: list[str] = attrs.field(factory=list[str])  # each starts where it is used next
     ended: list[str] = attrs.field(factory=list[str])  # those of sessions and calls
     left: list[str] = attrs.field(factory=list[str])  # what still runs there
+    others: int = 0  # hosts that are in service
     calls: DrainReport | None = None  # of the host, in this life; None: it did not say
     had: set[str] = attrs.field(factory=set[str], init=False)  # servers that all share, at any time
     linked: set[str] = attrs.field(factory=set[str], init=False)  # all servers that were used, at any time
@@ -52,7 +53,12 @@ class Drained:
     def lines(self) -> list[str]:
         lines = [f"{name} runs at {host} now" for name, host in sorted(self.moved.items())]
         if self.free:
-            lines.append(f"{', '.join(self.free)}: will start elsewhere when used next")
+            where = (
+                "elsewhere when used next"
+                if self.others
+                else "when another host is in service: there is none"
+            )
+            lines.append(f"{', '.join(self.free)}: will start {where}")
         if self.ended:
             lines.append(f"{', '.join(self.ended)}: ended with the sessions and calls that used them")
         if self.left:
@@ -110,6 +116,8 @@ async def _look(membership: Membership, drained: Drained) -> bool:
     drained.free = sorted(drained.had - holds - held.keys())
     drained.ended = sorted(drained.linked - drained.had - told.links)
     drained.left = sorted(holds | told.links)
+    usable = (each for each in membership.view.hosts if not each.is_draining and not each.is_late)
+    drained.others = sum(each.name != host.name for each in usable)
     return told.has_heard
 
 

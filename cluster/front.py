@@ -245,7 +245,7 @@ class HostConnector:
         """Find the host, and connect to it: to the next one while they refuse. Raises `ConnectFailed`."""
         async with AsyncExitStack() as stack:
             while True:
-                host = await self._membership.place(self._definition, self._address)
+                host = await self._membership.place(self._definition, self._address, hooks.on_note)
                 opening = linked(
                     urlsplit(host.url).hostname or "",
                     host.link_port,

@@ -190,6 +190,9 @@ class HostLife:
         self._hosts: int = 1
         self._lease = HostLease(host.times)
         self._claims: set[str] = set()
+        self._leaving: set[str] = (
+            set()
+        )  # of these: what ends here, to start elsewhere, and takes nothing meanwhile
         self._number = 0
         self._asking = anyio.Lock()
         self._is_due = False  # a renewal waits to be sent
@@ -231,7 +234,9 @@ class HostLife:
 
     def holds(self, server: str) -> bool:
         """Whether this host may run the server now."""
-        return server in self._claims or not self._is_single(server)
+        if server in self._claims:
+            return server not in self._leaving
+        return not self._is_single(server)
 
     def _is_single(self, server: str) -> bool:
         config = self._host.newest[1]
@@ -296,7 +301,7 @@ class HostLife:
 
     async def _keep(self) -> None:
         while not self._ended.is_set():
-            await self._wait(self._host.times.renew_every)
+            await self._wait(_LOOK_AGAIN if self._leaving else self._host.times.renew_every)
             await self._renew()
 
     async def _watch_lease(self) -> None:
@@ -437,7 +442,7 @@ class HostLife:
         async with self._asking:
             if self.holds(server):
                 return Granted()
-            if not self.may_serve or self._is_due:
+            if not self.may_serve or self._is_due or server in self._leaving:
                 return Wait(_AGAIN)
             self._number += 1
             try:
@@ -456,13 +461,15 @@ class HostLife:
         root = port_of(self.served.room).live.root
         for server in list(self._claims):
             actors = self._actors_of(server)
-            if self.is_draining and not self._is_busy(server):
+            if server in self._leaving or (self.is_draining and not self._is_busy(server)):
+                self._leaving.add(server)  # or the next call would start it here again
                 for actor in actors:
                     actor.stop(Ending(Cause.EVICTED))
             elif self._fence.is_wanted(server) and server in root.records:
                 continue
             if all(actor.life.state in _RESTING for actor in actors):
                 self._claims.discard(server)
+                self._leaving.discard(server)
                 self._links.unlink(server)
 
     async def account(self) -> Mapping[str, Any]:

@@ -26,13 +26,14 @@ from ..protocol.errors import GreenroomError
 from ..protocol.links import Hello
 from .directory import Directory, DirectorySilent
 from .host_door import EPOCH
-from .placement import HostInfo, View, owner
+from .placement import HostInfo, View, owner, why_nowhere
 
 if TYPE_CHECKING:
     import httpx2
 
 OPEN: Final = "/cluster/open"
 _LOOK_EVERY: Final = 1.0  # seconds
+_LASTS: Final = 3  # looks in vain, until it is said that there is no host
 _AGAIN: Final = 0.1  # seconds until a host is asked again that refused
 _ANSWER_WITHIN: Final = 5.0  # seconds, where a host has nothing to wait for
 
@@ -113,12 +114,18 @@ class Membership:
 
     # ---- where an address lives -------------------------------------------------------------------------------------
 
-    async def place(self, definition: ServerDefinition, address: Address) -> HostInfo:
-        """The host where an address lives, which is ready to serve it: waits until there is one. Raises
-        `ConnectFailed` when the host cannot start the server."""
+    async def place(
+        self, definition: ServerDefinition, address: Address, note: Callable[[str], object] = bool
+    ) -> HostInfo:
+        """The host where an address lives, which is ready to serve it: waits until there is one. `note`: told why there
+        is none, if that lasts. Raises `ConnectFailed` when the host cannot start the server."""
+        looked = 0
         while True:
             host = owner(address, definition.placement, self.view)
             if host is None:
+                if looked == _LASTS:
+                    note(why_nowhere(address, definition.placement, self.view))
+                looked += 1
                 await self.look_again()
                 continue
             said = await self._open(host, address)

@@ -78,6 +78,20 @@ def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: Vi
     return max(able, key=lambda host: _mixed(key ^ _hash_of_host(host.name)), default=None)
 
 
+def why_nowhere(address: Address, placement: Mapping[str, Mapping[str, Any]], view: View) -> str:
+    """Why `owner` finds no host, in words."""
+    holder = view.held.get(address.server) if address.is_shared else None
+    if holder is not None:
+        return f'its host "{holder}" has not been heard of for some seconds'
+    there = [host for host in view.hosts if not host.is_late]
+    able = [host for host in there if _has(host, placement)]
+    if not there:
+        return "the cluster has no host now"
+    if not able:
+        return "no host of the cluster has what its `placement` wants"
+    return f"no host may take it: {', '.join(host.name for host in able)} {'drain' if len(able) > 1 else 'drains'}"
+
+
 def share(most: int, hosts: int) -> int:
     """How much of what the cluster may have one of so many hosts may have."""
     return max(1, -(-most // max(1, hosts)))

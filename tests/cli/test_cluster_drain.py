@@ -60,6 +60,20 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
         assert f"{had[0]} runs at b now" in drained.lines()
 
 
+@in_real_time
+async def test_whoever_drains_the_only_host_is_told_that_nothing_can_start_now(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, room):
+        await echo(room, "one")
+        (host,) = room.hosts()
+        drained = await drain_host(it.directory, TOKEN, host, WITHIN)
+        assert drained.lines()[:2] == [
+            "one: will start when another host is in service: there is none",
+            "a runs nothing any more",
+        ]
+        await it.directory.drain("a", False)
+        await echo(room, "one")
+
+
 async def use_session(room: ClusterRoom, name: str, seconds: float) -> None:
     async with room.session(name) as session:
         await session.call("ses_sleep", {"seconds": seconds})

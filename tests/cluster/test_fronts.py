@@ -130,6 +130,32 @@ def test_a_call_that_waits_for_a_place_at_its_host_holds_up_no_session_that_has_
     run("asyncio", body)
 
 
+def test_a_call_for_which_no_host_is_in_service_says_so() -> None:
+    wanting = {**SERVER, "placement": {"labels": {"zone": "moon"}}}
+
+    async def body() -> None:
+        config = {"mcpServers": {"one": SERVER, "two": wanting}, "settings": {"queueTimeoutMs": 5_000}}
+        async with front(config) as room:
+            await room.call("one_echo", {})
+            await room.membership.directory.drain("a", True)
+            said: dict[str, str] = {}
+
+            async def call(server: str) -> None:
+                while server not in said:  # the first calls reach the host before it has heard that it drains
+                    try:
+                        await room.call("echo", {}, server=server)
+                    except CallError as error:
+                        said[server] = str(error)
+
+            async with anyio.create_task_group() as tasks:
+                for server in ("one", "two"):
+                    tasks.start_soon(call, server)
+        assert "no host may take it: a drains); the call was not sent" in said["one"]
+        assert "no host of the cluster has what its `placement` wants)" in said["two"]
+
+    run("asyncio", body)
+
+
 def test_the_front_approves_renames_hides_and_writes_down_once(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     asked: list[str] = []

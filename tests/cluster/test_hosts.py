@@ -402,6 +402,35 @@ async def test_a_drained_host_gives_back_what_rests_and_takes_nothing(tmp_path: 
 
 
 @in_real_time
+async def test_a_server_that_is_asked_again_and_again_moves_from_a_drained_host_at_once(
+    tmp_path: Path,
+) -> None:
+    """The next call, which comes while it ends there, must not start it there once more."""
+    has_moved = anyio.Event()
+
+    def starts() -> int:
+        return (tmp_path / "one.log").read_text().count("got initialize")
+
+    async def ask(room: ClusterRoom) -> None:
+        while not has_moved.is_set():
+            await echo(room, "one")
+            await anyio.sleep(0.005)
+
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a", "b") as (it, room):
+        await echo(room, "one")
+        former, before = str(it.holder("one")), starts()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, room)
+            assert await it.directory.drain(former, True)
+            with anyio.fail_after(WITHIN):
+                while it.holder("one") in (former, None):
+                    await anyio.sleep(0.05)
+            has_moved.set()
+        await echo(room, "one")
+        assert starts() == before + 1
+
+
+@in_real_time
 async def test_what_only_a_host_knows_reaches_no_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
