@@ -118,9 +118,7 @@ def _hosts(size: Size, folder: Path) -> Iterator[Figure]:
         for count, seen in rates.items():
             seen.append(anyio.run(_rate, folder / f"of-{count}-{number}", count, float(seconds)))
     for count, seen in rates.items():
-        what = (
-            f"calls/s of {count} host{'s' * (count > 1)} with {PLACES} places, {TAKES * 1000:.0f} ms a call"
-        )
+        what = f"calls/s of {count} host{'s' * (count > 1)} with {PLACES} places each, {TAKES * 1000:.0f} ms a call"
         yield quantity("B22", what, seen, "/s", beside={"places ÷ time": count * PLACES / TAKES})
     yield ratio(
         "B22",
