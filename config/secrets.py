@@ -112,46 +112,69 @@ class Secrets:
         if not told <= self._spellings.keys():
             global _changes
             _changes += 1
-            longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
-            self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
-            self._common = frozenset(filter(is_common, longest_first))
-            self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
-            self._longest = len(longest_first[0])
-            self._run_on = tuple({_run_on(each) for each in longest_first if each not in self._common})
-            self._in_json = None
+            self._know(told)
+
+    def _know(self, told: set[str]) -> None:
+        longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
+        self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
+        self._common = frozenset(filter(is_common, longest_first))
+        self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
+        self._longest = max(map(len, longest_first), default=0)
+        run_on = {_run_on(each) for each in longest_first if each not in self._common}
+        self._run_on = tuple(filter(may_hold_one, run_on))
+        self._in_json = None
+
+    def beside(self, those: Iterable[Secrets]) -> Secrets:
+        """These, and of those what is no common word."""
+        here: list[Secrets] = [self]
+        while (further := here[-1]._others) is not None:
+            here.append(further)
+        both = Secrets(others=self)
+        both._know(
+            {
+                spelling
+                for each in those
+                if each not in here
+                for spelling in each._spellings.keys() - each._common
+            }
+        )
+        return both
 
     def without(self, text: str) -> str:
         """`text` with every secret in it replaced, every login, and what looks like a credential."""
         if not text:
             return text
+        text = self._without_broken(text)
         if "\\" in text:
             text = self._without_escaped(text)
-        text = self._without_broken(text)
         return scrubbed_text(without_logins(self._without_rests(self._without_known(text))))
 
     def _without_broken(self, text: str) -> str:
         """The text without secrets that go on in the next line."""
         run_on = _run_on(text) if "\n" in text or "—" in text else ""
-        lines = _BREAK.split(text) if any(each in run_on for each in self._run_on) else [text]
-        spans = self._in_one("".join(lines[::2])) if len(lines) > 1 else []
+        spans = self._in_one(text, run_on) if any(each in run_on for each in self._run_on) else []
         if spans:
-            begins = 0
-            for place in range(0, len(lines), 2):
-                line, ends = lines[place], begins + len(lines[place])
-                for start, end in spans:
+            pieces, begins = _BREAK.split(text), 0
+            for place, piece in enumerate(pieces):
+                ends = begins + len(piece)
+                for start, end in spans if place % 2 == 0 else ():
                     if start < ends and end > begins and (start < begins or end > ends):
-                        line = _covered(line, start - begins, end - begins)
-                lines[place], begins = line, ends
-        return "".join(lines) if self._others is None else self._others._without_broken("".join(lines))
+                        pieces[place] = _covered(pieces[place], start - begins, end - begins)
+                begins = ends
+            text = "".join(pieces)
+        return text if self._others is None else self._others._without_broken(text)
 
-    def _in_one(self, joined: str) -> list[tuple[int, int]]:
-        """Where secrets are in lines that were joined; the last ones first."""
-        uncommon = [
-            each for each, anchor in self._spellings.items() if anchor in joined and each not in self._common
-        ]
-        return sorted(
-            {(at, at + len(each)) for each in uncommon for at in _places(joined, each)}, reverse=True
-        )
+    def _in_one(self, text: str, run_on: str) -> list[tuple[int, int]]:
+        """Where secrets are in a text, whatever spaces and ends of lines are in them; the last ones first, and no two
+        overlap."""
+        places = [at for at, character in enumerate(text) if _run_on(character)]
+        found = {(at, at + len(each)) for each in self._run_on for at in _places(run_on, each)}
+        spans: list[tuple[int, int]] = []
+        for begins, ends in sorted(found, reverse=True):
+            while spans and spans[-1][0] < ends:
+                ends = max(ends, spans.pop()[1])
+            spans.append((begins, ends))
+        return [(places[begins], places[ends - 1] + 1) for begins, ends in spans]
 
     def _without_rests(self, text: str) -> str:
         """The text without ends of secrets at the beginning of its lines; their beginnings may be in a line that is not
@@ -284,6 +307,10 @@ class KnownSecrets:
         self._seen: dict[tuple[str, str | None], object] = {}
         self._answers: dict[tuple[str, str | None], tuple[tuple[Hidden, ...], ...]] = {}
         self._with_answers: dict[tuple[str, str | None], Secrets] = {}
+        self._all: dict[
+            int, tuple[Secrets, Secrets]
+        ] = {}  # by which those of the server are, which stand there, too
+        self._all_since = 0  # `changes`
 
     @classmethod
     def only(cls, server: str, session: str, secrets: Secrets) -> KnownSecrets:
@@ -335,6 +362,7 @@ class KnownSecrets:
         found = {
             server: secrets for (server, of_session), secrets in present.items() if of_session == session
         }
+        self._all.clear()
         for known in (self._of, self._seen, self._answers, self._with_answers):
             for key in [key for key in known if key[1] == session]:
                 del known[key]
@@ -350,6 +378,17 @@ class KnownSecrets:
             if found := self._with_answers.get(key) or self._of.get(key):
                 return found
         return self._everywhere
+
+    def of_all(self, server: str, session: str | None) -> Secrets:
+        """The same, and those of all other servers and sessions: for what is kept, and may be shown to anybody. A
+        common word is a secret of its own server alone."""
+        if self._all_since != _changes:
+            self._all.clear()
+            self._all_since = _changes
+        own = self.of_server(server, session)
+        if id(own) not in self._all:
+            self._all[id(own)] = own, own.beside((*self._of.values(), *self._with_answers.values()))
+        return self._all[id(own)][1]
 
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:

@@ -1,7 +1,8 @@
 """Makes the lines of a tape, without secrets.
 
 Secrets are cut out as from results that a model is shown, from arguments as well; and members whose names `redact`
-lists, wherever they are.
+lists, wherever they are. What one server says may have a secret of another (the agent has read a file with it), so a
+line loses those of all servers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from .members import Members
 if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
-    from ..config.model import Config, Profile, ServerDefinition
+    from ..config.model import Config, Profile
     from ..config.secrets import KnownSecrets, Secrets
     from ..protocol.events import Event
 
@@ -52,24 +53,27 @@ class Lines:
     def __init__(self, secrets: KnownSecrets, began: float, redact: Collection[str] = ()) -> None:
         self._secrets = secrets
         self._began = began
-        self._unmet: dict[str, ServerDefinition] = {}
         self._members = Members(redact) if redact else None
 
     def head(
         self, config: Config, at: float, schedule: Schedule | None = None, *, is_part: bool = False
     ) -> bytes:
         """`at`: when it begins, in seconds since 1970. `is_part`: it begins after its room did."""
-        self._unmet |= config.servers
+        self._meet(config)
         python = platform.python_version()
         return encoded(Head(VERSION, at, GREENROOM, python, _shown(config), is_part, schedule))
 
     def config(self, config: Config, now: float) -> bytes:
         """Another configuration took its place."""
-        self._unmet |= config.servers
+        self._meet(config)
         return encoded(Configured(self._at(now), _shown(config)))
 
     def event(self, event: Event) -> bytes:
-        return self._happened(event.at, record_of(event))
+        record, address = record_of(event), event.address
+        secrets = self._of(address.server, address.session) if address is not None else self._of("", None)
+        if "detail" in record:
+            record["detail"] = secrets.without(record["detail"])
+        return self._happened(event.at, record)
 
     def refused(
         self, at: float, server: str, session: str | None, tool: str | None, code: str, words: str
@@ -124,36 +128,26 @@ class Lines:
         said = self._said(
             self._of(address.server, address.session),
             [
+                version,
                 dict(capabilities),
                 dict(info),
                 instructions,
                 *(None if items is None else [dict(item) for item in items] for items in of_kinds),
+                dict(prints),
             ],
         )
         at = self._at(now)
-        return encoded(
-            Listed(
-                at,
-                address.server,
-                address.scope,
-                incarnation,
-                version,
-                *said,
-                hashes=dict(prints),
-                offers=offers or [],
-            )
-        )
+        return encoded(Listed(at, address.server, address.scope, incarnation, *said, offers=offers or []))
 
     def notice(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> bytes:
         secrets = self._of(address.server, address.session)
-        said = None if params is None else self._said(secrets, dict(params))
-        return encoded(Notice(self._at(now), address.server, address.scope, method, said))
+        said = self._said(secrets, [method, None if params is None else dict(params)])
+        return encoded(Notice(self._at(now), address.server, address.scope, *said))
 
-    def meet(self, server: str) -> None:
-        """Learn the secrets of a server. It may never be started, or not by what learns them then."""
-        definition = self._unmet.pop(server, None)
-        if definition is not None:
-            self._secrets.add(server, None, secrets_of(definition, os.environ))
+    def _meet(self, config: Config) -> None:
+        """Learn the secrets of all servers. Some may never be started, or not by what learns them then."""
+        for name, definition in config.servers.items():
+            self._secrets.add(name, None, secrets_of(definition, os.environ))
 
     def secrets_of(self, line: CallLine) -> Secrets:
         """What is to be cut out of a call, for whoever does that later: its session's are forgotten when it ends."""
@@ -167,6 +161,7 @@ class Lines:
             params = self._cut(secrets, raw)
             line.hidden = line.hidden or params != raw
             line.params = msgspec.Raw(_on_one_line(params))
+            line.tool = self._said(secrets, line.tool)
             if line.result is not NOTHING:
                 line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
         if line.error is not None:
@@ -186,9 +181,7 @@ class Lines:
         return at - self._began
 
     def _of(self, server: str, session: str | None) -> Secrets:
-        if server in self._unmet:
-            self.meet(server)
-        return self._secrets.of_server(server, session)
+        return self._secrets.of_all(server, session)
 
     def _may_change(self, secrets: Secrets, line: CallLine) -> bool:
         """Whether something may be cut out of a small call: one look at parameters and result together."""

@@ -19,6 +19,7 @@ from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 from tests.support.loops import on_one_loop
 from tests.support.otlp import collector
+from tests.support.planted import MARK, assert_clean
 
 from greenroom import Greenroom
 from greenroom.config.masking import redacted, secrets_of
@@ -28,9 +29,6 @@ from greenroom.config.secrets import Hidden, Secrets, in_words
 from greenroom.protocol.errors import CallError, ConfigError
 
 BLABBER = Path(__file__).parents[1] / "support" / "blabber.py"
-# In every secret, at its beginning and its end, so that a part of one is found as well; but not what is left when a
-# text is cut within the first few characters.
-MARK = "Qz7wK"
 BLABBER_HTTP = BLABBER.with_name("blabber_http.py")
 PYTHON = [sys.executable, "-S", os.fspath(BLABBER)]
 
@@ -161,11 +159,6 @@ def over_http() -> Generator[str]:
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
-
-
-def assert_clean(where: str, text: str) -> None:
-    at = text.find(MARK)
-    assert at < 0, f"{where}: …{text[max(0, at - 300) : at + 60]}…"
 
 
 def greenroom(env: dict[str, str], folder: Path, *arguments: str) -> str:

@@ -13,15 +13,8 @@ from tests.gateway.test_http_serve import Served
 from tests.support.forked import GREENROOM
 from tests.support.gateway import PATIENCE, started
 from tests.support.http_door import ACCEPT, HELLO, request
-from tests.torture.test_torture_secrets import (
-    MARK,
-    Plants,
-    assert_clean,
-    environment,
-    greenroom,
-    over_http,
-    servers,
-)
+from tests.support.planted import MARK, assert_clean
+from tests.torture.test_torture_secrets import Plants, environment, greenroom, over_http, servers
 
 PAGES = ("/health", "/health/all", "/ready", "/status", "/map", "/metrics", "/")
 VARIABLES = {"x-planted-arg": "PLANTED_ARG", "x-own-token": "OUR_OWN_TOKEN"}

@@ -11,37 +11,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.support.gateway import serve
 from tests.support.leaker import TOOLS, leaker
-from tests.torture.test_torture_secrets import MARK, assert_clean, greenroom
-
-KNOWN = f'{MARK}k<n>öw"n\\ se/cret\n{MARK}'
-TOKENS = [
-    KNOWN, f"sk-{MARK}defghijklmnopqrstuvwx", f"ghp_{MARK}defghijklmnopqrst0123", f"xoxb-123456789012-{MARK}abc",
-    f"glpat-{MARK}defghij0123456789", f"npm_{MARK}defghijklmnopqrstuvwxyz0123456789",
-    f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{MARK}zjgNryP4J3jVmNHl0w5N",
-]  # fmt: skip
-AROUND = st.sampled_from(["", " ", "x ", "\n", "=", "'", ": ", "…", '"', "\\", "Bearer ", "\t", "\x1b[1;32m"])
-FIELDS = ["password", "token", "api_key", "refreshToken", "Authorization"]
-
-
-@st.composite
-def planted(draw: Any) -> Any:
-    """A JSON value with a credential somewhere in it; texts with JSON in it are up to two deep."""
-    if draw(st.booleans()):
-        value: Any = {draw(st.sampled_from(FIELDS)): f"{MARK} a secret of no known kind"}
-    else:
-        value = draw(AROUND) + draw(st.sampled_from(TOKENS)) + draw(AROUND)
-    written = 0
-    for how in draw(st.lists(st.sampled_from(["list", "object", "text"]), max_size=4)):
-        if how == "list":
-            value = ["x", value]
-        elif how == "object":
-            value = {"y": value, "n": 1}
-        elif written < 2:
-            value, written = json.dumps(value, ensure_ascii=draw(st.booleans())), written + 1
-    return value
+from tests.support.planted import KNOWN, assert_clean, planted
+from tests.torture.test_torture_secrets import greenroom
 
 
 @pytest.mark.parametrize("door", ["proxy", "direct"])
