@@ -87,4 +87,6 @@ def completion_command(shell: str) -> None:
     if found is None:
         raise UsageError(f"This version of click cannot complete in {shell}. Update click.")
     root = click.get_current_context().find_root()
-    click.echo(found(root.command, {}, "greenroom", "_GREENROOM_COMPLETE").source())
+    source = found(root.command, {}, "greenroom", "_GREENROOM_COMPLETE").source()
+    # click's lines for fish cut each description, and each of several names, at its first comma.
+    click.echo(source.replace('string split ","', 'string split --max 1 ","'))

@@ -131,7 +131,7 @@ TABLE: list[Row] = [
     Row("nothing", "tape nowhere.tape", 2, ("",), ("There is no tape nowhere.tape.", "! cannot be used")),
     Row("nothing", "completion bash", 0, ("_GREENROOM_COMPLETE=bash_complete",), ("",)),
     Row("nothing", "completion zsh", 0, ("_GREENROOM_COMPLETE=zsh_complete",), ("",)),
-    Row("nothing", "completion fish", 0, ("_GREENROOM_COMPLETE=fish_complete",), ("",)),
+    Row("nothing", "completion fish", 0, ("_GREENROOM_COMPLETE=fish_complete", 'split --max 1 ","'), ("",)),
     Row("nothing", "stop --json", 0, ('"ended": null',)),
     Row("nothing", "config --schema", 0, ('"properties"',)),
     # looking, with nothing running
