@@ -8,6 +8,7 @@ It is packaged, so `man greenroom` works where pip's `share/man` is looked for (
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from greenroom.cli.exit_codes import ENDED, FAILED, INTERRUPTED, NOTED, OK, USAG
 from greenroom.cli.main import COMMANDS, cli
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "install" / "greenroom.1"
+_WIDTH: Final = 72
 _CODES: Final = (
     (OK, "done"),
     (FAILED, "the call or the check failed; of doctor: an error was found; of diff: something differs"),
@@ -74,13 +76,13 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
         record = param.get_help_record(context)
         if record is None or not record[1] or "--help" in param.opts:
             continue
-        yield from (".TP", f"\\fB{_text(record[0])}\\fR", _text(" ".join(record[1].split())))
+        yield from (".TP", f"\\fB{_text(record[0])}\\fR", *_lines(record[1]))
 
 
 def _tail() -> Iterator[str]:
     yield ".SH EXIT STATUS"
     for code, meaning in _CODES:
-        yield from (".TP", f"\\fB{code}\\fR", _text(meaning))
+        yield from (".TP", f"\\fB{code}\\fR", *_lines(meaning))
     yield ".SH FILES"
     for files, whose in _FILES:
         yield from (".TP", f"\\fI{_text(files)}\\fR", _text(whose))
@@ -94,7 +96,13 @@ def _prose(text: str) -> Iterator[str]:
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip())):
         if number:
             yield ".PP"
-        yield _text(" ".join(paragraph.replace("\b", "").split()))
+        yield from _lines(paragraph.replace("\b", ""))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The text in short lines, as `mandoc -Tlint` wants them and differences are read."""
+    words = " ".join(text.split())
+    yield from map(_text, textwrap.wrap(words, _WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def _text(text: str) -> str:
