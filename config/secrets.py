@@ -26,6 +26,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..protocol.address import Address
+from ..protocol.safe_text import printable, unhidden
 from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
 from .scrubbing import (
     SMALL,
@@ -515,8 +516,8 @@ def _in_json(text: str) -> set[str]:
 
 
 def _spellings(value: str) -> set[str]:
-    """The forms in which programs quote a value."""
-    found = {value, quote(value, safe=""), quote(value), unquote(value)}
+    """The forms in which programs quote a value, and in which we show it."""
+    found = {value, printable(value), unhidden(value), quote(value, safe=""), quote(value), unquote(value)}
     found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     found |= {repr(value)[1:-1], ascii(value)[1:-1], repr(value.encode(errors="replace"))[2:-1]}
     return {spelling for spelling in found if len(spelling) >= LEAST}

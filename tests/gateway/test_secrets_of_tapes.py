@@ -30,7 +30,7 @@ from greenroom.tape.story import as_json, told
 from greenroom.testing import FakeServer, fake_room, tool
 
 # Of a variable of the configuration; `$` would name another one.
-known = st.text(st.characters(exclude_characters="$", exclude_categories=["C"]), max_size=20).map(
+known = st.text(st.characters(exclude_characters="$", exclude_categories=["Cc", "Cs"]), max_size=20).map(
     lambda text: f"{MARK}-4f8a1c9d-{text}{MARK}"
 )
 
