@@ -90,6 +90,12 @@ class FaultScript:
 
     faults: tuple[Fault, ...] = attrs.field(default=(), converter=tuple[Fault, ...])
 
+    def __attrs_post_init__(self) -> None:
+        for each in self.faults:
+            if not isinstance(each, Fault):  # pyright: ignore[reportUnnecessaryIsInstance]  # a test gave it
+                said = f'like FaultScript.of(Fault("call", "crash")), not {type(each).__name__}'
+                raise UsageError(f"A fault script has faults in it, {said}.")
+
     @classmethod
     def of(cls, *faults: Fault) -> FaultScript:
         """A script of these."""

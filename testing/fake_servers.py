@@ -168,9 +168,11 @@ class FakeAnswers:
             given = msgspec.json.decode(given)
         call = FakeCall(given, str(params.get("name")), exchange, self._wire)
         made = self._server.handler(call)
-        result = await made if isinstance(made, Awaitable) else made
+        result: Any = await made if isinstance(made, Awaitable) else made
         if isinstance(result, str):
             return {"content": [{"type": "text", "text": result}]}
+        if result is None:
+            raise TypeError("it returned None in place of a result or a text")
         json.dumps(result)  # what cannot be sent is the handler's error, too
         return result
 
@@ -469,6 +471,24 @@ def tool(name: str, description: str = "", **extra: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **extra}
 
 
+def _check_tools(_server: object, _field: object, tools: Sequence[object]) -> None:
+    for each in tools:
+        if isinstance(each, str):
+            raise UsageError(f"The tools of a FakeServer are made by `tool`: tools=[tool({each!r})].")
+
+
+def _check_script(_server: object, _field: object, script: object) -> None:
+    if not isinstance(script, FaultScript):
+        given = type(script).__name__
+        raise UsageError(f"script must be a FaultScript, like FaultScript.of(Fault(…)), got {given}.")
+
+
+def _check_servers(servers: Mapping[str, object]) -> None:
+    for name, server in servers.items():
+        if not isinstance(server, FakeServer):
+            raise UsageError(f'Server "{name}" must be a FakeServer, like FakeServer(tools=[…]).')
+
+
 @attrs.define(eq=False)
 class FakeServer:
     """One server and all its incarnations. See the module for its attributes.
@@ -478,7 +498,9 @@ class FakeServer:
     raises is the cause of the error that the caller gets, and stands in `raised`; an `RpcRefusal` is the server's own.
     """
 
-    tools: list[dict[str, Any]] = attrs.field(factory=lambda: [tool("echo", "Says it back")])
+    tools: list[dict[str, Any]] = attrs.field(
+        factory=lambda: [tool("echo", "Says it back")], validator=_check_tools
+    )
     handler: Handler = echo
     resources: dict[str, str] = attrs.field(factory=dict[str, str])  # text by URI
     prompts: dict[str, str | Callable[[Mapping[str, str]], str]] = attrs.field(
@@ -489,7 +511,7 @@ class FakeServer:
         factory=lambda: dict[str, Callable[[Mapping[str, Any]], Said | Awaitable[Said]]]()
     )
     capabilities: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    script: FaultScript = attrs.field(factory=FaultScript)
+    script: FaultScript = attrs.field(factory=FaultScript, validator=_check_script)
     start_latency: float = 0.0
     initialize_latency: float = 0.0
     list_latency: float = 0.0
@@ -566,6 +588,7 @@ class FakeConnector:
 
 def fake_connectors(servers: Mapping[str, FakeServer]) -> ConnectorFactory:
     """A connector factory for these servers only."""
+    _check_servers(servers)
 
     def connect(definition: Any, address: Any, incarnation: int) -> Connector:
         return FakeConnector(servers[address.server], address.server)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import anyio
 import pytest
 from tests.support import in_virtual_time, run_virtual
 
-from greenroom import CallError, RpcRefusal, ServerRequest
+from greenroom import CallError, RpcRefusal, ServerRequest, UsageError
 from greenroom.errors import RemoteError
-from greenroom.testing import HANG, FakeCall, FakeServer, fake_room, tool
+from greenroom.testing import (
+    HANG,
+    FakeCall,
+    FakeServer,
+    Fault,
+    FaultScript,
+    fake_connectors,
+    fake_room,
+    tool,
+)
 
 
 @in_virtual_time
@@ -166,3 +175,34 @@ async def test_a_room_of_fakes_takes_entries_settings_and_options() -> None:
             assert anyio.current_time() - began == pytest.approx(seconds)
         shop.announce_tools()
         assert said == ["notifications/tools/list_changed"]
+
+
+CRASH = Fault("call", "crash")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: FaultScript.of(cast("Any", "crash")), r"like FaultScript\.of\(Fault\(.*, not str"),
+        (lambda: FakeServer(script=cast("Any", [CRASH])), r"like FaultScript\.of\(Fault.*, got list"),
+        (lambda: FakeServer(script=cast("Any", CRASH)), r"like FaultScript\.of\(Fault.*, got Fault"),
+        (lambda: FakeServer(tools=cast("Any", ["order"])), r"tools=\[tool\('order'\)\]"),
+        (
+            lambda: fake_room({"shop": cast("Any", FakeServer)}),
+            r'"shop" must be a FakeServer, like FakeServer\(',
+        ),
+        (lambda: fake_connectors({"shop": cast("Any", None)}), r'"shop" must be a FakeServer'),
+    ],
+)
+def test_what_is_no_fake_is_told_where_it_is_made(make: Callable[[], object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        make()
+
+
+@in_virtual_time
+async def test_a_handler_that_forgets_its_answer_is_told_so() -> None:
+    shop = FakeServer(handler=cast("Any", lambda _: None))
+    async with fake_room({"shop": shop}) as room:
+        with pytest.raises(CallError, match="it returned None in place of a result or a text") as caught:
+            await room.call("shop_echo")
+    assert shop.raised == [caught.value.__cause__]
