@@ -141,8 +141,9 @@ async def _directory(path: str) -> None:
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
-            method, args = pickle.loads(await _whole(stream))
-            await stream.send(pickle.dumps(await getattr(directory, method)(*args)))
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):  # who asked has given up, or was killed
+                method, args = pickle.loads(await _whole(stream))
+                await stream.send(pickle.dumps(await getattr(directory, method)(*args)))
 
     async with await anyio.create_unix_listener(path) as listener:
         await listener.serve(answer)

@@ -50,6 +50,15 @@ class Said:
     body: Mapping[str, Any]
 
 
+@attrs.define
+class _Opening:
+    """A host is being asked to open something. Not answered: who asked has given up."""
+
+    ended: anyio.Event = attrs.field(factory=anyio.Event)
+    is_answered: bool = False
+    said: Said | None = None
+
+
 class Membership:
     """The view of one front. `token`: gives the cluster's, which every request to a host carries. `closes`: ends
     what reaches the directory; plain, and idempotent."""
@@ -66,6 +75,8 @@ class Membership:
         self._token = token
         self._changed = anyio.Event()
         self._asking = anyio.Lock()
+        self._opening: dict[tuple[str, str, bool], _Opening] = {}
+        self._making = anyio.Lock()
         self._client: httpx2.AsyncClient | None = None
 
     # ---- what is known ----------------------------------------------------------------------------------------------
@@ -142,7 +153,23 @@ class Membership:
 
     async def _open(self, host: HostInfo, address: Address) -> Said | None:
         """Ask a host to take an address. That may last as long as its server takes to start, but no longer than this
-        life of the host goes on. None if it did not answer."""
+        life of the host goes on. None if it did not answer. A thousand sessions of one server ask once: for all of
+        them the host does the same."""
+        key = (host.epoch, address.server, address.is_shared)
+        while (other := self._opening.get(key)) is not None:
+            await other.ended.wait()
+            if other.is_answered:
+                return other.said
+        mine = self._opening[key] = _Opening()
+        try:
+            mine.said = await self._ask_to_open(host, address)
+            mine.is_answered = True
+        finally:
+            del self._opening[key]
+            mine.ended.set()
+        return mine.said
+
+    async def _ask_to_open(self, host: HostInfo, address: Address) -> Said | None:
         said: Said | None = None
         body = {"server": address.server, "scope": address.scope}
 
@@ -185,14 +212,11 @@ class Membership:
         Raises `HostSilent`."""
         import httpx2
 
-        if self._client is None:
-            made = await apart(
-                partial(make_client, ServerDefinition("cluster", url=host.url), None, _ANSWER_WITHIN)
-            )
+        async with self._making:
             if self._client is None:
-                self._client = made
-            else:  # somebody else has made one meanwhile
-                await made.aclose()
+                self._client = await apart(
+                    partial(make_client, ServerDefinition("cluster", url=host.url), None, _ANSWER_WITHIN)
+                )
         method = "GET" if body is None else "POST"
         try:
             with anyio.fail_after(within):

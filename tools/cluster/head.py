@@ -116,7 +116,6 @@ class HeadRun(Run):
         ended = [each.process for kind in kinds for each in head.all_processes[kind]]
         workers = [] if self._part is Part.STORE else faults.children(faults.raylet_of(head))
         began = time.monotonic()
-        self._done.append((began, "kill the head"))
         for process in ended:
             faults.send(process.pid, self._how)
         if self._how is signal.SIGKILL:
@@ -129,6 +128,7 @@ class HeadRun(Run):
             process.kill()
             process.wait()
         now = time.monotonic()
+        self._done.append((now, "kill the head"))
         what = "the head" if self._part is Part.ALL else "its store"
         self.say(f"{what} has ended, {now - began:.1f} s after {self._how.name}")
         return now
