@@ -83,8 +83,12 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
 @_as_json
 def show_command(file: Path, count: int, as_json: bool) -> int:
     """Show the last lines of FILE as a table. Checks nothing."""
-    records = [_record(line) for line in deque(_lines(file), count)]
-    known = [record for record in records if record]
+    lines = deque(_lines(file), count)
+    known = [record for line in lines if (record := _record(line)).get("kind")]
+    if lines and not known:
+        raise UsageError(
+            f"The last lines of {file} are none of an audit file. Name the one of serve --audit."
+        )
     if as_json:
         show_json(known)
     else:

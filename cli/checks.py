@@ -71,6 +71,7 @@ class Severity(enum.StrEnum):
     NOTE = "note"  # worth knowing
 
 
+_LEAST_ROOM: Final = 64 << 10  # bytes for what the cache has to keep of a few servers
 _CODES: Final = {Severity.ERROR: FAILED, Severity.WARNING: WARNED, Severity.NOTE: NOTED}
 
 
@@ -408,12 +409,21 @@ def _rights(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {shlex.quote(file)}")
 
 
+def _room_for(folder: Path) -> int:
+    """The bytes that are left on the disk of a folder, which need not exist yet."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(there).free
+
+
 def _cache(_setup: Setup) -> Iterator[Finding]:
     """The folder of the cache, in which nothing can be kept."""
     folder = default_cache_path().parent
     if not can_be_written(folder):
         what = "cannot be written: what servers have is not known next time, and what changes meanwhile is not noticed"
         yield Finding(Severity.ERROR, "cache", os.fspath(folder), what, other_folder(folder))
+    elif _room_for(folder) < _LEAST_ROOM:
+        what = "its disk is full: what servers have is not known next time, and what changes meanwhile is not noticed"
+        yield Finding(Severity.ERROR, "cache", os.fspath(folder), what, "make room on that disk")
 
 
 # ---- servers -------------------------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ import click
 import msgspec
 
 from ..actors.process_tuning import collect_again
-from ..gateway.doors.control_protocol import name_of
+from ..gateway.doors.control_protocol import identity, name_of
 from ..gateway.next_steps import Commands
 from ..gateway.result_meta import details_of
-from ..protocol.errors import DISABLED, UNTRUSTED, UsageError
+from ..protocol.errors import DISABLED, UNTRUSTED, ConfigError, UsageError
 from ..protocol.safe_text import one_line, printable, seen_in_json
 
 if TYPE_CHECKING:
@@ -122,7 +122,11 @@ def read_config(
 ) -> Config:
     """The configuration, as `load` reads it. Its warnings go to stderr, `most` of them, and each once a day, or
     `always`. Raises `ConfigError` when a named file cannot be used."""
-    config = load(path, folder)
+    try:
+        config = load(path, folder)
+    except ConfigError:
+        _say_who_goes_on(path)
+        raise
     told = [str(problem) for problem in config.problems]
     if not always and told:
         from .warned_once import not_told_lately
@@ -135,6 +139,16 @@ def read_config(
     else:
         _say_some(told, most, is_new=False)
     return config
+
+
+def _say_who_goes_on(path: Path | None) -> None:
+    """The file at `path` cannot be used now. Say which gateways run with what it said before, and how to ask them."""
+    from ..gateway.doors.control_client import find_gateways
+
+    for gateway in find_gateways(identity([os.fspath(path)]), say) if path is not None else ():
+        gateway.connection.close()
+        who = f"the gateway that runs as process {gateway.pid} goes on with what this file said before"
+        say(f"{who}. To ask it: greenroom status --pid {gateway.pid}")
 
 
 def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> None:

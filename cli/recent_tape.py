@@ -64,7 +64,7 @@ def tape_last_minutes(
 
 
 def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
-    from ..tape.story import took
+    from ..tape.story import end_of, took
 
     what = ", ".join(
         [
@@ -72,7 +72,9 @@ def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
             counted(len(tape.events), "event"),
         ]
     )
-    lines = [f"{one_line(os.fspath(path))} has the last {took(time.time() - tape.head.at)}: {what}."]
+    # Up to now, also if nothing has happened for a while. The clock may have been set back since.
+    since = max(time.time() - tape.head.at, end_of(tape))
+    lines = [f"{one_line(os.fspath(path))} has the last {took(since)}: {what}."]
     if is_open:
         lines.append(f"{counted(is_open, 'call')} had not ended.")
     if large:

@@ -198,7 +198,7 @@ class _Tracer:
         self.moves.setdefault(address, []).append((self.last, place))
         if place not in _PLACES_WITHOUT_WAIT:
             number = int(record.get("incarnation", 0))
-            self.waits[address] = _Open(f"waits for {place}", self.last, number, {})
+            self.waits[address] = _Open(f"waits for {_WAITED_FOR.get(place, place)}", self.last, number, {})
 
     def _end_wait(self, address: str) -> None:
         waited = self.waits.pop(address, None)

@@ -368,7 +368,8 @@ class CredentialNeeded(SessionNeeded):
         who = "this session does not give it" if has_session else "this call is in no session"
         super().__init__(
             f'Server "{server}" needs {names}, and {who}; nothing was started. '
-            f"Open the session with variables={{{given}}}.",
+            "It is given when the session is opened: by a client over HTTP in a header that http.sessionHeaders names, "
+            f"by one of `greenroom attach` in its environment, by a program as variables={{{given}}}.",
             server=server,
         )
         self.variables = variables

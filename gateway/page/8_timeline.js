@@ -411,7 +411,7 @@ function timelineSection() {
     none.hidden = count > 0;
     timeline.node.hidden = !count;
     const long = seen
-      .filter((each) => each.kind === "call" || each.kind === "wait")
+      .filter((each) => each.kind === "call" || (each.kind === "wait" && each.end - each.start >= 0.001))
       .sort((one, other) => other.end - other.start - (one.end - one.start))
       .slice(0, 12);
     longest.hidden = !long.length;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -274,6 +276,15 @@ def test_a_program_whose_place_only_a_session_knows_is_not_missed(
     run(["doctor", "--json"])
     found = json.loads(capsys.readouterr().out)["findings"]
     assert [one for one in found if one["check"] == "program"] == []
+
+
+def test_a_cache_on_a_full_disk_is_an_error(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_config(home, servers(a={"command": sys.executable}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4096))
+    assert run(["doctor"]) == 1
+    assert "its disk is full: what servers have is not known next time" in capsys.readouterr().out
 
 
 def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

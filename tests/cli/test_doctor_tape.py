@@ -68,6 +68,10 @@ def test_it_is_of_the_gateway_that_runs(
         assert "2 calls of 1 server" in said
         assert "greenroom tape x.tape" in said
         assert "greenroom replay x.tape" in said
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: 1e9)  # the clock was set back
+            assert run(["doctor", "--tape", "back.tape", *where]) == 0
+        assert "back.tape has the last -" not in capsys.readouterr().out
         assert run(["doctor", "--tape", "--json", "--redact", "text", *where]) == 0
         document = conforms("doctor", json.loads(capsys.readouterr().out))
         assert (document["calls"], document["open"], document["servers"]) == (2, 0, ["own"])

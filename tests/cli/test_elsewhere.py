@@ -66,6 +66,24 @@ def test_gateways_elsewhere_are_named_and_can_be_asked(home: Path) -> None:
     assert f"No gateway runs as process {pid}" in done.stderr
 
 
+def test_who_cannot_read_the_file_is_told_which_gateway_goes_on_with_it(home: Path) -> None:
+    file = home / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"near": faulty(home, "near")}}))
+    here = ("--config", os.fspath(file))
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+    with started(*GREENROOM, "serve", *here, env=environment, cwd=home) as gateway:
+        gateway.initialize()
+        file.write_text("{")
+        done = greenroom(home, home, "status", *here)
+        assert (done.returncode, "is no valid JSON" in done.stderr) == (2, True), done
+        step = f"greenroom status --pid {gateway.process.pid}"
+        assert step in done.stderr, done
+        asked = greenroom(home, home, *step.split()[1:])
+        assert (asked.returncode, "near" in asked.stdout) == (0, True), asked
+        assert gateway.end() == 0
+    assert "--pid" not in greenroom(home, home, "status", *here).stderr
+
+
 def test_whoever_looks_elsewhere_leaves_the_sockets_of_background_rooms(home: Path) -> None:
     folder = control_directory()
     folder.mkdir(mode=0o700, parents=True)

@@ -181,7 +181,7 @@ def test_what_it_waited_for_before_it_connected_is_a_span_each() -> None:
 
     spans = [(e["name"], e["cat"], e["ts"], e["dur"]) for e in trace_of(lines).events if e["ph"] == "X"]
     assert spans == [
-        ("waits for gate", "wait", 0, 1_000_000),
+        ("waits for circuit breaker", "wait", 0, 1_000_000),
         ("waits for permit", "wait", 1_000_000, 2_500_000),
         ("waits for slot", "wait", 9_000_000, 500_000),
     ]

@@ -136,14 +136,16 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         errors.CredentialNeeded("a", ("X", "Y")),
         "credential_needed",
         ('Server "a" needs ${session.X}, ${session.Y}, and this session does not give it; nothing was started. '
-        'Open the session with variables={"X": …, "Y": …}.'),
+        'It is given when the session is opened: by a client over HTTP in a header that http.sessionHeaders names, '
+        'by one of `greenroom attach` in its environment, by a program as variables={"X": …, "Y": …}.'),
         {**OF_A, "variables": ["X", "Y"]},
     ),
     (
         errors.CredentialNeeded("a", ("X",), has_session=False),
         "credential_needed",
         ('Server "a" needs ${session.X}, and this call is in no session; nothing was started. '
-        'Open the session with variables={"X": …}.'),
+        'It is given when the session is opened: by a client over HTTP in a header that http.sessionHeaders names, '
+        'by one of `greenroom attach` in its environment, by a program as variables={"X": …}.'),
         {**OF_A, "variables": ["X"]},
     ),
     (

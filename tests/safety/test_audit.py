@@ -648,5 +648,7 @@ def test_the_command_shows_the_last_lines(tmp_path: Path, capsys: pytest.Capture
     assert command_line(["audit", "show", os.fspath(path), "--json", "-n", "1"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["kind"] == "closed"
     (tmp_path / "odd").write_bytes(b"[]\n\xff\n")
-    assert command_line(["audit", "show", os.fspath(tmp_path / "odd")]) == 0
-    assert not capsys.readouterr().out
+    assert command_line(["audit", "show", os.fspath(tmp_path / "odd")]) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert "none of an audit file" in said.err

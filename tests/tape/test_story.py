@@ -160,7 +160,7 @@ def test_a_timeline_has_the_states_the_calls_and_the_crash_at_their_recorded_tim
         ("shop", "connecting", 2_000_000, 500_000),
         ("shop", "connected", 2_500_000, 1_000_000),
         ("shop", "draining", 3_500_000, 50_000),
-        ("shop", "waits for gate", 3_600_000, 1_000_000),
+        ("shop", "waits for circuit breaker", 3_600_000, 1_000_000),
         ("shop", "connecting", 4_600_000, 0),
     ]
     assert ("ann", "shop_buy", 3_000_000, 500_000) in spans

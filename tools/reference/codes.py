@@ -47,7 +47,7 @@ TO_DO: Final[Mapping[str, str]] = {
     "back. Of a closed room: open it again.",
     "auth_required": "Log in: `greenroom auth SERVER`.",
     "session_needed": 'Call inside `room.session(name)`, or give the server `"isolation": "persistent"`.',
-    "credential_needed": "Open the session with the variables that it names.",
+    "credential_needed": "Open the session with the variables that it names; over HTTP, send the headers for them.",
     "approval_denied": "Ask the person before you try it again.",
     "approval_required": "Let somebody answer: in the client, with `greenroom approve`, or in `greenroom top`.",
     "tool_changed": "Look at what has changed, and accept it: `greenroom accept SERVER`.",
