@@ -141,7 +141,9 @@ async def _directory(path: str) -> None:
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
-            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):  # who asked has given up, or was killed
+            with suppress(
+                anyio.EndOfStream, anyio.BrokenResourceError
+            ):  # who asked has given up, or was killed
                 method, args = pickle.loads(await _whole(stream))
                 await stream.send(pickle.dumps(await getattr(directory, method)(*args)))
 

@@ -206,6 +206,12 @@ def _members(params: Any) -> Mapping[str, Any]:
     return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
 
 
+_ELSEWHERE: Final = (
+    " It has called nothing here at all. Does it use the tools that it is given, its room, or $GREENROOM_MCP_URL or "
+    "$GREENROOM_MCP_CONFIG, and not a configuration of its own?"
+)
+
+
 def why_not_of_the_tape(base: Tried) -> str:
     """Why the run in which nothing went wrong is not that of the tape, so that others would show nothing. Empty: it
     is."""
@@ -216,7 +222,7 @@ def why_not_of_the_tape(base: Tried) -> str:
             "Without any fault, the agent did not get every answer that is on the tape; the first that it did not get: "
             f"{base.missing[0]}. If its arguments differ from run to run, say which of them (ignore), "
             "or let them all differ (by order). If it finds other tools than on the tape, choose what it sees (expose, "
-            "profile)."
+            "profile)." + ("" if base.calls else _ELSEWHERE)
         )
     return ""
 

@@ -209,6 +209,7 @@ time.sleep(300)
             (),
             'the first that it did not get: shop_look {"item":"hat"}',
         ),
+        ("pass", (), "Does it use the tools that it is given, its room, or $GREENROOM_MCP_URL"),
     ],
 )
 def test_an_agent_that_is_not_that_of_the_tape_is_told_apart(
