@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.lowlevel
-import attrs
+import msgspec
 
 from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.events import CallAccepted, CallEvent, CallSent
@@ -62,16 +62,15 @@ class Watch(Protocol):
         ...
 
 
-@attrs.define
-class Tally:
+class Tally(msgspec.Struct):
     """The numbers of the drain report: every accepted call is in exactly one of the other three."""
 
     accepted: int = 0
     completed: int = 0  # got a result, even one that the tool calls an error
     failed: int = 0  # a typed error
     cancelled: int = 0  # by the caller, before there was an outcome
-    refusals: dict[str, int] = attrs.field(
-        factory=dict[str, int]
+    refusals: dict[str, int] = msgspec.field(
+        default_factory=dict[str, int]
     )  # never accepted, by code: no part of the sum
 
     def refuse(self, error: GreenroomError) -> None:

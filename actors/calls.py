@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
-import attrs
+from msgspec.structs import replace
 
 from ..config.scrubbing import scrubbed
 from ..protocol.errors import (
@@ -152,7 +152,7 @@ def without_secrets(error: RpcError, known: Secrets) -> RpcError:
     except (UsageError, WireFault, RecursionError):
         data = "(left out: it cannot be written as JSON)"
     said = unhidden(error.message) if error.fault else error.message
-    return attrs.evolve(error, message=known.without(said), data=data)
+    return replace(error, message=known.without(said), data=data)
 
 
 def _without(data: Any, known: Secrets) -> Any:

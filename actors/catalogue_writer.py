@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import anyio.to_thread
-import attrs
+import msgspec
 
 from ..catalogue.entries import Failures, LastFailure, ServerEntry
 from ..catalogue.store import Nowhere, Store
@@ -25,13 +25,11 @@ from .mailbox import CoreActor, Ref, Reply
 _AGAIN: Final = 60.0  # seconds until the same failure is written again
 
 
-@attrs.frozen(eq=False)
-class Save:
+class Save(msgspec.Struct, frozen=True, eq=False):
     entry: ServerEntry
 
 
-@attrs.frozen(eq=False)
-class SaveFailure:
+class SaveFailure(msgspec.Struct, frozen=True, eq=False):
     """Save how a server has just failed; None: it works again."""
 
     server: str
@@ -39,13 +37,11 @@ class SaveFailure:
     failure: LastFailure | None
 
 
-@attrs.frozen(eq=False)
-class Flush:
+class Flush(msgspec.Struct, frozen=True, eq=False):
     reply: Reply[None]
 
 
-@attrs.frozen(eq=False)
-class Write:
+class Write(msgspec.Struct, frozen=True, eq=False):
     """Let `write()` save something else, in a thread. It must not raise."""
 
     write: Callable[[], None]

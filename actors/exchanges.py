@@ -19,7 +19,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import attrs
 import msgspec
 
 from ..config.secrets import without_logins
@@ -440,8 +439,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Cancellable)
 
 
-@attrs.frozen
-class Refusals:
+class Refusals(msgspec.Struct, frozen=True):
     """Why a request is not admitted. `{open}` stands for the number of open requests."""
 
     full: str

@@ -22,7 +22,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import anyio
-import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..catalogue.entries import Raw
 from ..catalogue.list_pages import take_object
@@ -177,8 +178,7 @@ async def shake_hands(
     return await attempt.run()
 
 
-@attrs.define(eq=False)
-class _Attempt:
+class _Attempt(msgspec.Struct, eq=False):
     """One handshake: by `initialize` or in the newer era, and when to change from one to the other."""
 
     peer: Peer
@@ -191,16 +191,16 @@ class _Attempt:
 
     async def run(self) -> Handshake:
         if self.era is Era.HANDSHAKE:
-            return attrs.evolve(await self._insist(self._initialize), is_its_choice=False)
+            return replace(await self._insist(self._initialize), is_its_choice=False)
         if self.era is Era.STATELESS:
-            return attrs.evolve(await self._insist(self._discover_only), is_its_choice=False)
+            return replace(await self._insist(self._discover_only), is_its_choice=False)
         serves_both = self.declaration.for_many and self.peer.may_speak_both
         if self.declaration.by_handshake or serves_both:
             handshake = await self._initialize_first()
             if serves_both and not handshake.is_stateless and self.hint not in HANDSHAKE_VERSIONS:
                 beside = await self._said_beside()
-                return attrs.evolve(handshake, is_its_choice=beside is None, beside=beside or {})
-            return attrs.evolve(handshake, is_its_choice=handshake.is_stateless)
+                return replace(handshake, is_its_choice=beside is None, beside=beside or {})
+            return replace(handshake, is_its_choice=handshake.is_stateless)
         if self.hint in HANDSHAKE_VERSIONS:
             return await self._initialize_first()
         handshake = await self._discover(self._probe_time())

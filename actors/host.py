@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
+import msgspec
 
 from ..protocol.address import Address
 from ..protocol.errors import RpcRefusal
@@ -36,8 +37,7 @@ def _nowhere(_params: Mapping[str, Any]) -> None:
     pass
 
 
-@attrs.frozen(eq=False)
-class ServerRequest:
+class ServerRequest(msgspec.Struct, frozen=True, eq=False):
     """One request of a server to its client, from whichever era: `params` as the server sent them.
 
     `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..catalogue.definition_secrets import without_credentials
 from ..config.installers import STILL_INSTALLING, is_installer
@@ -58,8 +60,7 @@ if TYPE_CHECKING:
     from .timers import Timer
 
 
-@attrs.frozen(eq=False)
-class Ready:
+class Ready(msgspec.Struct, frozen=True, eq=False):
     """The handshake is done and the lists are in."""
 
     incarnation: int
@@ -68,8 +69,7 @@ class Ready:
     revision: int  # the room's count when the reading began: an older answer never overwrites a newer one
 
 
-@attrs.frozen(eq=False)
-class Listed:
+class Listed(msgspec.Struct, frozen=True, eq=False):
     """The server said that its lists changed, and they have been read again."""
 
     incarnation: int
@@ -78,31 +78,27 @@ class Listed:
     revision: int  # the room's count when the reading began: an older answer never overwrites a newer one
 
 
-@attrs.frozen(eq=False)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, eq=False):
     """The attempt to connect has failed."""
 
     incarnation: int
     error: CallError
 
 
-@attrs.frozen(eq=False)
-class Lost:
+class Lost(msgspec.Struct, frozen=True, eq=False):
     """The connection ended although nobody had asked for that."""
 
     incarnation: int
     reason: LostReason
 
 
-@attrs.frozen(eq=False)
-class Gone:
+class Gone(msgspec.Struct, frozen=True, eq=False):
     """The owner task has ended; nothing of the process tree is left."""
 
     incarnation: int
 
 
-@attrs.frozen(eq=False)
-class Stop:
+class Stop(msgspec.Struct, frozen=True, eq=False):
     """Somebody asked for the end of the incarnation: it was idle, evicted, drained, restarted, or the room closes."""
 
     ending: Ending
@@ -402,7 +398,7 @@ class Initialization:
         if self._settings.scrub is Scrub.OFF:
             return handshake
         remove = partial(without_credentials, self._secrets)
-        return attrs.evolve(
+        return replace(
             handshake,
             capabilities=remove(handshake.capabilities),
             server_info=remove(handshake.server_info),
@@ -544,7 +540,7 @@ class PeerListener:
 def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostReason:
     text, tail = hidden(reason.text), hidden_lines(reason.stderr_tail, hidden)
     same = text == reason.text and tail == reason.stderr_tail
-    return reason if same else attrs.evolve(reason, text=text, stderr_tail=tail)
+    return reason if same else replace(reason, text=text, stderr_tail=tail)
 
 
 # ---- Health: is a silent server still there? ------------------------------------------------------------------------
@@ -566,8 +562,7 @@ class Finding(enum.Enum):
     LOST = "lost"
 
 
-@attrs.frozen
-class Health:
+class Health(msgspec.Struct, frozen=True):
     asked_at: float | None = None  # when the open ping was sent
     misses: int = 0  # pings in a row without an answer
 
@@ -912,11 +907,12 @@ _LISTS: Final = {
 }
 
 
-@attrs.define(eq=False)
-class Subscriptions:
+class Subscriptions(msgspec.Struct, eq=False):
     """The subscriptions of one address."""
 
-    uris: dict[str, int] = attrs.field(factory=dict[str, int])  # subscribers of each, by the server's own URI
+    uris: dict[str, int] = msgspec.field(
+        default_factory=dict[str, int]
+    )  # subscribers of each, by the server's own URI
 
     def add(self, uri: str) -> bool:
         """Count a subscriber. Returns whether it is the first of this resource."""

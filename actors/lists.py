@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
-import attrs
+import msgspec
 
 from ..catalogue.entries import Raw, definitions_of
 from ..catalogue.fingerprints import PINNED, pin_name, print_of
@@ -38,8 +38,7 @@ from .peer import Handshake, Listing, Peer
 from .workers import CATALOGUE, LONG_WORK, aside, aside_if_many
 
 
-@attrs.frozen
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """One list a server may have. `pinned`: as what its items are remembered (`catalogue.fingerprints`)."""
 
     pinned: str
@@ -151,27 +150,25 @@ def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
     return ask_in_time
 
 
-@attrs.define(eq=False)
-class _Share:
+class _Share(msgspec.Struct, eq=False):
     """The items and bytes that are left for all lists of one server together."""
 
     bytes: int
     items: int
-    tools_are_read: anyio.Event = attrs.field(factory=anyio.Event)
+    tools_are_read: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
 
-@attrs.define(eq=False)
-class _List:
+class _List(msgspec.Struct, eq=False):
     """One list while it is read."""
 
     kind: _Kind
     settings: Settings
     share: _Share
     secrets: Secrets | None  # that are removed from it
-    items: list[Raw] = attrs.field(factory=list[Raw])
-    problems: list[str] = attrs.field(factory=list[str])
+    items: list[Raw] = msgspec.field(default_factory=list[Raw])
+    problems: list[str] = msgspec.field(default_factory=list[str])
     failure: RpcFailure | None = None
-    pages: Any = attrs.field(factory=hashlib.sha256)  # of their bytes, in order
+    pages: Any = msgspec.field(default_factory=hashlib.sha256)  # of their bytes, in order
 
     @property
     def found(self) -> tuple[Raw, ...] | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-import attrs
+import msgspec
 
 from ..catalogue.entries import Raw
 from ..protocol.errors import ConnectFailed, NeedsAuth, Reach
@@ -108,8 +108,7 @@ class WhenEnded(Unwatched):
         self._act(exchange, result, error)
 
 
-@attrs.frozen(eq=False)
-class LostReason:
+class LostReason(msgspec.Struct, frozen=True, eq=False):
     """Why a connection is over, with what the other side left behind.
 
     The other side may have proved that exchanges did not run: it answered that it does not know the session, or
@@ -193,15 +192,16 @@ class Peer(Protocol):
 # process tree behind: it ends politely if `stop` was awaited, and by force, synchronously, if not.
 
 
-@attrs.frozen(eq=False)
-class Handshake:
+class Handshake(msgspec.Struct, frozen=True, eq=False):
     """What the two sides agreed on."""
 
     protocol_version: str
     capabilities: Raw
     server_info: Raw
     instructions: str | None = None
-    beside: Raw = attrs.field(factory=dict[str, Any])  # its capabilities in the newer era, if it speaks both
+    beside: Raw = msgspec.field(
+        default_factory=dict[str, Any]
+    )  # its capabilities in the newer era, if it speaks both
     is_its_choice: bool = True  # False: it accepted the only era that was tried; it may speak the other too
 
     @property
@@ -210,8 +210,7 @@ class Handshake:
         return self.protocol_version in MODERN_VERSIONS
 
 
-@attrs.frozen(eq=False)
-class Listing:
+class Listing(msgspec.Struct, frozen=True, eq=False):
     """What the server has listed. A list is None if the server lacks the capability, or if reading it failed
     (unknown)."""
 
@@ -221,8 +220,8 @@ class Listing:
     prompts: tuple[Raw, ...] | None = None
     skills: tuple[Raw, ...] | None = None
     problems: tuple[str, ...] = ()  # lists that failed or were cut, in words
-    prints: Mapping[str, str] = attrs.field(
-        factory=dict[str, str]
+    prints: Mapping[str, str] = msgspec.field(
+        default_factory=dict[str, str]
     )  # by tool (`catalogue.fingerprints`); "": not pinned
     digest: bytes = b""  # of the pages as they came, and of how they were read
 

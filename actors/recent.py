@@ -146,8 +146,9 @@ class _Calls:
             yield RecentCall._make((*fields, more.failure, more.beside))
 
     def lines(self) -> Iterator[_Line]:
-        for call in self:
-            yield call[:11]
+        for at in range(0, len(self.kept), _KEPT):
+            fields = self.kept[at : at + _LINE]
+            yield (*fields, self.more.get(fields[3], _NO_MORE).outcome)
 
 
 class Recent:

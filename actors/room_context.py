@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-import attrs
+import msgspec
 from anyio.abc import TaskGroup
 
 from ..config.model import Settings
@@ -77,8 +77,7 @@ class Recording(Protocol):
         ...
 
 
-@attrs.define(eq=False)
-class RoomContext:
+class RoomContext(msgspec.Struct, eq=False):
     backend: Backend
     timers: Timers
     events: EventStream
@@ -86,15 +85,17 @@ class RoomContext:
     connect: ConnectorFactory
     spawner: Spawner
     client_info: dict[str, Any]
-    host: Host = attrs.field(factory=NoHost)
-    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)  # secrets that no text about a server may show
-    tally: Tally = attrs.field(factory=Tally)
+    host: Host = msgspec.field(default_factory=NoHost)
+    secrets: KnownSecrets = msgspec.field(
+        default_factory=KnownSecrets
+    )  # secrets that no text about a server may show
+    tally: Tally = msgspec.field(default_factory=Tally)
     calls: int = 0
     sent: int = 0  # calls that were sent; one that was sent again counts again
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
     stop_by: float = math.inf  # the room's own deadline, once it is closing
-    recent: Recent = attrs.field(factory=Recent)
+    recent: Recent = msgspec.field(default_factory=Recent)
     recording: Recording | None = None  # None: nothing is recorded
 
     def next_revision(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-import attrs
+import msgspec
 
 from ..catalogue.entries import ServerEntry, definitions_of
 from ..catalogue.index import Index
@@ -56,15 +56,13 @@ async def make_countable(index: Index) -> None:
         await aside_if_many(index.size, index.prepare_counts)
 
 
-@attrs.frozen(eq=False)
-class Learn:
+class Learn(msgspec.Struct, frozen=True, eq=False):
     """A server has listed what it has."""
 
     entry: ServerEntry
 
 
-@attrs.frozen(eq=False)
-class Define:
+class Define(msgspec.Struct, frozen=True, eq=False):
     """The configured servers have changed. Entries that no longer fit their definition become unknown."""
 
     servers: Mapping[str, ServerDefinition]
@@ -72,8 +70,7 @@ class Define:
     settings: Settings
 
 
-@attrs.frozen(eq=False)
-class Sync:
+class Sync(msgspec.Struct, frozen=True, eq=False):
     reply: Reply[Index]
 
 

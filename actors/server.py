@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
+import msgspec
 
 from ..catalogue.quarantine import NOTHING, Quarantine
 from ..config.model import Era, ServerDefinition, Settings
@@ -64,13 +65,14 @@ if TYPE_CHECKING:
     from .timers import Timer
 
 
-@attrs.define(eq=False)
-class Load:
+class Load(msgspec.Struct, eq=False):
     """The calls of one server, over all its scopes, counted against its bounds."""
 
     in_flight: int = 0
     queued: int = 0
-    held: dict[WaitingCalls, None] = attrs.field(factory=dict["WaitingCalls", None])  # longest first
+    held: dict[WaitingCalls, None] = msgspec.field(
+        default_factory=dict["WaitingCalls", None]
+    )  # longest first
 
 
 @attrs.define(eq=False)
@@ -106,8 +108,7 @@ class Next(enum.Enum):
     GONE = "gone"  # the address is gone
 
 
-@attrs.frozen
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     then: Next
     error: CallError | None = None  # for queued calls, when they are to fail
 
@@ -872,8 +873,7 @@ class Idling:
 Told = Callable[[CallError | None], None]
 
 
-@attrs.define(eq=False)
-class Wait:
+class Wait(msgspec.Struct, eq=False):
     told: Told  # called once: with None when it is connected, with the error when that fails
     since: float
     incarnation: int  # the first incarnation that it waits for
@@ -944,8 +944,7 @@ class Waits:
 # (`Starts.move`).
 
 
-@attrs.define(eq=False)
-class Start:
+class Start(msgspec.Struct, eq=False):
     """Where one actor is on its way to its connection. Times are of the room's clock, in seconds."""
 
     place: Place = Place.OUT

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 Raw = Mapping[str, Any]
 
@@ -29,23 +29,21 @@ def _no_raw() -> Raw:
     return {}
 
 
-@attrs.frozen
-class Pinned:
+class Pinned(msgspec.Struct, frozen=True):
     """What is known of a server's pinned definitions: which tools are not as they were first shown (`pinning`)."""
 
     # Tools and skills that are not as they were first shown, by the names of their pins: which of their parts changed.
-    changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
+    changed: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict[str, tuple[str, ...]])
     flapping: frozenset[str] = frozenset()  # those of them that change again and again
-    was: Mapping[str, Raw] = attrs.field(
-        factory=dict[str, Raw]
+    was: Mapping[str, Raw] = msgspec.field(
+        default_factory=dict[str, Raw]
     )  # how they were first shown, as far as it is known
 
 
 _UNPINNED = Pinned()
 
 
-@attrs.frozen(eq=False)
-class ServerEntry:
+class ServerEntry(msgspec.Struct, frozen=True, eq=False):
     """What one server has listed and said about itself, at one moment and for one definition."""
 
     server: str
@@ -56,8 +54,8 @@ class ServerEntry:
     prompts: tuple[Raw, ...] | None = None
     skills: tuple[Raw, ...] | None = None
     instructions: str | None = None
-    server_info: Raw = attrs.field(factory=_no_raw)
-    capabilities: Raw = attrs.field(factory=_no_raw)
+    server_info: Raw = msgspec.field(default_factory=_no_raw)
+    capabilities: Raw = msgspec.field(default_factory=_no_raw)
     protocol_version: str | None = None  # the version it last chose freely; the next connect needs no probe
     problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
     fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
@@ -72,8 +70,7 @@ class ServerEntry:
         return self.tools is not None
 
 
-@attrs.frozen
-class LastFailure:
+class LastFailure(msgspec.Struct, frozen=True):
     """How a server last failed. It is kept beside the server's entry, and forgotten when the server connects."""
 
     at: float  # wall clock, seconds since the epoch

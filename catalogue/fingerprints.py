@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
 
-import attrs
+import msgspec
 
 from ..protocol.errors import ToolChanged
 from ..protocol.safe_text import typed, unhidden
@@ -284,8 +284,7 @@ def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
 
 
 # ---- what is remembered --------------------------------------------------------------------------------------------
-@attrs.frozen
-class PinKey:
+class PinKey(msgspec.Struct, frozen=True):
     """The key of a server's pins. `key`: that of the server's entry in the catalogue. `origin`: whose tools they are
     (`config.identity.pin_key`)."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
 from ..protocol.safe_text import hidden_characters, unhidden
@@ -26,8 +26,7 @@ _TOLD: Final = 4  # different characters that are named
 _FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a schema: values, not words
 
 
-@attrs.frozen(eq=False)
-class Spelled:
+class Spelled(msgspec.Struct, frozen=True, eq=False):
     """The server's own spelling of names and values that are shown without hidden characters."""
 
     names: Mapping[str, str]

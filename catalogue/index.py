@@ -25,6 +25,8 @@ from itertools import chain, islice
 from typing import Any, Final, cast
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..config.model import Pinning, PrefixMode, ServerDefinition, Settings, normal, selector
 from ..protocol.bounds import FAULTS
@@ -293,7 +295,7 @@ class Index:
             part = parts.get(name)
             if part is not None:
                 parts[name] = part.saying(entry).unless(kept.get(name))
-        forms = None if self._forms is None else attrs.evolve(self._forms, on_news=None)
+        forms = None if self._forms is None else replace(self._forms, on_news=None)
         return self._of(parts, self._tools.prefixes, forms)
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -513,8 +515,7 @@ def _prefixes(parts: Mapping[str, Part]) -> dict[str, tuple[str, ...]]:
 # A part is kept from one index to the next, unless the server's entry or its naming has changed.
 
 
-@attrs.frozen
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools. `changed`: the
     tools that are not as they were first shown, by the server's own names; `flapping`: those that change again and
     again; `hidden`: the items with hidden characters, and which, in words."""

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-import attrs
 import msgspec
 
 from ..config.model import PrefixMode, normal
@@ -157,8 +156,7 @@ class Proposal(msgspec.Struct, eq=False, gc=False):
         return self._higher
 
 
-@attrs.frozen
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """A name for every claim. `proposals[i]` has the final name of claim `i`. `contested`: names that none got."""
 
     proposals: list[Proposal]

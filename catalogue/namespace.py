@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import quote, unquote
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..config.model import normal
 from ..protocol.errors import CallError
@@ -210,8 +212,7 @@ class Target:
         object.__setattr__(self, "_document", document)
 
 
-@attrs.frozen
-class Ambiguous:
+class Ambiguous(msgspec.Struct, frozen=True):
     """The name means more than one thing; nothing is chosen. `candidates` are exposed names to use."""
 
     name: str
@@ -219,8 +220,7 @@ class Ambiguous:
     servers: tuple[str, ...]
 
 
-@attrs.frozen
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """Nothing known has that name. `servers` may have it once they connect: their prefix matches, longest first."""
 
     name: str
@@ -433,8 +433,7 @@ _LONGEST: Final = max(map(len, _OURS))
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
-@attrs.frozen(eq=False)
-class Place:
+class Place(msgspec.Struct, frozen=True, eq=False):
     """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it. `record`:
     without hidden characters, or what is shown in its place."""
 
@@ -515,7 +514,7 @@ def _apart(
         if len(owners) == 1 and not is_ours(uri):
             exact[uri] = next(iter(owners.values()))
             continue
-        rivals = [attrs.evolve(owners[server], uri=qualified(server, uri)) for server in sorted(owners)]
+        rivals = [replace(owners[server], uri=qualified(server, uri)) for server in sorted(owners)]
         exact |= {rival.uri: rival for rival in rivals}
         if not is_ours(uri):
             contested[uri] = tuple(rivals)

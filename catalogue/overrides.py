@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
+import msgspec
 
 from ..protocol.errors import UsageError
 from .entries import Raw
@@ -32,8 +33,7 @@ def _no_parameters() -> Mapping[str, ParameterOverride]:
     return {}
 
 
-@attrs.frozen
-class ParameterOverride:
+class ParameterOverride(msgspec.Struct, frozen=True):
     """`default` is what the server gets when the caller gives nothing; any JSON value, also null. `null_is_nothing`:
     a caller who gives null has given nothing."""
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 from .entries import Raw
 
@@ -127,8 +127,7 @@ _TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "bo
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
 
 
-@attrs.frozen
-class Fitted:
+class Fitted(msgspec.Struct, frozen=True):
     """An item in a form that clients can read (None: it is left out), and what was wrong with it, in words."""
 
     record: Raw | None

@@ -19,7 +19,6 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
-import attrs
 import msgspec
 
 from ..protocol.safe_text import whole
@@ -64,12 +63,11 @@ def key_of(entry: ServerEntry) -> str:
     return f"{entry.definition_hash} {whole(entry.server)}"
 
 
-@attrs.frozen(eq=False)
-class SearchForms:
+class SearchForms(msgspec.Struct, frozen=True, eq=False):
     """The records that are known, by their keys. `on_news` is told, by key, of all tools of a server when something is
     to be kept of it. A record that it was told of is known, and empty."""
 
-    records: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
+    records: dict[str, bytes] = msgspec.field(default_factory=dict[str, bytes])
     on_news: Callable[[Mapping[str, Sequence[Target]]], None] | None = None
 
     def recall(self, targets: Iterable[Target], key: Callable[[str], str]) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-import attrs
+import msgspec
 
 from ..config.file_formats import NotYamlError, load_yaml
 from ..protocol.bounds import SKILL_BYTES, SKILL_FILES
@@ -62,8 +62,7 @@ def reads_directories(capabilities: Raw) -> bool:
     return capabilities["extensions"][EXTENSION].get("directoryRead") is True
 
 
-@attrs.frozen
-class SkillFile:
+class SkillFile(msgspec.Struct, frozen=True):
     """A file of a skill. `path`: in the skill's folder; `uri`: what its server calls it."""
 
     path: str

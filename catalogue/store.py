@@ -26,8 +26,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ..config.arguments import file_of
 from ..config.identity import definition_hash, pin_key
@@ -68,16 +68,15 @@ def default_cache_path() -> Path:
     return platformdirs.user_cache_path("greenroom", appauthor=False) / "catalogue.json"
 
 
-@attrs.frozen
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The fresh entries and the last failures, by server, and what was wrong with the file, if anything. Of a server
     that was told different things of its clients, `entries` has the newest, and `variants` all. `searched`: what search
     has made of them, from the file beside it."""
 
     entries: dict[str, ServerEntry]
     warning: str | None = None
-    failures: dict[str, LastFailure] = attrs.field(factory=dict[str, LastFailure])
-    variants: list[ServerEntry] = attrs.field(factory=list[ServerEntry])
+    failures: dict[str, LastFailure] = msgspec.field(default_factory=dict[str, LastFailure])
+    variants: list[ServerEntry] = msgspec.field(default_factory=list[ServerEntry])
     searched: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -127,12 +126,11 @@ class _File(msgspec.Struct):
     failures: dict[str, msgspec.Raw] = {}
 
 
-@attrs.frozen
-class _Content:
+class _Content(msgspec.Struct, frozen=True):
     """What is in a file, by key."""
 
-    entries: dict[str, _Kept] = attrs.field(factory=dict[str, _Kept])
-    failures: dict[str, _Failed] = attrs.field(factory=dict[str, _Failed])
+    entries: dict[str, _Kept] = msgspec.field(default_factory=dict[str, _Kept])
+    failures: dict[str, _Failed] = msgspec.field(default_factory=dict[str, _Failed])
 
 
 class _Version(msgspec.Struct):
@@ -439,12 +437,11 @@ class CatalogueStore(Store, Protocol):
         ...
 
 
-@attrs.define
-class MemoryStore:
-    entries: dict[str, ServerEntry] = attrs.field(factory=dict[str, ServerEntry])
+class MemoryStore(msgspec.Struct):
+    entries: dict[str, ServerEntry] = msgspec.field(default_factory=dict[str, ServerEntry])
     blocks: bool = False
-    failures: dict[tuple[str, str], LastFailure | None] = attrs.field(
-        factory=dict[tuple[str, str], "LastFailure | None"]
+    failures: dict[tuple[str, str], LastFailure | None] = msgspec.field(
+        default_factory=dict[tuple[str, str], "LastFailure | None"]
     )
 
     def load(self, wanted: Mapping[str, str]) -> Loaded:
@@ -458,8 +455,7 @@ class MemoryStore:
         return None
 
 
-@attrs.define
-class FileStore:
+class FileStore(msgspec.Struct):
     file: CatalogueFile
     blocks: bool = True
 
@@ -470,7 +466,7 @@ class FileStore:
 
     def load(self, wanted: Mapping[str, str]) -> Loaded:
         loaded = self.file.load(wanted, time.time())
-        return attrs.evolve(loaded, searched=self.searched.load(map(key_of, loaded.entries.values())))
+        return replace(loaded, searched=self.searched.load(map(key_of, loaded.entries.values())))
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         return self.file.save(entries.values(), time.time(), failures)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-import attrs
 import click
+import msgspec
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
@@ -110,7 +110,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 def _details(report: audit.Report) -> dict[str, Any]:
     """The report with the names that JSON has."""
-    found = attrs.asdict(report)
+    found = msgspec.to_builtins(report)
     return {"".join((name[0], name.title().replace("_", "")[1:])): value for name, value in found.items()}
 
 

@@ -359,7 +359,7 @@ class FromGateway:
         return self._gateway.ask("status", quickly=True)
 
     def explain(self, server: str, commands: Commands) -> dict[str, Any]:
-        return self._gateway.ask("explain", quickly=True, server=server, **attrs.asdict(commands))
+        return self._gateway.ask("explain", quickly=True, server=server, **msgspec.structs.asdict(commands))
 
     def tools(self, server: str | None) -> dict[str, Any]:
         return self._gateway.ask("tools", quickly=True, server=server)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import attrs
+import msgspec
 from anyio.lowlevel import checkpoint
 
 from ..actors.workers import Part, apart
@@ -40,8 +40,7 @@ _DEBOUNCE: Final = 0.3  # seconds in which several writes count as one change
 Look = Mapping[Path, object]  # a stamp per place, equal while nothing has changed there
 
 
-@attrs.define
-class ReloadState:
+class ReloadState(msgspec.Struct):
     """Whether the configuration in use is what its files say. `refused`: why the last change is not used, in words;
     empty if it is used."""
 

@@ -21,7 +21,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio
-import attrs
 import msgspec
 
 from ..actors.exchanges import RequestTable, mark_sent
@@ -80,8 +79,7 @@ def _nobody_asks(*_what: object, **_how: object) -> None:
     pass
 
 
-@attrs.frozen(eq=False)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, eq=False):
     """What all client sessions of a gateway share.
 
     `version` is Greenroom's own, which clients are told. `max_open` bounds the requests that one client may have in
@@ -93,8 +91,8 @@ class Endpoint:
     version: str
     max_open: int = 1024
     note: Callable[[str], None] = _no_note
-    arrivals: Arrivals = attrs.field(factory=lambda: Arrivals(lambda: Settings().max_queued_bytes))
-    commands: Commands = attrs.field(factory=Commands)
+    arrivals: Arrivals = msgspec.field(default_factory=lambda: Arrivals(lambda: Settings().max_queued_bytes))
+    commands: Commands = msgspec.field(default_factory=Commands)
 
     def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
         """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the

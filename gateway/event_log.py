@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import attrs
+import msgspec
 from anyio.abc import TaskStatus
 
 from ..actors.workers import Part
@@ -93,8 +93,7 @@ _NUMBERS: Final = re.compile(r"\b(?=\w*\d)[0-9a-fA-F]+\b|\d+")  # process ids, t
 _NEW: Final = (Cause.RELOAD, Cause.REMOVED, Cause.RESTART)  # what failed before is another thing now
 
 
-@attrs.define
-class _Trouble:
+class _Trouble(msgspec.Struct):
     """What has been told of a server since it last worked."""
 
     words: str = ""  # why its last attempt failed, without numbers

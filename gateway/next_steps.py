@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 from ..protocol.safe_text import typed
 
@@ -33,8 +33,7 @@ _HELD: Final = ("servers", "addresses", "tools", "tool")
 _NAMED: Final = re.compile(r"(?<![\w./-])greenroom ([a-z]+)(?![\w-])(?! --(?:config|pid)\b)")
 
 
-@attrs.frozen
-class Commands:
+class Commands(msgspec.Struct, frozen=True):
     """`config`: the file that was named; `pid`: the gateway."""
 
     config: str | None = None

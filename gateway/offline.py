@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from msgspec.structs import replace
 
 from ..catalogue.index import Index
 from ..catalogue.meaning_model import model_folder
@@ -97,7 +97,7 @@ def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> 
     loaded = CatalogueFile(path, max_age=config.settings.cache_max_age).load(wanted, time.time())
     pins, warning = pins_file(path).load(keys)
     entries = {
-        name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
+        name: replace(entry, pinned=pins[name].pinned) if name in pins else entry
         for name, entry in loaded.entries.items()
     }
     searched = SearchFile(path, max_age=config.settings.cache_max_age, lock_timeout=_PATIENCE)

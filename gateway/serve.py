@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.abc
 import attrs
+import msgspec
 from anyio.lowlevel import checkpoint
 
 from ..actors.backend import current_backend
@@ -74,8 +75,7 @@ _LAST_RESORT: Final = 1.2  # seconds from ending at once to the alarm; an orderl
 OpenRoom = Callable[[Config], "Greenroom"]
 
 
-@attrs.frozen
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What the command line sets beyond the configuration."""
 
     expose: str = "proxy"
@@ -83,7 +83,7 @@ class Options:
     events: Path | None = None
     reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
-    commands: Commands = attrs.field(factory=Commands)  # as they are typed for this configuration
+    commands: Commands = msgspec.field(default_factory=Commands)  # as they are typed for this configuration
     hosts: Callable[[Any], list[Any]] | None = (
         None  # those of the room's cluster, for the page; None: there is none
     )
@@ -346,8 +346,7 @@ _FOLLOWED: Final = frozenset(
 )
 
 
-@attrs.frozen
-class HttpOptions:
+class HttpOptions(msgspec.Struct, frozen=True):
     """Where to listen, who may connect, and what clients see."""
 
     host: str
@@ -428,8 +427,7 @@ async def served_http(
             outer.cancel_scope.cancel()
 
 
-@attrs.frozen
-class _Prepared:
+class _Prepared(msgspec.Struct, frozen=True):
     """What there is before the room."""
 
     access: Access
@@ -459,8 +457,7 @@ def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[
         yield _Prepared(access, stack.enter_context(bound(http.host, http.port)), log, hearers, metrics)
 
 
-@attrs.frozen
-class _Opened:
+class _Opened(msgspec.Struct, frozen=True):
     """A room whose door is open, and the lines of the commands that it may answer."""
 
     room: Greenroom
@@ -471,8 +468,7 @@ class _Opened:
     lines: control.Lines
 
 
-@attrs.frozen
-class _Serving:
+class _Serving(msgspec.Struct, frozen=True):
     """What the parts of serving one room over HTTP share."""
 
     prepared: _Prepared
@@ -658,8 +654,7 @@ class RoomLog(Log):
                 keep_small(self._path)
 
 
-@attrs.frozen
-class Whereabouts:
+class Whereabouts(msgspec.Struct, frozen=True):
     """Where the background room is (`place`). `place_of` says where the room of another configuration would be, and may
     read files. `on_ready` is called once clients can attach."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -113,8 +113,7 @@ FAULTS: Final = 100  # items of one server that clients would refuse and that ar
 NOTES_IN_FULL: Final = 3  # of each kind of oddity; further ones are only counted
 
 
-@attrs.frozen
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """One bound. `most` is None when a setting has the number; then `setting` names its attribute."""
 
     what: str

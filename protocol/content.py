@@ -19,7 +19,9 @@ from itertools import islice
 from typing import Any, Final, Protocol, cast
 
 import attrs
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from .bounds import is_too_deep
 from .errors import BadArguments, CallError, RemoteError, ToolFailed
@@ -170,8 +172,7 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 # ---- how much of it fits ---------------------------------------------------------------------------------
-@attrs.frozen
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     """What the guard did, in bytes of UTF-8 and lines."""
 
     truncated: bool
@@ -212,7 +213,7 @@ class Guarded:
         text = f"{head}\n\n{notice}" if head else notice
         images = [block for block in self.blocks if not _is_text(block)]
         size, lines = _measure(text)
-        stats = attrs.evolve(self.stats, returned_bytes=size, returned_lines=lines)
+        stats = replace(self.stats, returned_bytes=size, returned_lines=lines)
         return Guarded([_text(text), *images], stats)
 
 

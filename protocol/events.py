@@ -7,9 +7,6 @@ said, without secrets.
 
 The sequence number counts every event of a room without gaps, even if nobody listens. `at` is the room's monotonic time
 in seconds.
-
-They are structs of msgspec, not classes of attrs: one is made for each move of a call, in 0.15 µs instead of 1.1, and
-the classes themselves are made at each start.
 """
 
 from __future__ import annotations

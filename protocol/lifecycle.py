@@ -27,6 +27,8 @@ from types import MappingProxyType
 from typing import Final
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from .errors import CallError
 
@@ -222,8 +224,7 @@ class Ending:
         return f"{self.cause.value}: {self.detail}" if self.detail else self.cause.value
 
 
-@attrs.frozen
-class Life:
+class Life(msgspec.Struct, frozen=True):
     """Where one incarnation stands. Immutable: `step` returns the next one."""
 
     incarnation: int = 1
@@ -257,14 +258,14 @@ def step(
         raise IllegalTransition(life.state, trigger)
     match target:
         case State.CONNECTING:
-            return attrs.evolve(life, state=target), (Effect.OPEN,)
+            return replace(life, state=target), (Effect.OPEN,)
         case State.CONNECTED:
-            return attrs.evolve(life, state=target), (Effect.SERVE,)
+            return replace(life, state=target), (Effect.SERVE,)
         case State.CLOSED:
             assert in_flight == 0, "gone is announced only when no call is in flight"
             final = life.ending if trigger is Trigger.GONE else ending
             assert final is not None, f"{trigger.value} needs an ending"
-            return attrs.evolve(life, state=target, ending=final, deadline=None), (Effect.ANNOUNCE,)
+            return replace(life, state=target, ending=final, deadline=None), (Effect.ANNOUNCE,)
         case _:
             return _drain(life, trigger, ending, deadline, in_flight)
 
@@ -273,7 +274,7 @@ def settle(life: Life) -> tuple[Life, tuple[Effect, ...]]:
     """The last call in flight has ended. While draining the tree is stopped now; in other states nothing happens."""
     if life.state is not State.DRAINING or life.stopping:
         return life, ()
-    return attrs.evolve(life, stopping=True), (Effect.STOP_TREE,)
+    return replace(life, stopping=True), (Effect.STOP_TREE,)
 
 
 def _drain(
@@ -300,6 +301,6 @@ def _drain(
             effects.append(Effect.STOP_TREE)
     stopping = life.stopping or Effect.STOP_TREE in effects
     return (
-        attrs.evolve(life, state=State.DRAINING, ending=ending, deadline=deadline, stopping=stopping),
+        replace(life, state=State.DRAINING, ending=ending, deadline=deadline, stopping=stopping),
         tuple(effects),
     )

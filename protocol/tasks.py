@@ -13,7 +13,6 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-import attrs
 import msgspec
 
 from .bounds import ERROR_BYTES
@@ -52,8 +51,7 @@ class Status(enum.StrEnum):
         return self not in (Status.WORKING, Status.INPUT_REQUIRED)
 
 
-@attrs.frozen(eq=False)
-class Task:
+class Task(msgspec.Struct, frozen=True, eq=False):
     """A task as its server told it last. `interval`: seconds until it should be looked at again, within bounds. The
     last three are only in the extension: the result as it came, the error, what is asked of the client."""
 
@@ -63,7 +61,7 @@ class Task:
     interval: float = INTERVAL[1]
     result: bytes | None = None
     error: RpcError | None = None
-    requests: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    requests: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 # ---- what the two sides declare --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from .bounds import BAGGAGE_CHARACTERS, BAGGAGE_ENTRIES, TRACESTATE_CHARACTERS, TRACESTATE_ENTRIES
 from .jsonrpc.encoding import encode_json
@@ -30,8 +30,7 @@ _VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
 _ENTRY: Final = re.compile(rf"{_WORD}[ \t]*=[ \t]*{_VALUE}([ \t]*;[ \t]*{_WORD}([ \t]*=[ \t]*{_VALUE})?)*+")
 
 
-@attrs.frozen
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True):
     """The three values; a missing one is empty."""
 
     traceparent: str = ""

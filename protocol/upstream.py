@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 from .errors import (
     DISABLED,
@@ -73,8 +73,7 @@ _CLASSES: Final[Mapping[str, type[CallError]]] = {
 }
 
 
-@attrs.frozen
-class UpstreamError:
+class UpstreamError(msgspec.Struct, frozen=True):
     """An error of another Greenroom, without its text."""
 
     code: str

@@ -34,7 +34,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-import attrs
+import msgspec
 
 from ..protocol.safe_text import counted, one_line, seen_in_json
 
@@ -130,8 +130,7 @@ class BadLine(Exception):
     """The text is no line of an audit file. The message says why."""
 
 
-@attrs.frozen
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A line whose hash is right."""
 
     record: Mapping[str, Any]
@@ -164,8 +163,7 @@ def torn_as(part: bytes) -> dict[str, Any]:
     return {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
 
 
-@attrs.frozen
-class End:
+class End(msgspec.Struct, frozen=True):
     """Where a file ends: its last whole line, and the torn part after it. `lacks_end`: the last line is whole, but for
     its newline."""
 
@@ -194,8 +192,7 @@ def end_of(tail: bytes, *, is_all: bool) -> End:
 
 
 # ---- checking --------------------------------------------------------------------------------------------------------
-@attrs.frozen
-class Bad:
+class Bad(msgspec.Struct, frozen=True):
     """The first bad line of a file. `torn`: it is the last line, and not whole."""
 
     line: int
@@ -203,8 +200,7 @@ class Bad:
     torn: bool = False
 
 
-@attrs.define
-class Report:
+class Report(msgspec.Struct):
     """What a check has found. `remarks` are no faults. Times are those of lines, as they are written there."""
 
     lines: int = 0
@@ -217,7 +213,7 @@ class Report:
         None  # the line with the hash that was noted elsewhere; 0: the last one of the file before
     )
     ended: bool = False  # the last gateway ended in order
-    remarks: list[str] = attrs.field(factory=list[str])
+    remarks: list[str] = msgspec.field(default_factory=list[str])
     bad: Bad | None = None
 
 
@@ -231,8 +227,7 @@ def check(lines: Iterable[bytes], *, after: str | None = None, expect: str | Non
     return chain.end()
 
 
-@attrs.frozen
-class _Suspect:
+class _Suspect(msgspec.Struct, frozen=True):
     """A line that is bad in itself. The next line may say that it is a torn part."""
 
     number: int

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-import attrs
+from msgspec.structs import replace
 
 from ..actors.call import Call
 from ..actors.server import ServerActor
@@ -63,7 +63,7 @@ class Pins:
         """The entry with the state of its pins; the same object if it has that already."""
         pins = self._pins.get(entry.server)
         pinned = NOT_PINNED if pins is None else pins.pinned
-        return entry if entry.pinned == pinned else attrs.evolve(entry, pinned=pinned, prints=None)
+        return entry if entry.pinned == pinned else replace(entry, pinned=pinned, prints=None)
 
     def learned(
         self, entry: ServerEntry, prints: Mapping[str, str], before: ServerEntry | None = None
@@ -80,7 +80,7 @@ class Pins:
             pins.keep(_first_shown(before, pins))
         seen = {tool: print_ for tool, print_ in prints.items() if print_}
         news = {**pins.tools, **pins.changed, **seen} if is_news else None
-        return attrs.evolve(entry, pinned=pins.pinned, prints=news)
+        return replace(entry, pinned=pins.pinned, prints=news)
 
     def _adopt(self, stored: Mapping[str, ServerPins]) -> None:
         for server, pins in stored.items():
@@ -112,11 +112,10 @@ class Pins:
         if not moved:
             return entries
         self.keys = {
-            name: attrs.evolve(key, key=moved[name]) if name in moved else key
-            for name, key in self.keys.items()
+            name: replace(key, key=moved[name]) if name in moved else key for name, key in self.keys.items()
         }
         return {
-            name: attrs.evolve(entry, definition_hash=moved.get(name, entry.definition_hash))
+            name: replace(entry, definition_hash=moved.get(name, entry.definition_hash))
             for name, entry in entries.items()
         }
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ..catalogue.entries import Pinned, Raw
 from ..catalogue.fingerprints import (
@@ -42,27 +42,28 @@ _FLAPS: Final = 3  # so many changes within a day
 _DAY: Final = 86_400.0
 
 
-@attrs.define
-class ServerPins:
+class ServerPins(msgspec.Struct):
     """The pins of one server. All times are of the wall clock."""
 
     since: float  # when it was first known
     seen: float = 0.0  # when it last listed its tools
-    tools: dict[str, str] = attrs.field(
-        factory=dict[str, str]
+    tools: dict[str, str] = msgspec.field(
+        default_factory=dict[str, str]
     )  # by the server's own names; "": no hash was taken
-    changed: dict[str, str] = attrs.field(
-        factory=dict[str, str]
+    changed: dict[str, str] = msgspec.field(
+        default_factory=dict[str, str]
     )  # the last definition of tools that have changed
-    turns: dict[str, list[float]] = attrs.field(factory=dict[str, list[float]])  # when tools last changed
+    turns: dict[str, list[float]] = msgspec.field(
+        default_factory=dict[str, list[float]]
+    )  # when tools last changed
     origin: str = ""
-    was: dict[str, Raw] = attrs.field(
-        factory=dict[str, Raw]
+    was: dict[str, Raw] = msgspec.field(
+        default_factory=dict[str, Raw]
     )  # what a person is shown of them as they were before
 
     def copy(self) -> ServerPins:
         turns = {tool: list(times) for tool, times in self.turns.items()}
-        return attrs.evolve(
+        return replace(
             self, tools=dict(self.tools), changed=dict(self.changed), turns=turns, was=dict(self.was)
         )
 
@@ -162,9 +163,8 @@ class PinStore(Protocol):
     ) -> tuple[dict[str, ServerPins], str | None]: ...
 
 
-@attrs.define
-class MemoryPins:
-    kept: dict[str, ServerPins] = attrs.field(factory=dict[str, ServerPins])
+class MemoryPins(msgspec.Struct):
+    kept: dict[str, ServerPins] = msgspec.field(default_factory=dict[str, ServerPins])
 
     def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]:
         return {name: pins.copy() for name, pins in found_in(self.kept, wanted).items()}, None
@@ -176,7 +176,7 @@ class MemoryPins:
         for name, key in wanted.items():
             after = change(name, found.get(name))
             if after is not None:
-                self.kept[kept_as(name, key.key)] = attrs.evolve(after, origin=key.origin)
+                self.kept[kept_as(name, key.key)] = replace(after, origin=key.origin)
         return self.load(wanted)
 
 

@@ -22,7 +22,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import msgspec
 
 from ..actors.call import Call
@@ -45,8 +44,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 _NAMES: Final = {"resources/read": "uri"}  # where params have the name of what is asked for; else in `name`
 
 
-@attrs.define(eq=False)
-class _Entry:
+class _Entry(msgspec.Struct, eq=False):
     """A request before it has ended, as the audit will have it."""
 
     asked: Asked

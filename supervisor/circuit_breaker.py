@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..actors.call import Call
 from ..actors.room_context import RoomContext
@@ -68,8 +70,7 @@ class Admits(enum.Enum):
     NONE = "none"
 
 
-@attrs.frozen
-class BreakerPolicy:
+class BreakerPolicy(msgspec.Struct, frozen=True):
     """The numbers of a circuit breaker. Times are in seconds."""
 
     backoff_min: float = 1.0
@@ -101,8 +102,7 @@ class BreakerPolicy:
         return delay * (1.0 + self.jitter * (2.0 * draw - 1.0))
 
 
-@attrs.frozen
-class CircuitBreaker:
+class CircuitBreaker(msgspec.Struct, frozen=True):
     failures: int = 0  # in a row
     failed_at: float = -math.inf
     reason: str = ""
@@ -122,7 +122,7 @@ class CircuitBreaker:
         if now < self.refuses_until or self.probing:
             return self, Admits.NONE
         if self.tripped:
-            return attrs.evolve(self, probing=True), Admits.PROBE
+            return replace(self, probing=True), Admits.PROBE
         return self, Admits.ALL
 
     def retry_in(self, now: float) -> float:
@@ -148,11 +148,11 @@ class CircuitBreaker:
 
     def probe_left(self) -> CircuitBreaker:
         """The probe has ended without an answer: the next call is the probe."""
-        return attrs.evolve(self, probing=False)
+        return replace(self, probing=False)
 
     def half_open(self) -> CircuitBreaker:
         """A connect by name succeeded: the next call is the probe, without waiting."""
-        return attrs.evolve(self, refuses_until=-math.inf, probing=False, is_told=False)
+        return replace(self, refuses_until=-math.inf, probing=False, is_told=False)
 
     def shut(self, now: float) -> Shut | None:
         """What to tell other hosts: that it refuses, if it has found so itself."""
@@ -165,7 +165,7 @@ class CircuitBreaker:
         if until < max(self.refuses_until, now) + _STALE:
             return self
         failures = max(self.failures, min(shut.failures, policy.threshold - 1), 1)
-        return attrs.evolve(
+        return replace(
             self,
             failures=failures,
             failed_at=now,
@@ -177,7 +177,7 @@ class CircuitBreaker:
     def quarantined(self, policy: BreakerPolicy, now: float, reason: str) -> CircuitBreaker:
         """Restart intensity was exceeded. This is treated like reaching the threshold, so it is not for ever."""
         until = max(self.refuses_until, now + policy.cooldown)
-        return attrs.evolve(
+        return replace(
             self,
             failed_at=now,
             reason=f"quarantined: {reason}",
@@ -206,8 +206,7 @@ BYPASS_EVERY = 1.0  # seconds between two starts that bypass a breaker
 _BETWEEN = (State.IDLE, State.DRAINING)
 
 
-@attrs.define(eq=False)
-class Breakers:
+class Breakers(msgspec.Struct, eq=False):
     """What the circuit breakers of one room share."""
 
     context: RoomContext
@@ -215,7 +214,7 @@ class Breakers:
     actors: Callable[[], Iterable[ServerActor]]
     apply: Callable[[ServerActor], None]  # called for a waiting start: pass, or go on waiting
     # For jitter, not for secrets. It is seeded from `random` itself, so seeding that repeats a run.
-    chance: random.Random = attrs.field(factory=lambda: random.Random(random.getrandbits(64)))  # noqa: S311
+    chance: random.Random = msgspec.field(default_factory=lambda: random.Random(random.getrandbits(64)))  # noqa: S311
 
     @property
     def policy(self) -> BreakerPolicy:
@@ -478,8 +477,7 @@ def breaker_of(actor: ServerActor) -> ServerBreaker:
     return actor.record.breaker
 
 
-@attrs.frozen
-class Intensity:
+class Intensity(msgspec.Struct, frozen=True):
     """Times of restarts within the period, oldest first."""
 
     times: tuple[float, ...] = ()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 import attrs
+import msgspec
 
 from ..actors.backend import Backend
 from ..actors.peer import Connector, LostReason, connect_failed
@@ -45,8 +46,7 @@ _NOT_ON_WINDOWS: Final = (
 )
 
 
-@attrs.frozen
-class _Literal:
+class _Literal(msgspec.Struct, frozen=True):
     """A definition that refers to nothing, as most do: it is complete for every start."""
 
     given: ServerDefinition
@@ -220,8 +220,7 @@ class Connectors:
 # file gives way to one of the same name in `env`.
 
 
-@attrs.frozen
-class AskingConnector:
+class AskingConnector(msgspec.Struct, frozen=True):
     """`asked`: for each value its attribute, its place in there and its text. `limit`: seconds for one command or
     keyring entry."""
 

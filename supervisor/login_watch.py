@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 
 from ..config.model import ServerDefinition
 from ..protocol.errors import CallError
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _EVERY: Final = 1.0  # seconds
 
 
-@attrs.define
-class _Place:
+class _Place(msgspec.Struct):
     """Where a server's login is."""
 
     url: str

@@ -32,7 +32,7 @@ from functools import cache
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-import attrs
+import msgspec
 
 from ..actors.room_context import RoomContext
 from ..actors.server import ServerActor
@@ -45,16 +45,14 @@ def _no_group(_group: str) -> int:
     return 0
 
 
-@attrs.frozen
-class PoolLimits:
+class PoolLimits(msgspec.Struct, frozen=True):
     slots: int = 20
     reserve: int = 0
     reserve_timeout: float = 5.0
     minimum: int = 0
 
 
-@attrs.frozen
-class Waiter(Generic[K]):
+class Waiter(msgspec.Struct, Generic[K], frozen=True):
     """An actor that waits for a slot."""
 
     who: K
@@ -82,8 +80,7 @@ class InOrder(Generic[K]):
             at += 1
 
 
-@attrs.frozen
-class Snapshot(Generic[K]):
+class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     """All connections at one moment. "Shared" are those without a slot set aside."""
 
     now: float
@@ -93,7 +90,7 @@ class Snapshot(Generic[K]):
     leaving: int = 0  # how many of these are ending: their slots will soon be free, without an eviction
     staying: int = 0  # live connections that are not ending
     # Idle shared connections that may be asked to end, the longest idle first; read only as far as needed.
-    idle: InOrder[K] = attrs.field(factory=lambda: InOrder[K]())
+    idle: InOrder[K] = msgspec.field(default_factory=lambda: InOrder[K]())
     # Those of `idle` whose idle time is over, the longest overdue first; read only if one may go.
     overdue: Iterable[K] = ()
     groups: Callable[[str], int] = _no_group  # slots that each group holds
@@ -106,8 +103,7 @@ class Snapshot(Generic[K]):
         return self.limits.slots - self.kept
 
 
-@attrs.frozen
-class Decision(Generic[K]):
+class Decision(msgspec.Struct, Generic[K], frozen=True):
     """What to do now. Grants come first: evictions are only decided when no waiter can be granted a slot."""
 
     grants: tuple[K, ...] = ()

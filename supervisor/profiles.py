@@ -14,13 +14,13 @@ from functools import partial
 from typing import Final
 
 import attrs
+from msgspec.structs import replace
 
 from ..actors.workers import aside_if_many
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
 from ..config.model import Config, Profile, selector
 from ..protocol.errors import UNKNOWN_PROFILE, UnknownServer, UsageError
-from ..protocol.events import Event
 from ..protocol.status import ServerStatus
 
 _NOTHING: Final = Profile(servers=())
@@ -50,10 +50,6 @@ class ProfileView:
             patterns = self.profile.servers
             found = self._shown[server] = patterns is None or selector(patterns)(server)
         return found
-
-    def shows_event(self, event: Event) -> bool:
-        """Whether an event is about a server that the profile shows."""
-        return event.address is not None and self.shows(event.address.server)
 
     def check(self, server: str) -> None:
         """Raises `UnknownServer`, as for a server that is not configured."""
@@ -104,7 +100,7 @@ class ProfileView:
         tools = tuple(tool for tool in entry.tools if tool.get("name") in shown)
         readable = {skill.original for skill in self.index.skills(entry.server)}
         skills = tuple(skill for skill in entry.skills or () if skill["uri"] in readable)
-        return attrs.evolve(entry, tools=tools, skills=skills, problems=())
+        return replace(entry, tools=tools, skills=skills, problems=())
 
     def row(self, row: ServerStatus) -> ServerStatus:
         """The row of a server of the profile, with only the tools that the profile shows."""

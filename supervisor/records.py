@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Protocol
 
 import attrs
+import msgspec
 
 from ..actors.peer import login_needed
 from ..actors.recent import Recent, RecentCall
@@ -58,8 +59,7 @@ class Use(enum.Enum):
 _BY_DEFINITION = (Use.DISABLED, Use.BROKEN, Use.REMOVED)
 
 
-@attrs.frozen
-class Availability:
+class Availability(msgspec.Struct, frozen=True):
     use: Use
     refusal: CallError | None = None  # the error that refuses a call; None when it can be used
 

@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import attrs
+import msgspec
 from anyio.abc import TaskStatus
+from msgspec.structs import replace
 
 from ..actors.backend import current_backend
 from ..actors.call import Tally
@@ -421,7 +423,7 @@ class Runtime:
                 entries[name] = self.pins.marked(entry)
             elif now is not None and name in same:
                 # The hash differs because a file has appeared in the folder, which the server itself may have made.
-                entries[name] = self.pins.marked(attrs.evolve(entry, definition_hash=now))
+                entries[name] = self.pins.marked(replace(entry, definition_hash=now))
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
         root, live = self.root, frozenset(plan.live)
         removed = [partial(root.remove, name) for name in plan.remove if name not in config.broken]
@@ -751,8 +753,7 @@ def report_of(tally: Tally, *, is_final: bool) -> DrainReport:
 # What is known of servers. It is read from the cache at boot, and made from the lists that a server gives.
 
 
-@attrs.frozen
-class Recalled:
+class Recalled(msgspec.Struct, frozen=True):
     """What the cache knows of a configuration's servers, by their names. `warnings` are texts."""
 
     hashes: Mapping[str, str]
@@ -774,13 +775,13 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     pinned, warning = pins.load(keys)
     # Everything that this run reads from a server is newer than what an earlier run wrote.
     current = {
-        name: attrs.evolve(entry, revision=0)
+        name: replace(entry, revision=0)
         for name, entry in loaded.entries.items()
         if not session_variables(
             config.servers[name]
         )  # older versions of Greenroom saved lists that belong to one session
     }
-    variants = [attrs.evolve(entry, revision=0) for entry in loaded.variants if entry.server in current]
+    variants = [replace(entry, revision=0) for entry in loaded.variants if entry.server in current]
     warnings = [each for each in (loaded.warning, warning) if each is not None]
     now = partial(catalogue_keys, config)
     return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants, loaded.searched)

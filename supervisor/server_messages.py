@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..actors.call import Call
 from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, lacking, not_found
@@ -147,8 +149,7 @@ def _declined(request: ServerRequest, who: str) -> Mapping[str, Any]:
             raise RpcRefusal(_REJECTED, f"{request.method} was declined: {who} cannot answer it.")
 
 
-@attrs.frozen(eq=False)
-class _Subscription:
+class _Subscription(msgspec.Struct, frozen=True, eq=False):
     subscriber: Subscriber
     over: Callable[[], None] | None
 
@@ -266,7 +267,7 @@ class Routing:
         calls = self._open_calls(request.address)
         if request.call is not None or len(calls) != 1:
             return request
-        return attrs.evolve(request, call=calls[0])
+        return replace(request, call=calls[0])
 
     def asked(self, request: ServerRequest) -> Who:
         """The session that the request goes to. Raises `RpcRefusal` when that cannot be known, or nobody can answer."""

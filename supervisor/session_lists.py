@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import attrs
+import msgspec
 
 from ..actors.router import same_content
 from ..catalogue.entries import ServerEntry
@@ -32,10 +32,9 @@ def told(capabilities: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(capabilities, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@attrs.define(eq=False)
-class _Session:
+class _Session(msgspec.Struct, eq=False):
     told: str = ""
-    entries: dict[str, ServerEntry] = attrs.field(factory=dict[str, ServerEntry])
+    entries: dict[str, ServerEntry] = msgspec.field(default_factory=dict[str, ServerEntry])
     base: Index | None = None  # of which, at that time, the next was made
     made_at: int = -1
     seen: Index | None = None

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
-import attrs
+import msgspec
 
 from ..actors.call import Call
 from ..actors.message_buffer import takes_long_to_decode
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 _LONG_YAML: Final = 4_096  # bytes of a `SKILL.md` from which on its front matter is read in a thread
 
 
-@attrs.frozen(eq=False)
-class SkillRead:
+class SkillRead(msgspec.Struct, frozen=True, eq=False):
     """A file of a skill that was read, and is what the skill's entry says."""
 
     skill: Target

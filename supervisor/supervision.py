@@ -16,7 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-import attrs
+import msgspec
 
 from ..actors.call import Call
 from ..actors.event_stream import EventStream
@@ -88,8 +88,7 @@ def heed_changes(
         each.calls.waiting.refuse_each(partial(in_quarantine, each))
 
 
-@attrs.frozen
-class After:
+class After(msgspec.Struct, frozen=True):
     then: Next
     fails_queued: bool  # queued calls fail now; else they wait
 

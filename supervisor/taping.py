@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-import attrs
+import msgspec
 
 from ..config.arguments import path_of, texts
 from ..protocol.errors import UsageError
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from ..tape.recorder import Recorder
 
 
-@attrs.frozen
-class _Everything:
+class _Everything(msgspec.Struct, frozen=True):
     """Every room is recorded. `recorders`: those that were made for it."""
 
     folder: str
     schedule: Schedule
-    recorders: list[Recorder] = attrs.field(factory=lambda: list["Recorder"]())
+    recorders: list[Recorder] = msgspec.field(default_factory=lambda: list["Recorder"]())
 
 
 _everything: ContextVar[_Everything | None] = ContextVar("greenroom_taping", default=None)

@@ -20,10 +20,11 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")  # of a default that is a function
 MODULES = (
     "greenroom",
     "greenroom.errors",
@@ -90,7 +91,7 @@ def _all_public() -> frozenset[int]:
 
 def _is_public(cls: type) -> bool:
     """Whether a reader of the file knows this class: it is in the file, or it is not ours."""
-    return id(cls) in _all_public() or (not _is_ours(cls) and cls is not object)
+    return id(cls) in _all_public() or (not _is_ours(cls) and cls not in (object, msgspec.Struct))
 
 
 def _is_ours(cls: type) -> bool:
@@ -103,10 +104,32 @@ def _own_lines(cls: Any) -> Iterator[str]:
         yield ", ".join(member.name for member in cls)
     elif "__init__" in vars(cls) and not getattr(cls, "_is_protocol", False):
         yield f"__init__{_signature(cls.__init__)}"
-    elif issubclass(cls, msgspec.Struct):  # its signature has types, and no `self`
-        said = re.sub(r"greenroom\.[\w.]*\.", "", _signature(cls))
-        yield f"__init__(self, {said.removeprefix('(')} -> None"
+    elif issubclass(cls, msgspec.Struct):
+        yield f"__init__(self, {', '.join(_parameters(cls))}) -> None"
     yield from (line for _, line in members(cls))
+
+
+def field_types(cls: type[msgspec.Struct]) -> dict[str, str]:
+    """The type of each field of a struct as it is written, in the order of the fields."""
+    said = {
+        name: kind for base in reversed(cls.__mro__) for name, kind in inspect.get_annotations(base).items()
+    }
+    return {name: said[name] for name in cls.__struct_fields__}
+
+
+def _parameters(cls: type[msgspec.Struct]) -> Iterator[str]:
+    """The parameters of a struct, which has no signature where a type is known to type checkers alone."""
+    required = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
+    defaults: list[Any] = [msgspec.NODEFAULT] * required + list(cls.__struct_defaults__)
+    for place, ((name, kind), default) in enumerate(zip(field_types(cls).items(), defaults, strict=True)):
+        if place == len(cls.__match_args__):
+            yield "*"
+        if default is msgspec.NODEFAULT:
+            yield f"{name}: {kind}"
+        elif isinstance(default, enum.Enum):
+            yield f"{name}: {kind} = {type(default).__name__}.{default.name}"
+        else:
+            yield f"{name}: {kind} = {_ADDRESS.sub('', repr(default))}"
 
 
 def members(cls: Any) -> Iterator[tuple[str, str]]:
@@ -178,8 +201,8 @@ def _kind(function: Any) -> str:
 
 
 def _signature(function: Any) -> str:
-    # Annotations are texts, which are shown in quotes; a default that is a function, with its address.
-    shown = re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(function)))
+    # Annotations are texts, which are shown in quotes.
+    shown = _ADDRESS.sub("", str(inspect.signature(function)))
     return re.sub(r"""(: |-> )(['"])(.*?)\2""", r"\1\3", shown)
 
 

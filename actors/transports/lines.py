@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Final
 
 import anyio
-import attrs
+import msgspec
 
 from ..backend import Backend, Waiter
 from ..exchanges import mark_sent
@@ -185,8 +185,7 @@ _BUSY: Final = 1 << 16
 CONGESTED: Final = 1 << 20
 
 
-@attrs.frozen
-class WriteRules:
+class WriteRules(msgspec.Struct, frozen=True):
     """What may wait to be written: `size` bytes, though an empty queue takes any one line. A line of up to `short`
     bytes is always taken. `others`: from this number of lines on only requests of ours are added; None: no such
     bound. `gathers_all`: other lines than requests also wait to share a write."""

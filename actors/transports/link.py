@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import anyio
 import attrs
+from msgspec.structs import replace
 
 from ...config.model import Settings
 from ...protocol.jsonrpc.encoding import UNREADABLE
@@ -129,9 +130,9 @@ class LinkPeer(LinePeer):
             return result, error
         upstream = upstream_in_error(error.data)
         if upstream is not None:
-            return None, attrs.evolve(error, data=None, upstream=upstream)
+            return None, replace(error, data=None, upstream=upstream)
         text, data = as_said(self._server, error.message, error.data)
-        return None, attrs.evolve(error, message=text, data=data)
+        return None, replace(error, message=text, data=data)
 
 
 def _own_error_in(result: bytes) -> RpcError | None:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
-import attrs
+import msgspec
 
 from ..process_tuning import return_large_blocks
 from ._guard_program import children_of, stat_of
@@ -27,8 +27,7 @@ from ._guard_program import children_of, stat_of
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-@attrs.frozen
-class Stray:
+class Stray(msgspec.Struct, frozen=True):
     """A child of ours that we did not start. `born`: clock ticks since boot."""
 
     pid: int

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import attrs
+import msgspec
 
 from ...config.private_files import make_folder, open_own
 from ...protocol import bounds
@@ -141,8 +141,7 @@ class StderrLogs:
             )
 
 
-@attrs.frozen
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """What one write is made of. A thread turns it into lines."""
 
     notes: str  # lines of ours

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ...catalogue.namespace import Place, unqualified
 from ...protocol import jsonrpc as rpc
@@ -195,7 +196,7 @@ class DirectClient:
             await self._room.watch_resource(place)
         except GreenroomError:
             return  # it is missing in the acknowledgement
-        places.append(attrs.evolve(place, uri=str(uri)))
+        places.append(replace(place, uri=str(uri)))
 
     def leave(self) -> None:
         watched, self._watched = self._watched, {}

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 
 from ...config.private_files import WRITABLE, make_own_folder, open_own
 
@@ -42,8 +42,7 @@ def default_directory() -> Path:
     return platformdirs.user_cache_path("greenroom", appauthor=False) / "output"
 
 
-@attrs.frozen
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A part of a kept text, from byte `start` to before byte `end` of `size`."""
 
     text: str
@@ -52,8 +51,7 @@ class Page:
     size: int
 
 
-@attrs.frozen
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """One kept file. `stamp`: when it was written, in seconds since 1970. `size` in bytes."""
 
     id: str
@@ -62,11 +60,10 @@ class Kept:
     size: int
 
 
-@attrs.frozen
-class Spill:
+class Spill(msgspec.Struct, frozen=True):
     """The files in one directory. `max_age` in seconds, `max_total` in bytes."""
 
-    directory: Path = attrs.field(factory=default_directory)
+    directory: Path = msgspec.field(default_factory=default_directory)
     max_age: float = DAY
     max_total: int = MAX_TOTAL
     clock: Callable[[], float] = time.time  # file stamps are wall clock

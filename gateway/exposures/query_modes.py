@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+import msgspec
 
 from ...catalogue.names import has_prefix
 from ...catalogue.namespace import Ambiguous, Missing
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from ...supervisor.room_port import Catalogue, RoomPort
 
 
-@attrs.frozen(eq=False)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """A catalogue as it is at one moment, which a thread may read."""
 
     config: Config

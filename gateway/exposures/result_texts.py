@@ -26,8 +26,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ...actors.message_buffer import takes_long_to_decode
 from ...actors.workers import LONG_WORK, aside
@@ -120,7 +120,7 @@ class Answers:
         """End `job` with a result of our own that has these details."""
         bounds = self._bounds
         await self._answer_aside(
-            lambda: attrs.evolve(outcome_of("", None, result, **bounds), details=details), "", None, job
+            lambda: replace(outcome_of("", None, result, **bounds), details=details), "", None, job
         )
 
     @property
@@ -137,7 +137,7 @@ class Answers:
     @property
     def _keeping(self) -> Keeping:
         settings = self._room.config.settings
-        spill = attrs.evolve(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
+        spill = replace(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
         return Keeping(spill, self._hints, self._bounds, settings.output_max_image)
 
     def turn_page(self, request: Request, job: Job) -> None:
@@ -175,8 +175,7 @@ class Answers:
             job.run(partial(self._answer_aside, lambda: outcome, "", None, job))
 
 
-@attrs.frozen(eq=False)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True, eq=False):
     """Where long answers are kept, and the bounds beyond which they are, as configured when one is made: a thread reads
     nothing else of the room."""
 
@@ -224,8 +223,7 @@ KEPT_LIMIT: Final = 8 * 1024 * 1024  # bytes of JSON; more takes too long to wri
 _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
 
 
-@attrs.frozen(eq=False)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, eq=False):
     """The answer to a call, before something of it is saved in files. `rest`: the part that does not fit the
     details."""
 
@@ -243,10 +241,6 @@ class Outcome:
         )
 
     @property
-    def spill_text(self) -> str | None:
-        return self.guarded.spill
-
-    @property
     def is_whole(self) -> bool:
         """Whether nothing of it must be saved in a file."""
         return self.guarded.spill is None and self.rest is None
@@ -259,7 +253,7 @@ class Outcome:
             path, error = _try_to_write(spill, data, ".json")
             where = {"writeError": error} if path is None else {"savedTo": str(path)}
             details = {**details, "mcpResult": {**details["mcpResult"], **where}}
-        outcome = attrs.evolve(self, details=details)
+        outcome = replace(self, details=details)
         if self.guarded.spill is None:
             return outcome.answer()
         return outcome.answer(*_try_to_write(spill, self.guarded.spill), hints)

@@ -28,7 +28,6 @@ import sys
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, cast
 
-import attrs
 import msgspec
 
 from ...catalogue.hidden_characters import unhidden_value
@@ -64,13 +63,12 @@ def _no_details() -> Mapping[str, Any]:
     return {}
 
 
-@attrs.frozen(eq=False)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, eq=False):
     """The answer of the `mcp` tool. `content` is MCP content blocks for a model; `details` says the same for
     programs."""
 
     content: Sequence[Mapping[str, Any]]
-    details: Mapping[str, Any] = attrs.field(factory=_no_details)
+    details: Mapping[str, Any] = msgspec.field(default_factory=_no_details)
 
     @classmethod
     def of(cls, text: str, **details: Any) -> Answer:
@@ -395,8 +393,7 @@ def _invalid(message: str) -> UsageError:
 # differ.
 
 
-@attrs.frozen
-class Hints:
+class Hints(msgspec.Struct, frozen=True):
     """Texts that complete a message with a next step. `{server}`, `{typed}` (the server, for a shell), `{tool}`,
     `{output}` and `{offset}` are filled in."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
+import msgspec
 
 from ...actors.host import ASKED_FOR
 from ...catalogue.fingerprints import changed_in_words
@@ -294,8 +294,7 @@ _LINES_AROUND: Final = 16
 _CUT: Final = "… (cut here; describe it for the rest)"
 
 
-@attrs.frozen
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The output guard's bounds for one answer: bytes of UTF-8, and lines. 0: no bound."""
 
     max_bytes: int = 0
@@ -340,8 +339,7 @@ UNBOUNDED: Final = Bounds()
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
-@attrs.frozen
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One server in the overview: a word for programs, and a mark and a note for people."""
 
     word: str
@@ -408,8 +406,7 @@ def status(
     )
 
 
-@attrs.frozen
-class _Page:
+class _Page(msgspec.Struct, frozen=True):
     """Which of `total` entries an answer shows."""
 
     offset: int

@@ -11,7 +11,6 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final, cast
 
-import attrs
 import msgspec
 
 from ..bounds import LARGE_MESSAGE
@@ -45,8 +44,7 @@ _STEP: Final = 1 << 20  # bytes that are copied in one go
 
 
 # ---- requests to servers -------------------------------------------------------------------------------------------
-@attrs.frozen(eq=False)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True, eq=False):
     """What each request of the 2026-07-28 era says about us, encoded once: the inside of `_meta`, without braces."""
 
     meta: bytes = b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from ..upstream import UpstreamError
@@ -54,8 +54,7 @@ class RpcFault(Exception):
         self.data = data
 
 
-@attrs.frozen(eq=False)
-class RpcError:
+class RpcError(msgspec.Struct, frozen=True, eq=False):
     """A JSON-RPC error as the other side sent it. `fault=True`: the answer was not JSON-RPC at all. `broken=True`: no
     answer can come any more, although the connection lives on (an HTTP exchange failed by itself). `upstream`: another
     Greenroom that we trust failed to get an answer, and says why. Only these two may leave the exchange's `reach` below

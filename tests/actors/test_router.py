@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support import in_virtual_time, run_virtual
 from tests.support.rooms import open_room
 
@@ -179,13 +179,13 @@ async def test_a_batch_is_compared_with_what_was_known_before_it() -> None:
 async def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said() -> None:
     async with router_at_work() as bench:
         old, new = (
-            attrs.evolve(entry("a", name), revision=number) for number, name in enumerate(["old", "new"], 1)
+            replace(entry("a", name), revision=number) for number, name in enumerate(["old", "new"], 1)
         )
         await bench.learn(new)
         bench.router.ref.tell(Define(definitions("a"), {"a": old}, Settings()))
         await bench.router.ref.ask(Sync)
         assert bench.router.entry("a") is new
-        redefined = attrs.evolve(old, definition_hash="another")
+        redefined = replace(old, definition_hash="another")
         bench.router.ref.tell(Define(definitions("a"), {"a": redefined}, Settings()))
         await bench.router.ref.ask(Sync)
         assert bench.router.entry("a") is redefined

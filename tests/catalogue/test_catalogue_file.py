@@ -13,9 +13,10 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import attrs
+import msgspec
 import pytest
 from filelock import FileLock
+from msgspec.structs import replace
 from tests.support import run
 
 from greenroom.catalogue.entries import ServerEntry
@@ -38,7 +39,7 @@ def file(tmp_path: Path) -> CatalogueFile:
 
 
 def same(left: ServerEntry, right: ServerEntry) -> bool:
-    return attrs.asdict(left) == attrs.asdict(right)
+    return msgspec.structs.asdict(left) == msgspec.structs.asdict(right)
 
 
 def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
@@ -62,14 +63,16 @@ def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
         revision=7,
         told="1a2b",
     )
-    nothing = attrs.asdict(ServerEntry("", ""))
-    same_as_nothing = {name for name, value in attrs.asdict(whole).items() if value == nothing[name]}
+    nothing = msgspec.structs.asdict(ServerEntry("", ""))
+    same_as_nothing = {
+        name for name, value in msgspec.structs.asdict(whole).items() if value == nothing[name]
+    }
     assert same_as_nothing == {"pinned", "prints"}, "these are kept elsewhere"
     assert file.save([whole], NOW) is None
     loaded = file.load({"s": "h"}, NOW)
 
     assert loaded.warning is None
-    assert same(attrs.evolve(whole, problems=(whole.problems[0], "half \ufffd")), loaded.entries["s"])
+    assert same(replace(whole, problems=(whole.problems[0], "half \ufffd")), loaded.entries["s"])
 
 
 def test_unknown_is_not_empty(file: CatalogueFile) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
@@ -46,7 +46,7 @@ def space(*entries: ServerEntry, templates: bool = False) -> UriSpace:
         Settings(),
     )
     places = index.templates() if templates else index.resources()
-    return UriSpace.of(attrs.evolve(place, uri=unhidden(place.original)) for place in places)
+    return UriSpace.of(replace(place, uri=unhidden(place.original)) for place in places)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
+from msgspec.structs import replace
 from tests.support.attached import until
 from tests.support.door_rooms import FakeRoom
 from tests.support.forked import GREENROOM, greenroom_in, popen_forked
@@ -190,7 +191,7 @@ def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() 
 
 def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
     rows = [ServerStatus(f"s{number}") for number in range(22)]
-    hints = attrs.evolve(FOR_PEOPLE, learn="Ask.")
+    hints = replace(FOR_PEOPLE, learn="Ask.")
     assert sentence(rows[:0], hints) == ""
     assert sentence(rows[:1], hints) == "Not known yet: s0 (not asked yet).\nAsk."
     assert sentence(rows[:20], hints).endswith(", s19 (not asked yet).\nAsk.")
@@ -227,7 +228,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     }
     assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
     assert doing(None) == waiting
-    assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
+    assert doing(replace(entry, fetched_at=since), tool_count=3) == {
         "server": "clock", "name": "clock", "state": "known", "tools": 3,
     }  # fmt: skip
     assert doing(state=State.CONNECTED)["state"] == "waiting", "it lists again"

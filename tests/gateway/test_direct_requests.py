@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import attrs
+import msgspec
 import pytest
 from tests.support import in_real_time
 from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRoom
@@ -555,7 +556,7 @@ def test_what_is_listed_has_the_names_of_the_index_and_what_changed_is_announced
         ("resources", (), "resources"),
         ("prompts", (), "prompts"),
     ):
-        before = attrs.evolve(before, **{part: value})
+        before = msgspec.structs.replace(before, **{part: value})
         room.entries["clock"] = before
         room.reindex()
         assert shown.changes() == [f"notifications/{told}/list_changed"]

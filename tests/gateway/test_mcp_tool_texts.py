@@ -11,6 +11,7 @@ import anyio
 import attrs
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.support import run
 from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom
 
@@ -118,7 +119,7 @@ def test_what_a_server_that_is_not_known_waits_for(facts: dict[str, Any], text: 
 
 def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
     rows = [ServerStatus(f"s{number}") for number in range(502)]
-    hints = attrs.evolve(FOR_MODELS, learn="Ask.", mend="Mend {server}.", log_in="Log in at {server}.")
+    hints = replace(FOR_MODELS, learn="Ask.", mend="Mend {server}.", log_in="Log in at {server}.")
     assert sentence([], hints) == ""
     assert sentence(rows[:2], hints) == "Not known yet: s0 (not asked yet), s1 (not asked yet). Ask."
     assert sentence(rows[:20], hints).endswith("s19 (not asked yet). Ask.")

@@ -416,7 +416,7 @@ def test_a_large_structure_is_kept_as_the_json_that_it_is(tmp_path: Path) -> Non
     raw = b'{"content":[{"type":"text","text":"said"}],"structuredContent":%b}' % structured
     outcome = outcome_of_bytes("s", None, raw, None, keeping(tmp_path))
     assert outcome is not None
-    assert outcome.spill_text == f"said\n{structured.decode()}"
+    assert outcome.guarded.spill == f"said\n{structured.decode()}"
 
 
 def test_a_text_of_millions_of_escapes_is_kept_as_json(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_text_of_millions_of_escapes_is_kept_as_json(tmp_path: Path) -> None:
         raw = b'{"content":[{"type":"text","text":"%b"}]}' % (b"\\t" * escapes)
         outcome = outcome_of_bytes("s", None, raw, None, keeping(tmp_path))
         assert outcome is not None
-        assert outcome.spill_text == ("\t" * escapes if is_decoded else raw.decode())
+        assert outcome.guarded.spill == ("\t" * escapes if is_decoded else raw.decode())
 
 
 def test_a_large_result_that_is_no_object_is_none(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.models import histories
 from tests.models.lifecycle import LifeModel
 from tests.support.profiles import examples
@@ -121,7 +122,7 @@ def test_a_legal_move_goes_where_the_table_says(state: State, trigger: Trigger) 
 @pytest.mark.parametrize(("state", "trigger"), illegal, ids=ids)
 def test_what_the_table_lacks_raises_and_nothing_happens(state: State, trigger: Trigger) -> None:
     life = a_life(state)
-    before = attrs.evolve(life)
+    before = replace(life)
 
     with pytest.raises(IllegalTransition) as raised:
         move(life, trigger)
@@ -246,7 +247,7 @@ def test_the_last_call_ends_a_drain_and_nothing_else(state: State, stopping: boo
 
     starts = state is State.DRAINING and not stopping
     assert effects == ((Effect.STOP_TREE,) if starts else ())
-    assert after == (attrs.evolve(life, stopping=True) if starts else life)
+    assert after == (replace(life, stopping=True) if starts else life)
 
 
 # ---- against a model, and through every life there can be ---------------------------------------------------------

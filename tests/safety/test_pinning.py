@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support import in_real_time, in_virtual_time
 from tests.support.forked import greenroom_in
 from tests.support.gateway import PATIENCE, Gateway, serve
@@ -778,7 +778,7 @@ def test_what_is_written_of_a_server_is_when_it_was_seen_and_only_what_is_new(tm
     assert changed.prints == {"pay": "2" * 80}
     once_more = pins.learned(ServerEntry("bank", "h", fetched_at=9.0), {"pay": "2" * 80})
     assert once_more.prints == {"pay": "2" * 80}, "it may have been accepted elsewhere: the store is asked"
-    marked = pins.marked(attrs.evolve(ServerEntry("bank", "h"), prints={"x": "y"}))
+    marked = pins.marked(replace(ServerEntry("bank", "h"), prints={"x": "y"}))
     assert ([*marked.pinned.changed], marked.prints) == (["pay"], None)
     pins.take({"bank": PinKey("another", "one")}, {})
     assert not pins.marked(marked).pinned.changed, "another server has that name now"

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.models import histories
 from tests.models.pool import Referee, Seat
 from tests.support.profiles import examples
@@ -39,7 +40,7 @@ class Pool:
         return self.referee.look_at
 
     def limit(self, **limits: Any) -> None:
-        self.referee.limits = attrs.evolve(self.referee.limits, **limits)
+        self.referee.limits = replace(self.referee.limits, **limits)
 
     def look(self, now: float) -> list[str]:
         return self.referee.settle(now)
@@ -523,14 +524,14 @@ def test_a_group_is_granted_up_to_half_the_slots_in_one_decision() -> None:
     waiting = [Waiter(who, 0.0, "g") for who in range(8)]
     free = Snapshot[int](1.0, PoolLimits(slots=8), waiting=waiting)  # by default no group holds anything
     assert decide(free).grants == (0, 1, 2, 3)
-    assert decide(attrs.evolve(free, groups=lambda _: 3)).grants == (0,)
-    assert decide(attrs.evolve(free, limits=PoolLimits(slots=2))).grants == (0,)
+    assert decide(replace(free, groups=lambda _: 3)).grants == (0,)
+    assert decide(replace(free, limits=PoolLimits(slots=2))).grants == (0,)
 
 
 def test_those_overdue_are_looked_at_only_if_one_may_go() -> None:
     read: list[int] = []
     kept = Snapshot[int](1.0, PoolLimits(slots=2, minimum=2), shared=3, staying=3, idle=InOrder((1, 2, 3)))
-    gone = decide(attrs.evolve(kept, overdue=counted([1, 2, 3], read)))
+    gone = decide(replace(kept, overdue=counted([1, 2, 3], read)))
     assert (gone.evictions, read) == ((1,), [])  # the surplus; with it the minimum is reached
-    more = attrs.evolve(kept, staying=4, overdue=counted([1, 2, 3], read))
+    more = replace(kept, staying=4, overdue=counted([1, 2, 3], read))
     assert (decide(more).evictions, read) == ((1, 2), [1, 2, 3])

@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import attrs
 import pytest
+from msgspec.structs import replace
 from tests.support import in_real_time
 
 from greenroom.actors.workers import MANY_ITEMS
@@ -16,9 +17,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.config.model import Config, Settings
 from greenroom.config.parse import parse_config
-from greenroom.protocol.address import Address
 from greenroom.protocol.errors import UnknownServer, UsageError
-from greenroom.protocol.events import Note, NoteCode
 from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor.profiles import Profiles, ProfileView
 
@@ -81,15 +80,6 @@ def test_of_a_configuration_a_view_has_its_servers_and_nothing_that_names_others
     assert view.config is view.config, "it is made once"
 
 
-def test_an_event_is_shown_with_its_server_and_one_of_the_whole_room_to_nobody_here() -> None:
-    view = House({"servers": ["notes"]}).view
-    events: list[Any] = [
-        Note(1, 0.0, address, code=NoteCode.BUG, words="")
-        for address in (None, Address("notes"), Address("vault"))
-    ]
-    assert [view.shows_event(event) for event in events] == [False, True, False]
-
-
 @pytest.mark.parametrize(
     ("profile", "tools", "narrows"),
     [
@@ -112,7 +102,7 @@ def test_what_is_known_of_a_server_is_shown_without_the_tools_that_are_not(
     assert (shown is entry) is not narrows
     assert shown.problems == (() if narrows else ("cut",))
     assert house.view.entry(None) is None
-    unknown = attrs.evolve(entry, tools=None)
+    unknown = replace(entry, tools=None)
     assert house.view.entry(unknown) is unknown
     row = house.view.row(ROW)
     assert (row is ROW) is not narrows

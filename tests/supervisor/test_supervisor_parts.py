@@ -10,6 +10,7 @@ from typing import Any, cast
 import anyio
 import attrs
 import pytest
+from msgspec.structs import replace
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle
 
@@ -348,7 +349,7 @@ def test_a_header_that_cannot_be_sent_says_where_it_came_from_and_nothing_of_it(
 def test_what_two_files_have_to_say_is_both_told_and_older_than_what_is_learned_now() -> None:
     class Kept(MemoryStore):
         def load(self, wanted: Any) -> Any:
-            return attrs.evolve(super().load(wanted), warning="of the catalogue")
+            return replace(super().load(wanted), warning="of the catalogue")
 
     class Pinned(MemoryPins):
         def load(self, wanted: Any) -> Any:

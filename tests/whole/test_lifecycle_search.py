@@ -19,6 +19,7 @@ import anyio
 import attrs
 import pytest
 from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
 from tests.support.profiles import examples
 
 from greenroom import Reach
@@ -1241,7 +1242,7 @@ def _full(world: World) -> None:
 
 
 def _tripped_breaker(actor: Any, failed_at: float, **more: Any) -> None:
-    actor.record.breaker.state = attrs.evolve(
+    actor.record.breaker.state = replace(
         actor.record.breaker.state, tripped=True, failed_at=failed_at, **more
     )
 
@@ -1253,7 +1254,7 @@ def _hung(world: World) -> None:
 
 
 def _half_open(actor: Any, *, ended: bool | None) -> None:
-    actor.record.breaker.state = attrs.evolve(actor.record.breaker.state, probing=True)
+    actor.record.breaker.state = replace(actor.record.breaker.state, probing=True)
     if ended is not None:
         actor.record.breaker.probe = Call("ping", None)
         actor.record.breaker.probe.ended = ended
@@ -1274,7 +1275,7 @@ def _drains(world: World, seconds: float) -> None:
 def _lost_at_work(world: World) -> None:
     actor = _at_work(world)
     world.ask("drain", "a")
-    actor.life = attrs.evolve(actor.life, ending=Ending(Cause.LOST))
+    actor.life = replace(actor.life, ending=Ending(Cause.LOST))
 
 
 def _silent(world: World, seconds: float) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from greenroom.gateway.metrics import METRICS
 from greenroom.protocol import address, errors, event_records, events, lifecycle
 
+from ..public_surface import field_types
 from .markdown import page, table
 
 _COMMENT: Final = re.compile(r"#\s+(.*)$")
@@ -97,7 +98,7 @@ def _said(each: type[Any]) -> str:
 def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
     """The fields of a class that are not those of its base."""
     base = each.__mro__[1] if issubclass(each.__mro__[1], events.Event) else None
-    common = _types(base) if base else {}
+    common = field_types(base) if base else {}
     comments = {
         name: said
         for base in reversed(each.__mro__)
@@ -105,20 +106,12 @@ def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
         for name, said in _comments(base).items()
     }
     rows: list[tuple[str, str, str]] = []
-    for field, kind in _types(each).items():
+    for field, kind in field_types(each).items():
         if field in common:
             continue
         assert comments.get(field), f"{each.__name__}.{field} has no comment that says what it is"
         rows.append((f"`{field}`" + _in_json(field), _type(kind), comments[field]))
     return rows
-
-
-def _types(each: type[events.Event]) -> dict[str, str]:
-    """The type of each field as it is written, in the order of the fields."""
-    said = {
-        name: kind for base in reversed(each.__mro__) for name, kind in inspect.get_annotations(base).items()
-    }
-    return {name: said[name] for name in each.__struct_fields__}
 
 
 def _in_json(name: str) -> str:
@@ -151,7 +144,7 @@ def _enums(kinds: list[Any]) -> list[type[enum.Enum]]:
     """The enumerations that are types of fields, in the order in which they are met."""
     found: list[type[enum.Enum]] = []
     for each in kinds:
-        for said in _types(each).values():
+        for said in field_types(each).values():
             for name in re.findall(r"\w+", said):
                 kind = next((vars(module)[name] for module in _MODULES if name in vars(module)), None)
                 if inspect.isclass(kind) and issubclass(kind, enum.Enum) and kind not in found:

@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import attrs
 import jwt
 import msgspec
+from msgspec.structs import replace
 from tests.support.tiny_model import write_model
 
 from greenroom.actors.transports.event_parser import EventParser
@@ -215,7 +215,7 @@ def records(data: bytes) -> None:
     value = _object(data)
     listed = {kind: _listed(value, kind) for kind in ("tools", "resources", "templates", "prompts")}
     config = parse_config({"mcpServers": {"a": {"command": "x"}, "b-b": {"command": "y"}}})
-    entries = {name: attrs.evolve(ServerEntry(name, ""), **listed) for name in config.servers}
+    entries = {name: replace(ServerEntry(name, ""), **listed) for name in config.servers}
     index = Index.build(config.servers, entries, config.settings)
     names = [target.name for target in index.tools()]
     assert len(set(names)) == len(names)
