@@ -64,8 +64,7 @@ def _follows_nothing(_config: Config) -> Callable[[], object]:
     return _nothing
 
 
-@attrs.frozen
-class Follower:
+class Follower(msgspec.Struct, frozen=True):
     """What follows the configuration beside the room. `files` are watched too. `prepare` is called in a thread, with
     the configuration that is to be used; it raises `GreenroomError` when that, or one of `files`, cannot be used. What
     it returns is called on the loop, once the room has been reloaded."""
