@@ -35,6 +35,7 @@ from ..protocol.jsonrpc.incoming import (
     HEAD,
     NO_MESSAGE,
     ServerMessage,
+    answer_id_at_end,
     answer_id_in,
     as_id,
     decode_error,
@@ -312,16 +313,27 @@ class ExchangeTable:
         if not self._end_by_head(head, f"the answer is not JSON-RPC: {why}"):
             self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
 
-    def take_overlong(self, head: bytes, bound: str) -> None:
-        """A message over the bound has come. Only its head was kept."""
+    def take_overlong(self, head: bytes, bound: str) -> bool:
+        """A message over the bound has come. Only its head was kept. Returns whether it has ended an exchange."""
         if self._silent:
-            return
-        if not self._end_by_head(head, f"the answer is over the bound of {bound}"):
+            return False
+        has_ended = self._end_by_head(head, f"the answer is over the bound of {bound}")
+        if not has_ended:
             self.notes.add(f"a message over the bound of {bound} was thrown away", excerpt(head))
+        return has_ended
+
+    def end_overlong(self, head: bytes, tail: bytes, bound: str) -> bool:
+        """Such a message has ended, with this tail. Returns whether that has ended an exchange."""
+        if self._silent:
+            return False
+        return self._end_broken(answer_id_at_end(head, tail), f"the answer is over the bound of {bound}")
 
     def _end_by_head(self, head: bytes | bytearray, why: str) -> bool:
         """If the head of a broken answer still names its exchange, end that exchange as a fault."""
-        exchange = self._requests.answered(answer_id_in(head) or 0)
+        return self._end_broken(answer_id_in(head), why)
+
+    def _end_broken(self, answered_id: int | None, why: str) -> bool:
+        exchange = self._requests.answered(answered_id or 0)
         if exchange is None:
             return False
         exchange.owner.exchange_ended(exchange, None, fault(why))

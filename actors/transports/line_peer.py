@@ -95,7 +95,15 @@ class LinePeer(ExchangeTable):
         self._on_over = on_over
         self._refused: list[Exchange] = []
         self._rest = LinesLeft()
-        self._lines = LineSplitter(max_line, self._take_overlong, self._rest.put, self.note_repaired)
+        self._lines = LineSplitter(
+            max_line,
+            self._take_overlong,
+            self._rest.put,
+            self.note_repaired,
+            self._end_overlong,
+            "maxLineBytes",
+        )
+        self._max_line = max_line
         self._flood = FloodGuard(max_line, self.last_heard)
         self._began = self.last_heard
         self._at_once = _CHUNK
@@ -174,7 +182,12 @@ class LinePeer(ExchangeTable):
         said = self._flood.count_junk(lines, junk)
         if said:
             self._rest.clear()
-            self._on_over(f"wrote {said} to {self.channel} without one message of the protocol among them")
+            what = f"wrote {said} to {self.channel} without one message of the protocol among them"
+            if self._lines.is_dropping_json:
+                what = (
+                    f"wrote {said} of one line to {self.channel}, and maxLineBytes allows {self._max_line:,}"
+                )
+            self._on_over(what)
             return False
         uncalled_for = junk + unasked
         return PAUSE if uncalled_for and not self._flood.may_say(uncalled_for, self._backend.now()) else True
@@ -219,7 +232,12 @@ class LinePeer(ExchangeTable):
         )
 
     def _take_overlong(self, head: bytes, bound: str) -> None:
-        self.take_overlong(head, bound)
+        if self.take_overlong(head, bound):
+            self._flood.heard()
+
+    def _end_overlong(self, head: bytes, tail: bytes, bound: str) -> None:
+        if self.end_overlong(head, tail, bound):
+            self._flood.heard()
 
 
 # ---- Limits a peer that sends lines nobody asked for ----------------------------------------------------------------
@@ -250,12 +268,15 @@ class FloodGuard:
         self.unheard: int = 0
         self.is_shut = False
 
+    def heard(self) -> None:
+        """A message has come, though it was too long to be read."""
+        self.junk = self.unheard = 0
+
     def count_junk(self, lines: int, junk: int) -> str:
         """Count `lines` that were read; `junk` of them were not messages. When there has been only junk for too long,
         shut the peer and return in words how much it sent; else an empty string."""
         if junk < lines:
-            self.junk = 0
-            self.unheard = 0
+            self.heard()
             return ""
         self.junk += junk
         if self.junk < JUNK_LINES and self.unheard <= self._most_bytes:

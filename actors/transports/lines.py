@@ -2,9 +2,9 @@
 
 Only new bytes are searched for the newline, and the held part of a line grows in place (`message_buffer`). A large
 line is handed over without a copy, as a `bytearray` that then belongs to its receiver: a copy would stall the loop by a
-millisecond per megabyte. Of a line over the bound only the head is kept, so that the exchange it answers can be named;
-the rest is thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk: 40 MB took it
-seven seconds.)
+millisecond per megabyte. Of a line over the bound only the head and the tail are kept, so that the exchange it answers
+can be named: some write the id first, and the SDK for TypeScript writes it last. (The loop of the Python SDK searches
+and copies all it has at each chunk: 40 MB took it seven seconds.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..exchanges import mark_sent
 from ..message_buffer import MessageBuffer
 from ..peer import Exchange
 
-HEAD = 256  # bytes of an over-long line that are kept
+HEAD = 256  # bytes of an over-long line that are kept, and as many of its end
 LINES_A_TURN: Final = 100
 FEW_LINES: Final = 10  # of a client: they are taken in one turn, however long that takes
 _TURN: Final = 0.01  # seconds after which a turn ends
@@ -35,11 +35,22 @@ class LineSplitter:
 
     A chunk that ends a large line goes to `on_large` instead, if there is one: that line and the lines behind it.
     `on_overlong(head, bound)` is called as soon as a bound is crossed, not when the line ends: it may never end.
-    `bound` says in words which one: a number of bytes, or of values. `on_repaired(line)` is given a line that was
-    repaired while it came.
+    `bound` says in words which one: a number of bytes, or of values. When such a line has ended,
+    `on_overlong_end(head, tail, bound)` is called. `on_repaired(line)` is given a line that was repaired while it came.
+    `setting`: what the bound of bytes is called.
     """
 
-    __slots__ = ("_dropping", "_held", "_limit", "_on_large", "_on_overlong", "_on_repaired")
+    __slots__ = (
+        "_held",
+        "_limit",
+        "_on_large",
+        "_on_overlong",
+        "_on_overlong_end",
+        "_on_repaired",
+        "_over",
+        "_setting",
+        "_tail",
+    )
 
     def __init__(
         self,
@@ -47,24 +58,34 @@ class LineSplitter:
         on_overlong: Callable[[bytes, str], None],
         on_large: Callable[[list[bytes | bytearray]], None] | None = None,
         on_repaired: Callable[[bytes | bytearray], None] | None = None,
+        on_overlong_end: Callable[[bytes, bytes, str], None] | None = None,
+        setting: str = "",
     ) -> None:
+        self._setting = f" ({setting})" if setting else ""
+        self._on_overlong_end = on_overlong_end
         self._on_large = on_large
         self._on_repaired = on_repaired
         self._limit = limit
         self._on_overlong = on_overlong
         self._held = MessageBuffer()
-        self._dropping = False
+        self._over: tuple[bytes, str] | None = None  # head and bound of the line that is thrown away
+        self._tail = b""  # the latest bytes of it
 
     @property
     def held(self) -> bytearray | None:
         """The part of the line that has no end yet; None: that line is dropped. Not to be changed."""
-        return None if self._dropping else self._held.data
+        return None if self._over is not None else self._held.data
+
+    @property
+    def is_dropping_json(self) -> bool:
+        """Whether the line that comes is thrown away, and may be a message."""
+        return self._over is not None and self._over[0].lstrip().startswith((b"{", b"["))
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""
         lines: list[Any] = chunk.split(b"\n")
         rest = lines.pop()
-        if lines and (self._held.data or self._dropping):
+        if lines and (self._held.data or self._over is not None):
             lines[0:1] = self._finish(lines[0])
             if self._on_large is not None and lines and type(lines[0]) is bytearray:
                 self._on_large(lines)
@@ -76,7 +97,8 @@ class LineSplitter:
         return lines
 
     def _hold(self, part: bytes | bytearray) -> None:
-        if self._dropping:
+        if self._over is not None:
+            self._tail = (self._tail + part[-HEAD:])[-HEAD:]
             return
         over = self._held.add(part)
         if len(self._held.data) > self._limit:
@@ -85,13 +107,14 @@ class LineSplitter:
             self._drop(over)
 
     def _bytes(self) -> str:
-        return f"{self._limit:,} bytes a line"
+        return f"{self._limit:,} bytes a line{self._setting}"
 
     def _finish(self, part: bytes | bytearray) -> list[bytes | bytearray]:
         """The line that ends with `part`; an empty list when the line is over the bound."""
         self._hold(part)
-        if self._dropping:
-            self._dropping = False
+        if self._over is not None:
+            (head, bound), self._over = self._over, None
+            self._end_overlong(head, self._tail, bound)
             return []
         held, self._held = self._held, MessageBuffer()
         line = held.end()
@@ -100,14 +123,21 @@ class LineSplitter:
         return [line]
 
     def _drop(self, bound: str) -> None:
-        head, self._held = bytes(self._held.data[:HEAD]), MessageBuffer()
-        self._dropping = True
+        held, self._held = self._held.data, MessageBuffer()
+        head, self._tail = bytes(held[:HEAD]), bytes(held[-HEAD:])
+        self._over = head, bound
         self._on_overlong(head, bound)
+
+    def _end_overlong(self, head: bytes, tail: bytes, bound: str) -> None:
+        if self._on_overlong_end is not None:
+            self._on_overlong_end(head, tail, bound)
 
     def _fits(self, line: bytes | bytearray) -> bool:
         if len(line) <= self._limit:
             return True
-        self._on_overlong(bytes(line[:HEAD]), self._bytes())
+        head, bound = bytes(line[:HEAD]), self._bytes()
+        self._on_overlong(head, bound)
+        self._end_overlong(head, bytes(line[-HEAD:]), bound)
         return False
 
 

@@ -228,6 +228,17 @@ def answer_id_in(head: bytes | bytearray) -> int | None:
     return int(key) if key.isdigit() and len(key) < _DIGITS else None
 
 
+_ANSWERS: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:')
+_LAST_ID: Final = re.compile(rb'"id"\s*:\s*("?)(\d{1,18})\1\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+
+def answer_id_at_end(head: bytes, tail: bytes) -> int | None:
+    """Our id in an answer of which only the two ends can be read, and whose last member it is. The last brace of a
+    message closes the message itself, so what stands before it is no part of the result."""
+    found = _LAST_ID.search(tail) if _ANSWERS.match(head) else None
+    return int(found[2]) if found else None
+
+
 _DIGITS: Final = 19  # our ids have fewer
 
 

@@ -14,6 +14,7 @@ method, or `call:` and the name of a tool.
     --junk-before          a junk line, one with bad UTF-8 and one with a foreign id before each answer
     --bad-utf8             put a byte that is no UTF-8 into each text
     --twice                answer everything twice
+    --id-last              the id stands behind the result, as the SDK for TypeScript writes it
     --stderr BYTES         write that much to stderr before each answer
     --fat BYTES            results of tool calls carry that much text
     --not-json             tool calls are answered with NaN, which is no JSON
@@ -57,7 +58,7 @@ else:
     del sys.path[0]
 
 HELP = __doc__ or ""
-FLAGS = {"junk-before", "bad-utf8", "twice", "not-json", "not-object", "malformed-error"} | {
+FLAGS = {"junk-before", "bad-utf8", "twice", "id-last", "not-json", "not-object", "malformed-error"} | {
     *("ignore-eof", "ignore-term", "loop", "schemas", "bad-tools", "discover"),
 }
 MODERN = "2026-07-28"
@@ -111,7 +112,10 @@ class Server:
             data = data[os.write(1, data) :]
 
     def send(self, message: Json) -> None:
-        line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+        message = {"jsonrpc": "2.0", **message}
+        if self.faults.get("id-last") and "id" in message:
+            message["id"] = message.pop("id")
+        line = json.dumps(message).encode() + b"\n"
         if self.faults.get("bad-utf8"):
             line = line.replace(b"BADBYTE", b"\xff")
         for _ in range(2 if self.faults.get("twice") else 1):

@@ -148,6 +148,36 @@ async def test_a_broken_answer_ends_its_request_as_a_fault() -> None:
     assert note.startswith('a message over the bound of 10 bytes was thrown away: "xxx')
 
 
+BEGINS = b'{"result":{"content":[{"type":"text","text":"'
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "ends"),
+    [
+        (BEGINS, b'x"}]},"jsonrpc":"2.0","id":1}', True),
+        (b'{"jsonrpc": "2.0", "result": {', b'"x"}, "id": "1" }\r', True),
+        (b'{"error":{"code":1,"data":"', b'"},"id":1,"jsonrpc":"2.0"}', True),
+        (BEGINS, b'x"}]},"jsonrpc":"2.0","id":2}', False),  # another one
+        (BEGINS, b'"structuredContent":{"id":1}}', False),  # of the result
+        (BEGINS, b'x"}]},"id":1}, more', False),
+        (b'{"method":"sampling/createMessage","params":{', b'},"jsonrpc":"2.0","id":1}', False),  # its own id
+        (b"x" * 99, b'"id":1}', False),
+    ],
+)
+@in_real_time
+async def test_an_overlong_answer_is_known_by_its_end(head: bytes, tail: bytes, ends: bool) -> None:
+    table = Table()
+    call, other = table.ask(), table.ask("ping")
+    table.exchanges.abandon(other, "enough")
+    assert table.exchanges.take_overlong(head, "10 bytes") is False
+    assert table.exchanges.end_overlong(head, tail, "10 bytes") is ends
+    assert [error.message for _, error in call.ends if error] == [
+        "the answer is over the bound of 10 bytes"
+    ] * ends
+    table.exchanges.silence()
+    assert table.exchanges.end_overlong(head, tail, "10 bytes") is False
+
+
 @in_real_time
 async def test_after_silence_nothing_is_sent_ended_noted_or_counted() -> None:
     table = Table()

@@ -231,15 +231,29 @@ async def test_t16_banners_and_junk_are_counted_and_never_fatal() -> None:
         assert any("Welcome!" in note for note in link.hooks.notes)
 
 
+@pytest.mark.parametrize("faults", [(), ("--id-last",)])
 @in_real_time
-async def test_t19_a_line_over_the_bound_ends_only_its_call() -> None:
-    async with linked(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as link:
+async def test_t19_a_line_over_the_bound_ends_only_its_call(faults: tuple[str, ...]) -> None:
+    async with linked(definition_of("faulty.py", *faults), settings=Settings(max_line=100_000)) as link:
         await link.initialize()
-        with pytest.raises(RpcFailure, match="over the bound of 100,000 bytes") as caught:
-            await link.call("echo", size=1_000_000)
-        assert caught.value.error is not None
-        assert caught.value.error.fault
+        for _ in range(12):  # more than it may write without a message
+            with pytest.raises(
+                RpcFailure, match=r"over the bound of 100,000 bytes a line \(maxLineBytes"
+            ) as caught:
+                await link.call("echo", size=150_000)
+            assert caught.value.error is not None
+            assert caught.value.error.fault
         assert await link.call("echo", text="still here") == "still here"
+
+
+@in_real_time
+async def test_a_line_that_does_not_end_ends_the_connection_and_names_the_bound() -> None:
+    async with linked(definition_of("faulty.py", "--id-last"), settings=Settings(max_line=100_000)) as link:
+        await link.initialize()
+        link.peer.request(call := tool("echo", size=3_000_000))
+        await link.hooks.lost.wait()
+        assert call.ends == []
+        assert "of one line to stdout, and maxLineBytes allows 100,000" in link.hooks.reasons[0].text
 
 
 @on_one_loop

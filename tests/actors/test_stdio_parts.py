@@ -758,14 +758,19 @@ async def test_a_secret_is_found_where_a_long_error_was_cut_in_it(left: int) -> 
 @pytest.mark.parametrize("cut", [1, 5, 8, 9, 40])
 def test_a_line_of_just_the_bound_is_one_and_of_a_longer_one_only_its_head_is_told(cut: int) -> None:
     told: list[tuple[bytes, str]] = []
-    splitter = LineSplitter(8, lambda head, bound: told.append((head, bound)))
-    data = b"12345678\n123456789\nok\n" + b"x" * 300 + b"\nlast\n"
+    ends: list[tuple[bytes, bytes, str]] = []
+    splitter = LineSplitter(
+        8, lambda head, bound: told.append((head, bound)), on_overlong_end=lambda *said: ends.append(said)
+    )
+    data = b"12345678\n123456789\nok\n" + b"x" * 300 + b"end\nlast\n"
     found = [line for at in range(0, len(data), cut) for line in splitter.feed(data[at : at + cut])]
     assert found == [b"12345678", b"ok", b"last"]
     assert [bound for _, bound in told] == ["8 bytes a line"] * 2
     for head, begins in zip(sorted(head for head, _ in told), (b"123456789", b"x" * 256), strict=True):
         assert begins.startswith(head)
         assert len(head) > 8
+    assert sorted(end for _, end, _ in ends) == [b"123456789", b"x" * 253 + b"end"]
+    assert sorted(told) == sorted((head, bound) for head, _, bound in ends)
 
 
 @pytest.mark.parametrize(("size", "kind"), [(LARGE_MESSAGE - 1, bytes), (LARGE_MESSAGE, bytearray)])
