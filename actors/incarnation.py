@@ -505,7 +505,9 @@ class PeerListener:
         if method == PROGRESS:
             incarnation.tasks.progressed(params)
         elif not (incarnation.server_requests.heed(method, params) or incarnation.tasks.heed(method, params)):
-            incarnation.actor.context.host.heard(incarnation.actor.address, method, params)
+            context, address = incarnation.actor.context, incarnation.actor.address
+            context.recent.noticed(address, method, params, context.backend.now())
+            context.host.heard(address, method, params)
 
     def on_request(
         self,

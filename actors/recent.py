@@ -2,8 +2,9 @@
 
 They are always kept, so they must cost a call next to nothing. When a call ends, references to what is there anyway are
 added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and no secret is cut
-out: that is done when somebody asks. What is larger than `RECENT_CONTENT` is not kept, only its size; and what few
-calls have stands apart.
+out: that is done when somebody asks. Of what is larger than `RECENT_CONTENT` only the size is kept, and a beginning
+that is much longer than what is shown of it: where a text is cut, nobody knows half of a secret. What few calls have
+stands apart, and so do the last small notifications of servers.
 
 There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
 pays for no search for what is too old; who asks for minutes leaves out what is older. A gateway also keeps lines of
@@ -31,6 +32,7 @@ from ..protocol.bounds import (
     RECENT_CONTENT,
     RECENT_EVENTS,
     RECENT_EVENTS_OF_ROOM,
+    RECENT_NOTICES,
     RECENT_REFUSALS,
     RECENT_STEPS,
     RECENT_WORDS,
@@ -49,7 +51,8 @@ MORE_KINDS: Final = frozenset(Kind) - {Kind.CALL, Kind.CATALOGUE}
 _HALF: Final = RECENT_BYTES // 2
 _MOST: Final = RECENT_CONTENT
 _OF_A_CALL: Final = 320  # bytes of a call without its contents: a list's places, numbers, headers of bytes
-_MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, or of a question
+_MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, of a question, or of a notification
+_BEGINS: Final = 1 << 12  # bytes of the beginning of what is too large
 _WORD: Final = re.compile(r"[^\s/?&=\"']++\Z")  # the last one
 _OF_SECRETS: Final = 1 << 12  # bytes of the secrets of one server and session
 Step = tuple[float, bytes]  # when, and its params as JSON
@@ -57,6 +60,9 @@ Refusal = tuple[float, str, str | None, str | None, str, str]  # when, server, s
 Question = tuple[
     float, str, bytes
 ]  # when, the method, and as JSON `{"params"}` with its "answer" or "refusal"
+Notice = tuple[
+    float, Address, str, bytes, int
+]  # when, whose, method, params as JSON, and their size if that is all
 
 
 class Beside(NamedTuple):
@@ -83,8 +89,10 @@ class RecentCall(NamedTuple):
     reach: Reach
     outcome: str  # empty: it has not ended
     # What it was about, as JSON.
-    line: bytes = b""  # as it was sent; empty: it is forgotten. If it was too large, it has a "size" in bytes
-    result: bytes = b""  # empty: none. If it was too large, a number: its size in bytes
+    line: bytes = (
+        b""  # as it was sent; empty: it is forgotten. If it was too large, it has "size" and "begins"
+    )
+    result: bytes = b""  # empty: none. If it was too large: its size in bytes, a space, and its beginning
     failure: bytes = b""  # `{"code", "message", "rpc"}`
     beside: Beside | None = None
 
@@ -153,7 +161,8 @@ class _Calls:
 
 class Recent:
     __slots__ = (
-        "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines", "refusals",
+        "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines", "notices",
+        "refusals",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -166,6 +175,7 @@ class Recent:
         self.kinds: frozenset[Kind] = KINDS
         self.events: deque[Event] = deque(maxlen=RECENT_EVENTS_OF_ROOM)
         self.refusals: deque[Refusal] = deque(maxlen=RECENT_REFUSALS)
+        self.notices: deque[Notice] = deque(maxlen=RECENT_NOTICES)
         # Those of sessions that have ended, as long as their calls are kept: the server, the session and its secrets.
         self.forgotten: list[tuple[float, str, str, Secrets]] = []
 
@@ -205,7 +215,7 @@ class Recent:
         """The same for any call."""
         line, result = call.line or _line_of(call), call.result or b""
         if len(result) > _MOST:
-            result = b"%d" % len(result)
+            result = b"%d %b" % (len(result), result[:_BEGINS])
         self._kept += (
             now, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
             call.sent_at, call.reach, line, result,
@@ -243,6 +253,16 @@ class Recent:
         if len(steps) < RECENT_STEPS and (said := _json(params, _MOST_BESIDE)):
             steps.append((now, said))
 
+    def noticed(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> None:
+        """The server has told something that is about no call."""
+        values = () if params is None else params.values()
+        size = max((len(each) for each in values if isinstance(each, str)), default=0)
+        raw = b"" if params is None or size > _MOST_BESIDE else _json(params, math.inf)
+        if (size := max(size, len(raw))) > _MOST_BESIDE:
+            self.notices.append((now, address, beginning(method), b"", size))
+        else:
+            self.notices.append((now, address, beginning(method), raw, 0))
+
     def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
         """The server has asked its client something, and got this."""
         if request.call is None or request.call.ended:
@@ -262,7 +282,10 @@ class Recent:
         return found
 
     def forget(self, now: float, session: str, secrets: Mapping[str, Secrets]) -> None:
-        """A session and its secrets, by server, are forgotten. Its calls that are kept may have to lose them."""
+        """A session and its secrets, by server, are forgotten. Its calls that are kept may have to lose them. What its
+        servers have told is not kept any longer than it."""
+        if self.notices and secrets:
+            self.notices = deque((one for one in self.notices if one[1].session != session), RECENT_NOTICES)
         if secrets and any(call.client == session for call in (*self._older, *self._calls)):
             self.forgotten += [(now, server, session, found) for server, found in secrets.items()]
             self._left -= _OF_SECRETS * len(secrets)
@@ -290,10 +313,11 @@ def beginning(text: str) -> str:
     return text if len(text) <= RECENT_WORDS else f"{_WORD.sub('', text[:RECENT_WORDS])}…"
 
 
-def without_content(params: Mapping[str, Any] | None, size: int) -> bytes:
-    """What is kept of a line that is too large: whom it was for, and its size."""
+def without_content(params: Mapping[str, Any] | None, size: int, line: bytes = b"") -> bytes:
+    """What is kept of a line that is too large: whom it was for, its size, and how its parameters begin."""
     names = {key: beginning(str((params or {})[key])) for key in ("name", "uri") if key in (params or {})}
-    return encode({"params": names, "size": size})
+    begins = line[:_BEGINS].partition(b'"params":')[2].decode(errors="ignore")
+    return encode({"params": names, "size": size, "begins": begins})
 
 
 def _line_of(call: Call) -> bytes:

@@ -125,21 +125,26 @@ class Secrets:
         self._run_on = tuple(filter(may_hold_one, run_on))
         self._in_json = None
 
-    def beside(self, those: Iterable[Secrets]) -> Secrets:
-        """These, and of those what is no common word."""
-        here: list[Secrets] = [self]
-        while (further := here[-1]._others) is not None:
-            here.append(further)
+    def beside(self, those: Iterable[Secrets], *, also_common: bool = False) -> Secrets:
+        """These, and those others; of them no common word, unless `also_common`."""
+        here = [*self._chain()]
+        further = {each for one in those for each in one._chain() if each not in here}
         both = Secrets(others=self)
         both._know(
             {
                 spelling
-                for each in those
-                if each not in here
-                for spelling in each._spellings.keys() - each._common
+                for each in further
+                for spelling in each._spellings
+                if also_common or spelling not in each._common
             }
         )
         return both
+
+    def _chain(self) -> Iterator[Secrets]:
+        each: Secrets | None = self
+        while each is not None:
+            yield each
+            each = each._others
 
     def without(self, text: str) -> str:
         """`text` with every secret in it replaced, every login, and what looks like a credential."""
@@ -313,13 +318,6 @@ class KnownSecrets:
         ] = {}  # by which those of the server are, which stand there, too
         self._all_since = 0  # `changes`
 
-    @classmethod
-    def only(cls, server: str, session: str, secrets: Secrets) -> KnownSecrets:
-        """These of a session at a server, which somebody else has forgotten."""
-        known = cls()
-        known._of[server, session] = secrets
-        return known
-
     def copy(self) -> KnownSecrets:
         """What is known now. Whatever is forgotten later is still in it."""
         known = KnownSecrets()
@@ -327,6 +325,12 @@ class KnownSecrets:
         known._of, known._seen = {**self._of}, {**self._seen}
         known._answers, known._with_answers = {**self._answers}, {**self._with_answers}
         return known
+
+    def remember(self, server: str, session: str, secrets: Secrets) -> None:
+        """Know again what a session had, of which another one of the same name may be there."""
+        self._all.clear()
+        key = server, session
+        self._of[key] = self._of.get(key, self._everywhere).beside([secrets], also_common=True)
 
     def learn(
         self,

@@ -78,6 +78,7 @@ RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
 RECENT_EVENTS: Final = 5_000
 RECENT_EVENTS_OF_ROOM: Final = 512  # of a room without a gateway
 RECENT_REFUSALS: Final = 128
+RECENT_NOTICES: Final = 128  # notifications of servers
 RECENT_WORDS: Final = 500  # characters of an event that is kept
 RECENT_MINUTES: Final = 10
 RECENT_BYTES: Final = 512 * KIB  # of calls with their contents
@@ -307,7 +308,18 @@ BOUNDS: Final = (
         "the oldest are forgotten",
         RECENT_BYTES,
     ),
-    Bound("parameters of one of these calls, or its result", "bytes", "its size is kept", RECENT_CONTENT),
+    Bound(
+        "parameters of one of these calls, or its result",
+        "bytes",
+        "its size and its beginning are kept",
+        RECENT_CONTENT,
+    ),
+    Bound(
+        "notifications of servers beside these calls",
+        "notifications",
+        "the oldest are forgotten",
+        RECENT_NOTICES,
+    ),
     Bound(
         "tasks of clients that are kept, of one gateway",
         "tasks",

@@ -514,15 +514,18 @@ class RoomPort(Caller):
 
         live, recent = self.live, self.runtime.recent
         events, calls = still_there(live.root, recent)
+        secrets = live.context.secrets.copy()
+        for _, server, session, found in recent.forgotten:
+            secrets.remember(server, session, found)
         known = (live.router.entry(name) or live.own_lists.of_any(name) for name in live.root.records)
         return LastMinutes(
             live.config,
-            live.context.secrets.copy(),
-            [each[1:] for each in recent.forgotten],
+            secrets,
             [entry for entry in known if entry is not None and entry.known],
             events,
             calls,
             list(recent.refusals),
+            list(recent.notices),
             self.now(),
             seconds,
         )

@@ -143,6 +143,7 @@ class CallLine(Line, tag="call", gc=False):
     progress: Sequence[tuple[Seconds, dict[str, Any]]] = ()
     asked: Sequence[Asked] = ()
     left_out: dict[str, Number] = {}  # what was too large for the tape, in bytes: params, result
+    begins: dict[str, str] = {}  # of what was left out, a part of its JSON text
     hidden: bool = False  # something was cut out of its params. (They may have stars of their own.)
 
     @property
@@ -167,6 +168,7 @@ class Notice(Line, tag="notice"):
     scope: str
     method: str
     params: dict[str, Any] | None = None
+    left_out: Number = 0  # bytes of params that are too large
 
 
 # Of an event, what is read from a tape. There may be more, as in `serve --events`.

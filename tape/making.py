@@ -139,10 +139,18 @@ class Lines:
         at = self._at(now)
         return encoded(Listed(at, address.server, address.scope, incarnation, *said, offers=offers or []))
 
-    def notice(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> bytes:
+    def notice(
+        self,
+        address: Address,
+        method: str,
+        params: Mapping[str, Any] | None,
+        now: float,
+        left_out: int = 0,
+    ) -> bytes:
+        """`left_out`: bytes of params that are too large."""
         secrets = self._of(address.server, address.session)
         said = self._said(secrets, [method, None if params is None else dict(params)])
-        return encoded(Notice(self._at(now), address.server, address.scope, *said))
+        return encoded(Notice(self._at(now), address.server, address.scope, *said, left_out=left_out))
 
     def _meet(self, config: Config) -> None:
         """Learn the secrets of all servers. Some may never be started, or not by what learns them then."""
@@ -164,6 +172,8 @@ class Lines:
             line.tool = self._said(secrets, line.tool)
             if line.result is not NOTHING:
                 line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
+        if line.begins:
+            line.begins = self._said(secrets, line.begins)
         if line.error is not None:
             line.error = msgspec.convert(self._said(secrets, msgspec.to_builtins(line.error)), Failure)
         if line.progress:

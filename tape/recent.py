@@ -1,9 +1,9 @@
 """A tape of the last minutes, made from what a room keeps of them (`actors.recent`).
 
 It is a tape as any other, and may have less: a call whose parameters or result were too large to be kept says how large
-they were (`left_out`), and one that has not ended has the outcome `open`. Neither can be replayed, so both are refused
-with these words. What a server has is what is known of it now, as if it had been known from the beginning. What it
-notified is not there.
+they were (`left_out`) and how they begin (`begins`), and one that has not ended has the outcome `open`. Neither can be
+replayed, so both are refused with these words. What a server has is what is known of it now, as if it had been known
+from the beginning.
 
 Nothing here needs the room's loop, so it is done in a thread: to cut the secrets out of half a megabyte takes a while.
 """
@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
 
-from ..actors.recent import RecentCall, Refusal
+from ..actors.recent import Notice, RecentCall, Refusal, beginning
 from ..config.private_files import open_own, refused
 from ..config.secrets import KnownSecrets
+from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
 from ..protocol.events import Event, Kind
 from ..protocol.jsonrpc.outgoing import without_stamp
@@ -32,7 +32,6 @@ from .making import Lines
 if TYPE_CHECKING:
     from ..catalogue.entries import ServerEntry
     from ..config.model import Config
-    from ..config.secrets import Secrets
 
 _KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})
 _EMPTY: Final = msgspec.Raw(b"{}")
@@ -40,16 +39,16 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 
 @attrs.frozen
 class LastMinutes:
-    """What a room kept. Times are the room's. `secrets`: a copy, because a session may end before the tape is made.
-    `forgotten`: the secrets of sessions that have ended, with the server and the session that they belong to."""
+    """What a room kept. Times are the room's. `secrets`: a copy, as a session may end before the tape is made; with
+    those of sessions that have ended."""
 
     config: Config
     secrets: KnownSecrets
-    forgotten: Sequence[tuple[str, str, Secrets]]
     entries: Sequence[ServerEntry]
     events: Sequence[Event]
     calls: Sequence[RecentCall]
     refusals: Sequence[Refusal]
+    notices: Sequence[Notice]
     now: float
     seconds: float  # that are wanted
     wall: float = attrs.field(factory=time.time)  # when it is `now`
@@ -60,6 +59,7 @@ class _Said(msgspec.Struct):
 
     params: msgspec.Raw = _EMPTY
     size: int = 0
+    begins: str = ""
 
 
 class _Question(msgspec.Struct):
@@ -74,8 +74,11 @@ def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
     events = [event for event in kept.events if event.at >= since and event.kind in _KINDS]
     calls = [call for call in kept.calls if call.line and (call.ended_at is None or call.ended_at >= since)]
     refusals = [each for each in kept.refusals if each[0] >= since]
+    notices = [each for each in kept.notices if each[0] >= since]
     times = (
-        [event.at for event in events] + [call.accepted_at for call in calls] + [each[0] for each in refusals]
+        [event.at for event in events]
+        + [call.accepted_at for call in calls]
+        + [each[0] for each in (*refusals, *notices)]
     )
     began = min(times, default=kept.now)
     lines = Lines(kept.secrets, began, redact)
@@ -84,27 +87,18 @@ def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
         line = lines.known(entry, began)
         if len(line) <= LONGEST:
             yield line
-    happened = [(event.at - began, number, lines.event(event)) for number, event in enumerate(events)]
-    happened += [(each[0] - began, len(happened), lines.refused(*each)) for each in refusals]
-    clean = _cleaner(kept, lines)
+    happened = [(event.at - began, lines.event(event)) for event in events]
+    happened += [(each[0] - began, lines.refused(*each)) for each in refusals]
+    happened += [(each[0] - began, _notice(lines, *each)) for each in notices]
     for line in _calls(calls, began, kept.now):
-        clean(line)
-        happened.append((line.ended, len(happened), encoded(line)))
-    for _, _, raw in sorted(happened):
-        yield raw
+        lines.clean(line)
+        line.begins = {name: beginning(text) for name, text in line.begins.items()}
+        happened.append((line.ended, encoded(line)))
+    yield from (raw for _, raw in sorted(happened, key=lambda each: each[0]))
 
 
-def _cleaner(kept: LastMinutes, lines: Lines) -> Callable[[CallLine], None]:
-    """What cuts the secrets out of a call: those that are known, and those that its session had."""
-    of_sessions = defaultdict[tuple[str, str], list[Lines]](list)
-    for server, session, secrets in kept.forgotten:
-        of_sessions[server, session].append(Lines(KnownSecrets.only(server, session, secrets), 0.0))
-
-    def clean(line: CallLine) -> None:
-        for each in (*of_sessions.get((line.server, line.session or ""), ()), lines):
-            each.clean(line)
-
-    return clean
+def _notice(lines: Lines, at: float, address: Address, method: str, params: bytes, left_out: int) -> bytes:
+    return lines.notice(address, method, msgspec.json.decode(params) if params else None, at, left_out)
 
 
 def _calls(calls: Sequence[RecentCall], began: float, now: float) -> Iterator[CallLine]:
@@ -133,9 +127,11 @@ def _call(call: RecentCall, order: int, began: float, now: float) -> CallLine:
         call.tool,
     )
     if said.size:
-        line.left_out = {"params": said.size}
-    if call.result.isdigit():
-        line.left_out = {**line.left_out, "result": int(call.result)}
+        line.left_out, line.begins = {"params": said.size}, {"params": said.begins}
+    if call.result[:1].isdigit():
+        size, _, begins = call.result.partition(b" ")
+        line.left_out = {**line.left_out, "result": int(size)}
+        line.begins = {**line.begins, "result": begins.decode(errors="ignore")}
     elif call.result:
         line.result = msgspec.Raw(call.result)
     if call.failure:

@@ -309,6 +309,8 @@ def _lists(line: Listed) -> str:
 
 def _noticed(line: Notice) -> str:
     what = line.method.removeprefix("notifications/")
+    if line.left_out:
+        return f"says {what}, with {line.left_out:,} bytes, which are not on the tape"
     said = "" if not line.params else f" {msgspec.json.encode(line.params).decode()}"
     return f"says {what}{said}"
 
@@ -320,7 +322,7 @@ def _asks(call: CallLine) -> str:
 
 def _arguments(call: CallLine) -> str:
     if "params" in call.left_out:
-        return f"{call.left_out['params']:,} bytes, which are not on the tape"
+        return _left_out(call, "params")
     params: Any = call.said
     if call.method == "tools/call" and isinstance(params, dict):
         params = cast("dict[str, Any]", params).get("arguments") or {}
@@ -337,10 +339,16 @@ def _answer(call: CallLine) -> str:
     if call.outcome != "result":
         return call.outcome
     if "result" in call.left_out:
-        return f"{call.left_out['result']:,} bytes, which are not on the tape"
+        return _left_out(call, "result")
     if call.large is not None:
         return f"{call.large.bytes:,} bytes"
     return f"{_BAD if is_tool_error(call) else ''}{text_in(bytes(call.result))}"
+
+
+def _left_out(call: CallLine, what: str) -> str:
+    begins = call.begins.get(what, "")
+    said = f"{call.left_out[what]:,} bytes, which are not on the tape"
+    return f"{said}: {begins}" if begins else said
 
 
 def text_in(result: bytes) -> str:
@@ -396,4 +404,5 @@ def call_as_json(call: CallLine) -> dict[str, Any]:
         "reach": call.reach,
         "session": call.session,
         **({"leftOut": call.left_out} if call.left_out else {}),
+        **({"begins": call.begins} if call.begins else {}),
     }

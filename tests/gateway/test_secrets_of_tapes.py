@@ -35,6 +35,7 @@ known = st.text(st.characters(exclude_characters="$", exclude_categories=["Cc", 
 )
 
 
+LARGE = " and more" * 5_000  # more than the last minutes have
 ODD = f"odd-ghp_{MARK}defghijklmnopqrst0123"  # the name of a tool
 
 
@@ -51,8 +52,12 @@ async def recorded(folder: Path, known: str, value: Any, cut: int) -> None:
         for connection in (*shop.connections, *other.connections):
             connection.tell("notifications/message", {"level": "error", "logger": text, "data": value})
             connection.tell(f"notifications/{text}", {"data": value})
+        more = LARGE if call.tool == "bad" else ""
         return {
-            "content": [{"type": "text", "text": text}, {"type": "resource_link", "uri": text, "name": text}],
+            "content": [
+                {"type": "text", "text": text + more},
+                {"type": "resource_link", "uri": text, "name": text},
+            ],
             "structuredContent": {"found": value},
             "_meta": {"found": value},
             "isError": call.tool == "bad",
@@ -76,6 +81,7 @@ async def recorded(folder: Path, known: str, value: Any, cut: int) -> None:
         await say("other_get", text=text, value=value)
         await say("shop_get", text=text, value=value)
         await say("shop_bad", **{text: value})
+        await say("shop_bad", text=text, value=value, large=LARGE)
         await say(f"shop_{text}")
         await say(f"shop_{ODD}")
         with suppress(GreenroomError):

@@ -18,7 +18,13 @@ from tests.support.rooms import Outcomes
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, RemoteError, UsageError
-from greenroom.protocol.bounds import RECENT_BYTES, RECENT_CONTENT, RECENT_MINUTES, RECENT_WORDS
+from greenroom.protocol.bounds import (
+    RECENT_BYTES,
+    RECENT_CONTENT,
+    RECENT_MINUTES,
+    RECENT_NOTICES,
+    RECENT_WORDS,
+)
 from greenroom.supervisor.room import port_of
 from greenroom.tape import recent
 from greenroom.tape.reading import Tape, read_tape
@@ -111,13 +117,18 @@ async def test_a_call_that_has_not_ended_is_on_the_tape_and_cannot_be_replayed(t
 async def test_of_what_is_large_the_size_is_kept_and_a_replay_says_so(tmp_path: Path) -> None:
     async with real_room() as room:
         await room.call("e_echo", {"size": RECENT_CONTENT})
-        await room.call("e_echo", {"text": "x" * RECENT_CONTENT})
+        await room.call("e_echo", {"what": "a report", "text": "x y " * RECENT_CONTENT})
         tape = await tape_of(room, tmp_path / "x.tape")
     assert tape.path.stat().st_size < RECENT_CONTENT
     asked, gave = tape.calls[1].left_out["params"], tape.calls[0].left_out["result"]
-    assert RECENT_CONTENT < asked < RECENT_CONTENT + 300
+    assert 4 * RECENT_CONTENT < asked < 4 * RECENT_CONTENT + 300
     assert RECENT_CONTENT < gave < RECENT_CONTENT + 300
     assert json.loads(bytes(tape.calls[1].params)) == {"name": "echo"}
+    begins = tape.calls[1].begins["params"]
+    assert begins.startswith('{"name":"echo","arguments":{"what":"a report","text":"x y x y')
+    assert tape.calls[0].begins["result"].startswith('{"content"')
+    assert 400 < len(begins) < 600
+    assert f"#2 e_echo {asked:,} bytes, which are not on the tape: {begins[:30]}" in "\n".join(told(tape))
     async with Greenroom.replay(tape.path) as room:
         with pytest.raises(RemoteError, match=rf"call #1\. Its {gave:,} bytes"):
             await room.call("e_echo", {"size": RECENT_CONTENT})
@@ -125,6 +136,31 @@ async def test_of_what_is_large_the_size_is_kept_and_a_replay_says_so(tmp_path: 
             await room.call("e_echo", {})
         assert room.tape is not None
         assert len(room.tape.refused) == 2
+
+
+@in_virtual_time
+async def test_the_last_small_notifications_are_on_it(tmp_path: Path) -> None:
+    server = FakeServer()
+    async with fake_room({"shop": server}) as room:
+        await room.call("shop_echo", {})
+        [connection] = server.connections
+        for number in range(RECENT_NOTICES + 10):
+            connection.tell("notifications/message", {"level": "info", "data": f"no. {number}"})
+        connection.tell("notifications/message", {"level": "error", "data": "x" * 5_000})
+        connection.tell("notifications/message", {"level": "error", "data": ["x"] * 5_000})
+        connection.tell("notifications/odd", None)
+        tape = tape_now(room, tmp_path / "x.tape")
+    assert len(tape.notices) == RECENT_NOTICES
+    *small, long, wide, odd = tape.notices
+    assert [line.params["data"] for line in small if line.params] == [
+        f"no. {number}" for number in range(13, RECENT_NOTICES + 10)
+    ]
+    assert (long.params, wide.params, odd.params) == (None, None, None)
+    assert (long.left_out, odd.left_out) == (5_000, 0)
+    assert wide.left_out > 20_000
+    story = "\n".join(told(tape, most=None))
+    assert 'says message {"level":"info","data":"no. 13"}' in story
+    assert "says message, with 5,000 bytes, which are not on the tape" in story
 
 
 @in_virtual_time
