@@ -20,7 +20,8 @@ from ..config.private_files import make_own_folder, open_own
 from ..gateway.doors.control_client import Gateway, find_gateway
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..protocol.errors import UsageError
-from .common import common_options, read_config, say, say_elsewhere, show, until_told
+from ..protocol.version import VERSION
+from .common import commands_typed, common_options, read_config, say, say_elsewhere, show, until_told
 from .exit_codes import FAILED, OK
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ def page_command(
         return FAILED
     with found:
         at = found.pid
+        version = found.ask("hello", quickly=True).get("version")
+    if version != VERSION:
+        stop = commands_typed().about("stop")
+        say(
+            f"the gateway that runs as process {at} is Greenroom {version}, and cannot answer the page of {VERSION}. "
+            f"Restart the client that started it, or, if it is the background room: {stop}"
+        )
+        return FAILED
 
     def find() -> Gateway | None:
         """The gateway that is shown, or, once that has ended, the newest."""

@@ -23,6 +23,10 @@ from tests.support.gateway import PATIENCE, Gateway, serve
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 
+from greenroom.cli import page_command
+from greenroom.cli.main import run
+from greenroom.protocol.version import VERSION
+
 ECHO = {
     "command": sys.executable,
     "args": ["-S", os.fspath(Path(__file__).parents[2] / "testing" / "servers" / "echo.py")],
@@ -160,6 +164,19 @@ def test_without_a_gateway_it_says_what_to_do(tmp_path: Path) -> None:
     done = greenroom_in(tmp_path, "page", "--no-browser")
     assert done.returncode == 1
     assert "To start one: greenroom serve" in done.stderr
+
+
+def test_a_gateway_of_another_version_has_no_page_here(
+    gateway: tuple[Gateway, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = gateway[1]
+    for name, place in (("HOME", folder), ("XDG_CACHE_HOME", folder / "cache"), ("XDG_RUNTIME_DIR", folder)):
+        monkeypatch.setenv(name, os.fspath(place))
+    monkeypatch.setattr(page_command, "VERSION", "99.0")
+    assert run(["page", "--no-browser", "--config", os.fspath(folder / "mcp.json")]) == 1
+    said = capsys.readouterr()
+    assert not said.out
+    assert f"is Greenroom {VERSION}, and cannot answer the page of 99.0. Restart the client" in said.err
 
 
 def test_a_browser_is_led_to_it_by_a_file_of_the_owners(gateway: tuple[Gateway, Path]) -> None:
