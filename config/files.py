@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem, UsageError
 from . import file_formats
@@ -173,7 +174,7 @@ def _imports(
 def _of_project(around: Surroundings, places: Callable[[Surroundings], list[Path]]) -> set[str]:
     """Those of the places that depend on the working directory. In the user's home directory there are none, because
     files there are the user's own."""
-    of_user = {place for place in places(attrs.evolve(around, cwd=around.home)) if place.is_absolute()}
+    of_user = {place for place in places(replace(around, cwd=around.home)) if place.is_absolute()}
     return {str(place) for place in places(around) if place not in of_user}
 
 

@@ -16,7 +16,8 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
-import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..protocol.errors import NO_EFFECT_HERE, Problem, place
 from .model import Isolation
@@ -46,8 +47,7 @@ _STDIO_WORDS: Final = {"stdio", "local"}
 _ISOLATIONS: Final = {each.value for each in Isolation}
 
 
-@attrs.frozen
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """One value from one file, and its place there: the source, then the path of keys as they were written."""
 
     value: Any
@@ -85,7 +85,7 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     _read_lifecycle(found, note)
     if (oauth := found.get("oauth")) is not None and oauth.value is True:  # MetaMCP's word for it
         del found["oauth"]
-        found.setdefault("auth", attrs.evolve(oauth, value="oauth"))
+        found.setdefault("auth", replace(oauth, value="oauth"))
     _read_client(found)
     _read_login(found, note)
     return found
@@ -145,13 +145,11 @@ def _read_discovery(found: Givens, note: Note) -> None:
             for path, methods in (endpoints.items() if is_object(endpoints) else ())
             for method in (methods if is_object(methods) else ())
         ]
-        found.setdefault("includeOperations", attrs.evolve(given, value=named))
+        found.setdefault("includeOperations", replace(given, value=named))
     elif is_object(given.value):
         for theirs, ours in (("include", "includeOperations"), ("exclude", "excludeOperations")):
             if theirs in given.value:
-                found.setdefault(
-                    ours, attrs.evolve(given, value=given.value[theirs], path=(*given.path, theirs))
-                )
+                found.setdefault(ours, replace(given, value=given.value[theirs], path=(*given.path, theirs)))
     else:
         note(given.problem(f"must be true, false or an object, is {kind_of(given.value)}", fatal=True))
 
@@ -172,12 +170,12 @@ def _read_by_hand(found: Givens, note: Note) -> None:
         match: Any = said.get("match")
         replaced = _matched(match) if is_object(match) else None
         if replaced is not None and overrides is not None:
-            before = found.get("excludeOperations", attrs.evolve(overrides, value=[]))
+            before = found.get("excludeOperations", replace(overrides, value=[]))
             others: list[Any] = list(before.value) if is_array(before.value) else []
-            found["excludeOperations"] = attrs.evolve(before, value=[*others, replaced])
+            found["excludeOperations"] = replace(before, value=[*others, replaced])
     if by_hand and overrides is not None:
-        before = found.get("http", attrs.evolve(overrides, value={}))
-        found["http"] = attrs.evolve(before, value={**before.value, **by_hand})
+        before = found.get("http", replace(overrides, value={}))
+        found["http"] = replace(before, value={**before.value, **by_hand})
     given = found.get("http")
     if given is None or not is_object(given.value):
         return
@@ -186,7 +184,7 @@ def _read_by_hand(found: Givens, note: Note) -> None:
         if is_object(response) and response.get("transforms"):
             what = "has no effect here: answers are passed on as they are"
             note(given.problem(what, str(name), "response", "transforms"))
-    found["http"] = attrs.evolve(given, value={name: _ours(said) for name, said in given.value.items()})
+    found["http"] = replace(given, value={name: _ours(said) for name, said in given.value.items()})
 
 
 def _ours(said: Any) -> Any:
@@ -220,13 +218,13 @@ def _read_defaults(found: Givens, note: Note) -> None:
     if given is None or not is_object(given.value):
         return
     for key, value in given.value.items():
-        inner = attrs.evolve(given, value=value, path=(*given.path, str(key)))
+        inner = replace(given, value=value, path=(*given.path, str(key)))
         if key == "timeout":
             if value:
-                found.setdefault("requestTimeoutMs", attrs.evolve(inner, value=_milliseconds(value)))
+                found.setdefault("requestTimeoutMs", replace(inner, value=_milliseconds(value)))
         elif key == "headers" and is_object(value):
             own: Any = found["headers"].value if "headers" in found else None
-            found["headers"] = attrs.evolve(inner, value={**value, **(own if is_object(own) else {})})
+            found["headers"] = replace(inner, value={**value, **(own if is_object(own) else {})})
         else:
             note(inner.problem('has no effect here: write "style" and "explode" for each argument'))
 
@@ -242,9 +240,7 @@ def _read_api_login(found: Givens, note: Note) -> None:
         case "none":
             pass
         case "bearer" if isinstance(said.get("token"), str):
-            found.setdefault(
-                "bearerToken", attrs.evolve(given, value=said["token"], path=(*given.path, "token"))
-            )
+            found.setdefault("bearerToken", replace(given, value=said["token"], path=(*given.path, "token")))
         case "header" if isinstance(said.get("name"), str):
             _add_to(found, "headers", given, {said["name"]: said.get("value")})
         case "basic" if _is_plain(said.get("username"), said.get("password")):
@@ -256,7 +252,7 @@ def _read_api_login(found: Givens, note: Note) -> None:
             url = found["url"]
             if isinstance(url.value, str):
                 mark = "&" if "?" in url.value else "?"
-                found["url"] = attrs.evolve(url, value=f"{url.value}{mark}{said['name']}={said['value']}")
+                found["url"] = replace(url, value=f"{url.value}{mark}{said['name']}={said['value']}")
         case _:
             what = 'cannot be read: write "bearerToken", "headers", or the query of "baseUrl"'
             note(given.problem(what, fatal=True))
@@ -268,9 +264,9 @@ def _is_plain(*texts: Any) -> bool:
 
 
 def _add_to(found: Givens, key: str, given: Given, more: Mapping[str, Any]) -> None:
-    before = found.get(key, attrs.evolve(given, value={}))
+    before = found.get(key, replace(given, value={}))
     own: Any = before.value
-    found[key] = attrs.evolve(before, value={**more, **(own if is_object(own) else {})})
+    found[key] = replace(before, value={**more, **(own if is_object(own) else {})})
 
 
 def _is_key(key: Any) -> TypeGuard[str]:
@@ -290,7 +286,7 @@ def _read_login(found: Givens, note: Note) -> None:
     for key in given.value:
         if not _is_key(key):
             note(_no_key(key, given.place()))
-    found["oauth"] = attrs.evolve(given, value={k: v for k, v in given.value.items() if _is_key(k)})
+    found["oauth"] = replace(given, value={k: v for k, v in given.value.items() if _is_key(k)})
 
 
 def _read_client(found: Givens) -> None:
@@ -302,7 +298,7 @@ def _read_client(found: Givens) -> None:
     scopes: Any = client.get("scope")
     if is_array(scopes) and all(isinstance(scope, str) for scope in scopes):
         client["scope"] = " ".join(scopes) or None
-    found["oauth"] = attrs.evolve(found.pop("auth"), value=client)
+    found["oauth"] = replace(found.pop("auth"), value=client)
 
 
 def _put(found: Givens, name: str, given: Given, note: Note) -> None:
@@ -320,7 +316,7 @@ def _read_type(found: Givens, note: Note) -> None:
             continue
         word = given.value.lower() if isinstance(given.value, str) else ""
         if word == "sse":
-            found.setdefault("httpTransport", attrs.evolve(given, value="sse"))
+            found.setdefault("httpTransport", replace(given, value="sse"))
         if wrong := _type_complaint(word, found):
             note(given.problem(wrong))
 
@@ -345,7 +341,7 @@ def _read_enabled(found: Givens) -> None:
         is_off = "disabled" in found and found["disabled"].value is True
         found["disabled"] = found["disabled"] if is_off else given
     elif not given.value:
-        found.setdefault("disabled", attrs.evolve(given, value=True))
+        found.setdefault("disabled", replace(given, value=True))
 
 
 def _read_era(found: Givens) -> None:
@@ -361,7 +357,7 @@ def _read_era(found: Givens) -> None:
     if given.value in eras:
         del found["protocolVersion"]
         if (era := eras[given.value]) is not None:
-            found.setdefault("era", attrs.evolve(given, value=era))
+            found.setdefault("era", replace(given, value=era))
 
 
 def _read_lifecycle(found: Givens, note: Note) -> None:
@@ -373,12 +369,12 @@ def _read_lifecycle(found: Givens, note: Note) -> None:
     if given is None or not isinstance(given.value, str):
         return
     if given.value == "lazy-keep-alive":
-        found["lifecycle"] = attrs.evolve(given, value="lazy")
-        found.setdefault("idleTimeout", attrs.evolve(given, value=0))
+        found["lifecycle"] = replace(given, value="lazy")
+        found.setdefault("idleTimeout", replace(given, value=0))
     elif given.value in _ISOLATIONS or given.value == "ephemeral":
         del found["lifecycle"]
         isolation = "per_call" if given.value == "ephemeral" else given.value
-        _put(found, "isolation", attrs.evolve(given, value=isolation), note)
+        _put(found, "isolation", replace(given, value=isolation), note)
 
 
 def _open_lifecycle(found: Givens, given: Given, note: Note) -> Given | None:
@@ -387,7 +383,7 @@ def _open_lifecycle(found: Givens, given: Given, note: Note) -> Given | None:
     for key in rest:
         note(given.problem("unknown key; it is ignored, mode and idleTimeoutMs are known", str(key)))
     if isinstance(idle, int | float) and not isinstance(idle, bool):
-        minutes = attrs.evolve(given, value=_minutes(idle), path=(*given.path, "idleTimeoutMs"))
+        minutes = replace(given, value=_minutes(idle), path=(*given.path, "idleTimeoutMs"))
         found.setdefault("idleTimeout", minutes)
     elif idle is not None:
         what = f"must be a number of milliseconds, is {kind_of(idle)}; the default is used"
@@ -395,7 +391,7 @@ def _open_lifecycle(found: Givens, given: Given, note: Note) -> Given | None:
     del found["lifecycle"]
     if mode is None:
         return None
-    found["lifecycle"] = attrs.evolve(given, value=mode, path=(*given.path, "mode"))
+    found["lifecycle"] = replace(given, value=mode, path=(*given.path, "mode"))
     return found["lifecycle"]
 
 
@@ -418,7 +414,7 @@ def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Giv
     for key, value in adapter.items():
         given = Given(value, source, ("adapter", str(key)))
         if key in _ADAPTER_SECONDS:
-            found[_ADAPTER_SECONDS[key]] = attrs.evolve(given, value=_milliseconds(value))
+            found[_ADAPTER_SECONDS[key]] = replace(given, value=_milliseconds(value))
         elif key == "stdioLifecycle":
             found["isolation"] = given
         elif key == "transforms" and is_object(value):
@@ -444,13 +440,13 @@ def _read_door(found: Givens, given: Given, note: Note) -> None:
     except BadValueError as wrong:
         note(given.problem(wrong.what, fatal=True))
         return
-    found[part] = attrs.evolve(given, value={"adapter": said} if part == "http.tokens" else said)
+    found[part] = replace(given, value={"adapter": said} if part == "http.tokens" else said)
 
 
 def _read_transforms(found: Givens, given: Given, note: Note) -> None:
     """`transforms` as our setting `toolOverrides`, which is for tools of every server as well."""
     for key, value in given.value.items():
-        inner = attrs.evolve(given, value=value, path=(*given.path, str(key)))
+        inner = replace(given, value=value, path=(*given.path, str(key)))
         if key != "toolOverrides":
             note(inner.problem("has no effect here"))
             continue
@@ -462,7 +458,7 @@ def _read_transforms(found: Givens, given: Given, note: Note) -> None:
                 else said
                 for tool, said in value.items()
             }
-        found["toolOverrides"] = attrs.evolve(inner, value=tools)
+        found["toolOverrides"] = replace(inner, value=tools)
 
 
 def _transformed_params(params: Any) -> Any:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem
 from .parse import Layer, skipped
@@ -29,8 +30,7 @@ _Reader = Callable[[Path, str, _Note], Any]
 _Shape = Callable[[Any, "Surroundings"], Any]
 
 
-@attrs.frozen
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """Everything that the places and variables of other programs depend on. `platform`: a value of `sys.platform`."""
 
     cwd: Path
@@ -56,8 +56,7 @@ class Surroundings:
         return config_home(self.home, self.environ)
 
 
-@attrs.frozen
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """The configuration that was read from some files, strongest first. `files`: the files that exist, also those that
     cannot be read."""
 
@@ -87,7 +86,7 @@ def imported_layers(
             problems += (skipped(problem) for problem in error.problems)
             continue
         shaped = row.shape(raw, around)
-        of_folder = shaped != row.shape(raw, attrs.evolve(around, cwd=_NOWHERE))
+        of_folder = shaped != row.shape(raw, replace(around, cwd=_NOWHERE))
         layers.append(Layer(str(path), shaped, imported=True, as_ours=row.as_ours, of_folder=of_folder))
         if not row.all_count:
             break
@@ -265,8 +264,7 @@ def _pi_files(around: Surroundings) -> list[Path]:
     return [around.cwd / ".pi" / "mcp.json", agent / "mcp.json"]
 
 
-@attrs.frozen
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     files: Callable[[Surroundings], list[Path]]
     shape: _Shape = _as_is
     all_count: bool = False

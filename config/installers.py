@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -57,6 +56,8 @@ def is_installer(command: str | None, args: Sequence[str] = ()) -> bool:
 
 def program_of_line(command: str, cwd: str | os.PathLike[str] | None, path: str | None) -> str | None:
     """The program, if `command` is a whole line of a shell: a program that there is, followed by arguments."""
+    import shutil  # it brings three compressors, which no start needs
+
     program, *rest = command.split() or [""]
     file = program if os.sep not in program else os.path.join(cwd or "", program)
     return program if rest and shutil.which(file, path=path) is not None else None

@@ -16,7 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from .reading import (
     BadValueError,
@@ -33,8 +35,7 @@ from .reading import (
 )
 
 
-@attrs.frozen
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One key of a file, and its `attribute` in the model. A key of a group has the group before its name:
     `restartBackoff.minMs`. `in_words`: the default, when that of the model says too little."""
 
@@ -85,7 +86,7 @@ def key(
 def keys_of(model: type[Any]) -> tuple[Key, ...]:
     """The keys of a model, in the order of its fields."""
     return tuple(
-        attrs.evolve(field.metadata[_KEY], attribute=field.name)
+        replace(field.metadata[_KEY], attribute=field.name)
         for field in attrs.fields(model)
         if _KEY in field.metadata
     )
@@ -377,7 +378,7 @@ def _overrides_of_each(read: Mapping[str, Mapping[str, _Tool]]) -> dict[str, Any
 
 
 OVERRIDES: Final = Kind(_Tools, "tool → override", _overrides)
-OVERRIDES_OF_ANY: Final = attrs.evolve(OVERRIDES, then=_overrides_of_any)
+OVERRIDES_OF_ANY: Final = replace(OVERRIDES, then=_overrides_of_any)
 OVERRIDES_OF_EACH: Final = Kind(
     Annotated[Mapping[str, _Tools], wanted("an object of servers")], "server → overrides", _overrides_of_each
 )

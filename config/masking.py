@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from urllib.parse import SplitResult, urlsplit
 
 import attrs
+import msgspec
 
 from ..protocol.errors import ConfigError
 from .asked_values import is_asked
@@ -283,11 +284,10 @@ _LONG: Final = 6  # characters of such a query that is one even if no host stand
 _BETWEEN: Final = re.compile(r"(\s+|['\"`;|&()<>]+)")  # the words of a line for a shell
 
 
-@attrs.define
-class Hider:
+class Hider(msgspec.Struct):
     """Hides secrets in values. `found`: what it has hidden so far."""
 
-    found: list[Hidden] = attrs.field(factory=list[Hidden])
+    found: list[Hidden] = msgspec.field(default_factory=list[Hidden])
 
     def value(self, text: str, name: str = "") -> str:
         """Hide a value, unless it consists of references only (with an authentication scheme in front, perhaps)."""

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..protocol.errors import DISABLED, ConfigError, Problem, place
 from .foreign_keys import (
@@ -79,8 +81,7 @@ _OURS: Final = ("mcpServers", "settings", "imports", "profiles")
 _TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
 
 
-@attrs.frozen
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """The decoded content of one file. Of an imported file only the servers are read, unless it is `as_ours`: then its
     settings and imports count too, as the weakest. `of_folder`: the file says something for this folder only."""
 
@@ -406,10 +407,10 @@ def _with_bearer(entry: Givens, note: Note) -> Givens:
 
 
 def _add_header(entry: Givens, token: Given, value: str) -> None:
-    headers = entry.get("headers", attrs.evolve(token, value={}))
+    headers = entry.get("headers", replace(token, value={}))
     given: Any = {} if headers.value is None else headers.value
     if is_object(given) and "authorization" not in {str(name).lower() for name in given}:
-        entry["headers"] = attrs.evolve(headers, value={**given, "Authorization": value})
+        entry["headers"] = replace(headers, value={**given, "Authorization": value})
 
 
 def _check_where(entry: Givens) -> Iterable[Problem]:
@@ -659,14 +660,14 @@ def _opened(values: Givens, note: Note, prefix: str = "") -> Givens:
         name = prefix + key
         if name == "outputGuard" and isinstance(given.value, bool):
             off = {} if given.value else {"maxBytes": 0, "maxLines": 0, "maxImageBytes": 0}
-            given = attrs.evolve(given, value=off)
+            given = replace(given, value=off)
         if name in GROUPS and is_object(given.value):
             parts = {
                 str(part): Given(value, given.source, (*given.path, str(part)))
                 for part, value in given.value.items()
             }
             if name not in _DOOR:
-                found[name] = attrs.evolve(given, value=None)
+                found[name] = replace(given, value=None)
             found |= _opened(parts, note, f"{name}.")
         elif "." in str(given.path[-1]):
             if not is_remark(key):
@@ -684,7 +685,7 @@ def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]
         if name in GROUPS and given.value is not None:
             note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))
         elif name in SETTING_KEY and given.value is not None:
-            read_value(attrs.evolve(SETTING_KEY[name], identity=True), given, values, sources, note)
+            read_value(replace(SETTING_KEY[name], identity=True), given, values, sources, note)
         elif name not in {*GROUPS, *SETTING_KEY, *SETTINGS_NO_EFFECT} and not is_remark(last):
             beside = [each.rpartition(".") for each in (*SETTING_KEY, *GROUPS)]
             known = [each for of, _, each in beside if of == group]

@@ -31,7 +31,6 @@ from typing import (
     get_type_hints,
 )
 
-import attrs
 import msgspec
 from msgspec import Meta, Struct, UnsetType
 
@@ -61,8 +60,7 @@ class BadValueError(ValueError):
         self.inside = inside
 
 
-@attrs.frozen
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind of value. `type`: what a file may say; its `Meta` has the rules and the words (`wanted`). `then` makes
     the value of the model from what msgspec has read. `scale`: how many units of the model make one `unit` of the file
     (minutes: 60)."""
@@ -163,8 +161,7 @@ def is_whole(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-@attrs.frozen
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """The words about a value that a type refuses. `wanted` follows "must be"; `of_array` and `of_object` replace it
     for arrays and objects, and `refused` replaces all other words."""
 

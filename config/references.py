@@ -29,6 +29,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
+import msgspec
 
 from ..protocol.errors import ConfigError, Problem, place
 from .asked_values import BEARER, is_asked
@@ -59,8 +60,7 @@ _KEYS: Final = {
 _CONTROL_WORDS: Final = "a line break or another control character"
 
 
-@attrs.frozen
-class Expanded:
+class Expanded(msgspec.Struct, frozen=True):
     """An expanded definition, and the variables that were missing (none of them fatal)."""
 
     definition: ServerDefinition

@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ..protocol.errors import UNTRUSTED, Problem
 from .asked_values import BEARER, command_in
@@ -39,8 +40,7 @@ from .self_reference import servers_of_itself
 _VERSION: Final = 1
 
 
-@attrs.frozen
-class ProjectFile:
+class ProjectFile(msgspec.Struct, frozen=True):
     """A file of a project that needs its owner's yes. `digest` is None when no digest can be made of it: then it is
     never obeyed. `servers`: the names of the servers that it defines."""
 
@@ -99,7 +99,7 @@ def _asked(layer: Layer, cwd: Path, found: bool) -> ProjectFile | None:
     """What the owner is asked about this file; None if nothing in it needs an answer."""
     if not what_matters(layer.raw, imported=layer.only_servers):
         return None
-    alone = merge([attrs.evolve(layer, imported=False)])
+    alone = merge([replace(layer, imported=False)])
     itself = servers_of_itself(alone, cwd=cwd, found=found)
     matter = what_matters(layer.raw, imported=layer.only_servers, without=itself)
     if not matter:  # nothing but this gateway itself, which is left out anyway

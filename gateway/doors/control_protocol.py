@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -119,6 +118,8 @@ def control_directory() -> Path:
     wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"
     if fits_socket(wanted, _LONGEST_NAME):
         return wanted
+    import tempfile  # a start that finds its folder needs none
+
     tag = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"greenroom-{os.getuid()}-{tag}"
 
