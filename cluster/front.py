@@ -254,6 +254,7 @@ class HostConnector:
                     self._backend,
                     self._settings,
                     _GREETED_WITHIN,
+                    self._membership.cover(hooks.on_note),
                 )
                 try:
                     connection = await stack.enter_async_context(opening)

@@ -20,7 +20,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +36,7 @@ from ..config.model import Config, ServerDefinition
 from ..config.references import isolation_of
 from ..gateway.doors.http_auth import Token
 from ..gateway.doors.http_server import bound
-from ..gateway.doors.link_door import LinkDoor
+from ..gateway.doors.link_door import Cover, LinkDoor
 from ..gateway.serve import HttpOptions, Options, Served, served_http
 from ..gateway.views import room_status_view
 from ..protocol.address import Address
@@ -46,6 +46,7 @@ from ..protocol.version import VERSION
 from ..supervisor.room import Greenroom, port_of
 from ..supervisor.runtime import sole
 from .directory import Directory, DirectorySilent
+from .encryption import Encryption, encryption
 from .host_config import for_host, packed, unpacked
 from .host_door import Fence
 from .leases import (
@@ -84,7 +85,8 @@ class HostAbout:
 
 class ClusterHost:
     """A host of the cluster of `directory`. `token`: the cluster's, of 16 characters or more. `say` takes a line for
-    the log. `cache_path`: of the catalogue, as for `Greenroom.open`."""
+    the log. `cache_path`: of the catalogue, as for `Greenroom.open`. Raises `UsageError`: the files to encrypt with
+    (`encryption`) cannot be used."""
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class ClusterHost:
         self.times: LeaseTimes = times or LeaseTimes()
         self.cache_path = cache_path
         self.say = say
+        self.encryption: Encryption | None = encryption()
         self.life: HostLife | None = None
         self.newest: tuple[int, Config] = (0, Config())  # that any life has heard of; a directory may forget
         self._stop = anyio.Event()
@@ -128,6 +131,11 @@ class ClusterHost:
             except* (GreenroomError, OSError) as errors:
                 self.say(f"the host has to begin anew: {sole(errors)}")
                 await self._sleep(_AGAIN)
+
+    @property
+    def cover(self) -> Cover:
+        """What links are encrypted with, if they are."""
+        return nullcontext if self.encryption is None else partial(self.encryption.over, is_server=True)
 
     @property
     def rests(self) -> bool:
@@ -159,7 +167,9 @@ class ClusterHost:
             return
         life = HostLife(self)
         options = Options(expose="direct", version=VERSION)
-        http = HttpOptions(self.about.bind, 0, (Token.of("cluster", self.token),))
+        tokens = (Token.of("cluster", self.token),)
+        cert, key = (self.encryption.cert, self.encryption.key) if self.encryption else (None, None)
+        http = HttpOptions(self.about.bind, 0, tokens, cert=cert, key=key)
         try:
             async with served_http(
                 for_host(self.newest[1], 1, self.about.bind), life.open_room, options, http, wrap=life.fenced
@@ -249,7 +259,7 @@ class HostLife:
         """Join, and renew until this life ends. Then close the room. While its last calls run, the lease is renewed."""
         settings = self.served.room.config.settings
         self._links = self._fence.links = LinkDoor(
-            self.served.conversations, self._fence, settings.max_line, self._host.say
+            self.served.conversations, self._fence, settings.max_line, self._host.say, self._host.cover
         )
         try:
             with bound(self._host.about.bind, 0) as listener:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,12 +19,15 @@ import attrs
 from ..actors.backend import pump_group
 from ..actors.peer import LostReason, connect_failed
 from ..actors.transports.http_client import make_client
+from ..actors.transports.link import Cover
 from ..actors.workers import apart
 from ..config.model import ServerDefinition
+from ..config.secrets import in_words
 from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
 from ..protocol.links import Hello
 from .directory import Directory, DirectorySilent
+from .encryption import Encryption, encryption
 from .host_door import EPOCH
 from .placement import HostInfo, View, owner, why_nowhere
 
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
 OPEN: Final = "/cluster/open"
 _LOOK_EVERY: Final = 1.0  # seconds
-_LASTS: Final = 3  # looks in vain, until it is said that there is no host
+_LASTS: Final = 3  # looks in vain, until it is said why there is no host
+_NOTHING: Final = 0  # the status of no answer
 _AGAIN: Final = 0.1  # seconds until a host is asked again that refused
 _ANSWER_WITHIN: Final = 5.0  # seconds, where a host has nothing to wait for
 
@@ -52,20 +56,20 @@ class Said:
 
 @attrs.define
 class _Opening:
-    """A host is being asked to open something. Not answered: who asked has given up."""
+    """A host is being asked to open something."""
 
     ended: anyio.Event = attrs.field(factory=anyio.Event)
-    is_answered: bool = False
-    said: Said | None = None
+    said: Said | None = None  # at the end; None: whoever asked has given up
 
 
 class Membership:
     """The view of one front. `token`: gives the cluster's, which every request to a host carries. `closes`: ends
-    what reaches the directory; plain, and idempotent."""
+    what reaches the directory; plain, and idempotent. Raises `UsageError`: the files to encrypt with cannot be used."""
 
     def __init__(
         self, directory: Directory, token: Callable[[], str], closes: Callable[[], object] = bool
     ) -> None:
+        self.encryption: Encryption | None = encryption()
         self.directory = directory
         self._closes = closes
         self.view: View = View("")
@@ -134,49 +138,50 @@ class Membership:
         while True:
             host = owner(address, definition.placement, self.view)
             if host is None:
-                if looked == _LASTS:
-                    note(why_nowhere(address, definition.placement, self.view))
-                looked += 1
-                await self.look_again()
-                continue
-            said = await self._open(host, address)
-            if said is None:
-                await self.look_again()
-                continue
-            if said.status == 200:
-                return host
+                said = Said(_NOTHING, {"message": why_nowhere(address, definition.placement, self.view)})
+            else:
+                said = await self._open(host, address)
+                if said.status == 200:
+                    return host
+            text = str(said.body.get("message", "its host could not start it"))
             if said.status == 502:
-                text = str(said.body.get("message", "its host could not start it"))
                 raise connect_failed(address.server, LostReason(text))
+            if said.status == _NOTHING:
+                looked += 1
+                if looked == _LASTS:
+                    note(text)
+                await self.look_again()
+                continue
             await anyio.sleep(min(float(said.body.get("seconds", _AGAIN)), _LOOK_EVERY))
             await self.refresh()
 
-    async def _open(self, host: HostInfo, address: Address) -> Said | None:
+    async def _open(self, host: HostInfo, address: Address) -> Said:
         """Ask a host to take an address. That may last as long as its server takes to start, but no longer than this
-        life of the host goes on. None if it did not answer. A thousand sessions of one server ask once: for all of
-        them the host does the same."""
+        life of the host goes on. `_NOTHING`: it did not answer. A thousand sessions of one server ask once: for all
+        of them the host does the same."""
         key = (host.epoch, address.server, address.is_shared)
         while (other := self._opening.get(key)) is not None:
             await other.ended.wait()
-            if other.is_answered:
+            if other.said is not None:
                 return other.said
         mine = self._opening[key] = _Opening()
         try:
             mine.said = await self._ask_to_open(host, address)
-            mine.is_answered = True
+            return mine.said
         finally:
             del self._opening[key]
             mine.ended.set()
-        return mine.said
 
-    async def _ask_to_open(self, host: HostInfo, address: Address) -> Said | None:
-        said: Said | None = None
+    async def _ask_to_open(self, host: HostInfo, address: Address) -> Said:
+        said = Said(_NOTHING, {"message": f'its host "{host.name}" is gone'})
         body = {"server": address.server, "scope": address.scope}
 
         async def ask() -> None:
             nonlocal said
-            with suppress(HostSilent):
+            try:
                 said = await self.ask(host, OPEN, body, within=None)
+            except HostSilent as silent:
+                said = Said(_NOTHING, {"message": str(silent)})
             tasks.cancel_scope.cancel()
 
         async with pump_group() as tasks:
@@ -196,6 +201,14 @@ class Membership:
         """What a link to a server at this host begins with."""
         return Hello(self._token(), host.epoch, server, variables)
 
+    def cover(self, note: Callable[[str], object]) -> Cover:
+        """What a link is encrypted with, if it is."""
+        return (
+            nullcontext
+            if self.encryption is None
+            else partial(self.encryption.over, is_server=False, note=note)
+        )
+
     def headers(self, host: HostInfo) -> dict[str, str]:
         """What every command to this host carries."""
         return {"Authorization": f"Bearer {self._token()}", EPOCH: host.epoch}
@@ -214,9 +227,11 @@ class Membership:
 
         async with self._making:
             if self._client is None:
-                self._client = await apart(
-                    partial(make_client, ServerDefinition("cluster", url=host.url), None, _ANSWER_WITHIN)
+                at, trust = (
+                    ServerDefinition("cluster", url=host.url),
+                    self.encryption and self.encryption.connecting,
                 )
+                self._client = await apart(partial(make_client, at, None, _ANSWER_WITHIN, trust=trust))
         method = "GET" if body is None else "POST"
         try:
             with anyio.fail_after(within):
@@ -225,9 +240,8 @@ class Membership:
                 )
             said: Any = json.loads(answer.content or b"{}")
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
-            raise HostSilent(
-                f'The host "{host.name}" of the cluster does not answer: {error or "in time"}.'
-            ) from None
+            text = f'The host "{host.name}" of the cluster does not answer: {_why(error)}.'
+            raise HostSilent(text) from None
         return Said(answer.status_code, cast("dict[str, Any]", said) if isinstance(said, dict) else {})
 
     async def close(self) -> None:
@@ -235,3 +249,10 @@ class Membership:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+
+def _why(error: BaseException) -> str:
+    """What an error says, or what has caused it."""
+    while not str(error) and error.__context__ is not None:
+        error = error.__context__
+    return in_words(error)

@@ -68,10 +68,14 @@ _REFUSAL_WITHIN = 5.0  # seconds
 
 
 def make_client(
-    definition: ServerDefinition, auth: Any, connect_timeout: float, learn: Learn | None = None
+    definition: ServerDefinition,
+    auth: Any,
+    connect_timeout: float,
+    learn: Learn | None = None,
+    trust: ssl.SSLContext | None = None,
 ) -> httpx2.AsyncClient:
     """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None. `learn` is told the headers that a
-    command of the server gives.
+    command of the server gives. `trust`: whom to trust; None: as our own environment says.
 
     Raises `ConnectFailed` when the proxies or certificates that our own environment names cannot be used.
     """
@@ -88,7 +92,7 @@ def make_client(
         headers=headers,
         cookies=_Cookies(keeps=not definition.is_api),
         auth=_contained(auth) if auth is not None else None,
-        verify=_trust_for(definition),
+        verify=trust or _trust_for(definition),
         timeout=httpx2.Timeout(None, connect=connect_timeout),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_OPEN),
     )

@@ -16,8 +16,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -49,6 +49,7 @@ from .unix_socket import SocketConnection
 
 LAST_ANSWERS: Final = 1.0  # seconds for what was sent, once it is known that the other end is gone
 _TELL_AFTER: Final = 0.02  # seconds: a link that ends at once, again and again, must not keep us busy
+Cover = Callable[[socket.socket], AbstractAsyncContextManager[socket.socket]]
 _NAMED: Final = ERROR.encode()
 _GONE: Final = "the link to its host has ended"
 
@@ -187,14 +188,22 @@ class _Hooks:
 
 @asynccontextmanager
 async def linked(
-    host: str, port: int, hello: Hello, hooks: PeerHooks, backend: Backend, settings: Settings, within: float
+    host: str,
+    port: int,
+    hello: Hello,
+    hooks: PeerHooks,
+    backend: Backend,
+    settings: Settings,
+    within: float,
+    cover: Cover = nullcontext,
 ) -> AsyncGenerator[SocketConnection[LinkPeer]]:
-    """A link to the Greenroom that listens there. Raises `NoLink`, and `OSError` when nobody answers `within` so many
-    seconds."""
-    line: socket.socket | None = None
-    try:
+    """A link to the Greenroom that listens there. `cover`: around the connection, when it is to be encrypted. Raises
+    `NoLink`, and `OSError` when nobody connects, or greets, `within` so many seconds."""
+    async with AsyncExitStack() as stack:
         with anyio.fail_after(within):
-            line = await _connected(host, port)
+            raw = stack.enter_context(await _connected(host, port))
+        line = await stack.enter_async_context(cover(raw))
+        with anyio.fail_after(within):
             await _greet(line, hello)
         connection = SocketConnection(
             partial(LinkPeer, hello.server, line),
@@ -207,9 +216,6 @@ async def linked(
         )
         async with connection.pumped():
             yield connection
-    finally:
-        if line is not None:
-            line.close()
 
 
 async def _greet(line: socket.socket, hello: Hello) -> None:

@@ -16,7 +16,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -43,6 +43,9 @@ _PAUSE: Final = 0.2  # seconds until more links are taken, when no descriptor is
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))  # gone after 30 seconds
 
 
+Cover = Callable[[socket.socket], AbstractAsyncContextManager[socket.socket]]
+
+
 class Entry(Protocol):
     """Who may have a link, and to what."""
 
@@ -59,14 +62,21 @@ class LinkDoor:
     """Links to the servers of a room. Run `run` in a task that outlives the room's calls."""
 
     def __init__(
-        self, conversations: Conversations, entry: Entry, max_line: int, note: Callable[[str], object]
+        self,
+        conversations: Conversations,
+        entry: Entry,
+        max_line: int,
+        note: Callable[[str], object],
+        cover: Cover = nullcontext,
     ) -> None:
+        """`cover`: around each connection, when it is to be encrypted."""
         self.open: Counter[str] = Counter()  # links, by server
         self.used: dict[str, float] = {}  # when the last one ended, by server
         self._conversations = conversations
         self._entry = entry
         self._max_line = max_line
         self._note = note
+        self._cover = cover
         self._numbers = itertools.count(1)
         self._waiting: dict[anyio.CancelScope, None] = {}  # for a hello
         self._unlinked: dict[str, anyio.Event] = {}
@@ -110,13 +120,20 @@ class LinkDoor:
                 for option, value in _KEEP_ALIVE:
                     if hasattr(socket, option):
                         line.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-                hello = await self._hello(line)
-                if hello is not None:
-                    await self._welcome(hello, line)
             except OSError:
                 return  # it is gone
-            except Exception as error:
-                self._failed(line, error)
+            async with self._cover(line) as covered:
+                await self._talk(covered)
+
+    async def _talk(self, line: socket.socket) -> None:
+        try:
+            hello = await self._hello(line)
+            if hello is not None:
+                await self._welcome(hello, line)
+        except OSError:
+            return  # it is gone
+        except Exception as error:
+            self._failed(line, error)
 
     async def _hello(self, line: socket.socket) -> Hello | None:
         """What comes on a new connection. None: nothing came. Raises `NoLink`, `OSError`."""
