@@ -35,7 +35,7 @@ OPEN: Final = "open"  # in the place of an outcome: the call had not ended
 NOTHING: Final = msgspec.Raw()
 EMPTY: Final = msgspec.Raw(b"{}")
 LONGEST: Final = 16 << 20  # bytes of a line
-MOST_LINES: Final = 1 << 20  # of a tape: read, each call takes a kilobyte of memory
+MOST_LINES: Final = 1 << 20  # of a tape: read, each call takes three quarters of a kilobyte of memory
 LARGEST: Final = 1 << 30  # bytes of a tape
 # Seconds since the tape began. Beyond thirty years no tape is read: no clock would show it.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]

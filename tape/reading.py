@@ -6,6 +6,10 @@ a room would have written, or the line is refused with its number and the field.
 need not ask. Rejected: to check whether the transitions follow from each other. A tape that tells a wrong story is told
 as it stands, and a stranger could make the story right.
 
+What is read of a call is kept: its parameters are what a replay searches, and of the memory that it takes its contents
+are a third. Rejected: to keep the place of each line in the file instead. It would save that third, and whoever changes
+the file while it is used would change what was checked.
+
 What is large is only taken from the folder beside the tape, under a name that is a hash, and only if it has that hash.
 A last line without an end is left out.
 """
@@ -192,7 +196,8 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
         End: [],
     }
     is_cut = False
-    texts: dict[Any, Any] = {}  # of each, one is enough
+    texts: dict[Any, Any] = {}  # of each, one is enough,
+    nothing: dict[str, Any] = {}  # and of this
     latest = 0.0  # time; a call has its line when it ends, or when what is large of it is written
     shorter: dict[int, int] = {}  # calls whose whole line may follow, by number
     for number, raw in enumerate(lines, 1):
@@ -210,6 +215,9 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
             for field in _ALIKE:
                 text = getattr(line, field)
                 setattr(line, field, texts.setdefault(text, text))
+            line.params, line.result = line.params.copy(), line.result.copy()  # they keep all of the line
+            if not line.left_out:
+                line.left_out = line.begins = nothing
             if (at := shorter.pop(line.n, None)) is not None:
                 found[CallLine][at] = line
                 continue
