@@ -128,6 +128,8 @@ class FarEnd:
         self._quiet += 1
         if self._begun is not None:
             await self._begun.wait()
+        if self.is_hung:  # it has read the request, and that is all
+            return
         step = STEP_OF.get(exchange.method)
         due = await self._behind.due_for(step, exchange) if step else ()
         decided = await self._play(due) if due else None

@@ -45,6 +45,7 @@ def deeds(call_timeout: float) -> dict[str, str]:
         "crash after": "crash after sent",
         "lost answer": "drop answer",
         "too slow": f"delay seconds={call_timeout * 2:g}",
+        "hangs": "hang",
         "error": 'refuse text="It did not work."',
     }
 

@@ -69,8 +69,8 @@ def call(name, times):
     return False
 """
 STUBBORN = 'assert call("shop_look", 3), "no shop today"\nassert call("shop_order", 3), "no hat"\n'
-CAREFUL = 'assert call("shop_look", 3)\nif not call("shop_order", 1): print("please look")\n'
-DEEDS = ("crash before", "crash after", "lost answer", "too slow", "error")
+CAREFUL = 'if not (call("shop_look", 3) and call("shop_order", 1)): print("please look")\n'
+DEEDS = ("crash before", "crash after", "lost answer", "too slow", "hangs", "error")
 
 
 @pytest.fixture
@@ -117,23 +117,27 @@ def test_an_agent_that_asks_again_whatever_happens_orders_twice(explored: Any) -
     code, document = explored(STUBBORN)
     assert code == 1
     assert not document["isGood"]
-    assert found(document, "shop_look") == dict.fromkeys(DEEDS, ("survived", False))
+    assert found(document, "shop_look") == {
+        **dict.fromkeys(DEEDS, ("survived", False)),
+        "hangs": ("failed", False),
+    }
     certain, doubtful = ("survived", False), ("survived", True)
     assert found(document, "shop_order") == {
         "crash before": certain,
         "crash after": doubtful,
         "lost answer": doubtful,
         "too slow": doubtful,
+        "hangs": ("failed", True),
         "error": certain,
     }
     (last,) = (one for one in document["trials"] if one["call"] is None)
     assert (last["verdict"], last["fault"]) == ("failed", "shop start: crash")
     assert "no shop today" in last["why"]
-    assert len(document["trials"]) == 11
+    assert len(document["trials"]) == 13
 
 
 def test_an_agent_that_asks_a_person_gives_up_and_does_no_harm(explored: Any) -> None:
-    code, document = explored(CAREFUL, "--runs", "10", words=["{config}"])
+    code, document = explored(CAREFUL, "--runs", "12", words=["{config}"])
     assert code == 0
     given_up = ("gave up a call", False)
     assert found(document, "shop_order") == {
@@ -159,7 +163,7 @@ def test_the_table_names_each_place_and_how_to_repeat_it(
     ]
     assert run([*words, "--", sys.executable, "-S", os.fspath(tmp_path / "agent.py")]) == 1
     out = capfd.readouterr().out
-    assert "#2 shop_order  ✓             ✓ ! again    ✓ ! again    ✓ ! again  ✓" in out
+    assert "#2 shop_order  ✓             ✓ ! again    ✓ ! again    ✓ ! again  ✗ failed ! again  ✓" in out
     assert "shop never starts: ✗ failed" in out
     assert (
         f"greenroom replay {tape} --expose direct --call-timeout 0.5 --fault 'shop call 2: crash after sent'"
@@ -167,7 +171,7 @@ def test_the_table_names_each_place_and_how_to_repeat_it(
     )
     assert "asked again, and it may have run: shop_order {}" not in out
     assert 'asked again, and it may have run: shop_order {"item":"hat"}' in out
-    assert len(list((tmp_path / "kept").glob("*/*.tape"))) == 12
+    assert len(list((tmp_path / "kept").glob("*/*.tape"))) == 14
 
 
 def test_over_the_command_that_is_printed_the_agent_does_the_same_again(
@@ -177,7 +181,7 @@ def test_over_the_command_that_is_printed_the_agent_does_the_same_again(
     agent = tmp_path / "agent.py"
     agent.write_text(SPEAKS.replace('"item": "hat"', '"item": os.urandom(4).hex()') + CAREFUL)
     starts = [sys.executable, "-S", os.fspath(agent)]
-    given = ["--expose", "direct", "--call-timeout", "0.5", "--ignore", "item", "--runs", "10"]
+    given = ["--expose", "direct", "--call-timeout", "0.5", "--ignore", "item", "--runs", "11"]
     assert run(["explore", os.fspath(tape), *given, "--", *starts]) == 0
     printed = [shlex.split(line) for line in capfd.readouterr().out.splitlines() if "delay" in line]
     (words,) = (each for each in printed if "shop call 2" in each[-1])

@@ -74,7 +74,9 @@ def test_who_asks_again_and_who_does_not(tape: Path, backend: str) -> None:
         "shop call 2: crash after sent",
         "shop call 2: drop answer",
         "shop call 2: delay seconds=120",
+        "shop call 2: hang",
     ]
+    assert stubborn["shop call 1: hang"] == "✗ failed", "to ask again does not help"
     assert stubborn["shop start: crash"] == "✗ failed"
     assert stubborn['shop call 1: refuse text="It did not work."'] == "✓"
     wise = verdicts(tape, careful, backend=backend)
@@ -86,7 +88,7 @@ def test_who_asks_again_and_who_does_not(tape: Path, backend: str) -> None:
 
 def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:
     explored = explore_tape(tape, hasty, runs=2)
-    assert explored.left_out == 9
+    assert explored.left_out == 11
     (crash_before, crash_after) = explored.tried
     assert (crash_before.cell, crash_after.cell) == ("✗ failed", "✗ failed"), "the order was in flight"
     told = str(explore_tape(tape, hasty))
@@ -113,7 +115,7 @@ def test_an_agent_sees_the_tools_that_it_sees_in_life(tape: Path) -> None:
         await careful(room)
 
     explore_tape(tape, curious)
-    assert seen == [*[["shop_look", "shop_order"]] * 11, []], "the last one never starts"
+    assert seen == [*[["shop_look", "shop_order"]] * 13, []], "the last one never starts"
 
 
 def test_an_agent_that_never_ends_has_failed(tape: Path) -> None:
