@@ -5,7 +5,8 @@ does not fence: it starts an actor anew elsewhere while the old process and its 
 
 * The directory is one named actor, pinned to the head. It holds a `Register` and is on the path of no call. Each life
   of it has a number, claimed in Ray's key-value store (`dir/<n>`, never overwritten), so two lives are never one. No
-  life is the first for sure, so each waits one lease before it grants what nobody holds.
+  life is the first for sure, so each waits one lease before it grants what nobody holds. One that Ray has given up
+  while it lives sees there within seconds that it is not the newest, and ends.
 * A host is a named actor, pinned hard to its node: Ray revives it there and nowhere else. Only we could make a second.
 * A thread of the directory looks at the nodes every two seconds: it makes the hosts that are missing, tells which nodes
   drain, and kills a worker whose host is in no view, which Ray does not notice when the worker is stopped.
@@ -103,14 +104,20 @@ class DirectoryActor:
 
 def claimed_number() -> int:
     """The number of this life of the directory: greater than each that was claimed before. It begins with the time, for
-    a head that is started again may have forgotten all claims while hosts of before still live."""
+    a head that is started again may have forgotten all claims while hosts of before still live; in milliseconds, so
+    that a clock that was set back gives none a second time."""
     store = import_module("ray.experimental.internal_kv")
-    taken = (int(key.rpartition(b"/")[2]) for key in store._internal_kv_list("dir/", namespace=NAMESPACE))
-    number = max(taken, default=0) + 1
-    number = max(number, int(time.time()))
+    number = max(newest_number() + 1, time.time_ns() // 1_000_000)
     while store._internal_kv_put(f"dir/{number}", b"", overwrite=False, namespace=NAMESPACE):
         number += 1
     return number
+
+
+def newest_number() -> int:
+    """The greatest number that any directory of this cluster has claimed."""
+    store = import_module("ray.experimental.internal_kv")
+    taken = (int(key.rpartition(b"/")[2]) for key in store._internal_kv_list("dir/", namespace=NAMESPACE))
+    return max(taken, default=0)
 
 
 # ---- The nodes ------------------------------------------------------------------------------------------------------
@@ -135,6 +142,9 @@ class Watch:
             time.sleep(_LOOK_EVERY)
 
     def _look(self) -> None:
+        if newest_number() > self.about.number:
+            print("there is a newer directory: this one ends", flush=True)  # which grants nothing yet
+            os._exit(1)
         r, now = ray(), time.monotonic()
         nodes = {name_of(node["NodeID"]): node for node in r.nodes() if carries_host(node)}
         draining = frozenset(map(name_of, self._drained_by_ray()))

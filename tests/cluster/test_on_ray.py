@@ -164,6 +164,24 @@ def test_without_ray_one_is_told_what_to_install(ray: Path) -> None:
         connect("head:1", LeaseTimes())
 
 
+@pytest.mark.parametrize(("newest", "ends"), [(7, False), (8, True)])
+def test_a_directory_that_is_not_the_newest_ends(ray: Path, newest: int, ends: bool) -> None:
+    store = ray.parent / "experimental" / "internal_kv.py"
+    store.parent.mkdir()
+    store.write_text(f"def _internal_kv_list(prefix, namespace): return [b'dir/6', b'dir/{newest}']")
+    ray.write_text(ray.read_text() + "def nodes(): os._exit(0)  # it goes on")
+    code = """
+from greenroom.cluster.leases import LeaseTimes
+from greenroom.cluster.on_ray import Watch
+from greenroom.cluster.ray_directory import About
+Watch(About("1", "token", LeaseTimes(), 7), None).run()
+"""
+    ended = subprocess.run(
+        (sys.executable, "-c", code), check=False, timeout=60, capture_output=True, text=True
+    )
+    assert (ended.returncode, "there is a newer directory" in ended.stdout) == (int(ends), ends)
+
+
 # ---- Who is revived -------------------------------------------------------------------------------------------------
 
 
