@@ -129,24 +129,26 @@ def _definitions(name: str, files: Sequence[Path]) -> Iterator[_Definition]:
 
 
 def _put(place: _Definition, name: str, value: bool) -> None:
-    before = file_edits.read(place.file)
-    text = decoded(place.file, before)
-    new = with_member(place.file, text, (place.section, name, "disabled"), value)
-    file_edits.replace(place.file, before, new.encode("utf-8"))
+    with file_edits.alone(place.file):
+        before = file_edits.read(place.file)
+        text = decoded(place.file, before)
+        new = with_member(place.file, text, (place.section, name, "disabled"), value)
+        file_edits.replace(place.file, before, new.encode("utf-8"))
 
 
 def _enable(place: _Definition, name: str) -> bool:
     """Take `disabled: true` and `enabled: false` out of the entry, and values of these that are neither true nor false.
     An entry that says nothing else goes, too."""
-    before = file_edits.read(place.file)
-    old = text = decoded(place.file, before)
-    path = (place.section, name)
-    rest = {key: value for key, value in place.entry.items() if key not in ("disabled", "enabled")}
-    disabled, enabled = place.entry.get("disabled"), place.entry.get("enabled")
-    if disabled is not None and disabled is not False:
-        text = without_member(place.file, text, path if not rest else (*path, "disabled"))
-    if enabled is not None and enabled is not True and rest:
-        text = without_member(place.file, text, (*path, "enabled"))
-    if text != old:
-        file_edits.replace(place.file, before, text.encode("utf-8"))
-    return text != old
+    with file_edits.alone(place.file):
+        before = file_edits.read(place.file)
+        old = text = decoded(place.file, before)
+        path = (place.section, name)
+        rest = {key: value for key, value in place.entry.items() if key not in ("disabled", "enabled")}
+        disabled, enabled = place.entry.get("disabled"), place.entry.get("enabled")
+        if disabled is not None and disabled is not False:
+            text = without_member(place.file, text, path if not rest else (*path, "disabled"))
+        if enabled is not None and enabled is not True and rest:
+            text = without_member(place.file, text, (*path, "enabled"))
+        if text != old:
+            file_edits.replace(place.file, before, text.encode("utf-8"))
+        return text != old

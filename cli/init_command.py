@@ -191,15 +191,16 @@ def _moved(
 ) -> str:
     """Write the client's servers into our own file, and return the client's text without them."""
     ours, file = own_file(around.home, around.environ), client.file(around)
-    before = file_edits.read(ours)
-    own = old = decoded(ours, before)
-    there: Any = meaning(ours, own).get(OURS) or {}
-    move = movable(key, client, around, meaning(file, text), there)
-    for name, entry in move.servers.items():
-        own = with_member(ours, own, (OURS, name), entry)
-        text = without_member(file, text, (client.section, name))
-    if own != old and not wish.dry_run:
-        file_edits.change(ours, before, own.encode("utf-8"), _state())
+    with file_edits.alone(ours):
+        before = file_edits.read(ours)
+        own = old = decoded(ours, before)
+        there: Any = meaning(ours, own).get(OURS) or {}
+        move = movable(key, client, around, meaning(file, text), there)
+        for name, entry in move.servers.items():
+            own = with_member(ours, own, (OURS, name), entry)
+            text = without_member(file, text, (client.section, name))
+        if own != old and not wish.dry_run:
+            file_edits.change(ours, before, own.encode("utf-8"), _state())
     row |= {"moved": [*move.servers], "stay": {**move.stay}, "ours": str(ours)}
     return text
 

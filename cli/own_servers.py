@@ -86,27 +86,31 @@ def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:
     Raises `UsageError` when there is one and it may not be replaced; `CannotEdit`, `ConfigError`, `FileChanged` or
     `OSError`.
     """
-    before = file_edits.read(file)
-    text = decoded(file, before)
-    section = _section_of(file, text, name)
-    there = section is not None
-    if there and not replace:
-        what = f'"{name}" stands in {file} already. To write this in its place, type the same with --force.'
-        raise UsageError(what, server=name)
-    new = with_member(file, text, (section or _first_section(file, text), name), entry)
-    file_edits.replace(file, before, new.encode("utf-8"))
-    return there
+    with file_edits.alone(file):
+        before = file_edits.read(file)
+        text = decoded(file, before)
+        section = _section_of(file, text, name)
+        there = section is not None
+        if there and not replace:
+            what = (
+                f'"{name}" stands in {file} already. To write this in its place, type the same with --force.'
+            )
+            raise UsageError(what, server=name)
+        new = with_member(file, text, (section or _first_section(file, text), name), entry)
+        file_edits.replace(file, before, new.encode("utf-8"))
+        return there
 
 
 def drop(file: Path, name: str) -> bool:
     """Take the entry out of the file. Returns whether it was there. Raises what `put` does."""
-    before = file_edits.read(file)
-    text = decoded(file, before)
-    section = _section_of(file, text, name)
-    if section is None:
-        return False
-    file_edits.replace(file, before, without_member(file, text, (section, name)).encode("utf-8"))
-    return True
+    with file_edits.alone(file):
+        before = file_edits.read(file)
+        text = decoded(file, before)
+        section = _section_of(file, text, name)
+        if section is None:
+            return False
+        file_edits.replace(file, before, without_member(file, text, (section, name)).encode("utf-8"))
+        return True
 
 
 def others_with(name: str, files: Iterable[Path], besides: Path) -> list[Path]:

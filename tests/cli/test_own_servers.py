@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.forked import GREENROOM, popen_forked
 from tests.support.homes import home as home
 from tests.support.homes import own_config
 
@@ -126,3 +130,15 @@ def test_a_command_of_this_folder_is_started_in_it(home: Path) -> None:
     assert json.loads(named.read_text())["mcpServers"] == {
         "other": {"command": "python", "args": ["gone.py"]}
     }
+
+
+def test_servers_that_a_script_adds_side_by_side_all_come_into_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    names = [f"s{number}" for number in range(8)]
+    words = [[*GREENROOM, "add", name, "--config", os.fspath(file), "--", "true"] for name in names]
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path)}
+    with ExitStack() as stack:
+        how = {"cwd": tmp_path, "env": environment, "stdout": subprocess.DEVNULL}
+        adding = [stack.enter_context(popen_forked(each, **how)) for each in words]
+        assert [each.wait(60) for each in adding] == [0] * len(names)
+    assert sorted(json.loads(file.read_text())["mcpServers"]) == names
