@@ -97,11 +97,15 @@ def _ended(agent: Agent, open_room: Callable[[], Greenroom], time_limit: float, 
         nonlocal took
         began = anyio.current_time()
         try:
-            with anyio.fail_after(time_limit):
+            with anyio.move_on_after(time_limit) as limit:
                 async with open_room() as room:
                     await agent(room)
         finally:
             took = anyio.current_time() - began
+        if limit.cancelled_caught:
+            raise TimeoutError(
+                f"it did not end within {time_limit:,g} virtual seconds, which do not wait for threads and sockets"
+            )
 
     run = run_once(Plan(backend_of(backend)), body, [], 0)
     return Ended(None if run.error is None else _in_words(run.error), took)

@@ -130,6 +130,7 @@ def test_an_agent_that_never_ends_has_failed(tape: Path) -> None:
 
     explored = explore_tape(tape, patient, time_limit=1000)
     assert [one.trial.fault for one in explored.tried if one.why] == ["shop start: crash"]
+    assert "did not end within 1,000 virtual seconds, which do not wait for threads" in explored.tried[-1].why
     assert not explored.is_good
 
 
