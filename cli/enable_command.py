@@ -19,6 +19,7 @@ import click
 
 from ..config.keys import SECTIONS
 from ..config.model import Config
+from ..config.private_files import alone
 from ..config.reading import is_object
 from ..gateway.near import no_such_server
 from . import file_edits
@@ -129,7 +130,7 @@ def _definitions(name: str, files: Sequence[Path]) -> Iterator[_Definition]:
 
 
 def _put(place: _Definition, name: str, value: bool) -> None:
-    with file_edits.alone(place.file):
+    with alone(place.file):
         before = file_edits.read(place.file)
         text = decoded(place.file, before)
         new = with_member(place.file, text, (place.section, name, "disabled"), value)
@@ -139,7 +140,7 @@ def _put(place: _Definition, name: str, value: bool) -> None:
 def _enable(place: _Definition, name: str) -> bool:
     """Take `disabled: true` and `enabled: false` out of the entry, and values of these that are neither true nor false.
     An entry that says nothing else goes, too."""
-    with file_edits.alone(place.file):
+    with alone(place.file):
         before = file_edits.read(place.file)
         old = text = decoded(place.file, before)
         path = (place.section, name)

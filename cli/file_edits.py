@@ -13,10 +13,8 @@ import hashlib
 import json
 import os
 import re
-import sys
-import time
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -300,8 +298,6 @@ def _same_line(text: str, start: int, end: int) -> bool:
 
 _LARGEST: Final = 64 * 1024 * 1024  # bytes
 _NEW_FILE: Final = 0o600
-_LOOKS: Final = 500
-_BETWEEN: Final = 0.01  # seconds
 
 
 class FileChanged(GreenroomError):
@@ -332,34 +328,6 @@ def read(path: Path) -> bytes | None:
         return read_regular(path, _LARGEST)
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def alone(path: Path) -> Generator[None]:
-    """Wait until no other command of ours changes a file in the folder of `path`, so that what it has written is read
-    first: `replace` sees another's change until the moment before it writes, and two of us may come to that moment
-    together. The folder is locked, so nothing is left. Where that cannot be (Windows, some file systems), or another
-    keeps it for long, go on."""
-    folder = next(each for each in Path(os.path.realpath(path)).parents if each.is_dir())
-    with ExitStack() as stack:
-        if sys.platform != "win32":
-            with suppress(OSError):
-                lock = os.open(folder, os.O_RDONLY)
-                stack.callback(os.close, lock)
-                _wait_for(lock)
-        yield
-
-
-def _wait_for(lock: int) -> None:
-    import fcntl
-
-    for _ in range(_LOOKS):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_BETWEEN)
-        else:
-            return
 
 
 def replace(path: Path, before: bytes | None, after: bytes | None) -> None:

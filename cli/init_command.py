@@ -13,7 +13,7 @@ import click
 
 from ..config.files import own_file
 from ..config.importers import Surroundings
-from ..config.private_files import refused
+from ..config.private_files import alone, refused
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.near_names import meant
 from . import file_edits
@@ -191,7 +191,7 @@ def _moved(
 ) -> str:
     """Write the client's servers into our own file, and return the client's text without them."""
     ours, file = own_file(around.home, around.environ), client.file(around)
-    with file_edits.alone(ours):
+    with alone(ours):
         before = file_edits.read(ours)
         own = old = decoded(ours, before)
         there: Any = meaning(ours, own).get(OURS) or {}

@@ -13,6 +13,7 @@ import attrs
 
 from ..config.keys import SECTIONS
 from ..config.parse import parse_config
+from ..config.private_files import alone
 from ..config.reading import is_object
 from ..config.references import is_url as is_address
 from ..protocol.errors import ConfigError, UsageError
@@ -86,7 +87,8 @@ def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:
     Raises `UsageError` when there is one and it may not be replaced; `CannotEdit`, `ConfigError`, `FileChanged` or
     `OSError`.
     """
-    with file_edits.alone(file):
+    Path(os.path.realpath(file)).parent.mkdir(parents=True, exist_ok=True)  # the folder is what is locked
+    with alone(file):
         before = file_edits.read(file)
         text = decoded(file, before)
         section = _section_of(file, text, name)
@@ -103,7 +105,7 @@ def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:
 
 def drop(file: Path, name: str) -> bool:
     """Take the entry out of the file. Returns whether it was there. Raises what `put` does."""
-    with file_edits.alone(file):
+    with alone(file):
         before = file_edits.read(file)
         text = decoded(file, before)
         section = _section_of(file, text, name)

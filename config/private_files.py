@@ -18,8 +18,9 @@ import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -33,6 +34,8 @@ _OPEN: Final = sum(
 _LINKS_OF_THE_SYSTEM: Final = ("/dev/stdout", "/dev/stderr")  # and /dev/fd/N: a shell's >(…)
 _LONGEST_ADDRESS: Final = 100  # bytes of a socket's path that every system accepts
 _ROOT: Final = 0
+_LOOKS: Final = 500
+_BETWEEN: Final = 0.01  # seconds
 
 
 class NotOurs(OSError):
@@ -179,6 +182,33 @@ def refused(error: OSError) -> str:
     if not isinstance(error.filename, str):
         return f"the system refused: {error.strerror or error}."
     return f"{error.filename} cannot be used: {error.strerror}. {other_folder(error.filename)}"
+
+
+@contextmanager
+def alone(path: Path) -> Generator[None]:
+    """Wait until no other command of ours changes a file in the folder of `path`, so that what it has written is read
+    first. The folder is locked, so nothing is left. Where that cannot be (Windows, some file systems), or another
+    keeps it for long, go on."""
+    folder = next(each for each in Path(os.path.realpath(path)).parents if each.is_dir())
+    with ExitStack() as stack:
+        if sys.platform != "win32":
+            with suppress(OSError):
+                lock = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, lock)
+                _wait_for(lock)
+        yield
+
+
+def _wait_for(lock: int) -> None:
+    import fcntl
+
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_BETWEEN)
+        else:
+            return
 
 
 def can_be_written(folder: Path) -> bool:

@@ -31,7 +31,7 @@ from .keys import SECTIONS
 from .masking import Hider
 from .model import SERVER_KEY, SETTING_KEY
 from .parse import Layer, merge
-from .private_files import make_folder, read_own, replacing
+from .private_files import alone, make_folder, read_own, replacing
 from .reading import is_array, is_object
 from .references import is_url, referred_to
 from .secrets import REDACTED
@@ -145,21 +145,26 @@ class Agreements:
         """Remember a yes for these files, in place of an older one for the same file. Raises `OSError`."""
         agreed = {one.digest: one for one in files if one.digest is not None}
         places = {(one.file, one.directory) for one in agreed.values()}
-        rest = {
-            key: each for key, each in self.read().items() if (each["file"], each["directory"]) not in places
-        }
         now = round(time.time())
         fresh = {
             key: {"file": one.file, "directory": one.directory, "since": now} for key, one in agreed.items()
         }
-        self._write({**rest, **fresh})
+        make_folder(self.path.parent)
+        with alone(self.path):
+            rest = {
+                key: each
+                for key, each in self.read().items()
+                if (each["file"], each["directory"]) not in places
+            }
+            self._write({**rest, **fresh})
 
     def forget(self, directory: str) -> list[str]:
         """Take back every yes that was given in `directory`. Returns the files. Raises `OSError`."""
-        known = self.read()
-        gone = {key: each for key, each in known.items() if each["directory"] == directory}
-        if gone:
-            self._write({key: each for key, each in known.items() if key not in gone})
+        with alone(self.path):
+            known = self.read()
+            gone = {key: each for key, each in known.items() if each["directory"] == directory}
+            if gone:
+                self._write({key: each for key, each in known.items() if key not in gone})
         return sorted(str(each["file"]) for each in gone.values())
 
     def _unusable(self, why: str) -> dict[str, dict[str, Any]]:
@@ -167,7 +172,6 @@ class Agreements:
         return {}
 
     def _write(self, known: Mapping[str, Any]) -> None:
-        make_folder(self.path.parent)
         with replacing(self.path) as file:
             file.write(json.dumps({"version": _VERSION, "trusted": known}, indent=2).encode())
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import GREENROOM
+from tests.support.forked import GREENROOM, popen_forked
 from tests.support.gateway import FAULTY, started
 
 from greenroom.cli import common, trust_command
@@ -658,3 +660,20 @@ def test_t59_what_a_projects_env_file_may_set(home: Path) -> None:
     assert variables_in(str(file), "mine", mine.env_file_asked), (
         "who names it in a file of his own decides himself"
     )
+
+
+def test_what_is_trusted_side_by_side_is_all_kept(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path)}
+    projects = [tmp_path / f"p{number}" for number in range(8)]
+    for project in projects:
+        project.mkdir()
+        (project / ".mcp.json").write_text('{"mcpServers": {"p": {"command": "true"}}}')
+    with ExitStack() as stack:
+        how = {"env": environment, "stdout": subprocess.DEVNULL}
+        trusting = [
+            stack.enter_context(popen_forked([*GREENROOM, "trust", "--yes"], cwd=project, **how))
+            for project in projects
+        ]
+        assert [each.wait(60) for each in trusting] == [0] * len(projects)
+    kept = Agreements(trust_file(tmp_path, {})).read()
+    assert sorted(each["directory"] for each in kept.values()) == [os.fspath(each) for each in projects]
