@@ -15,6 +15,7 @@ present one.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -203,6 +204,7 @@ class HostLife:
         self._leaving: set[str] = (
             set()
         )  # of these: what ends here, to start elsewhere, and takes nothing meanwhile
+        self._drains_since = math.inf
         self._number = 0
         self._asking = anyio.Lock()
         self._is_due = False  # a renewal waits to be sent
@@ -469,11 +471,14 @@ class HostLife:
     def _give_back(self) -> None:
         """Claim no longer what rests: no child, and no link or, where this host drains, no call."""
         root = port_of(self.served.room).live.root
+        self._drains_since = min(self._drains_since, time.monotonic()) if self.is_draining else math.inf
         for server in list(self._claims):
             actors = self._actors_of(server)
-            if server in self._leaving or (self.is_draining and not self._is_busy(server)):
+            is_busy = self._is_busy(server)
+            if self.is_draining and (not is_busy or self._has_drained_for(server)):
                 self._leaving.add(server)  # or the next call would start it here again
-                for actor in actors:
+            if server in self._leaving:
+                for actor in actors if not is_busy else ():
                     actor.stop(Ending(Cause.EVICTED))
             elif self._fence.is_wanted(server) and server in root.records:
                 continue
@@ -481,6 +486,15 @@ class HostLife:
                 self._claims.discard(server)
                 self._leaving.discard(server)
                 self._links.unlink(server)
+
+    def _has_drained_for(self, server: str) -> bool:
+        """Whether this host has waited long enough for a moment without calls: then new ones wait for another host, and
+        the server moves when the last has ended."""
+        config = self.served.room.config
+        definition = config.servers.get(server)
+        own = None if definition is None else definition.drain_timeout
+        patience = config.settings.drain_timeout if own is None else own
+        return time.monotonic() - self._drains_since > patience
 
     async def account(self) -> Mapping[str, Any]:
         """What an operator is told of this host."""

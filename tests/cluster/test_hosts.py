@@ -431,6 +431,34 @@ async def test_a_server_that_is_asked_again_and_again_moves_from_a_drained_host_
 
 
 @in_real_time
+async def test_a_server_that_never_rests_moves_from_a_drained_host_all_the_same(tmp_path: Path) -> None:
+    """Some call is always under way. All of them are answered."""
+    has_moved = anyio.Event()
+    answers: list[bool] = []
+
+    async def ask(room: ClusterRoom, first: float) -> None:
+        await anyio.sleep(first)
+        while not has_moved.is_set():
+            answers.append((await room.call("one_sleep", {"seconds": 0.5})).is_error)
+
+    servers = {"one": server(tmp_path, "one", drainTimeoutMs=1_000)}
+    async with cluster(tmp_path, servers, "a", "b") as (it, room):
+        await echo(room, "one")
+        former = str(it.holder("one"))
+        async with anyio.create_task_group() as tasks:
+            for first in (0.0, 0.2, 0.4):
+                tasks.start_soon(ask, room, first)
+            await anyio.sleep(1.0)
+            assert await it.directory.drain(former, True)
+            with anyio.fail_after(WITHIN):
+                while it.holder("one") in (former, None):
+                    await anyio.sleep(0.05)
+            has_moved.set()
+        assert answers
+        assert not any(answers)
+
+
+@in_real_time
 async def test_what_only_a_host_knows_reaches_no_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
