@@ -80,7 +80,7 @@ class Owner:
         if interrupted is not None:
             raise interrupted
         failure = self._runtime.failure
-        if failure is not None and not isinstance(failure, anyio.get_cancelled_exc_class()):
+        if failure is not None and not isinstance(failure, _told_already()):
             raise failure
 
     async def _enter_trio(self) -> None:
@@ -165,6 +165,14 @@ class Owner:
     def _check_unused(self) -> None:
         if self._ended is not None:
             raise UsageError("A room can be opened once; make another with Greenroom.open().")
+
+
+def _told_already() -> tuple[type[BaseException], ...]:
+    """What is not raised again. asyncio has let SystemExit and KeyboardInterrupt out of the loop at once. If they came
+    out a second time, while it cancels its tasks, it would stop no worker thread, and the process would never end."""
+    cancelled = anyio.get_cancelled_exc_class()
+    is_asyncio = sniffio.current_async_library() == "asyncio"
+    return (cancelled, SystemExit, KeyboardInterrupt) if is_asyncio else (cancelled,)
 
 
 async def _leave(stack: AsyncExitStack) -> None:

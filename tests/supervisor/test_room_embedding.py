@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -963,6 +965,33 @@ def test_a_room_that_the_next_loop_of_a_thread_uses_says_so() -> None:
     finally:
         first.run_until_complete(room.aclose())
         first.close()
+
+
+ENDS_THE_PROGRAM = """
+import anyio, asyncio
+from greenroom import Greenroom
+from mcp.server import MCPServer
+
+desk = MCPServer("desk", log_level="CRITICAL")
+
+@desk.tool()
+async def leave() -> str:
+    raise SystemExit(3)
+
+async def main():
+    async with Greenroom.open({"mcpServers": {}}, in_process={"desk": desk}, cache_path=":memory:") as room:
+        await anyio.to_thread.run_sync(len, "")  # a worker thread, which has to end, too
+        await room.call("desk_leave")
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_whose_own_server_exits_ends_with_that_code() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_THE_PROGRAM], timeout=PATIENCE, capture_output=True, check=False
+    )
+    assert ended.returncode == 3, ended.stderr.decode()
 
 
 def host_of(callbacks: Callbacks, bugs: list[str]) -> RoomHost:
