@@ -1,4 +1,4 @@
-"""An HTTP API in a thread, written on the bare standard library, and its document: what it answers depends on the path.
+"""An HTTP API in a thread, and its document: what it answers depends on the path.
 
 `requests` keeps everything that came in. `release` lets what waits answer. Each path of `WAYS` behaves as it is called.
 """
@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import struct
-import threading
 import urllib.parse
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import attrs
+from tests.support.staged_http import Stage, StagedHandler, served
 
 MIB = 1 << 20
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
@@ -34,12 +31,12 @@ class Seen:
     body: bytes
 
 
-class ApiServer:
+class ApiServer(Stage):
     """What the test holds. `tokens`: the bearer tokens that `/private` accepts. `document`: what `/openapi.json` is."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[Seen] = []
-        self.release = threading.Event()
         self.tokens: set[str] = set()
         self.refuses_all = False  # whatever its token
         self.refreshes: list[str] = []  # the bodies of what asked for a token
@@ -48,7 +45,6 @@ class ApiServer:
         self.busy: list[
             tuple[int, str]
         ] = []  # how often `/busy` refuses, each time with a status and a Retry-After
-        self.port = 0
 
     @property
     def url(self) -> str:
@@ -66,19 +62,8 @@ class ApiServer:
 def api_server(port: int = 0) -> Generator[ApiServer]:
     """An API on loopback. Every connection is closed at the end."""
     stage = ApiServer()
-    server = _Server(("127.0.0.1", port), _Handler)
-    server.stage = stage
-    stage.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with served(stage, _Handler, port):
         yield stage
-    finally:
-        stage.release.set()
-        server.shutdown()
-        thread.join()
-        server.hang_up()
-        server.server_close()
 
 
 def document(**more: Any) -> bytes:
@@ -146,41 +131,10 @@ def write_document(folder: Path, **more: Any) -> str:
     return os.fspath(file)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False
-    request_queue_size = 128
-    stage: ApiServer
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.connections: set[socket.socket] = set()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self.connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for connection in tuple(self.connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is what these tests are about."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class _Handler(StagedHandler):
     @property
     def stage(self) -> ApiServer:
-        return cast("_Server", self.server).stage
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        return super().stage
 
     def _take(self) -> None:
         parts = urllib.parse.urlsplit(self.path)
@@ -216,33 +170,6 @@ class _Handler(BaseHTTPRequestHandler):
         token = f"token-{len(self.stage.refreshes)}"
         self.stage.tokens = {token}
         self.json({"access_token": token, "token_type": "Bearer", "expires_in": 3600})
-
-    def say(
-        self,
-        status: int,
-        body: bytes = b"",
-        kind: str = "text/plain",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.send_response(status)
-        if status != 304:
-            self.send_header("Content-Length", str(len(body)))
-        if body:
-            self.send_header("Content-Type", kind)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def json(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        self.say(status, json.dumps(value).encode(), "application/json", headers)
-
-    def cut(self) -> None:
-        """Close the connection as a crash does: with a reset."""
-        self.wfile.flush()
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close_connection = True
-        self.connection.close()
 
 
 # ---- ways to answer -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An HTTP server in a thread, written on the bare standard library, that misbehaves on command.
+"""An HTTP server in a thread that misbehaves on command.
 
 It speaks MCP well enough to be connected (the handshake era with sessions, or 2026-07-28). Each of its tools answers in
 its own way: `ok` correctly, `slow` when the test releases it, and every tool in `FAULTS` as its row of the failure
@@ -8,16 +8,13 @@ table says. `requests` keeps everything that came in.
 from __future__ import annotations
 
 import json
-import socket
-import struct
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 import attrs
+from tests.support.staged_http import Stage, StagedHandler, served
 
 MODERN = "2026-07-28"
 MIB = 1 << 20
@@ -36,18 +33,17 @@ class Seen:
         return self.message.get("method", "") if isinstance(self.message, dict) else ""
 
 
-class RawHttp:
+class RawHttp(Stage):
     """What the test holds. `hook(handler, seen)` may answer first; it returns True when it did."""
 
     def __init__(self, era: str) -> None:
+        super().__init__()
         self.era = era
         self.requests: list[Seen] = []
-        self.release = threading.Event()  # lets `slow` answer
         self.sessions: set[str] = set()
         self.made = 0
         self.tools: list[dict[str, Any]] = [_tool(name) for name in ("ok", "slow", *FAULTS)]
         self.hook: Callable[[Handler, Seen], bool] | None = None
-        self.port = 0
         self.asked = 0  # the id of a call, for a hook that answers it later
 
     @property
@@ -70,67 +66,25 @@ class RawHttp:
 def raw_http(era: str = "2025-11-25", port: int = 0) -> Generator[RawHttp]:
     """A server on loopback. Every connection is closed at the end."""
     stage = RawHttp(era)
-    server = _Server(("127.0.0.1", port), Handler)
-    server.stage = stage
-    stage.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with served(stage, Handler, port):
         yield stage
-    finally:
-        stage.release.set()
-        server.shutdown()
-        thread.join()
-        server.hang_up()
-        server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False
-    request_queue_size = 128
-    stage: RawHttp
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.connections: set[socket.socket] = set()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self.connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for connection in tuple(self.connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is what these tests are about."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Handler(StagedHandler):
     @property
     def stage(self) -> RawHttp:
-        return cast("_Server", self.server).stage
+        return super().stage
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         if not self._hooked(None):
             self.say(405)
 
-    def do_DELETE(self) -> None:
+    def do_DELETE(self) -> None:  # noqa: N802
         if not self._hooked(None):
             self.stage.sessions.discard(self.headers.get("Mcp-Session-Id", ""))
             self.say(200)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         message = json.loads(body)
         if self._hooked(message):
@@ -181,21 +135,6 @@ class Handler(BaseHTTPRequestHandler):
 
     # -- ways to answer --
 
-    def say(
-        self, status: int, body: bytes = b"", kind: str = "text/plain", headers: dict[str, str] | None = None
-    ) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        if body:
-            self.send_header("Content-Type", kind)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def json(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        self.say(status, json.dumps(value).encode(), "application/json", headers)
-
     def result(self, message: Any, result: Any, headers: dict[str, str] | None = None) -> None:
         self.json({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)
 
@@ -218,12 +157,6 @@ class Handler(BaseHTTPRequestHandler):
             lines.append(f"data: {json.dumps(value)}")
         self.wfile.write(("\n".join(lines) + "\n\n").encode())
         self.wfile.flush()
-
-    def cut(self) -> None:
-        """Close the connection as a crash does: with a reset."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close_connection = True
-        self.connection.close()
 
 
 def text(words: str) -> dict[str, Any]:
