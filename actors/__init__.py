@@ -7,6 +7,7 @@ Other rooms may import:
 * `call`: one request of a user, and its exactly one outcome
 * `catalogue_writer`: the one actor that writes the catalogue's file
 * `event_stream`: one ordered sequence of everything observable
+* `current_trace`: which trace the work belongs to that is done now
 * `exchanges`: open requests in both directions, and what each incoming message does to them; odd ones logged,
   not flooding
 * `fork`: a room is inert in the child of a fork
@@ -24,7 +25,6 @@ Other rooms may import:
 * `router`: the actor that owns the index and publishes it
 * `server`: the server actor: its steps, start, waits and idling; what it asks its supervisor
 * `timers`: one heap of deadlines for the room, and one alarm for each actor
-* `tracing`: which trace the work belongs to that is done now
 * `transports.api_carrier`: an HTTP API in the place of a server: what it is asked, and what is sent to it
 * `transports.api_document`: what an HTTP API has: its document, fetched and kept
 * `transports.child_process`: a child process and its group, which no signal misses

@@ -22,7 +22,7 @@ import msgspec
 from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.events import CallAccepted, CallEvent, CallSent
 from ..protocol.result import says_error
-from .peer import NOT_SENT, Exchange, ExchangeOwner
+from .peer import NOT_SENT, Cancellable, Exchange, ExchangeOwner
 
 if TYPE_CHECKING:
     from ..protocol.address import Address
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 LARGE_RESULT = 1 << 20  # bytes of a result that takes milliseconds to read
 Progress = Callable[[Mapping[str, Any]], None]
-
-
-class Cancellable(Protocol):
-    def cancel(self) -> object: ...
 
 
 class Table(ExchangeOwner, Protocol):

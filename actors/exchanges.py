@@ -60,7 +60,7 @@ from ..protocol.jsonrpc.terms import (
 from ..protocol.safe_text import repair_utf8
 from .backend import Backend
 from .message_buffer import LONG, has_more_values
-from .peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks
+from .peer import ANSWERED, NOT_SENT, SENT, Cancellable, Exchange, PeerHooks
 from .recent import without_content
 
 # ---- Notes: reports what is odd about a server, without flooding the log --------------------------------------------
@@ -439,12 +439,6 @@ def mark_sent(exchange: Exchange) -> None:
 # It is the counterpart of `RequestTable`. A request is admitted under the id that the other side gave it. It is taken
 # off in the step that answers it, or when it is cancelled. The number of open requests is bounded. Servers and clients
 # differ only in data: the bound, and the texts of the refusals.
-
-
-class Cancellable(Protocol):
-    """An open request: the work on its answer."""
-
-    def cancel(self) -> None: ...
 
 
 K = TypeVar("K", bound=Hashable)

@@ -34,6 +34,12 @@ SENT: Final = Reach.SENT
 ANSWERED: Final = Reach.ANSWERED
 
 
+class Cancellable(Protocol):
+    """Work that may be cancelled: on the answer of an open request, or on input for a call."""
+
+    def cancel(self) -> object: ...
+
+
 class ExchangeOwner(Protocol):
     """The maker of an exchange, which is told what becomes of it. Called synchronously; must not block or raise.
 

@@ -57,15 +57,8 @@ async def take_async_turns(sides: Sequence[AsyncSide], rounds: int) -> list[list
     return samples
 
 
-def microseconds_each(count: int, body: Callable[[], object]) -> float:
-    """Run `body` once, which does something `count` times: microseconds for each."""
-    start = time.perf_counter()
-    body()
-    return (time.perf_counter() - start) / count * 1e6
-
-
 async def async_microseconds_each(count: int, body: Callable[[], Awaitable[object]]) -> float:
-    """`microseconds_each` for an async body."""
+    """Run `body` once, which does something `count` times: microseconds for each."""
     start = time.perf_counter()
     await body()
     return (time.perf_counter() - start) / count * 1e6

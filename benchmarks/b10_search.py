@@ -43,7 +43,6 @@ VERBS = ("create", "list", "get", "delete", "update", "search", "merge", "archiv
 NOUNS = ("issue", "branch", "commit", "release", "comment", "label", "page", "table", "invoice", "contact", "event",
          "message", "channel", "bucket", "policy", "alert", "dashboard", "query", "secret", "deployment")  # fmt: skip
 PLACES = ("a repository", "the workspace", "an organisation", "a project", "the account", "a team")
-NAMES_A_TURN = 10_000
 SERVERS = 20  # behind the gateway
 UNTIL_SEARCHED = 1.5  # seconds from the start of the gateway
 REAL = 5_000  # tools of a program; nearly a thousand of them are real

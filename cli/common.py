@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _NAMED: Final = 10  # servers that are named in one line
+_LONGEST_NAME: Final = 100  # characters of a name: one that a file has made up may have line breaks, too
+_NO_SERVERS: Final = "There are none. To add one: greenroom add NAME -- COMMAND"
 _TOLD: Final = (
     10  # warnings that one command says; a client's own file may have dozens of keys without effect
 )
@@ -232,9 +234,12 @@ def check_profile(config: Config, profile: str | None) -> None:
 
 def no_such_server(config: Config, server: str) -> UsageError:
     """The error for the name of a server that the configuration does not have."""
-    from ..gateway import near
+    from ..protocol.near_names import meant
 
-    return near.no_such_server(server, (*config.servers, *config.broken))
+    known = [one_line(name, _LONGEST_NAME) for name in (*config.servers, *config.broken)]
+    there = f"There are: {', '.join(known)}.{meant(server, known)}" if known else _NO_SERVERS
+    what = f'There is no server "{one_line(server, _LONGEST_NAME)}" in this configuration.'
+    return UsageError(f"{what} {there}", server=server)
 
 
 def check_usable(config: Config, server: str) -> None:

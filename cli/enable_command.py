@@ -21,10 +21,9 @@ from ..config.keys import SECTIONS
 from ..config.model import Config
 from ..config.private_files import alone
 from ..config.reading import is_object
-from ..gateway.near import no_such_server
 from . import file_edits
 from .client_files import decoded, meaning, with_member, without_member
-from .common import commands_typed, config_option, load, say, show
+from .common import commands_typed, config_option, load, no_such_server, say, show
 from .completion import complete_servers
 
 if TYPE_CHECKING:
@@ -93,9 +92,8 @@ def switch(
     Raises `UsageError` for an unknown server, `CannotEdit`, `ConfigError`, `FileChanged` or `OSError`.
     """
     config = load()
-    known = (*config.servers, *config.broken)
-    if name not in known:
-        raise no_such_server(name, known)
+    if name not in (*config.servers, *config.broken):
+        raise no_such_server(config, name)
     if _is_disabled(config, name) is disabled:
         return []
     found = list(_definitions(name, files))

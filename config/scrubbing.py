@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from heapq import merge
 from typing import Final, NamedTuple
 
@@ -87,20 +87,12 @@ def _spelled(names: Collection[bytes]) -> bytes:
 
 
 _FIRST: Final = b"".join(sorted({name[:1] + name[:1].upper() for name in _NAMES}))
-_LONGEST_FIELD: Final = 80  # bytes that the next expression matches at most
-
-
-@cache
-def _field() -> re.Pattern[bytes]:
-    """The expression for the name of a member whose value is a credential. It takes 3 ms to compile, and a start needs
-    none."""
-    return re.compile(
-        rb'"(?=[%b_-][A-Za-z_-]{4,23}[\\"])[-_]*+' % _FIRST
-        + _spelled(_NAMES)
-        + rb'(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\1"'
-    )
-
-
+_FIELD: Final = re.compile(
+    rb'"(?=[%b_-][A-Za-z_-]{4,23}[\\"])[-_]*+' % _FIRST
+    + _spelled(_NAMES)
+    + rb'(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\1"'
+)
+_LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 # What JSON has outside of its strings. A known secret of only these may be there, too.
 _BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
 # Names of members in results of the protocol, as long as a secret may be. A known secret that is one of these words
@@ -149,7 +141,7 @@ def is_suspect(raw: bytes) -> bool:
     for begin, mark in _MARKS:
         if raw.find(begin) >= 0 and mark(raw) is not None:
             return True
-    return _field().search(raw) is not None
+    return _FIELD.search(raw) is not None
 
 
 def without_known(raw: bytes, known: Iterable[bytes], *, also_common: bool) -> bytes:
@@ -313,7 +305,7 @@ def _values(raw: bytes) -> list[Span]:
     spans: list[Span] = []
     at = 0
     while at < len(raw):
-        found = _field().search(raw, at, at + _STEP + _LONGEST_FIELD)
+        found = _FIELD.search(raw, at, at + _STEP + _LONGEST_FIELD)
         if found is None:
             at += _STEP
             continue

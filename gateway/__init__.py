@@ -19,7 +19,6 @@ Other rooms may import:
 * `exposures.output_files`: files for what does not fit an answer
 * `exposures.query_modes`: the modes of the `mcp` tool that only look; search patterns that cannot hang
 * `exposures.tool_definition`: the `mcp` tool as a client sees it: definition, requests, answers, next steps
-* `near`: which tool or server somebody may have meant
 * `next_steps`: commands that are printed as the next step, with the options they need
 * `offline`: the catalogue without a room
 * `otlp`: sends what the room tells to OpenTelemetry to a collector

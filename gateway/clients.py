@@ -294,7 +294,7 @@ def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) ->
     tracing = port.telemetry
     if tracing is None:
         return endpoint.open(outlet, spawn)
-    from .tracing import TracedSession
+    from .traced_session import TracedSession
 
     return TracedSession(endpoint, outlet, spawn, port, tracing)
 

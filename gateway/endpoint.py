@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import anyio
 import msgspec
 
+from ..actors.current_trace import CURRENT, within
 from ..actors.exchanges import RequestTable, mark_sent
 from ..actors.host import in_common
 from ..actors.message_buffer import takes_long_to_decode
 from ..actors.peer import Exchange
-from ..actors.tracing import CURRENT, within
 from ..actors.workers import aside
 from ..config.model import Settings
 from ..protocol import jsonrpc as rpc

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import anyio
 import msgspec
 
+from ..actors.current_trace import CURRENT
 from ..actors.exchanges import IncomingTable, Refusals
 from ..actors.message_buffer import takes_long_to_decode
-from ..actors.tracing import CURRENT
 from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE

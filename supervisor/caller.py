@@ -19,9 +19,9 @@ import anyio.lowlevel
 import msgspec
 
 from ..actors.call import Call
+from ..actors.current_trace import CURRENT
 from ..actors.router import Sync, make_resolvable, make_searchable
 from ..actors.server import ServerActor
-from ..actors.tracing import CURRENT
 from ..actors.workers import LONG_WORK, aside
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index

@@ -12,7 +12,7 @@ from contextlib import suppress
 from opentelemetry.context import Context
 
 from ..actors.call import Call
-from ..actors.tracing import CURRENT
+from ..actors.current_trace import CURRENT
 from ..protocol.address import DISCOVERY, Address
 from ..protocol.errors import CallError, GreenroomError
 from ..protocol.trace_context import TraceContext

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
-from ...actors.tracing import within
+from ...actors.current_trace import within
 from ...actors.workers import aside
 from ...catalogue.namespace import Target
 from ...protocol import jsonrpc as rpc

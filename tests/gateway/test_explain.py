@@ -21,7 +21,6 @@ from tests.support.raw_http import Handler, Seen, raw_http
 from greenroom.cli.main import run
 from greenroom.config.model import Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings, idle_time
 from greenroom.gateway.explain import reasons
-from greenroom.gateway.near import no_such_server
 from greenroom.gateway.next_steps import Commands
 from greenroom.protocol.events import Place
 from greenroom.protocol.lifecycle import State
@@ -405,9 +404,10 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
     assert 'There is no server "c" in this configuration. There are: a, ab, bad.' in capsys.readouterr().err
 
 
-def test_the_names_that_there_are_stand_in_one_line() -> None:
-    said = no_such_server("x\n\x1b[2J", ["a\nb", "c"]).message
-    assert said == 'There is no server "x" in this configuration. There are: a b, c.'
+def test_the_names_that_there_are_stand_in_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_config(home, json.dumps({"mcpServers": {name: {"command": "x"} for name in ("a\nb", "c")}}))
+    assert run(["explain", "x\n\x1b[2J"]) == 2
+    assert 'There is no server "x" in this configuration. There are: a b, c.' in capsys.readouterr().err
 
 
 def test_each_key_comes_with_its_file_when_they_are_of_several(

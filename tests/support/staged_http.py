@@ -1,5 +1,5 @@
-"""An HTTP server in a thread, written on the bare standard library. Its test holds its stage: what came in, and when what
-waits may answer. Each server adds a handler's `do_…`."""
+"""An HTTP server in a thread, written on the bare standard library. Its test holds its stage: what came in,
+and when what waits may answer. Each server adds a handler with its answers."""
 
 from __future__ import annotations
 
