@@ -38,7 +38,7 @@ from ..catalogue.store import default_cache_path
 from ..config.keys import keys_of
 from ..config.model import Config, Settings
 from ..config.secrets import in_words
-from ..protocol.errors import GreenroomError
+from ..protocol.errors import GreenroomError, UsageError
 from ..safety.pins_file import pins_file
 from ..supervisor.room import port_of
 from .clients import Conversations
@@ -578,6 +578,12 @@ class _Serving(msgspec.Struct, frozen=True):
             tokens = http.tokens if http.tokens_of is None else http.tokens_of(config)
             hosts, origins = config.settings.http_hosts, config.settings.http_origins
             access = Access(http.host, tokens, oauth=oauth, hosts=hosts, origins=origins)
+            if (
+                http.tokens and not tokens and oauth is None
+            ):  # perhaps only because a file is away for a moment
+                raise UsageError(
+                    "No token is left. To open the HTTP door to everybody who reaches it, start the gateway again."
+                )
             return partial(go_by, access, config.settings)
 
         def go_by(access: Access, settings: Settings) -> None:

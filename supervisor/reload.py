@@ -17,7 +17,8 @@ from collections.abc import Mapping
 import attrs
 
 from ..config.identity import policy_only_change
-from ..config.model import Config, ServerDefinition, with_settings
+from ..config.model import Config, ServerDefinition, Settings, with_settings
+from ..config.references import isolation_of
 
 
 @attrs.frozen
@@ -48,7 +49,9 @@ class ReloadPlan:
 def plan_reload(old: Config, new: Config) -> ReloadPlan:
     """How to get from `old` to `new`."""
     groups: dict[str, list[str]] = {"keep": [], "live": [], "replace": [], "start": []}
-    is_same = old.settings.inherit_env == new.settings.inherit_env
+    is_same = all(
+        getattr(old.settings, each) == getattr(new.settings, each) for each in ("inherit_env", "isolation")
+    )
     before, after = _usable(old, is_same), _usable(new, is_same)
     for name, definition in after.items():
         groups[_group(before.get(name), definition)].append(name)
@@ -60,10 +63,15 @@ def _usable(config: Config, is_same: bool) -> Mapping[str, ServerDefinition]:
     """The servers that can be used, by name. `is_same`: both configurations have the same settings that complete a
     definition, so definitions are compared without them."""
     return {
-        name: definition if is_same else with_settings(definition, config.settings)
+        name: definition if is_same else _completed(definition, config.settings)
         for name, definition in config.servers.items()
         if name not in config.broken
     }
+
+
+def _completed(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
+    isolation = isolation_of(definition, settings)
+    return attrs.evolve(with_settings(definition, settings), isolation=isolation)
 
 
 def _group(old: ServerDefinition | None, new: ServerDefinition) -> str:

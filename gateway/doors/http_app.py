@@ -280,11 +280,11 @@ class HttpDoor(Paths):
         )
 
     def admit(self, access: Access) -> None:
-        """Go by `access` from now on. Sessions of callers that it does not know end."""
+        """Go by `access` from now on. Sessions end whose callers it does not let stay."""
         if changes := access.changes_since(self._access):
             self._note(f"who may use the HTTP door has changed: {changes}")
-        self._access = access
-        self.sessions.admit(access)
+        old, self._access = self._access, access
+        self.sessions.admit(access, old)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the sessions. Runs until cancelled; must outlive the server of this application."""
@@ -317,11 +317,12 @@ class HttpDoor(Paths):
 
     async def _mcp(self, scope: Scope, _receive: Receive, _send: Send) -> None:
         request: Request = scope["state"]["request"]
-        caller = await self._access.caller(request)
+        access = self._access
+        caller = await access.caller(request)
         profile = self._profile_of(caller, scope["path_params"].get("profile"))
         match request.method:
             case "POST":
-                await self._post(request, caller, profile)
+                await self._post(request, caller, profile, access)
             case "GET" if not _is_stateless(request):
                 await self._get(request, caller, profile)
             case "DELETE" if not _is_stateless(request):
@@ -344,7 +345,7 @@ class HttpDoor(Paths):
 
     # ---- /mcp ----------------------------------------------------------------------------------------------------
 
-    async def _post(self, request: Request, caller: Caller, profile: str | None) -> None:
+    async def _post(self, request: Request, caller: Caller, profile: str | None, access: Access) -> None:
         if not (request.accepts(b"application/json") and request.accepts(b"text/event-stream")):
             text = "Not Acceptable: the client must accept application/json and text/event-stream."
             raise Refusal(406, text)
@@ -357,6 +358,8 @@ class HttpDoor(Paths):
                 message = await read_message(body, request.trace)
         except RpcFault as fault:
             raise busy(fault) from None
+        if self._access is not access and await self._access.caller(request) != caller:  # while the body came
+            raise Refusal(401, "Unauthorized: what this token may do has changed. Send the request again.")
         if _is_stateless(request):
             await self._post_stateless(message, request, caller, profile)
         else:

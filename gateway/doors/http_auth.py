@@ -43,8 +43,10 @@ from .http_request import CLOSE, OAUTH, Caller, Refusal, Request, is_loopback, i
 # A token is kept as its digest. Comparing takes the same time for every token, so time tells nothing about them. Any
 # other token is one of an authorization server, if there is one (`OAuth`).
 #
-# An `Access` never changes. When the configuration does, the door is given another one (`HttpDoor.admit`). A token's
-# name says who it is, so a token that is replaced under its name goes on with its sessions.
+# An `Access` never changes. When the configuration does, the door is given another one (`HttpDoor.admit`). A session
+# ends with the token that it was opened with, also when that is replaced under its name: mostly because somebody else
+# has it. A token without a name is called by its digest, never by its line, or a line that goes would give each
+# client the sessions of the next.
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
@@ -114,12 +116,13 @@ def _in_file(file: Path, profile: str | None) -> Iterable[Token]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"The token file {file} cannot be read: {why}. Correct --token-file.") from None
-    words = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    meant = (" ".join(line.split()) for line in lines if not line.lstrip().startswith("#"))
+    words = [line.split() for line in dict.fromkeys(meant) if line]
     if not words:
         raise UsageError(f"The token file {file} has no token. Write one into it, on a line of its own.")
     for number, said in enumerate(words, 1):
         if len(said) == 1:
-            yield Token.of(f"token-{number}", said[0], profile)
+            yield Token.of(f"token-{_digest(said[0].encode()).hex()[:8]}", said[0], profile)
         elif len(said) <= 3:
             yield Token.of(said[0], said[1], said[2] if len(said) == 3 else profile)
         else:
@@ -163,13 +166,14 @@ class Access:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._known: dict[bytes, bool] = {}  # headers that were judged before; bounded
 
-    def knows(self, caller: Caller) -> bool:
-        """Whether somebody who was `caller` once may still come as that."""
+    def lets_stay(self, caller: Caller, old: Access) -> bool:
+        """Whether somebody whom `old` let in as `caller` may stay."""
         if caller.name is None:
             return not self.tokens and self.oauth is None
         if caller.name.startswith(OAUTH):
             return self.oauth is not None
-        return any(_caller(token) == caller for token in self.tokens)
+        came_by = {token for token in old.tokens if _caller(token) == caller}
+        return bool(came_by) and came_by <= {*self.tokens}
 
     def changes_since(self, old: Access) -> str:
         """What is not as it was, in words; empty if nothing. Tokens are named, and not shown."""

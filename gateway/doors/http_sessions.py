@@ -586,11 +586,11 @@ class Sessions:
             if member in self._names
         ]
 
-    def admit(self, access: Access) -> None:
-        """End the sessions of callers that `access` does not know, and go by it from now on."""
+    def admit(self, access: Access, old: Access) -> None:
+        """Go by `access` from now on, and end the sessions that `old` let in and it does not let stay."""
         self._most_each = _most_each(self._rules, access.shares)
         for member in tuple(self._born):
-            if not access.knows(member.caller):
+            if not access.lets_stay(member.caller, old):
                 self.end(member, "its token is not accepted any more")
 
     def end_all(self) -> None:
@@ -638,6 +638,8 @@ class Sessions:
             if isinstance(error, UsageError) and error.code == UNKNOWN_PROFILE:
                 raise no_such_path() from None
             raise
+        if member.over.is_set():  # while it was opened
+            raise no_session()
 
     async def _hold(
         self, member: Member, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -58,10 +61,32 @@ class Served:
     def post(self, message: Any, **headers: str) -> httpx2.Response:
         return self.http.post(self.url, content=json.dumps(message), headers=headers)
 
-    def session(self) -> dict[str, str]:
-        opened = self.post(request("initialize", 0, {**HELLO, "capabilities": {}}))
+    def session(self, **headers: str) -> dict[str, str]:
+        opened = self.post(HELLO_REQUEST, **headers)
         assert opened.status_code == 200, opened.text
         return {"mcp-session-id": opened.headers["mcp-session-id"]}
+
+
+HELLO_REQUEST = request("initialize", 0, {**HELLO, "capabilities": {}})
+
+
+def until_status(one: Served, expected: int, token: str, **headers: str) -> None:
+    """Waits until who has this token is answered so."""
+    until = time.monotonic() + PATIENCE
+    while (
+        found := one.post(HELLO_REQUEST, authorization=f"Bearer {token}", **headers).status_code
+    ) != expected:
+        assert time.monotonic() < until, (found, one.log.read_text())
+        time.sleep(0.05)
+
+
+def status_of_call(one: Served, token: str, session: Mapping[str, str]) -> int:
+    headers = {**session, "authorization": f"Bearer {token}"}
+    return one.post(call("one_echo", text="hi"), **headers).status_code
+
+
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -203,7 +228,7 @@ def test_tokens_come_from_the_settings_and_from_a_file(tmp_path: Path) -> None:
     assert [(token.name, token.profile) for token in found] == [
         ("ann", "home"),
         ("eve", "rest"),
-        ("token-1", "rest"),
+        (f"token-{digest_of('one-token-0123456789')}", "rest"),
         ("ben", "work"),
         ("cyd", "rest"),
     ]
@@ -256,10 +281,11 @@ def test_the_adapters_file_opens_its_door_with_its_token_and_never_without(tmp_p
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (GOOD, [("token-1", None)]),
-        (f"# of ann\n\n  # more\n{GOOD}\n", [("token-1", None)]),
+        (GOOD, [(f"token-{digest_of(GOOD)}", None)]),
+        (f"# of ann\n\n  # more\n{GOOD}\n", [(f"token-{digest_of(GOOD)}", None)]),
         (f"ann {GOOD}", [("ann", None)]),
-        (f"ann {GOOD} work\n{GOOD}x", [("ann", "work"), ("token-2", None)]),
+        (f"ann {GOOD} work\n{GOOD}x", [("ann", "work"), (f"token-{digest_of(GOOD + 'x')}", None)]),
+        (f"{GOOD}\n{GOOD}", [(f"token-{digest_of(GOOD)}", None)]),
         (f"ann {GOOD} work more", "Line 1 of the tokens in"),
         (f"ok {GOOD}\nann {GOOD} work more", "Line 2 of the tokens in"),
         ("\n# only this\n", "has no token. Write one into it"),
@@ -294,27 +320,23 @@ def test_a_token_with_a_space_is_refused() -> None:
 def test_who_may_come_is_read_again_while_the_door_is_open(tmp_path: Path) -> None:
     config, tokens = tmp_path / "mcp.json", tmp_path / "tokens"
     ann, new, ben = TOKEN, "another-token-of-the-tests-01", "a-token-of-ben-0123456789"
-    hello = request("initialize", 0, {**HELLO, "capabilities": {}})
     with served(tmp_path, {"one": faulty(tmp_path, "one")}) as one:
 
         def status(token: str, **headers: str) -> int:
-            return one.post(hello, authorization=f"Bearer {token}", **headers).status_code
+            return one.post(HELLO_REQUEST, authorization=f"Bearer {token}", **headers).status_code
 
         def becomes(expected: int, token: str, **headers: str) -> None:
-            until = time.monotonic() + PATIENCE
-            while (found := status(token, **headers)) != expected:
-                assert time.monotonic() < until, (found, one.log.read_text())
-                time.sleep(0.05)
+            until_status(one, expected, token, **headers)
 
         def asks(token: str, session: Mapping[str, str]) -> int:
-            headers = {**session, "authorization": f"Bearer {token}"}
-            return one.post(call("one_echo", text="hi"), **headers).status_code
+            return status_of_call(one, token, session)
 
         session = one.session()
         tokens.write_text(f"tests {new}\nben {ben}\n")
         becomes(200, new)
         assert (status(ann), status(ben)) == (401, 200)
-        assert asks(new, session) == 200, "it is the same person with another token"
+        assert asks(new, session) == 404, "somebody else may have had the old one"
+        session = one.session(authorization=f"Bearer {new}")
         assert asks(ben, session) == 404
         tokens.write_text("tests short\n")
         wait_for(one.log, "it needs 16 or more")
@@ -336,6 +358,56 @@ def test_who_may_come_is_read_again_while_the_door_is_open(tmp_path: Path) -> No
     assert "tokens that are gone: tests" in log
     assert "only when it is opened again: http.maxSessions" in log
     assert not [token for token in (ann, new, ben, cyd) if token in log]
+
+
+def test_tokens_without_names_keep_their_own_sessions_when_one_of_them_goes(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    ann, ben, cyd = (f"a-token-of-{name}-0123456789" for name in ("ann", "ben", "cyd"))
+    with served(tmp_path, {"one": faulty(tmp_path, "one")}) as one:
+        tokens.write_text(f"{ann}\n{ben}\n{cyd}\n")
+        until_status(one, 200, cyd)
+        sessions = {token: one.session(authorization=f"Bearer {token}") for token in (ann, ben, cyd)}
+        tokens.write_text(f"{ben}\n{cyd}\n")
+        until_status(one, 401, ann)
+        for token in (ben, cyd):
+            answers = {owner: status_of_call(one, token, session) for owner, session in sessions.items()}
+            assert answers == {each: 200 if each == token else 404 for each in sessions}
+
+
+def test_a_request_whose_token_goes_while_its_body_comes_is_refused(tmp_path: Path) -> None:
+    body = json.dumps(HELLO_REQUEST).encode()
+    with served(tmp_path, {"one": faulty(tmp_path, "one")}) as one:
+        at = urlsplit(one.url)
+        head = "".join(
+            f"{name}: {value}\r\n"
+            for name, value in {
+                **ACCEPT,
+                "Host": at.netloc,
+                "Authorization": f"Bearer {TOKEN}",
+                "Content-Length": len(body),
+            }.items()
+        )
+        with socket.create_connection((at.hostname, at.port), timeout=PATIENCE) as client:
+            client.sendall(f"POST {at.path} HTTP/1.1\r\n{head}\r\n".encode() + body[:5])
+            (tmp_path / "tokens").write_text("ben a-token-of-ben-0123456789\n")
+            until_status(one, 401, TOKEN)
+            client.sendall(body[5:])
+            assert client.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_door_with_tokens_on_loopback_is_not_opened_to_everybody_by_a_file_that_is_away(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "mcp.json"
+    ann = "a-token-of-ann-0123456789"
+    with serve(tmp_path, {}, "--http", "127.0.0.1:0", http={"tokens": {"ann": ann}}) as gateway:
+        one = Served(gateway.process, tmp_path / "stderr.txt")
+        with one.http:
+            session = one.session(authorization=f"Bearer {ann}")
+            config.write_text('{"mcpServers": {}}')
+            wait_for(one.log, "No token is left")
+            assert one.post(request("ping", 1), authorization="").status_code == 401
+            assert one.post(request("ping", 1), authorization=f"Bearer {ann}", **session).status_code == 200
 
 
 @pytest.mark.parametrize("beside", ["tokens", "settings"])

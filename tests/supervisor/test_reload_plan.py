@@ -76,6 +76,14 @@ def test_another_rule_for_the_environment_replaces_the_servers_that_have_none_of
     assert plan_reload(new, new) == ReloadPlan(keep=("a", "b"))
 
 
+def test_another_isolation_replaces_the_servers_that_have_none_of_their_own() -> None:
+    servers = {"a": {"command": "a"}, "b": {"command": "b", "isolation": "persistent"}}
+    old = parse_config({"mcpServers": servers, "settings": {"isolation": "persistent"}})
+    new = parse_config({"mcpServers": servers, "settings": {"isolation": "per_session"}})
+
+    assert plan_reload(old, new) == plan_reload(new, old) == ReloadPlan(keep=("b",), replace=("a",))
+
+
 IDENTITY = {"command", "args", "env", "cwd", "inheritEnv", "isolation"}
 ENTRIES = st.fixed_dictionaries(
     {"command": st.sampled_from("ab")},
