@@ -186,7 +186,7 @@ def refused_with_its_line() -> Generator[None]:
     assert re.search(r"line \d+: .|call #\d+ is on it|is no tape of Greenroom|of version", words)
 
 
-@examples(500)
+@examples(300)
 @given(st.data(), st.sampled_from(["at once", "recorded"]))
 def test_whatever_is_changed_is_refused_with_its_line_or_does_no_harm(
     recorded: tuple[list[Any], list[Any]], data: st.DataObject, pace: str

@@ -122,7 +122,7 @@ def shown(tape: Tape) -> dict[str, str]:
     }
 
 
-@examples(100)
+@examples(60)
 @given(known, st.data())
 def test_what_was_planted_is_on_no_tape_and_nothing_that_shows_one(known: str, data: st.DataObject) -> None:
     value = data.draw(planted([known, *TOKENS[1:]]))
