@@ -84,7 +84,7 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
 def show_command(file: Path, count: int, as_json: bool) -> int:
     """Show the last lines of FILE as a table. Checks nothing."""
     lines = deque(_lines(file), count)
-    known = [record for line in lines if (record := _record(line)).get("kind")]
+    known = [record for line in lines if "hash" in (record := _record(line))]
     if lines and not known:
         raise UsageError(
             f"The last lines of {file} are none of an audit file. Name the one of serve --audit."

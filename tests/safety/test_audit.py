@@ -647,7 +647,7 @@ def test_the_command_shows_the_last_lines(tmp_path: Path, capsys: pytest.Capture
     ]
     assert command_line(["audit", "show", os.fspath(path), "--json", "-n", "1"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["kind"] == "closed"
-    (tmp_path / "odd").write_bytes(b"[]\n\xff\n")
+    (tmp_path / "odd").write_bytes(b'[]\n\xff\n{"kind": "call", "event": "CallEnded"}\n')
     assert command_line(["audit", "show", os.fspath(tmp_path / "odd")]) == 2
     said = capsys.readouterr()
     assert not said.out
