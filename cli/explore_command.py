@@ -107,7 +107,7 @@ class NotAsRecorded(GreenroomError):
     type=click.Choice(["proxy", "direct", "meta"]),
     default="proxy",
     show_default=True,
-    help="What the agent sees, as for serve.",
+    help="What the agent sees: give the one with which the tape was recorded.",
 )
 @click.option("--profile", metavar="P", help="Show the agent only what this profile has.")
 @click.option(

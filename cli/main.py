@@ -193,11 +193,14 @@ def cli(context: click.Context, version: bool, config_path: str | None, as_json:
     elif config_path is not None:
         from ..gateway.next_steps import WITH_CONFIG
 
-        if command not in WITH_CONFIG:
+        given: dict[str, object] = {"config_path": config_path}
+        if command == "bench":
+            given = {"churn": given}
+        elif command not in WITH_CONFIG:
             raise click.UsageError(
                 f"{command} reads no configuration file, so it takes no --config.", context
             )
-        context.default_map = {command: {"config_path": config_path}}  # as if it stood behind the command
+        context.default_map = {command: given}  # as if it stood behind the command
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

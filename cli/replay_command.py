@@ -53,7 +53,7 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
     type=click.Choice(["proxy", "direct", "meta"]),
     default="proxy",
     show_default=True,
-    help="What clients see, as for serve.",
+    help="What clients see: give the one with which the tape was recorded.",
 )
 @click.option("--profile", metavar="P", help="Show clients only what this profile has.")
 @click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")

@@ -78,6 +78,12 @@ def test_it_says_the_same_of_a_file_that_is_named(home: Path, capsys: pytest.Cap
         assert run(words) == 0
         said = capsys.readouterr().out
         assert ("theirs" in said, "mine" in said) == (True, False)
+    for words in (
+        ["--config", "other.json", "bench", "churn", "x"],
+        ["bench", "churn", "x", "--config", "other.json"],
+    ):
+        assert run(words) == 2
+        assert "There are: theirs." in capsys.readouterr().err
     assert run(["--config", "other.json", "outputs"]) == 2
     assert "takes no --config" in capsys.readouterr().err
     assert run(["--config", "missing.json"]) == 2
