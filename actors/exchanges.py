@@ -178,7 +178,7 @@ class ExchangeTable:
         )
         requests.open(exchange)
         size = len(line)
-        exchange.line = line if size <= RECENT_CONTENT else without_content(exchange.params, size, line)
+        exchange.line = line if size <= RECENT_CONTENT else without_content(exchange.params, size)
         return line
 
     def _stamp_for(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> Stamp:

@@ -2,9 +2,8 @@
 
 They are always kept, so they must cost a call next to nothing. When a call ends, references to what is there anyway are
 added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and no secret is cut
-out: that is done when somebody asks. Of what is larger than `RECENT_CONTENT` only the size is kept, and a beginning
-that is much longer than what is shown of it: where a text is cut, nobody knows half of a secret. What few calls have
-stands apart, and so do the last small notifications of servers.
+out: that is done when somebody asks. Of what is larger than `RECENT_CONTENT` only the size is kept. What few calls
+have stands apart, and so do the last small notifications of servers.
 
 There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
 pays for no search for what is too old; who asks for minutes leaves out what is older. A gateway also keeps lines of
@@ -12,7 +11,8 @@ more calls without their content, and more events, for `greenroom trace` (`keep_
 
 Rejected: a tuple for each call. It costs half as much again, because memory that is kept is memory that the next call
 cannot use again. And to keep the `Call` itself: it refers to its caller's callback, and an error to all frames that it
-went through; neither has a known size.
+went through; neither has a known size. And to keep how a large content begins: where it is cut, nobody knows half of a
+secret, half of a web token or half of a member that `redact` names, and to clean the whole costs each call too much.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ _HALF: Final = RECENT_BYTES // 2
 _MOST: Final = RECENT_CONTENT
 _OF_A_CALL: Final = 320  # bytes of a call without its contents: a list's places, numbers, headers of bytes
 _MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, of a question, or of a notification
-_BEGINS: Final = 1 << 12  # bytes of the beginning of what is too large
 _WORD: Final = re.compile(r"[^\s/?&=\"']++\Z")  # the last one
 _OF_SECRETS: Final = 1 << 12  # bytes of the secrets of one server and session
 Step = tuple[float, bytes]  # when, and its params as JSON
@@ -89,10 +88,8 @@ class RecentCall(NamedTuple):
     reach: Reach
     outcome: str  # empty: it has not ended
     # What it was about, as JSON.
-    line: bytes = (
-        b""  # as it was sent; empty: it is forgotten. If it was too large, it has "size" and "begins"
-    )
-    result: bytes = b""  # empty: none. If it was too large: its size in bytes, a space, and its beginning
+    line: bytes = b""  # as it was sent; empty: it is forgotten. If it was too large, it has "size"
+    result: bytes = b""  # empty: none. If it was too large: its size in bytes
     failure: bytes = b""  # `{"code", "message", "rpc"}`
     beside: Beside | None = None
 
@@ -215,7 +212,7 @@ class Recent:
         """The same for any call."""
         line, result = call.line or _line_of(call), call.result or b""
         if len(result) > _MOST:
-            result = b"%d %b" % (len(result), result[:_BEGINS])
+            result = b"%d" % len(result)
         self._kept += (
             now, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
             call.sent_at, call.reach, line, result,
@@ -313,11 +310,11 @@ def beginning(text: str) -> str:
     return text if len(text) <= RECENT_WORDS else f"{_WORD.sub('', text[:RECENT_WORDS])}…"
 
 
-def without_content(params: Mapping[str, Any] | None, size: int, line: bytes = b"") -> bytes:
-    """What is kept of a line that is too large: whom it was for, its size, and how its parameters begin."""
-    names = {key: beginning(str((params or {})[key])) for key in ("name", "uri") if key in (params or {})}
-    begins = line[:_BEGINS].partition(b'"params":')[2].decode(errors="ignore")
-    return encode({"params": names, "size": size, "begins": begins})
+def without_content(params: Mapping[str, Any] | None, size: int) -> bytes:
+    """What is kept of a line that is too large: its size, and whom it was for, unless that is long, too."""
+    names = {key: str((params or {})[key]) for key in ("name", "uri") if key in (params or {})}
+    whole = {key: name if len(name) <= RECENT_WORDS else "…" for key, name in names.items()}
+    return encode({"params": whole, "size": size})
 
 
 def _line_of(call: Call) -> bytes:

@@ -951,12 +951,6 @@ class TapedCall(TypedDict):
             ),
         ]
     ]
-    begins: NotRequired[
-        Annotated[
-            dict[str, str],
-            Says("how these begin, as JSON", when="they were too large for a tape of the last minutes"),
-        ]
-    ]
     isError: Annotated[bool, Says("it is a result that the tool itself calls an error")]
     reach: Annotated[str, Says("how far it got: `not_sent`, `sent`, `answered`")]
     session: Annotated[str | None, Says("the session it came from; null: the room's own")]

@@ -311,7 +311,7 @@ BOUNDS: Final = (
     Bound(
         "parameters of one of these calls, or its result",
         "bytes",
-        "its size and its beginning are kept",
+        "its size is kept",
         RECENT_CONTENT,
     ),
     Bound(

@@ -143,7 +143,6 @@ class CallLine(Line, tag="call", gc=False):
     progress: Sequence[tuple[Seconds, dict[str, Any]]] = ()
     asked: Sequence[Asked] = ()
     left_out: dict[str, Number] = {}  # what was too large for the tape, in bytes: params, result
-    begins: dict[str, str] = {}  # of what was left out, a part of its JSON text
     hidden: bool = False  # something was cut out of its params. (They may have stars of their own.)
 
     @property

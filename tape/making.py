@@ -172,8 +172,6 @@ class Lines:
             line.tool = self._said(secrets, line.tool)
             if line.result is not NOTHING:
                 line.result = msgspec.Raw(self._clean(secrets, bytes(line.result)))
-        if line.begins:
-            line.begins = self._said(secrets, line.begins)
         if line.error is not None:
             line.error = msgspec.convert(self._said(secrets, msgspec.to_builtins(line.error)), Failure)
         if line.progress:

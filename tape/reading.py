@@ -217,7 +217,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
                 setattr(line, field, texts.setdefault(text, text))
             line.params, line.result = line.params.copy(), line.result.copy()  # they keep all of the line
             if not line.left_out:
-                line.left_out = line.begins = nothing
+                line.left_out = nothing
             if (at := shorter.pop(line.n, None)) is not None:
                 found[CallLine][at] = line
                 continue

@@ -1,9 +1,8 @@
 """A tape of the last minutes, made from what a room keeps of them (`actors.recent`).
 
 It is a tape as any other, and may have less: a call whose parameters or result were too large to be kept says how large
-they were (`left_out`) and how they begin (`begins`), and one that has not ended has the outcome `open`. Neither can be
-replayed, so both are refused with these words. What a server has is what is known of it now, as if it had been known
-from the beginning.
+they were (`left_out`), and one that has not ended has the outcome `open`. Neither can be replayed, so both are refused
+with these words. What a server has is what is known of it now, as if it had been known from the beginning.
 
 Nothing here needs the room's loop, so it is done in a thread: to cut the secrets out of half a megabyte takes a while.
 """
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
-from ..actors.recent import Notice, RecentCall, Refusal, beginning
+from ..actors.recent import Notice, RecentCall, Refusal
 from ..config.private_files import open_own, refused
 from ..config.secrets import KnownSecrets
 from ..protocol.address import Address
@@ -59,7 +58,6 @@ class _Said(msgspec.Struct):
 
     params: msgspec.Raw = _EMPTY
     size: int = 0
-    begins: str = ""
 
 
 class _Question(msgspec.Struct):
@@ -92,7 +90,6 @@ def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
     happened += [(each[0] - began, _notice(lines, *each)) for each in notices]
     for line in _calls(calls, began, kept.now):
         lines.clean(line)
-        line.begins = {name: beginning(text) for name, text in line.begins.items()}
         happened.append((line.ended, encoded(line)))
     yield from (raw for _, raw in sorted(happened, key=lambda each: each[0]))
 
@@ -127,11 +124,9 @@ def _call(call: RecentCall, order: int, began: float, now: float) -> CallLine:
         call.tool,
     )
     if said.size:
-        line.left_out, line.begins = {"params": said.size}, {"params": said.begins}
-    if call.result[:1].isdigit():
-        size, _, begins = call.result.partition(b" ")
-        line.left_out = {**line.left_out, "result": int(size)}
-        line.begins = {**line.begins, "result": begins.decode(errors="ignore")}
+        line.left_out = {"params": said.size}
+    if call.result.isdigit():
+        line.left_out = {**line.left_out, "result": int(call.result)}
     elif call.result:
         line.result = msgspec.Raw(call.result)
     if call.failure:

@@ -346,9 +346,7 @@ def _answer(call: CallLine) -> str:
 
 
 def _left_out(call: CallLine, what: str) -> str:
-    begins = call.begins.get(what, "")
-    said = f"{call.left_out[what]:,} bytes, which are not on the tape"
-    return f"{said}: {begins}" if begins else said
+    return f"{call.left_out[what]:,} bytes, which are not on the tape"
 
 
 def text_in(result: bytes) -> str:
@@ -404,5 +402,4 @@ def call_as_json(call: CallLine) -> dict[str, Any]:
         "reach": call.reach,
         "session": call.session,
         **({"leftOut": call.left_out} if call.left_out else {}),
-        **({"begins": call.begins} if call.begins else {}),
     }

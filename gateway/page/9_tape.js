@@ -267,10 +267,7 @@ function callPanel(number, close) {
         ["reach", call.reach.replaceAll("_", " ")],
         ["incarnation", call.incarnation],
         ["method", call.method],
-        ...Object.entries(call.leftOut ?? {}).map(([what, size]) => [
-          what,
-          `${number(size)} bytes, which are not on the tape${call.begins?.[what] ? `: ${call.begins[what]}` : ""}`,
-        ]),
+        ...Object.entries(call.leftOut ?? {}).map(([what, size]) => [what, `${number(size)} bytes, which are not on the tape`]),
       ]),
       call.leftOut?.params == null ? shown("Arguments", asked ?? others) : "",
       ...[

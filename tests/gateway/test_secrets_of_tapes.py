@@ -13,7 +13,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
-from tests.support.planted import MARK, TOKENS, assert_clean, planted
+from tests.support.planted import AROUND, MARK, TOKENS, assert_clean, planted
 from tests.support.profiles import examples
 from tests.support.rooms import Outcomes
 from tests.support.traced import Telemetry
@@ -136,3 +136,53 @@ def test_what_was_planted_is_on_no_tape_and_nothing_that_shows_one(known: str, d
             assert len(tape.calls) > 4
             for what, text in shown(tape).items():
                 assert_clean(f"{what} of {name}", text)
+
+
+@st.composite
+def long_secrets(draw: Any) -> list[str]:
+    """Two values of the environment, of which each part of ten characters has `MARK`, or a half of it, in it."""
+    lengths = draw(st.lists(st.sampled_from([30, 300, 3_950, 4_090, 6_000]), min_size=2, max_size=2))
+    return [(f"{start}-{MARK}" * (length // 5))[:length] for start, length in zip("ab", lengths, strict=True)]
+
+
+@st.composite
+def large(draw: Any, secrets: list[str]) -> str:
+    """A text that is too large for the last minutes, with secrets near its beginning: values of the environment, a
+    member that is left out, and what is found only by its form."""
+    row = f"{MARK} " * draw(st.sampled_from([1, 1_000]))
+    token = f"eyJhbGciOiJIUzI1NiJ9.{MARK * draw(st.sampled_from([3, 1_000]))}.{MARK}zjgNryP4J3jVmNHl0w5N"
+    found = draw(st.permutations([*secrets, token]))
+    how = draw(st.sampled_from(["text", "nickname", "password"]))
+    if how == "text":
+        return draw(AROUND) + draw(AROUND).join(found) + LARGE
+    said = {how: row, "said": found, "rows": LARGE}
+    return json.dumps([said] if draw(st.booleans()) else said)
+
+
+@examples(100)
+@given(long_secrets(), st.data())
+def test_of_what_is_too_large_no_half_of_a_secret_is_on_a_tape_of_the_last_minutes(
+    secrets: list[str], data: st.DataObject
+) -> None:
+    text = data.draw(large(secrets))
+
+    async def said(path: Path) -> None:
+        async def handler(call: Any) -> str:
+            return text if "get" in call else "fine"
+
+        server = FakeServer(handler=handler, resources={"made:one": text})
+        entries = {"shop": {"env": dict(zip(["A_KEY", "B_TOKEN"], secrets, strict=True))}}
+        async with fake_room({"shop": server}, entries=entries) as room:
+            await room.call("shop_echo", {"get": "it"})
+            await room.call("shop_echo", {"said": text})
+            await room.read_resource("made:one", "shop")
+            with suppress(GreenroomError):
+                await room.read_resource(f"made:{text}", "shop")
+            server.connections[0].tell("notifications/message", {"level": "info", "data": text})
+            write_tape(path, tape_of(port_of(room).last_minutes(), ["nickname"]))
+
+    with TemporaryDirectory() as folder:
+        run_virtual("asyncio", said, path := Path(folder) / "x.tape")
+        assert_clean("x.tape", path.read_text())
+        tape = read_tape(path)
+        assert [*tape.calls[0].left_out, *tape.calls[1].left_out] == ["result", "params"]

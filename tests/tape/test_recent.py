@@ -124,11 +124,7 @@ async def test_of_what_is_large_the_size_is_kept_and_a_replay_says_so(tmp_path: 
     assert 4 * RECENT_CONTENT < asked < 4 * RECENT_CONTENT + 300
     assert RECENT_CONTENT < gave < RECENT_CONTENT + 300
     assert json.loads(bytes(tape.calls[1].params)) == {"name": "echo"}
-    begins = tape.calls[1].begins["params"]
-    assert begins.startswith('{"name":"echo","arguments":{"what":"a report","text":"x y x y')
-    assert tape.calls[0].begins["result"].startswith('{"content"')
-    assert 400 < len(begins) < 600
-    assert f"#2 e_echo {asked:,} bytes, which are not on the tape: {begins[:30]}" in "\n".join(told(tape))
+    assert f"#2 e_echo {asked:,} bytes, which are not on the tape" in "\n".join(told(tape))
     async with Greenroom.replay(tape.path) as room:
         with pytest.raises(RemoteError, match=rf"call #1\. Its {gave:,} bytes"):
             await room.call("e_echo", {"size": RECENT_CONTENT})
