@@ -264,9 +264,10 @@ def _cursor(raw: bytes) -> object:
     if len(raw) > 6 * bounds.NAME_CHARACTERS:  # each character may be escaped
         return False
     try:
-        return encoding.decode(_any, raw)
+        found = encoding.decode(_any, raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return False
+    return False if bounds.is_too_deep(raw, found) else found
 
 
 def _next(page: bytes, at: int) -> tuple[int, int]:

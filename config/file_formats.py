@@ -21,7 +21,7 @@ from collections import Counter
 from functools import cache, partial
 from typing import Any, Final, cast
 
-from ..protocol.bounds import DEPTH
+from ..protocol.bounds import DEPTH, is_too_deep
 
 # --------------------------------------------------------------------------------------------------------------
 #
@@ -38,6 +38,7 @@ from ..protocol.bounds import DEPTH
 # A mistake is reported by the parser that got further, for the other one may have stopped at the first comment.
 
 _EMPTY: Final = "is empty: write {} for no servers"
+_TOO_DEEP: Final = "is nested too deeply"
 _NEAR: Final = re.compile(r"near (\d+)")
 _BYTES: Final = re.compile(r"b'([^']+)'")
 _CODE_POINT: Final = re.compile(r"U\+([0-9a-fA-F]{4,6})")
@@ -54,13 +55,17 @@ def load_jsonc(text: str, repeated: dict[str, None] | None = None) -> Any:
     if not text.strip():
         raise NotJsonError(_EMPTY)
     try:
-        return json.loads(text, object_pairs_hook=None if repeated is None else partial(_object, repeated))
+        found = json.loads(text, object_pairs_hook=None if repeated is None else partial(_object, repeated))
     except RecursionError:
-        raise NotJsonError("is nested too deeply") from None
+        raise NotJsonError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:
-        return _loads_relaxed(text, error)
+        found = _loads_relaxed(text, error)
     except ValueError:  # an integer longer than Python will read
         raise NotJsonError("holds a number that is too long") from None
+    # How deep the parser goes depends on the version of Python: what it has read may be too deep for whoever walks it.
+    if is_too_deep(text.encode(errors="replace"), found):
+        raise NotJsonError(_TOO_DEEP)
+    return found
 
 
 def _object(repeated: dict[str, None], pairs: list[tuple[str, Any]]) -> dict[str, Any]:

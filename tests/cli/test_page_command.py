@@ -48,7 +48,8 @@ class Page:
                 text = answer.read().decode()
                 return answer.status, json.loads(text) if path != "/" else text
         except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
+            with error:
+                return error.code, json.loads(error.read())
 
     @contextmanager
     def watching(self) -> Generator[Iterator[tuple[str, Any]]]:

@@ -73,7 +73,7 @@ def _fault(line: bytes) -> tuple[int, str]:
         (b'{"id":1', -32700, "Parse error: "),
         (b'{"method":5}', -32600, "Not a JSON-RPC message: "),
         (b"[" * 100_000, -32600, "Batches are not supported: "),
-        (b'{"params":' + b"[" * 100_000, -32700, "Parse error: nested too deeply"),
+        (b'{"params":' + b"[" * 1_000_000, -32700, "Parse error: nested too deeply"),
         (b'{"id":"' + b"x" * 65_535 + b'"}', -32600, "Invalid request: its id is longer than 65,536 bytes."),
         (
             b'{"method":"' + b"x" * 65_537 + b'"}',

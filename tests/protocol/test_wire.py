@@ -264,7 +264,7 @@ def _fault(read: Callable[[], object]) -> tuple[int, str]:
         (b"{", -32700, "Parse error: "),
         (b"nonsense", -32700, "Parse error: "),
         (b'{"id":1,"method":"x","params":NaN}', -32700, "Parse error: "),
-        (b'{"params":' + b"[" * 100_000, -32700, "Parse error: nested too deeply"),
+        (b'{"params":' + b"[" * 1_000_000, -32700, "Parse error: nested too deeply"),
         (b' [{"id":1}]', -32600, "Batches are not supported: send each JSON-RPC object by itself."),
         (b"7", -32600, "Not a JSON-RPC message: send each JSON-RPC object by itself."),
         (b'"[x]"', -32600, "Not a JSON-RPC message: send each"),

@@ -17,11 +17,12 @@ import io
 import json
 import os
 import pkgutil
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 OTHERS: Final = (
@@ -107,6 +108,7 @@ def become_windows() -> None:
     pair: Any = socket.socketpair
     family = getattr(socket, "AF_UNIX", None)
     socket.socketpair = lambda *_: pair(family)  # the event loops wake themselves with one; there it is TCP
+    asyncio.new_event_loop().close()  # what makes loops is chosen by the platform, at the first one
     asyncio.ProactorEventLoop = asyncio.SelectorEventLoop  # type: ignore[attr-defined]
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -114,6 +116,9 @@ def become_windows() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    # `shutil.which` asks it from Python 3.12 on: here, whether the current directory is searched, too.
+    asked = SimpleNamespace(NeedCurrentDirectoryForExePath=lambda _program: True)
+    shutil._winapi = asked  # type: ignore[attr-defined]
     sys.platform = "win32"
 
 
