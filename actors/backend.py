@@ -22,6 +22,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
@@ -108,6 +109,7 @@ class _TrioBackend:
         # The run's own clock, virtual or not: `trio.current_time` would look it up at each of a call's three
         # reads.
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        self.waiter: Callable[[], Waiter] = partial(_TrioWaiter, trio)
         self._token = trio.lowlevel.current_trio_token()
 
     def is_here(self) -> bool:
@@ -115,9 +117,6 @@ class _TrioBackend:
             return self._trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:  # no run of trio in this thread
             return False
-
-    def waiter(self) -> Waiter:
-        return _TrioWaiter(self._trio)
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         wait_readable, checkpoint = self._trio.lowlevel.wait_readable, self._trio.lowlevel.checkpoint
@@ -170,13 +169,11 @@ class _AsyncioBackend:
         # an event should be nearer than that. A virtual loop has another clock.
         is_real = abs(self._loop.time() - time.monotonic()) < 1.0
         self.now: Callable[[], float] = time.monotonic if is_real else self._loop.time
+        self.waiter: Callable[[], Waiter] = partial(_AsyncioWaiter, self._loop)
         self._running = asyncio._get_running_loop
 
     def is_here(self) -> bool:
         return self._running() is self._loop
-
-    def waiter(self) -> Waiter:
-        return _AsyncioWaiter(self._loop)
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         done: asyncio.Future[None] = self._loop.create_future()

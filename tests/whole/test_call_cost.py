@@ -27,7 +27,7 @@ from greenroom.supervisor.room import port_of
 ECHO = {"command": sys.executable, "args": ["-S", "testing/servers/echo.py"]}
 OURS = str(Path(greenroom.__file__).parent)
 # Functions of ours called for one call, and one more; at a door the index is its client's own.
-EMBEDDED, DIRECT, PROXY = 46, 51, 62
+EMBEDDED, DIRECT, PROXY = 46, 52, 62
 CALLS = 20
 FIELDS = 30  # of an object with a `__dict__`: with as many, CPython 3.11 reads them the slow way
 
