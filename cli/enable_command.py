@@ -10,7 +10,7 @@ own file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +78,10 @@ def switch_in_files(path: Path | None, server: str, disabled: bool) -> list[Path
 
 @attrs.frozen
 class _Definition:
+    """Where a server is defined. What its entry says is read when it is to be changed, by whoever may change it."""
+
     file: Path
     section: str
-    entry: dict[str, Any]
 
 
 def switch(
@@ -98,13 +99,13 @@ def switch(
         return []
     found = list(_definitions(name, files))
     if disabled:
-        place = found[0] if found else _Definition(fallback, SECTIONS[0], {})
+        place = found[0] if found else _Definition(fallback, SECTIONS[0])
         _put(place, name, True)
         return [place.file]
     changed = [each.file for each in found if _enable(each, name)]
     if _is_disabled(load(), name):  # another program's file says so, too
         own = (each for each in _definitions(name, files) if each.file == fallback)
-        place = next(own, _Definition(fallback, SECTIONS[0], {}))
+        place = next(own, _Definition(fallback, SECTIONS[0]))
         _put(place, name, False)
         changed.append(place.file)
     return list(dict.fromkeys(changed))
@@ -120,11 +121,15 @@ def _definitions(name: str, files: Sequence[Path]) -> Iterator[_Definition]:
     for file in files:
         said = meaning(file, decoded(file, file_edits.read(file)))
         for section in SECTIONS:
-            servers: Any = said.get(section)
-            entry: Any = servers.get(name) if is_object(servers) else None
-            if is_object(entry):
-                yield _Definition(file, section, {**entry})
+            if _entry(said, section, name) is not None:
+                yield _Definition(file, section)
                 break
+
+
+def _entry(said: Mapping[str, Any], section: str, name: str) -> Mapping[str, Any] | None:
+    servers: Any = said.get(section)
+    entry: Any = servers.get(name) if is_object(servers) else None
+    return entry if is_object(entry) else None
 
 
 def _put(place: _Definition, name: str, value: bool) -> None:
@@ -142,8 +147,9 @@ def _enable(place: _Definition, name: str) -> bool:
         before = file_edits.read(place.file)
         old = text = decoded(place.file, before)
         path = (place.section, name)
-        rest = {key: value for key, value in place.entry.items() if key not in ("disabled", "enabled")}
-        disabled, enabled = place.entry.get("disabled"), place.entry.get("enabled")
+        entry = _entry(meaning(place.file, text), *path) or {}
+        rest = entry.keys() - {"disabled", "enabled"}
+        disabled, enabled = entry.get("disabled"), entry.get("enabled")
         if disabled is not None and disabled is not False:
             text = without_member(place.file, text, path if not rest else (*path, "disabled"))
         if enabled is not None and enabled is not True and rest:

@@ -27,6 +27,7 @@ import anyio.abc
 import attrs
 from anyio.streams.tls import TLSStream
 
+from ..actors.backend import pump_group
 from ..protocol.errors import UsageError
 
 _FILES: Final = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
@@ -62,7 +63,7 @@ class Encryption:
             finally:
                 over.set()
 
-        async with anyio.create_task_group() as tasks:
+        async with pump_group() as tasks:
             tasks.start_soon(carry)
             try:
                 yield near
@@ -70,7 +71,6 @@ class Encryption:
                 near.close()
                 with anyio.move_on_after(_LAST, shield=True):
                     await over.wait()
-                tasks.cancel_scope.cancel()
 
 
 async def _carry(

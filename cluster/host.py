@@ -477,6 +477,8 @@ class HostLife:
             is_busy = self._is_busy(server)
             if self.is_draining and (not is_busy or self._has_drained_for(server)):
                 self._leaving.add(server)  # or the next call would start it here again
+            elif is_busy and not self.is_draining:  # the drain was taken back
+                self._leaving.discard(server)
             if server in self._leaving:
                 for actor in actors if not is_busy else ():
                     actor.stop(Ending(Cause.EVICTED))

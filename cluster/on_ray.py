@@ -23,6 +23,7 @@ Ray is imported only inside `ray()`: this module can be imported, checked and te
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import secrets
@@ -389,18 +390,19 @@ def main() -> None:
     joined = threading.Event()
     threading.Thread(target=_join, args=(address, times, about, joined), daemon=True).start()
     kept: dict[str, Any] = {}
-    silent_since: list[float] = []
+    silent_since = math.inf
 
     def answer(number: int, verb: str, args: tuple[Any, ...], within: float) -> None:
+        nonlocal silent_since
         asked_at = time.monotonic()
         fine, value = _answer(verb, args, within)
         with writing, suppress(OSError):
             write(answers, (number, fine, value))
         if fine or not joined.is_set():
-            silent_since.clear()
-        elif not silent_since:
-            silent_since.append(asked_at)
-        elif time.monotonic() - silent_since[0] > _PATIENCE * within:
+            silent_since = math.inf
+            return
+        silent_since = min(silent_since, asked_at)
+        if time.monotonic() - silent_since > _PATIENCE * within:
             os._exit(1)
 
     def _answer(verb: str, args: tuple[Any, ...], within: float) -> tuple[bool, Any]:

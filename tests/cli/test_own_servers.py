@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.homes import own_config
 
 from greenroom.cli.main import run
 from greenroom.config.files import load_config, own_file
+from greenroom.config.private_files import alone
 
 COMMENTED = """{
   // my servers
@@ -142,3 +144,21 @@ def test_servers_that_a_script_adds_side_by_side_all_come_into_the_file(tmp_path
         adding = [stack.enter_context(popen_forked(each, **how)) for each in words]
         assert [each.wait(60) for each in adding] == [0] * len(names)
     assert sorted(json.loads(file.read_text())["mcpServers"]) == names
+
+
+def test_an_entry_that_another_command_writes_while_enable_waits_is_not_taken_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What enable saw before was one that says nothing but `disabled`, which goes as a whole."""
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"one": {"disabled": True}}}))
+    with ExitStack() as other:
+        other.enter_context(alone(file))
+
+        def write_and_end(_seconds: float) -> None:
+            file.write_text(json.dumps({"mcpServers": {"one": {"command": "true", "disabled": True}}}))
+            other.close()
+
+        monkeypatch.setattr(time, "sleep", write_and_end)
+        assert run(["enable", "one", "--config", os.fspath(file)]) == 0
+    assert json.loads(file.read_text()) == {"mcpServers": {"one": {"command": "true"}}}

@@ -63,6 +63,26 @@ async def test_a_front_of_another_authority_says_why_it_reaches_no_host(
                 await stranger.call("echo", {}, server="one")
 
 
+@in_real_time
+async def test_a_host_that_refuses_an_encrypted_link_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, tmp_path)
+    async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (_, room):
+        right, greeted = room.membership.hello, 0
+
+        def hello(*about: Any) -> Hello:
+            nonlocal greeted
+            greeted += 1
+            said = right(*about)
+            return said if greeted > 1 else Hello(said.token, "another epoch", said.server, said.variables)
+
+        monkeypatch.setattr(room.membership, "hello", hello)
+        with anyio.fail_after(WITHIN):
+            assert not (await room.call("one_echo", {"text": "it"})).is_error
+        assert greeted == 2
+
+
 @pytest.mark.parametrize(
     ("missing", "says"),
     [

@@ -459,6 +459,29 @@ async def test_a_server_that_never_rests_moves_from_a_drained_host_all_the_same(
 
 
 @in_real_time
+async def test_a_busy_server_is_not_started_anew_when_the_drain_is_taken_back(tmp_path: Path) -> None:
+    servers = {"one": server(tmp_path, "one", drainTimeoutMs=100)}
+    async with cluster(tmp_path, servers, "a") as (it, room), anyio.create_task_group() as tasks:
+        await echo(room, "one")
+        (child,) = it.children()
+        tasks.start_soon(room.call, "one_sleep", {"seconds": 5})
+        assert await it.directory.drain("a", True)
+        with anyio.fail_after(WITHIN):
+            while await answers_soon(room, "one"):
+                await anyio.sleep(0.05)
+        assert await it.directory.drain("a", False)
+        await echo(room, "one")
+        assert it.children() == [child], "what it keeps in memory is lost"
+
+
+async def answers_soon(room: ClusterRoom, server: str) -> bool:
+    with anyio.move_on_after(0.5):
+        await echo(room, server)
+        return True
+    return False
+
+
+@in_real_time
 async def test_what_only_a_host_knows_reaches_no_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
