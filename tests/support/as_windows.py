@@ -21,9 +21,11 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
 from typing import Any, Final
+from unittest import mock
 
 OTHERS: Final = (
     *(
@@ -116,10 +118,14 @@ def become_windows() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
-    # `shutil.which` asks it from Python 3.12 on: here, whether the current directory is searched, too.
-    asked = SimpleNamespace(NeedCurrentDirectoryForExePath=lambda _program: True)
-    shutil._winapi = asked  # type: ignore[attr-defined]
+    shutil.which = partial(as_here, shutil.which)
     sys.platform = "win32"
+
+
+def as_here(which: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """`shutil.which` as it is here: the programs here have no .exe, and `_winapi` is not here to be asked."""
+    with mock.patch.object(sys, "platform", "linux"):
+        return which(*args, **named)
 
 
 def not_imported(package: ModuleType) -> Iterator[tuple[str, str]]:
