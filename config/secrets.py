@@ -19,7 +19,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
@@ -27,6 +27,7 @@ import attrs
 
 from ..protocol.address import Address
 from ..protocol.safe_text import printable, unhidden
+from .byte_words import Starts, Words
 from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
 from .scrubbing import (
     SMALL,
@@ -125,22 +126,25 @@ class Secrets:
         self._run_on = tuple(filter(may_hold_one, run_on))
         self._in_json = None
 
-    def beside(self, those: Iterable[Secrets], *, also_common: bool = False) -> Secrets:
-        """These, and those others; of them no common word, unless `also_common`."""
-        here = [*self._chain()]
-        further = {each for one in those for each in one._chain() if each not in here}
+    def beside(self, those: Secrets) -> Secrets:
+        """These, and those others."""
+        here = [*self.chain()]
         both = Secrets(others=self)
-        both._know(
-            {
-                spelling
-                for each in further
-                for spelling in each._spellings
-                if also_common or spelling not in each._common
-            }
-        )
+        both._know({spelling for each in those.chain() if each not in here for spelling in each._spellings})
         return both
 
-    def _chain(self) -> Iterator[Secrets]:
+    def spelled(self, spellings: Collection[str]) -> Secrets:
+        """These, and secrets that are spelled so."""
+        both = Secrets(others=self)
+        both._know({*spellings})
+        return both
+
+    @property
+    def spellings(self) -> Collection[str]:
+        """Those of its own."""
+        return self._spellings.keys()
+
+    def chain(self) -> Iterator[Secrets]:
         each: Secrets | None = self
         while each is not None:
             yield each
@@ -208,8 +212,9 @@ class Secrets:
         """The spellings of the secrets in a JSON text, and in texts inside its texts."""
         if self._in_json is None:
             found = {each for spelling in self._spellings for each in _in_json(spelling)}
-            self._in_json = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
-            self._begin = beginnings(self._in_json)
+            spelled = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
+            self._begin = beginnings(spelled)  # first: a thread may look at both
+            self._in_json = spelled
         return self._in_json if self._others is None else self._in_json + self._others.in_json()
 
     def scrub(self, raw: bytes) -> bytes:
@@ -303,6 +308,79 @@ class Secrets:
         return text if self._others is None else self._others._without_known(text)
 
 
+class SecretIndex:
+    """Secrets of many, without common words, to be looked for all at once: what that costs does not grow with their
+    number. It is only added to, so another thread may look for those that are in it already."""
+
+    __slots__ = ("_in_json", "_in_text", "_known")
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[bytes]] = {}  # spelling -> how it is spelled in JSON
+        self._in_json = Words()
+        self._in_text = Starts()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, secrets: Secrets, before: SecretIndex | None = None) -> None:
+        """`before`: an index that may know how they are spelled in JSON, which takes most of the time."""
+        for spelling in secrets.spellings:
+            if spelling not in self._known and not is_common(spelling):
+                written = None if before is None else before._known.get(spelling)
+                self._add(spelling, written or [_raw(each) for each in _in_json(spelling)])
+
+    def _add(self, spelling: str, written: list[bytes]) -> None:
+        self._known[spelling] = written
+        for each in written:
+            self._in_json.add(each, spelling)
+        rest, run_on = spelling[len(spelling) // 2 :], _run_on(spelling)
+        self._in_text.add(_raw(spelling), spelling)
+        if len(rest) >= _REST:
+            self._in_text.add(_raw(rest), spelling)
+        if may_hold_one(run_on):
+            self._in_text.add(_raw(run_on), spelling)
+
+    def in_json(self, raw: bytes) -> list[bytes]:
+        """The spellings that are in a JSON text."""
+        return [word for word, _ in self._in_json.found_in(raw)]
+
+    def near(self, text: str) -> set[str]:
+        """The spellings of which something may be in a text: all that `Secrets.without` looks for begins as a spelling
+        does, or its second half."""
+        found = self._in_text.found_in(_raw(f"{text}\n{_run_on(text)}"))
+        if "\\" in text:
+            found |= {
+                spelling for _, spelling in self._in_json.found_in(_raw(json.dumps(text, ensure_ascii=False)))
+            }
+        return found
+
+
+class SecretsOfAll:
+    """The secrets of a server or session, and those of all others; of them no common word. They stay the same when
+    a session ends."""
+
+    __slots__ = ("_index", "_own")
+
+    def __init__(self, own: Secrets, index: SecretIndex) -> None:
+        self._own = own
+        self._index = index
+
+    def without(self, text: str) -> str:
+        """As `Secrets.without`."""
+        found = self._index.near(text)
+        return (self._own.spelled(found) if found else self._own).without(text)
+
+    def scrub(self, raw: bytes) -> bytes:
+        """As `Secrets.scrub`."""
+        if len(raw) <= SMALL and not self.may_be_in(raw):
+            return raw
+        return scrubbed(raw, (*self._own.in_json(), *self._index.in_json(raw)))
+
+    def may_be_in(self, raw: bytes) -> bool:
+        """As `Secrets.may_be_in`."""
+        return self._own.may_be_in(raw) or bool(self._index.in_json(raw))
+
+
 class KnownSecrets:
     """The secrets of a room by server, and those of sessions by session and server, which are forgotten with the
     session. `everywhere`: secrets that belong to no particular server."""
@@ -313,10 +391,9 @@ class KnownSecrets:
         self._seen: dict[tuple[str, str | None], object] = {}
         self._answers: dict[tuple[str, str | None], tuple[tuple[Hidden, ...], ...]] = {}
         self._with_answers: dict[tuple[str, str | None], Secrets] = {}
-        self._all: dict[
-            int, tuple[Secrets, Secrets]
-        ] = {}  # by which those of the server are, which stand there, too
-        self._all_since = 0  # `changes`
+        self._index: SecretIndex | None = None  # of all, once somebody asks for it
+        self._changed: set[Secrets] = set()  # what may have more than is in the index
+        self._gone = 0  # spellings in the index that were forgotten
 
     def copy(self) -> KnownSecrets:
         """What is known now. Whatever is forgotten later is still in it."""
@@ -328,9 +405,9 @@ class KnownSecrets:
 
     def remember(self, server: str, session: str, secrets: Secrets) -> None:
         """Know again what a session had, of which another one of the same name may be there."""
-        self._all.clear()
         key = server, session
-        self._of[key] = self._of.get(key, self._everywhere).beside([secrets], also_common=True)
+        self._of[key] = self._of.get(key, self._everywhere).beside(secrets)
+        self._changed.add(self._of[key])
 
     def learn(
         self,
@@ -347,10 +424,13 @@ class KnownSecrets:
             if key not in self._of:
                 self._of[key] = Secrets(others=self._everywhere)
             self._of[key].learn(find())
+            self._changed.add(self._of[key])
 
     def add(self, server: str, session: str | None, found: Iterable[Hidden]) -> None:
         """Add secrets that are sent to the server at this address, such as the tokens of a login."""
-        self._of.setdefault((server, session), Secrets(others=self._everywhere)).learn(found)
+        known = self._of.setdefault((server, session), Secrets(others=self._everywhere))
+        known.learn(found)
+        self._changed.add(known)
 
     def answered(self, server: str, found: tuple[Hidden, ...], session: str | None = None) -> None:
         """Add the values that commands have just given for a start of this server. Those of its last starts stay known;
@@ -358,16 +438,24 @@ class KnownSecrets:
         key = server, session
         if found not in (known := self._answers.get(key, ())):
             self._answers[key] = known = (*known[-_STARTS + 1 :], found)
-            self._with_answers[key] = Secrets([each for one in known for each in one], self._of.get(key))
+            old = self._with_answers.get(key)
+            new = Secrets([each for one in known for each in one], self._of.get(key))
+            self._with_answers[key] = new
+            self._changed.add(new)
+            if old is not None:
+                self._changed.discard(old)
+                self._gone += len({*old.spellings} - {*new.spellings})
 
     def forget(self, session: str) -> dict[str, Secrets]:
         """Forget the secrets of a session, because it and everything started for it have ended. Returns them, by
         server."""
-        present = {**self._of, **self._with_answers}
-        found = {
-            server: secrets for (server, of_session), secrets in present.items() if of_session == session
-        }
-        self._all.clear()
+        found: dict[str, Secrets] = {}
+        for known in (self._of, self._with_answers):
+            for (server, of_session), secrets in known.items():
+                if of_session == session:
+                    found[server] = secrets
+                    self._changed.discard(secrets)
+                    self._gone += len(secrets.spellings)
         for known in (self._of, self._seen, self._answers, self._with_answers):
             for key in [key for key in known if key[1] == session]:
                 del known[key]
@@ -384,16 +472,24 @@ class KnownSecrets:
                 return found
         return self._everywhere
 
-    def of_all(self, server: str, session: str | None) -> Secrets:
+    def of_all(self, server: str, session: str | None) -> SecretsOfAll:
         """The same, and those of all other servers and sessions: for what is kept, and may be shown to anybody. A
         common word is a secret of its own server alone."""
-        if self._all_since != _changes:
-            self._all.clear()
-            self._all_since = _changes
-        own = self.of_server(server, session)
-        if id(own) not in self._all:
-            self._all[id(own)] = own, own.beside((*self._of.values(), *self._with_answers.values()))
-        return self._all[id(own)][1]
+        return SecretsOfAll(self.of_server(server, session), self._of_everybody())
+
+    def _of_everybody(self) -> SecretIndex:
+        """The index, with what has become known since. It is made anew when half of it was forgotten: so a session that
+        ends costs no search."""
+        before = self._index
+        if before is None or self._gone > len(before) // 2:
+            self._index, self._gone = SecretIndex(), 0
+            present = (self._everywhere, *self._of.values(), *self._with_answers.values())
+            self._changed = {each for secrets in present for each in secrets.chain()}
+        index = self._index
+        assert index is not None
+        while self._changed:
+            index.add(self._changed.pop(), before)
+        return index
 
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
@@ -435,6 +531,10 @@ def credentials_of(hidden: Hidden) -> set[str]:
         user, colon, password = unquote(each).partition(":")
         found |= {each, password if colon else user, base64.b64encode(each.encode()).decode()}
     return {value for value in found if len(value) >= LEAST}
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 def _run_on(text: str) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
     from ..config.model import Config, Profile
-    from ..config.secrets import KnownSecrets, Secrets
+    from ..config.secrets import KnownSecrets, SecretsOfAll
     from ..protocol.events import Event
 
 
@@ -157,11 +157,11 @@ class Lines:
         for name, definition in config.servers.items():
             self._secrets.add(name, None, secrets_of(definition, os.environ))
 
-    def secrets_of(self, line: CallLine) -> Secrets:
+    def secrets_of(self, line: CallLine) -> SecretsOfAll:
         """What is to be cut out of a call, for whoever does that later: its session's are forgotten when it ends."""
         return self._of(line.server, line.session)
 
-    def clean(self, line: CallLine, secrets: Secrets | None = None) -> None:
+    def clean(self, line: CallLine, secrets: SecretsOfAll | None = None) -> None:
         """Cut the secrets out of a call: these, or those that are known now."""
         secrets = self.secrets_of(line) if secrets is None else secrets
         if len(line.params) + len(line.result) > SMALL or self._may_change(secrets, line):
@@ -188,10 +188,10 @@ class Lines:
     def _at(self, at: float) -> float:
         return at - self._began
 
-    def _of(self, server: str, session: str | None) -> Secrets:
+    def _of(self, server: str, session: str | None) -> SecretsOfAll:
         return self._secrets.of_all(server, session)
 
-    def _may_change(self, secrets: Secrets, line: CallLine) -> bool:
+    def _may_change(self, secrets: SecretsOfAll, line: CallLine) -> bool:
         """Whether something may be cut out of a small call: one look at parameters and result together."""
         content = b" ".join((line.params, line.result))
         return (
@@ -200,18 +200,18 @@ class Lines:
             or (self._members is not None and self._members.without(content) is not content)
         )
 
-    def _said(self, secrets: Secrets, value: Any) -> Any:
+    def _said(self, secrets: SecretsOfAll, value: Any) -> Any:
         """What a server said, or was told, without secrets. Only that is changed, and not the whole line: a secret that
         is like a number of ours would make it unreadable."""
         raw = encode(value)
         clean = self._clean(secrets, raw)
         return value if clean is raw else msgspec.json.decode(clean)
 
-    def _clean(self, secrets: Secrets, raw: bytes) -> bytes:
+    def _clean(self, secrets: SecretsOfAll, raw: bytes) -> bytes:
         """A JSON text without secrets, on one line."""
         return _on_one_line(self._cut(secrets, raw))
 
-    def _cut(self, secrets: Secrets, raw: bytes) -> bytes:
+    def _cut(self, secrets: SecretsOfAll, raw: bytes) -> bytes:
         raw = secrets.scrub(raw)
         return raw if self._members is None else self._members.without(raw)
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
     from ..config.model import Config
-    from ..config.secrets import KnownSecrets, Secrets
+    from ..config.secrets import KnownSecrets, SecretsOfAll
 
 _LAST_LINE: Final = 1 << 10  # bytes that are left for it
 _EVENTS: Final = (Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE)
@@ -207,7 +207,7 @@ class Recorder:
         self._lines.clean(short)
         self._write(encoded(short))
 
-    def _write_large(self, line: CallLine, secrets: Secrets, size: int) -> None:
+    def _write_large(self, line: CallLine, secrets: SecretsOfAll, size: int) -> None:
         """Write a call and, beside the tape, its result."""
         self._lines.clean(line, secrets)
         if len(line.result) > LARGE:

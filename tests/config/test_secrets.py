@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from greenroom.config.secrets import Hidden, KnownSecrets, Secrets, in_words, of_environment, without_logins
 from greenroom.protocol.address import Address
@@ -273,3 +279,112 @@ def test_ordinary_lines_stay() -> None:
     secrets = Secrets([Hidden("PASSWORD", "postgres"), Hidden("TOKEN", SPLIT)])
     text = "post\ngres is down — the\nlast line of post\n  gres\n"
     assert secrets.without(text) == text
+
+
+# ---- those of all ----------------------------------------------------------------------------------------------------
+
+QUOTED = 'x"'  # is spelled otherwise in JSON
+MANY = [f"{n // 5:02}{QUOTED[::-1][n % 2]} {n}-é/{QUOTED * (n % 15)}q-end" for n in range(100)]
+
+
+def of_many() -> KnownSecrets:
+    """A server and its sessions, each with a secret."""
+    known = KnownSecrets([Hidden("TOKEN", "everywhere-1")])
+    for number, value in enumerate(MANY):
+        known.add("shop", f"session-{number}", [Hidden("TOKEN", value)])
+    return known
+
+
+@st.composite
+def said(draw: Any, values: list[str]) -> str:
+    """A text with secrets in it, whole or cut, quoted in JSON or over the end of a line."""
+    parts: list[str] = []
+    for value in draw(st.lists(st.sampled_from(values), min_size=1, max_size=3)):
+        begins = draw(st.integers(0, len(value) // 2))
+        end = draw(st.integers(1, len(value) - 1))
+        how = draw(st.sampled_from([str, json.dumps, lambda text: json.dumps(json.dumps(text)), quote]))
+        pieces = value[:begins], value[begins : max(begins, end)], value[max(begins, end) :]
+        broken = draw(st.sampled_from([" — ", "\n"])).join(pieces)
+        cut = [value[begins:], f"{value[:end]}…", value[begins:end], broken]
+        parts.append(draw(st.sampled_from([value, how(value), *cut])))
+    between = draw(st.sampled_from(["", " ", "\n", "\\", "00a0", " bad "]))
+    return between + between.join(parts) + draw(st.sampled_from(["", " ", "…"]))
+
+
+@examples(300)
+@given(st.data(), st.integers(1, len(MANY)))
+def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject, count: int) -> None:
+    known = KnownSecrets([Hidden("TOKEN", "everywhere-1")])
+    known.add("shop", None, [Hidden("PASSWORD", "postgres")])
+    for number, value in enumerate(MANY[:count]):
+        known.add("shop", f"session-{number}", [Hidden("TOKEN", value)])
+    own = known.of_server("shop", None)
+    plain = Secrets([Hidden("TOKEN", each) for each in MANY[:count]], own)
+    text = data.draw(said(["postgres", "everywhere-1", *MANY]))
+    of_all = known.of_all("shop", None)
+    assert of_all.without(text) == plain.without(text)
+    for raw in (json.dumps({"a": text}).encode(), json.dumps([text], ensure_ascii=False).encode()):
+        assert of_all.scrub(raw) == plain.scrub(raw)
+        assert of_all.may_be_in(raw) or of_all.scrub(raw) is raw
+        much = raw[:-1] + b" " * 70_000 + raw[-1:]
+        assert of_all.scrub(much) == plain.scrub(much)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("z 7Rk2Wm9x4T rB8LpQ", "z\n7Rk2Wm9x4T\nrB\n8LpQ"),  # no four characters are as they were
+        ('"7"k2"m9"x4"pQ', json.dumps('the "7"k2"m9"x4"pQ')),
+        (SPLIT, f"bad:\n{SPLIT[10:]} is wrong"),
+        (SPLIT, f"bad {SPLIT[:5]}…"),
+    ],
+)
+def test_one_of_another_server_is_found_in_pieces(value: str, text: str) -> None:
+    known = KnownSecrets()
+    known.add("shop", None, [Hidden("TOKEN", value)])
+    found = known.of_all("other", None).without(text)
+    assert found == Secrets([Hidden("TOKEN", value)]).without(text) != text
+
+
+def test_a_common_word_is_a_secret_of_its_own_server_alone() -> None:
+    known = KnownSecrets()
+    known.add("a", None, [Hidden("PASSWORD", "postgres"), Hidden("TOKEN", MANY[0])])
+    known.add("b", None, [])
+    text = f"postgres says {MANY[0]}"
+    assert known.of_all("a", None).without(text) == "*** says ***"
+    assert known.of_all("b", None).without(text) == "postgres says ***"
+
+
+def test_what_becomes_known_later_is_one_of_all_and_what_is_kept_stays_with_a_session_that_ends() -> None:
+    known = of_many()
+    before = known.of_all("other", None)
+    known.answered("shop", (Hidden("TOKEN", "a9f3-answered-51c7e2"),), "session-0")
+    known.remember("shop", "gone", Secrets([Hidden("TOKEN", "e7d84b-ended-6fa0c1")]))
+    assert known.of_all("other", None).without("a9f3-answered-51c7e2 e7d84b-ended-6fa0c1") == "*** ***"
+    for number in range(len(MANY)):
+        known.forget(f"session-{number}")
+    after = known.of_all("other", None)
+    assert [before.without(value) for value in MANY] == ["***"] * len(MANY)
+    assert [after.without(value) for value in (*MANY, "everywhere-1")] == [*MANY, "***"], "they are forgotten"
+    assert known.copy().of_all("other", None).without("everywhere-1 e7d84b-ended-6fa0c1") == "*** ***"
+
+
+def test_ten_times_as_many_secrets_do_not_take_ten_times_as_long() -> None:
+    """To look through a result on the loop."""
+
+    def takes(count: int) -> float:
+        known = KnownSecrets()
+        for number in range(count):
+            value = hashlib.sha256(b"%d" % number).hexdigest()
+            known.add("shop", f"session-{number}", [Hidden("API_TOKEN", value)])
+        secrets = known.of_all("shop", None)
+        raw = json.dumps({"text": "hello world " * 5_000}).encode()
+        assert secrets.scrub(raw) is raw
+        times: list[float] = []
+        for _ in range(5):
+            began = time.thread_time()
+            secrets.scrub(raw)
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    assert takes(2_000) < 4 * takes(200)
