@@ -251,7 +251,8 @@ class Recent:
             steps.append((now, said))
 
     def noticed(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> None:
-        """The server has told something that is about no call."""
+        """The server has told something that is about no call. It has no more than `NOTICE_BYTES`, which are written as
+        JSON in a third of a millisecond: larger ones are dropped where lines are read."""
         values = () if params is None else params.values()
         size = max((len(each) for each in values if isinstance(each, str)), default=0)
         raw = b"" if params is None or size > _MOST_BESIDE else _json(params, math.inf)
