@@ -187,7 +187,7 @@ class Recent:
     def heard(self, event: Event) -> None:
         words: str = getattr(event, "words", "")
         if len(words) > RECENT_WORDS:
-            event = msgspec.structs.replace(event, words=beginning(words))
+            event = msgspec.structs.replace(event, words=_beginning(words))
         self.events.append(event)
 
     def ended(self, call: Call, address: Address, incarnation: int, now: float) -> None:
@@ -241,8 +241,8 @@ class Recent:
     def refused(self, error: CallError, tool: str | None, session: str | None, now: float) -> None:
         """A call was refused before it was one."""
         name: object = tool or error.tool  # of a call that is refused for it, it may be anything
-        said = beginning(error.server), None if name is None else beginning(str(name))
-        self.refusals.append((now, said[0], session, said[1], error.code, beginning(error.message)))
+        said = _whole(error.server), None if name is None else _whole(str(name))
+        self.refusals.append((now, said[0], session, said[1], error.code, _whole(error.message)))
 
     def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
         """The server has told how far the call is."""
@@ -257,9 +257,9 @@ class Recent:
         size = max((len(each) for each in values if isinstance(each, str)), default=0)
         raw = b"" if params is None or size > _MOST_BESIDE else _json(params, math.inf)
         if (size := max(size, len(raw))) > _MOST_BESIDE:
-            self.notices.append((now, address, beginning(method), b"", size))
+            self.notices.append((now, address, _whole(method), b"", size))
         else:
-            self.notices.append((now, address, beginning(method), raw, 0))
+            self.notices.append((now, address, _whole(method), raw, 0))
 
     def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
         """The server has asked its client something, and got this."""
@@ -306,16 +306,20 @@ class Recent:
         )  # fmt: skip
 
 
-def beginning(text: str) -> str:
-    """The beginning of a long text. It ends between two words, for of half a secret nobody knows that it is one."""
+def _whole(text: str) -> str:
+    """A text that is kept as it came; nothing of a long one, for of half a secret nobody knows that it is one."""
+    return text if len(text) <= RECENT_WORDS else "…"
+
+
+def _beginning(text: str) -> str:
+    """The beginning of a long text that has lost its secrets before. It ends between two words."""
     return text if len(text) <= RECENT_WORDS else f"{_WORD.sub('', text[:RECENT_WORDS])}…"
 
 
 def without_content(params: Mapping[str, Any] | None, size: int) -> bytes:
     """What is kept of a line that is too large: its size, and whom it was for, unless that is long, too."""
     names = {key: str((params or {})[key]) for key in ("name", "uri") if key in (params or {})}
-    whole = {key: name if len(name) <= RECENT_WORDS else "…" for key, name in names.items()}
-    return encode({"params": whole, "size": size})
+    return encode({"params": {key: _whole(name) for key, name in names.items()}, "size": size})
 
 
 def _line_of(call: Call) -> bytes:
@@ -334,7 +338,7 @@ def _failure(error: CallError) -> bytes:
     said: dict[str, Any] = {"code": error.code, "message": error.message}
     if isinstance(error, RemoteError):
         said["rpc"] = {"code": error.rpc_code, "message": error.rpc_message, "data": error.data}
-    short = {"code": error.code, "message": beginning(error.message)}
+    short = {"code": error.code, "message": _whole(error.message)}
     return _json(said, _MOST) or _json(short, _MOST)
 
 

@@ -142,7 +142,9 @@ def test_what_was_planted_is_on_no_tape_and_nothing_that_shows_one(known: str, d
 def long_secrets(draw: Any) -> list[str]:
     """Two values of the environment, of which each part of ten characters has `MARK`, or a half of it, in it."""
     lengths = draw(st.lists(st.sampled_from([30, 300, 3_950, 4_090, 6_000]), min_size=2, max_size=2))
-    return [(f"{start}-{MARK}/" * (length // 5))[:length] for start, length in zip("ab", lengths, strict=True)]
+    return [
+        (f"{start}-{MARK}/" * (length // 5))[:length] for start, length in zip("ab", lengths, strict=True)
+    ]
 
 
 @st.composite
