@@ -208,13 +208,13 @@ def test_a_strangers_tape_stays_text(look: Callable[..., Page], tab: Tab) -> Non
     page = look(
         [
             HEAD | {"greenroom": EVIL},
-            moved(0.0, EVIL, EVIL, server=EVIL, cause=EVIL, detail=EVIL),
+            moved(0.0, "idle", "connecting", server=EVIL, cause=EVIL, detail=EVIL),
             call(1, 0.0, 1.0, server=EVIL, tool=EVIL, session=EVIL, method=EVIL, params={EVIL: EVIL},
                  progress=[[0.5, {"message": EVIL, "progress": [EVIL]}]],
                  asked=[{"t": 0.1, "method": EVIL, "params": {EVIL: EVIL}}],
                  result={"content": [{"type": EVIL, "text": EVIL}]}),
             call(2, 1.0, 2.0, result=[[EVIL]], params=[EVIL]),
-            call(3, 1.0, 0.0, sent=9.0, result=None, scope=EVIL, reach=EVIL, outcome=EVIL),
+            call(3, 1.0, 9.0, result=None, scope=EVIL, outcome=EVIL),
         ],
     )  # fmt: skip
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
