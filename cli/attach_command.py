@@ -131,7 +131,7 @@ def _dial_room(path: Path | None) -> socket.socket | None:
     """A connection to the room of a configuration. That of a named file is found by its path, whatever has become of
     the file."""
     try:
-        config = read_config(path)
+        config = load(path)
     except ConfigError:
         line = None if path is None else dial(place_named(identity([os.fspath(path)])))
         if line is None:

@@ -4,6 +4,7 @@ held against the schemas of KubeRay and Kubernetes when it was written."""
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,12 @@ def test_the_parts_of_the_manifest_fit_together() -> None:
 def test_the_front_of_the_manifest_is_a_command_and_finds_the_head() -> None:
     cluster, front = manifests()
     (container,) = front["spec"]["template"]["spec"]["containers"]
-    program, command, *options = container["args"]
-    assert (program, command) == ("greenroom", "serve")
-    context = serve_command.make_context("serve", list(options))
+    assert container["command"] == ["sh", "-c"]
+    (script,) = container["args"]
+    joins, _, serves = script.partition(" && exec ")
     service = f"{cluster['metadata']['name']}-head-svc:6379"  # as KubeRay calls it
+    assert joins == f"ray start --address={service} --num-cpus=0"
+    program, command, *options = shlex.split(serves)
+    assert (program, command) == ("greenroom", "serve")
+    context = serve_command.make_context("serve", options)
     assert context.params["ray"] == service

@@ -313,7 +313,7 @@ exporter = InMemorySpanExporter()
 trace.set_tracer_provider(TracerProvider())
 trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
 def names():
-    return sorted({span.name for span in exporter.get_finished_spans()} - {"connect"})
+    return sorted({span.name for span in exporter.get_finished_spans()} - {"connect", "queue"})
 """
 
 
