@@ -71,7 +71,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
     source: Source
     kept: Raw | msgspec.Raw  # the path item, decoded or as JSON that can be
     place: tuple[str, ...]  # the keys that lead from the path item to the operation
-    own_headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])  # sent with each request
+    own_headers: Mapping[str, str] | None = None  # sent with each request
     known_inputs: Inputs | None = None  # of a tool written by hand; else what was read for the first call
     known_accepts: str | None = None
 

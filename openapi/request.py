@@ -81,7 +81,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
     headers = [*_headers(by_place.get("header", []))]
     given = {name.lower() for name, _ in headers}
     headers = [
-        *((name, each) for name, each in operation.own_headers.items() if name.lower() not in given),
+        *((name, each) for name, each in (operation.own_headers or {}).items() if name.lower() not in given),
         *headers,
     ]
     if cookie := _cookie(by_place.get("cookie", [])):

@@ -265,6 +265,7 @@ BOUNDS: Final = (
     Bound("calls of one run in flight", "calls", "the next one waits", EXECUTE_IN_FLIGHT),
     Bound("the result of a call that code gets", "bytes", "the code gets an exception", EXECUTE_RESULT_BYTES),
     Bound("what code prints", "characters", "the rest is left out", EXECUTE_PRINTED),
+    Bound("what code returns, or passes on to a call", "levels of nesting", "it is refused", DEPTH),
     Bound("what code returns", "characters", "the rest is left out", EXECUTE_RETURNED),
     Bound("runs of code at once in one room", "runs", "the next one waits, 30 s at most", EXECUTE_RUNS),
     Bound("runs of code that wait", "runs", "the next one is refused", EXECUTE_WAITING),

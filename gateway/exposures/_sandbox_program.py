@@ -17,8 +17,9 @@ import resource
 import select
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pydantic_monty as monty
 
@@ -62,7 +63,7 @@ class _Lines:
 
 class _Run:
     """`told`: the code, and its bounds: `seconds` in all and of a `nap`, bytes of `memory` for its objects, characters
-    `printed` and `returned`."""
+    `printed` and `returned`, and levels of `depth` in what leaves it."""
 
     def __init__(self, told: dict[str, Any], lines: _Lines) -> None:
         self._told = told
@@ -75,7 +76,10 @@ class _Run:
     def result(self) -> dict[str, Any]:
         """The result of the tool."""
         try:
-            text = _text_of(self._run(), self._told["returned"])
+            returned = self._run()
+            if _is_deeper(returned, self._told["depth"]):
+                raise RecursionError
+            text = _text_of(returned, self._told["returned"])
         except monty.MontyCrashedError as error:
             return self._failed(f"it was ended ({error}). It may have used more memory than it may.")
         except monty.MontyError as error:
@@ -117,6 +121,8 @@ class _Run:
     def _begin_call(self, step: monty.FunctionSnapshot) -> Any:
         try:
             params = call(*step.args, **step.kwargs)
+            if _is_deeper(params["args"], self._told["depth"]):
+                raise ValueError("the arguments are nested too deeply")
             size = len(json.dumps(params, allow_nan=False))
             if size > ARGUMENTS:
                 raise ValueError(f"the arguments have {size:,} bytes; at most {ARGUMENTS:,}")
@@ -175,6 +181,23 @@ def call(server: str | None, tool: str, args: dict[str, Any] | None = None) -> d
     if not (args is None or isinstance(args, dict)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("args is a dict")
     return {"server": server, "tool": tool, "args": args or {}}
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Whether it is nested deeper. Monty gives only the first thousand levels of a value, which Python 3.14 would write
+    as if it were the whole."""
+    level = [value]
+    for _ in range(most):
+        level = [inner for each in level for inner in _parts(each) if isinstance(inner, dict | list | tuple)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list | tuple) else ()
 
 
 def _text_of(value: Any, most: int) -> str:

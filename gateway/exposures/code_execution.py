@@ -32,6 +32,7 @@ from ...actors.workers import aside
 from ...config.model import Scrub
 from ...protocol.bounds import (
     DECODED_VALUES,
+    DEPTH,
     EXECUTE_IN_FLIGHT,
     EXECUTE_MEMORY,
     EXECUTE_NAP,
@@ -166,6 +167,7 @@ class Execution:
             "memory": EXECUTE_MEMORY,
             "printed": EXECUTE_PRINTED,
             "returned": EXECUTE_RETURNED,
+            "depth": DEPTH,
         }
 
     # ---- its calls ------------------------------------------------------------------------------------------------

@@ -228,6 +228,9 @@ async def test_hanging_up_ourselves_is_no_loss() -> None:
         assert hooks.reasons == []
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*use of fork:DeprecationWarning"
+)  # threads of earlier tests may still end
 @in_real_time
 async def test_a_forked_copy_does_not_hang_up() -> None:
     ours, theirs = socket.socketpair()

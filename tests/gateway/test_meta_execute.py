@@ -215,6 +215,15 @@ async def test_a_bomb_is_refused_and_the_room_serves_on(
         await all_gone(room)
 
 
+@in_real_time
+async def test_what_code_returns_has_a_hundred_levels_at_most() -> None:
+    """Of a value that is deeper than a thousand, Monty gives only the upper ones."""
+    async with open_room({}) as room, talking(room, "meta") as talk, talk("ann") as ann:
+        nest = "x = []\nfor _ in range(%d): x = {'a': [x]}\nx"
+        assert text(await execute(ann, nest % 49 + "['a']")).count("[") == 50
+        assert "nested too deeply" in text(await execute(ann, nest % 50))
+
+
 LOOPS = {
     "loop": "while True: pass",
     "caught": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
@@ -451,6 +460,7 @@ async def test_a_call_that_cannot_be_passed_on_raises_in_the_code_and_ends_nothi
         "'calc', 'sum', {'x': float('nan')}": "ValueError: call(): Out of range float values",
         "'calc', 'sum', {'x': -float('inf')}": "ValueError: call(): Out of range float values",
         "'calc', 'sum', {'x': 'y' * (1 << 20)}": "ValueError: call(): the arguments have 1,0",
+        "'calc', 'sum', {'x': deep}": "ValueError: call(): the arguments are nested too deeply",
         "'calc', 5": "TypeError: call(): server and tool are texts",
         "'calc'": "TypeError: call(): call() missing 1 required positional argument",
         "None, 'calc_sum', [1]": "TypeError: call(): args is a dict",
@@ -459,7 +469,7 @@ async def test_a_call_that_cannot_be_passed_on_raises_in_the_code_and_ends_nothi
     async with open_room({"calc": server}) as room, talking(room, "meta") as talk:
         await teach(room, "calc", [SUM])
         async with talk("ann") as ann:
-            tries = "".join(
+            tries = "deep = []\nfor _ in range(99): deep = [deep]\n" + "".join(
                 f"try:\n    await call({given})\nexcept (ValueError, TypeError) as error:\n"
                 "    print(type(error).__name__ + ': ' + str(error)[:100])\n"
                 for given in wrong
