@@ -441,7 +441,7 @@ async def test_a_server_that_does_not_read_is_bounded() -> None:
 @in_real_time
 async def test_without_a_pidfd_a_thread_sees_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_none(*_args: int) -> int:
-        raise OSError(errno.ENOSYS, "not implemented")  # `subprocess`, too, asks from 3.15 on, and expects no less
+        raise OSError(errno.ENOSYS, "not implemented")  # from 3.15 on, `subprocess` asks, too
 
     monkeypatch.setattr(os, "pidfd_open", open_none)
     async with linked(definition_of("faulty.py", "--crash-at", "call:echo")) as link:

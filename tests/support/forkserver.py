@@ -59,6 +59,8 @@ def serve(path: str, modules: list[str]) -> None:
     import importlib
     import selectors
 
+    if sys.version_info >= (3, 15):  # where a package may import its parts only when they are used
+        sys.set_lazy_imports_filter(lambda *_: False)
     gc.disable()  # as `greenroom` does while it imports; a collection would also make each child copy its memory
     for module in modules:
         importlib.import_module(module)
