@@ -54,7 +54,9 @@ class Seen:
         self.missed = 0
 
     async def more(self) -> None:
-        head, _, data = (await anext(self._frames)).decode().partition("\ndata: ")
+        with anyio.fail_after(PATIENCE):
+            frame = await anext(self._frames)
+        head, _, data = frame.decode().partition("\ndata: ")
         name = head.removeprefix("event: ")
         self.names.append(name)
         said: Any = json.loads(data) if data else {}
@@ -100,9 +102,12 @@ async def test_after_a_churn_the_page_shows_what_the_status_says() -> None:
         async with aclosing(page_of(room).watch(acts=False)) as frames:
             seen = Seen(frames)
             await seen.more()
+            begun = 0
 
             async def churn(name: str) -> None:
+                nonlocal begun
                 for _ in range(6):
+                    begun += 1
                     act = random.choice([room.connect, room.drain, room.restart, through_session])
                     try:
                         await act(name)
@@ -116,8 +121,7 @@ async def test_after_a_churn_the_page_shows_what_the_status_says() -> None:
             async with anyio.create_task_group() as tasks:
                 for name in names:
                     tasks.start_soon(churn, name)
-                for _ in range(8):
-                    await seen.more()
+                await seen.until(lambda: begun > 24)  # half of all, so more is to come
             expected = await status(room)
             await seen.until(lambda: {name: still(row) for name, row in seen.rows.items()} == expected)
         async with aclosing(page_of(room).watch(acts=False)) as frames:
