@@ -201,8 +201,9 @@ class HostLife:
         self._hosts: int = 1
         self._lease = HostLease(host.times)
         self._claims: set[str] = set()
-        # Of these, what ends here, to start elsewhere, and takes nothing meanwhile.
-        self._leaving: set[str] = set()
+        self._leaving: set[str] = (
+            set()
+        )  # of these: what ends here, to start elsewhere, and takes nothing meanwhile
         self._drains_since = math.inf
         self._number = 0
         self._asking = anyio.Lock()

@@ -41,7 +41,7 @@ from .members import Members
 if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
-    from ..config.model import Config, Profile, ServerDefinition
+    from ..config.model import Config, Profile
     from ..config.secrets import KnownSecrets, SecretsOfAll
     from ..protocol.events import Event
 
@@ -54,7 +54,6 @@ class Lines:
         self._secrets = secrets
         self._began = began
         self._members = Members(redact) if redact else None
-        self._met: dict[str, ServerDefinition] = {}  # whose secrets were added
 
     def head(
         self, config: Config, at: float, schedule: Schedule | None = None, *, is_part: bool = False
@@ -156,9 +155,7 @@ class Lines:
     def _meet(self, config: Config) -> None:
         """Learn the secrets of all servers. Some may never be started, or not by what learns them then."""
         for name, definition in config.servers.items():
-            if self._met.get(name) != definition:  # a reload leaves most of them as they are
-                self._met[name] = definition
-                self._secrets.add(name, None, secrets_of(definition, os.environ))
+            self._secrets.add(name, None, secrets_of(definition, os.environ))
 
     def secrets_of(self, line: CallLine) -> SecretsOfAll:
         """What is to be cut out of a call, for whoever does that later: its session's are forgotten when it ends."""

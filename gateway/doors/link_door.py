@@ -16,7 +16,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,7 +24,6 @@ import anyio
 
 from ...actors.backend import current_backend
 from ...actors.transports.first_line import first_line
-from ...actors.transports.link import Cover
 from ...config.secrets import in_words
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, Reach
@@ -42,6 +41,9 @@ _WAITING: Final = 256  # connections that have not said hello; of more, the olde
 _LAST_ANSWERS: Final = 1.0  # seconds a front has to read the last answers, and to close its end
 _PAUSE: Final = 0.2  # seconds until more links are taken, when no descriptor is left for them
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))  # gone after 30 seconds
+
+
+Cover = Callable[[socket.socket], AbstractAsyncContextManager[socket.socket]]
 
 
 class Entry(Protocol):
