@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import anyio
 import anyio.abc
@@ -247,9 +247,6 @@ class _AsyncioWaiter:
             self._future = None
 
 
-# ---- The task group of one connection: its pumps live exactly as long as the connection does ------------------------
-
-
 @asynccontextmanager
 async def pump_group() -> AsyncGenerator[anyio.abc.TaskGroup]:
     """A task group that is cancelled when the body is done. The body's own error, or a bug in a pump, is raised as
@@ -260,7 +257,21 @@ async def pump_group() -> AsyncGenerator[anyio.abc.TaskGroup]:
                 yield tasks
             finally:
                 tasks.cancel_scope.cancel()
+        return
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
+        if len(group.exceptions) != 1:
+            raise
+        error = group.exceptions[0]
+    raise error  # out here, or the group would take the place of what led to it
+
+
+def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception inside the exception groups of task groups; the group itself when it holds several."""
+    first, *others = group.exceptions
+    if others:
+        return group
+    return (
+        sole(cast("BaseExceptionGroup[BaseException]", first))
+        if isinstance(first, BaseExceptionGroup)
+        else first
+    )

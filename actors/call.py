@@ -1,13 +1,16 @@
 """Calls: one request of a user, and its exactly one outcome.
 
+A call begins where somebody asks, before its name is looked up (`supervisor.port`). So whatever refuses it, an
+unknown name, a person, a full queue, ends that call, and there is no request that is no call yet.
+
 A `Call` is the exchange itself, so a call on a connected server costs one object and one wait. The caller that
 started it owns its end: a waiter for a task in `wait`, or a callback for a door that has no task per call.
-`finish` is first-write-wins. Everything that can end a call goes through it: the answer, a timeout, a lost
-connection, the drain deadline, its caller's cancellation. So there is exactly one outcome by construction. The
-tally for the drain report is counted in the same step.
+`end` is first-write-wins. Everything that can end a call goes through it: a refusal, the answer, a timeout, a lost
+connection, the drain deadline, its caller's cancellation. So there is exactly one outcome by construction. In the same
+step it is counted for the drain report, and the watchers are told (`watchers`).
 
-An open call is in one place at a time: queued in a mailbox, or in flight at a peer. Its `reach` only grows there;
-a call that is replayed after a lost connection starts again at NOT_SENT.
+An open call is in one place at a time: with who asks for it, queued in a mailbox, or in flight at a peer. Its `reach`
+only grows there; a call that is replayed after a lost connection starts again at NOT_SENT.
 """
 
 from __future__ import annotations
@@ -19,22 +22,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio.lowlevel
 import msgspec
 
-from ..protocol.errors import CallError, GreenroomError, Reach
-from ..protocol.events import CallAccepted, CallEvent, CallSent
-from ..protocol.result import says_error
-from .peer import NOT_SENT, Cancellable, Exchange, ExchangeOwner
+from ..protocol.address import Address
+from ..protocol.errors import CallError, Reach
+from ..protocol.jsonrpc.outgoing import result_with_meta
+from .peer import Cancellable, Exchange, ExchangeOwner
 
 if TYPE_CHECKING:
-    from ..protocol.address import Address
     from .backend import Waiter
+    from .room_context import RoomContext
+    from .watchers import CallView
 
 
 LARGE_RESULT = 1 << 20  # bytes of a result that takes milliseconds to read
 Progress = Callable[[Mapping[str, Any]], None]
 
 
-class Table(ExchangeOwner, Protocol):
-    """What a call needs of the table that accepted it."""
+class CallOwner(ExchangeOwner, Protocol):
+    """What a call needs of the queue that accepted it."""
 
     address: Address
 
@@ -47,15 +51,26 @@ class Table(ExchangeOwner, Protocol):
     @property
     def incarnation(self) -> int: ...
 
+    @property
+    def in_flight(self) -> int: ...
+
+    @property
+    def queued(self) -> int: ...
+
     def cancel(self, call: Call, reason: str) -> None: ...
 
 
-class Watch(Protocol):
-    """Is told when a call is sent."""
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """Who asks for calls: by which door, in which session (None: the room itself), for whom, and with which program, as
+    far as that is known."""
 
-    def sending(self, call: Call) -> None:
-        """The call is about to be written. Its trace may still be set."""
-        ...
+    door: str = "embedded"
+    session: str | None = None
+    subject: str | None = None
+    client: object = None  # what the program says of itself
+
+
+NOBODY = Origin()
 
 
 class Tally(msgspec.Struct):
@@ -69,9 +84,14 @@ class Tally(msgspec.Struct):
         default_factory=dict[str, int]
     )  # never accepted, by code: no part of the sum
 
-    def refuse(self, error: GreenroomError) -> None:
-        """A call failed before it was accepted."""
-        self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
+    def count(self, call: Call) -> None:
+        """The call has ended without a result, or before it was accepted."""
+        if not call.number:
+            self.refusals[call.outcome] = self.refusals.get(call.outcome, 0) + 1
+        elif call.error is not None:
+            self.failed += 1
+        else:
+            self.cancelled += 1
 
     @property
     def refused(self) -> int:
@@ -83,7 +103,14 @@ class Tally(msgspec.Struct):
 
 
 class Call(Exchange):
-    """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
+    """One request, from when it is asked for. Read `result`, `error` and `cancelled` once `ended` is true."""
+
+    origin: Origin = NOBODY  # until it begins
+    server: str | None = None  # as far as it is known
+    view: CallView | None = None  # as the watchers of a program see it
+    has_target: bool = False  # its server is found, and its params have that server's own names
+    began_at: float = 0.0  # as far as anybody watches for it
+    ended_at: float = 0.0
 
     takes_inputs: bool = False  # the caller itself handles a result that asks for more input
     asking: Cancellable | None = None  # set while input for it is being found, or its task awaited
@@ -99,13 +126,12 @@ class Call(Exchange):
     lost_before: bool = False
     was_sent: bool = False  # an earlier attempt of it: it may have run, wherever this one ends
     is_probe: bool = False
-    client: str | None = None  # the session it came from
-    watch: Watch | None = None  # is told that it is about to be sent
     approval: str | None = None  # what was decided, if somebody had to allow it
     is_allowed: bool = False  # a person has said yes to it before it was made
-    # Its call table writes these when it accepts it.
-    owner: Table | None = None  # that table
-    number: int = 0
+    news: Mapping[str, Any] | None = None  # for `_meta` of its result: what its session has to be told
+    # Its queue writes these when it accepts it.
+    owner: CallOwner | None = None  # the queue that has it
+    number: int = 0  # 0: it was not accepted
     order: int = 0  # the how manieth of the room's calls to be sent, the last time it was; 0: it never was
     accepted_at: float = 0.0
     sent_at: float = 0.0
@@ -136,7 +162,7 @@ class Call(Exchange):
         if on_progress is not None:
             self.wants_progress = True
 
-    # ---- the caller's side ------------------------------------------------------------------------------------------
+    # The caller's side.
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """The caller does not wait any more. A queued call is dropped; of a sent call the server is told. Does nothing
@@ -159,7 +185,7 @@ class Call(Exchange):
         assert self.result is not None
         if len(self.result) >= LARGE_RESULT:
             await _let_others_go_first()
-        return self.result
+        return self.result if self.news is None else result_with_meta(self.result, self.news)
 
     @property
     def protocol_version(self) -> str | None:
@@ -172,29 +198,70 @@ class Call(Exchange):
         """Whether its server was connected after the call was accepted. Read it while the call ends."""
         return self.owner is not None and self.owner.connected_at > self.accepted_at
 
-    # ---- the one end ------------------------------------------------------------------------------------------------
+    # The one end.
 
-    def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
-        """Set the outcome, once. Without a result and an error the caller has cancelled the call. Returns False when it
-        had ended already. Its call table then runs the callback."""
+    def end(
+        self,
+        context: RoomContext,
+        at: float,
+        *,
+        result: bytes | None = None,
+        error: CallError | None = None,
+        is_raised: bool = False,
+    ) -> bool:
+        """Set the outcome, once. Without a result and an error the caller has cancelled the call. `is_raised`: its
+        caller gets the error where he asked, and no callback. Returns False when it had ended already."""
         if self.ended:
             return False
         if self.was_sent and self.reach is Reach.NOT_SENT:
             self.reach: Reach = Reach.SENT
             error = None if error is None else error.after_sending()
         self.ended = True
-        self.result, self.error = result, error
-        if result is not None:
-            tally.completed += 1
-        elif error is not None:
+        self.result, self.error, self.ended_at = result, error, at
+        if error is not None:
             error.tool = error.tool or self.tool
-            tally.failed += 1
-        else:
+            # A call that was refused while its name was looked up has the server that its error is about.
+            self.server = self.server or error.server or None
+        elif result is None:
             self.cancelled = True
-            tally.cancelled += 1
+        if result is not None and self.number:
+            context.tally.completed += 1  # as nearly every call
+        else:
+            context.tally.count(self)
         if self.waiter is not None:
             self.waiter.set()
+        watchers = context.watchers
+        for watcher in watchers.ended:  # as in `tell`; each call comes here, so a step is saved
+            try:
+                watcher(self)
+            except Exception as problem:
+                watchers.raised(watcher, problem)
+        if self.on_end is not None and not is_raised:
+            try:
+                self.on_end(self)
+            except Exception as problem:  # its caller's, and no bug of ours
+                context.note_raised("the callback of a call", problem, self.address)
         return True
+
+    @property
+    def address(self) -> Address | None:
+        """Where it is, or for which server it was asked; None: that is not known."""
+        if self.owner is not None:
+            return self.owner.address
+        return None if self.server is None else Address(self.server)
+
+    @property
+    def original(self) -> str | None:
+        """The server's own name, or URI, for what is asked; None until its server is found."""
+        if not self.has_target:
+            return None
+        said = (self.params or {}).get("uri" if self.method == "resources/read" else "name")
+        return None if said is None else str(said)
+
+    @property
+    def client(self) -> str | None:
+        """The session that it came from; None: the room itself."""
+        return self.origin.session
 
     @property
     def outcome(self) -> str:
@@ -202,6 +269,11 @@ class Call(Exchange):
         if self.cancelled:
             return "cancelled"
         return self.error.code if self.error is not None else "result"
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether it may be sent again: it did not run, or it may run twice. True only once for a call."""
+        return not self.lost_before and (self.reach is Reach.NOT_SENT or self.replayable)
 
     def back_to_queue(self, wait_by: float = math.inf) -> None:
         """The connection was lost: it waits to be sent once more. `wait_by`: until when it may wait, if
@@ -224,25 +296,3 @@ async def _let_others_go_first() -> None:
     callers run."""
     await anyio.lowlevel.cancel_shielded_checkpoint()
     await anyio.lowlevel.cancel_shielded_checkpoint()
-
-
-# ---- The fields of an event about a call, apart from its caller and its server --------------------------------------
-
-
-def measured(call: Call, what: type[CallEvent], now: float) -> dict[str, Any]:
-    """The seconds that the call has taken so far, and its outcome if it has ended."""
-    if what is CallAccepted:
-        return {}
-    was_sent = call.reach is not NOT_SENT
-    waited = (call.sent_at if was_sent else now) - call.accepted_at
-    if what is CallSent:
-        return {"waited": waited}
-    taken = now - call.sent_at if was_sent else None
-    is_error = call.result is not None and says_error(call.result)
-    return {
-        "outcome": call.outcome,
-        "is_error": is_error,
-        "reach": call.reach,
-        "waited": waited,
-        "taken": taken,
-    }

@@ -41,13 +41,13 @@ class Flush(msgspec.Struct, frozen=True, eq=False):
     reply: Reply[None]
 
 
-class Write(msgspec.Struct, frozen=True, eq=False):
+class WriteOrder(msgspec.Struct, frozen=True, eq=False):
     """Let `write()` save something else, in a thread. It must not raise."""
 
     write: Callable[[], None]
 
 
-WriterMessage = Save | SaveFailure | Flush | Write
+WriterMessage = Save | SaveFailure | Flush | WriteOrder
 
 
 class CatalogueWriter:
@@ -84,7 +84,7 @@ class CatalogueWriter:
                 self._failures[server, definition_hash] = failure
             case Flush(reply):
                 self._waiting.append(reply)
-            case Write(write):
+            case WriteOrder(write):
                 self._writes.append(write)
 
     async def after_batch(self) -> None:

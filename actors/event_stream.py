@@ -1,10 +1,10 @@
 """The event stream: one ordered sequence of everything observable.
 
 `emit` is a plain function that takes an event class and its fields, and does no more than it must. The sequence
-number always advances; an event is built only when somebody subscribed to its kind. A subscriber has a bounded
-buffer. One that does not keep up loses the oldest events of its own buffer and is told how many (`Lagged`); it
-never slows the room. A reader cannot break the room either: a callback that raises is removed, with a note, and
-the step goes on.
+number always advances, but for calls that nobody reads; an event is built only when somebody subscribed to its kind. A
+subscriber has a bounded buffer. One that does not keep up loses the oldest events of its own buffer and is told how
+many (`Lagged`); it never slows the room. A reader cannot break the room either: a callback that raises is removed, with
+a note, and the step goes on.
 
 Everything that readers see comes from here, so secrets are removed here (`hide`). Only the field `words` needs
 that: all other fields are ours.
@@ -13,16 +13,16 @@ that: all other fields are ours.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, cast
 
 import msgspec
 
-from ..config.secrets import in_words
 from ..protocol.address import Address
 from ..protocol.bounds import EVENTS_BEHIND
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
+from ..protocol.safe_text import in_words
 from .backend import Backend
 
 BUFFER: Final = EVENTS_BEHIND
@@ -40,7 +40,7 @@ class EventStream:
         self.seq: int = 0
         self.closed = False
         self._subscribers: dict[Kind, list[Subscription]] = {kind: [] for kind in Kind}
-        self.call_readers: Sequence[Subscription] = self._subscribers[Kind.CALL]
+        self._calls_are_read: Callable[[bool], object] | None = None
 
     def wants(self, kind: Kind) -> bool:
         """Whether an event of this kind has a reader. If not, callers need not make its text."""
@@ -73,7 +73,17 @@ class EventStream:
         subscription = Subscription(self, chosen, max(buffer, 1))
         for kind in subscription.kinds:
             self._subscribers[kind].append(subscription)
+        self._heed_calls(subscription)
         return subscription
+
+    def when_calls_are_read(self, heed: Callable[[bool], object]) -> None:
+        """Call `heed(is_read)` now, and whenever there may be a first reader of events of calls, or none any more."""
+        self._calls_are_read = heed
+        heed(self.wants(Kind.CALL))
+
+    def _heed_calls(self, subscription: Subscription) -> None:
+        if self._calls_are_read is not None and Kind.CALL in subscription.kinds:
+            self._calls_are_read(self.wants(Kind.CALL))
 
     def listen(self, callback: Callable[[Event], None], kinds: Iterable[Kind] | None = None) -> Subscription:
         """Call `callback(event)` in the emitting step. For readers that cannot lag: a log file, a counter."""
@@ -85,6 +95,7 @@ class EventStream:
         for kind in subscription.kinds:
             if subscription in self._subscribers[kind]:
                 self._subscribers[kind].remove(subscription)
+        self._heed_calls(subscription)
 
     def close(self) -> None:
         """No more events will come: readers finish what they have, then end."""

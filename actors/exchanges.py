@@ -14,18 +14,15 @@ own, a stream that must be opened first).
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
-from ..config.secrets import without_logins
 from ..protocol.bounds import (
     DECODED_VALUES,
     ERROR_BYTES,
-    NOTES_IN_FULL,
     NOTICE_BYTES,
     RECENT_CONTENT,
     SERVER_REQUEST_BYTES,
@@ -48,51 +45,20 @@ from ..protocol.jsonrpc.outgoing import NO_STAMP, Stamp, encode_request
 from ..protocol.jsonrpc.terms import (
     CANCELLED,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     NEVER_CANCELLED,
-    OVERLOADED,
     PROGRESS,
     RpcError,
-    RpcFault,
     WireFault,
     fault,
 )
-from ..protocol.safe_text import repair_utf8
+from ..protocol.safe_text import repair_utf8, unhidden
+from ..protocol.value_count import has_more_values
 from .backend import Backend
-from .message_buffer import LONG, has_more_values
-from .peer import ANSWERED, NOT_SENT, SENT, Cancellable, Exchange, PeerHooks
+from .message_buffer import LONG
+from .oddities import Notes, Strays
+from .open_requests import RequestTable
+from .peer import SENT, Exchange, PeerHooks
 from .recent import without_content
-
-# ---- Notes: reports what is odd about a server, without flooding the log --------------------------------------------
-#
-# A server that prints a banner should be reported once; one that prints a million lines must not fill the log. Each
-# kind of oddity is reported in full the first few times, and then only by its count, at each power of ten.
-
-
-class Notes:
-    """Counts oddities by kind and passes on those worth an event."""
-
-    __slots__ = ("_on_note", "counts")
-
-    def __init__(self, on_note: Callable[[str], None]) -> None:
-        self._on_note = on_note
-        self.counts: Counter[str] = Counter()
-
-    def add(self, kind: str, detail: str | Callable[[], str] = "") -> None:
-        """Count one more of `kind` ("junk on stdout"). `detail` is shown while the kind is new; give it as a
-        function when it is costly to make."""
-        self.counts[kind] += 1
-        count = self.counts[kind]
-        if count <= NOTES_IN_FULL:
-            detail = detail if isinstance(detail, str) else detail()
-            self._on_note(f"{kind}: {without_logins(detail)}" if detail else kind)
-        elif _is_power_of_ten(count):
-            self._on_note(f"{kind}: {count:,} times so far")
-
-
-def _is_power_of_ten(count: int) -> bool:
-    return str(count).strip("0") == "1"
-
 
 ReadAnswer = Callable[[ServerMessage], tuple[bytes | None, RpcError | None]]
 _SHORT = 80  # characters of an id or a method in a note
@@ -127,6 +93,7 @@ class ExchangeTable:
         self.notes = notes
         self.read_answer: ReadAnswer = answer_in  # a method would cost each call a call more
         self.junk: int = 0  # lines that were no messages
+        self._strays = Strays()
         self.unasked: int = 0  # requests and notifications of the other side
         self._backend = backend
         self._hooks = hooks
@@ -139,24 +106,26 @@ class ExchangeTable:
         self._given_up: set[int] = (
             set()
         )  # initialize requests without an answer so far: a late one is no news
-        self._silent = False
+        self.is_silent: bool = False
 
     @property
-    def is_silent(self) -> bool:
-        return self._silent
+    def said_instead(self) -> str:
+        """What came that was no answer to anything, in words for the error of a request that got none; empty if there
+        was nothing of the kind."""
+        return self._strays.said(self.channel)
 
     def silence(self) -> None:
         """Send and report nothing from now on: no hook is called and no exchange is ended any more. Idempotent."""
-        self._silent = True
+        self.is_silent = True
 
-    # -- out --
+    # What leaves.
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        if not self._silent:
+        if not self.is_silent:
             self._outgoing.notify(method, params)
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        if not self._silent:
+        if not self.is_silent:
             self._outgoing.reply(rpc_id, result, error)
 
     def _opened(self, exchange: Exchange) -> bytes:
@@ -199,7 +168,7 @@ class ExchangeTable:
         if exchange.reach is SENT and exchange.version is None and exchange.method not in NEVER_CANCELLED:
             self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
 
-    # -- in --
+    # What comes in.
 
     def take_line(self, line: bytes | bytearray) -> None:
         """One line or event that came in: a message, a batch of them, or junk."""
@@ -241,7 +210,7 @@ class ExchangeTable:
 
     def take(self, message: ServerMessage, during: Exchange | None = None) -> None:
         """Take one message. `during`: the exchange on whose own stream it came, where there are such streams."""
-        if self._silent:
+        if self.is_silent:
             return
         if message.method is None:
             answered = message.id
@@ -301,21 +270,23 @@ class ExchangeTable:
         else:
             self._hooks.on_request(rpc_id, method, decoded, during)
 
-    # -- what cannot be read whole --
+    # What cannot be read whole.
 
     def _take_junk(self, line: bytes | bytearray, why: str) -> None:
-        if self._silent:
+        if self.is_silent:
             return
         self.junk += 1
         head = line[:HEAD]
         if head.isspace() or not head:  # it counts as junk, but is not reported
             return
+        self._strays.lines += 1
+        self._strays.first = self._strays.first or unhidden(excerpt(line))
         if not self._end_by_head(head, f"the answer is not JSON-RPC: {why}"):
             self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
 
     def take_overlong(self, head: bytes, bound: str) -> bool:
         """A message over the bound has come. Only its head was kept. Returns whether it has ended an exchange."""
-        if self._silent:
+        if self.is_silent:
             return False
         has_ended = self._end_by_head(head, f"the answer is over the bound of {bound}")
         if not has_ended:
@@ -324,7 +295,7 @@ class ExchangeTable:
 
     def end_overlong(self, head: bytes, tail: bytes, bound: str) -> bool:
         """Such a message has ended, with this tail. Returns whether that has ended an exchange."""
-        if self._silent:
+        if self.is_silent:
             return False
         return self._end_broken(answer_id_at_end(head, tail), f"the answer is over the bound of {bound}")
 
@@ -343,6 +314,7 @@ class ExchangeTable:
         if answered_id is None:
             self.junk += 1
             kind = "an error about no request" if error else "a message that is neither"
+            self._strays.foreign_id = self._strays.foreign_id or "null"
             self.notes.add(kind, lambda: excerpt(error))
         elif (number := as_id(answered_id)) in self._given_up:
             self._given_up.discard(number)  # a second one is news
@@ -350,6 +322,7 @@ class ExchangeTable:
             self.notes.add("a late or second answer", lambda: f"id {_short(answered_id)}")
         else:
             self.junk += 1
+            self._strays.foreign_id = self._strays.foreign_id or unhidden(_short(answered_id))
             self.notes.add("an answer nobody asked for", lambda: f"id {_short(answered_id)}")
 
 
@@ -373,117 +346,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
 
 
-# ---- The requests that we have sent to one other side, a server or a client, and that are still open ----------------
-#
-# The ids are ours, counted from one, in whatever form they are written. Each request is ended once: whoever takes it
-# off the table ends it, or leaves it to its owner. A request that was not sent cannot be answered, so an answer to
-# it counts as guessed.
-
-
-class RequestTable(dict[int, Exchange]):
-    """Open requests by their ids. `last_id`: the last id given.
-
-    A request gets its id when its line has been encoded: one that cannot be encoded is not opened.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last_id: int = 0
-
-    def open(self, exchange: Exchange) -> None:
-        """Give the request the next id."""
-        self.last_id = exchange.rpc_id = rpc_id = self.last_id + 1
-        self[rpc_id] = exchange
-
-    def answered(self, rpc_id: int) -> Exchange | None:
-        """Take off the request that this answers, so that the answer can end it. None: it has ended, or was never
-        sent."""
-        exchange = self.get(rpc_id)
-        if exchange is None or exchange.reach is NOT_SENT:
-            return None
-        del self[rpc_id]
-        exchange.reach = ANSWERED
-        return exchange
-
-    def withdraw(self, exchange: Exchange) -> bool:
-        """Take the request off without an answer. Returns False if it is not open, or has another id by now."""
-        if self.get(exchange.rpc_id) is not exchange:
-            return False
-        del self[exchange.rpc_id]
-        return True
-
-    def progress(self, rpc_id: int, params: Mapping[str, Any]) -> bool:
-        """Tell the request of its progress. False: no such request is open."""
-        exchange = self.get(rpc_id)
-        if exchange is None:
-            return False
-        exchange.owner.exchange_progressed(exchange, params)
-        return True
-
-
 def _is_in_range(value: object) -> bool:
     """Whether clients can take it as a float. A client of the SDK that cannot loses its whole connection, and with it
     all servers."""
     return not isinstance(value, int) or abs(value) <= sys.float_info.max
-
-
-def mark_sent(exchange: Exchange) -> None:
-    """The first byte of the request was accepted: from here on it may run. The request is told once."""
-    if exchange.reach is NOT_SENT:
-        exchange.reach = SENT
-        exchange.owner.exchange_sent(exchange)
-
-
-# ---- The requests from one other side, a server or a client, that we have not answered yet --------------------------
-#
-# It is the counterpart of `RequestTable`. A request is admitted under the id that the other side gave it. It is taken
-# off in the step that answers it, or when it is cancelled. The number of open requests is bounded. Servers and clients
-# differ only in data: the bound, and the texts of the refusals.
-
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V", bound=Cancellable)
-
-
-class Refusals(msgspec.Struct, frozen=True):
-    """Why a request is not admitted. `{open}` stands for the number of open requests."""
-
-    full: str
-    same_id: str
-    closing: str
-
-
-class IncomingTable(dict[K, V]):
-    """Open requests by their ids. `limit` bounds their number; once `closing`, none is admitted.
-
-    To admit one is `check(id)` and `table[id] = request`; to answer it, `pop(id)`.
-    """
-
-    def __init__(self, limit: int, refusals: Refusals) -> None:
-        super().__init__()
-        self.limit = limit
-        self.closing = False
-        self._refusals = refusals
-
-    def check(self, rpc_id: K) -> None:
-        """Raises `RpcFault` when no request with this id can be admitted now."""
-        if self.closing:
-            raise RpcFault(OVERLOADED, self._refusals.closing)
-        if rpc_id in self:
-            raise RpcFault(INVALID_REQUEST, self._refusals.same_id)
-        if len(self) >= self.limit:
-            raise RpcFault(OVERLOADED, self._refusals.full.format(open=len(self)))
-
-    def cancel(self, rpc_id: K) -> None:
-        """The other side does not want an answer any more. An unknown id is no error: the answer and the cancellation
-        may have crossed."""
-        request = self.pop(rpc_id, None)
-        if request is not None:
-            request.cancel()
-
-    def cancel_all(self) -> None:
-        """The other side is gone."""
-        requests = list(self.values())
-        self.clear()
-        for request in requests:
-            request.cancel()

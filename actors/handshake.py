@@ -18,10 +18,12 @@ circuit breaker.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec.structs import replace
 
@@ -40,9 +42,11 @@ from ..protocol.jsonrpc.terms import (
     WireFault,
     fault,
 )
+from ..protocol.safe_text import shortened
 from .backend import Backend
 from .host import Declaration
 from .peer import Exchange, Handshake, Peer, Unwatched
+from .timers import Timers
 
 _LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the probe used up everything
 
@@ -71,7 +75,7 @@ class RpcFailure(GreenroomError):
         return self.error is None
 
 
-class _Answer(Unwatched):
+class _AnswerWait(Unwatched):
     """An answer, and the task that waits for it."""
 
     def __init__(self, backend: Backend) -> None:
@@ -86,6 +90,7 @@ class _Answer(Unwatched):
 async def ask(
     peer: Peer,
     backend: Backend,
+    timers: Timers,
     method: str,
     params: Mapping[str, Any] | None,
     timeout: float,
@@ -97,7 +102,7 @@ async def ask(
     `beside`: ask in this version, and not in the connection's own. Raises `RpcFailure` as `ask_raw` does, and for a
     result that is not an object or is over the bounds of what is kept.
     """
-    answer = await ask_raw(peer, backend, method, params, timeout, beside=beside)
+    answer = await ask_raw(peer, backend, timers, method, params, timeout, beside=beside)
     try:
         return take_object(answer)
     except WireFault as problem:
@@ -108,6 +113,7 @@ async def ask(
 async def ask_raw(
     peer: Peer,
     backend: Backend,
+    timers: Timers,
     method: str,
     params: Mapping[str, Any] | None,
     timeout: float,
@@ -123,38 +129,37 @@ async def ask_raw(
     Raises `RpcFailure`. A cancelled or timed-out request is abandoned. When the connection is lost meanwhile, the
     connection's owner hears of it (`PeerHooks.on_lost`) and cancels this.
     """
-    asked = _Answer(backend)
+    # Who was given up asks nothing: the peer may be closed by now.
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    asked = _AnswerWait(backend)
     exchange = Exchange(asked, method, params)
     if of is not None:
         exchange.version, exchange.declares, exchange.trace = of.version, of.declares, of.trace
     if beside is not None:
         exchange.version, exchange.declares = beside, peer.client_capabilities
     peer.request(exchange)
+    limit = timers.at(backend.now() + timeout, asked.waiter.set) if timeout < math.inf else None
     try:
-        with anyio.move_on_after(timeout):
-            await asked.waiter.wait()
+        await asked.waiter.wait()
     finally:
+        if limit is not None:
+            limit.cancel()
         if asked.answer is None:
             peer.abandon(exchange, "timed out")
     answer = asked.answer
     if answer is None:
         raise RpcFailure(method, f"no answer within {within or timeout:.3g}s")
     if isinstance(answer, RpcError):
-        said = _cut(answer.message)
+        said = shortened(answer.message, REASON_CHARACTERS)
         text = said if answer.fault or answer.broken else f"{said} ({answer.code})"
         raise RpcFailure(method, text, error=answer)
     return answer
 
 
-def _cut(text: str) -> str:
-    """A server's reason, cut and without characters that must not be shown."""
-    return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}…"
-
-
-# ---- the handshake -------------------------------------------------------------------------------------------------
 async def shake_hands(
     peer: Peer,
     backend: Backend,
+    timers: Timers,
     *,
     settings: Settings,
     client_info: Mapping[str, Any],
@@ -174,15 +179,16 @@ async def shake_hands(
     peer.client_capabilities = declaration.capabilities
     if deadline is None:
         deadline = backend.now() + settings.connect_timeout
-    attempt = _Attempt(peer, backend, settings, era, declaration, era_hint, deadline)
+    attempt = _HandshakeAttempt(peer, backend, timers, settings, era, declaration, era_hint, deadline)
     return await attempt.run()
 
 
-class _Attempt(msgspec.Struct, eq=False):
+class _HandshakeAttempt(msgspec.Struct, eq=False):
     """One handshake: by `initialize` or in the newer era, and when to change from one to the other."""
 
     peer: Peer
     backend: Backend
+    timers: Timers
     settings: Settings
     era: Era
     declaration: Declaration
@@ -223,9 +229,7 @@ class _Attempt(msgspec.Struct, eq=False):
         own era. None: it takes no requests of the newer one."""
         try:
             version = MODERN_VERSIONS[-1]
-            found = await ask(
-                self.peer, self.backend, "server/discover", None, self._probe_time(), beside=version
-            )
+            found = await self._ask("server/discover", None, self._probe_time(), beside=version)
         except RpcFailure:
             return None
         self.peer.beside = _newest(MODERN_VERSIONS, _versions(found.get("supportedVersions")))
@@ -279,13 +283,13 @@ class _Attempt(msgspec.Struct, eq=False):
     async def _ask_in_common(self, timeout: float) -> dict[str, Any]:
         """Ask in our newest version. If the server refuses and names a version that we know, ask once more in that."""
         try:
-            return await ask(self.peer, self.backend, "server/discover", None, timeout)
+            return await self._ask("server/discover", None, timeout)
         except RpcFailure as refusal:
             version = _newest(MODERN_VERSIONS, _supported_by(refusal))
             if version is None:
                 raise
             self.peer.protocol_version = version
-            return await ask(self.peer, self.backend, "server/discover", None, self._probe_time())
+            return await self._ask("server/discover", None, self._probe_time())
 
     async def _initialize(self) -> Handshake:
         """Initialize it, in the handshake era: offer the newest version, take any that we know."""
@@ -295,13 +299,21 @@ class _Attempt(msgspec.Struct, eq=False):
             "capabilities": self.peer.client_capabilities,
             "clientInfo": self.peer.client_info,
         }
-        result = await ask(self.peer, self.backend, "initialize", params, self._time_left())
+        result = await self._ask("initialize", params, self._time_left())
         version = result.get("protocolVersion")
+        if version in MODERN_VERSIONS:
+            text = f"the server answers it with {version}, a version without this method. Update the server."
+            raise RpcFailure("initialize", text, error=fault(text))
         if version not in HANDSHAKE_VERSIONS:
             raise _no_common_version("initialize", repr(version))
         self.peer.protocol_version = version
         self.peer.notify("notifications/initialized")
         return _handshake_of(version, result, _mapping(result.get("serverInfo")))
+
+    async def _ask(
+        self, method: str, params: Mapping[str, Any] | None, timeout: float, *, beside: str | None = None
+    ) -> dict[str, Any]:
+        return await ask(self.peer, self.backend, self.timers, method, params, timeout, beside=beside)
 
     def _probe_time(self) -> float:
         """The timeout of the probe. It is longer for a server that spoke the newer era last time, which may only be

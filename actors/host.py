@@ -5,7 +5,8 @@ resource changed, or send what no version of the protocol knows. No actor decide
 room's `Host`, by address. So the owner of a session answers for that session's servers and for no other.
 
 What a host can answer is declared to a server once, by `initialize`. The era is chosen then, too: only a server
-of the handshake era can ask at any moment. So `declaration` is called once for each incarnation.
+of the handshake era can ask at any moment. So `declaration` is called once for each incarnation, and what it says is
+true for as long as that lives: nothing is ended because a client that can answer more has come.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ class Declaration:
     """What a server is told of its client. `capabilities`: what the client can do, as the protocol writes it.
     `by_handshake`: the client expects to be asked or told something, which no server can do from 2026-07-28 on.
     `log_level`: the least level of logs to hear when the client set none. It is sent with each request, so a new level
-    needs no new connection. `modern`: the client itself speaks 2026-07-28. `for_many`: clients of both eras come and
-    go."""
+    needs no new connection. `modern`: whether the client itself speaks 2026-07-28; None: it is no client of MCP.
+    `for_many`: clients of both eras come and go."""
 
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
     by_handshake: bool = False
     log_level: str | None = attrs.field(default=None, eq=False)
-    modern: bool = attrs.field(default=False, eq=False)
+    modern: bool | None = attrs.field(default=None, eq=False)
     for_many: bool = attrs.field(default=False, eq=False)
 
 
@@ -163,11 +164,6 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif not known:
             both[name] = value
     return both
-
-
-def covers(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether `told` has all the capabilities of `wanted`."""
-    return _joined(told, wanted) == told
 
 
 def not_found(method: str) -> RpcRefusal:

@@ -16,7 +16,7 @@ returns the listing of before: it need not be hashed for pinning, compared, publ
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -28,17 +28,18 @@ from ..catalogue.fingerprints import PINNED, pin_name, print_of
 from ..catalogue.list_pages import Items
 from ..catalogue.skills import EXTENSION, fault_of, has_skills, weight_of
 from ..config.model import Pinning, Scrub, Settings
-from ..config.secrets import Secrets
+from ..config.scrubbing import Secrets
 from ..protocol import bounds
 from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import WireFault, fault
 from .backend import Backend
 from .handshake import RpcFailure, ask_raw
 from .peer import Handshake, Listing, Peer
+from .timers import Timers
 from .workers import CATALOGUE, LONG_WORK, aside, aside_if_many
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _ListKind(msgspec.Struct, frozen=True):
     """One list a server may have. `pinned`: as what its items are remembered (`catalogue.fingerprints`)."""
 
     pinned: str
@@ -53,13 +54,13 @@ class _Kind(msgspec.Struct, frozen=True):
         return capabilities.get(self.capability) is not None
 
 
-_TOOLS: Final = _Kind("tool", "tools/list", "tools", "tools", "name")
-_RESOURCES: Final = _Kind("resource", "resources/list", "resources", "resources", "uri")
-_TEMPLATES: Final = _Kind(
+_TOOLS: Final = _ListKind("tool", "tools/list", "tools", "tools", "name")
+_RESOURCES: Final = _ListKind("resource", "resources/list", "resources", "resources", "uri")
+_TEMPLATES: Final = _ListKind(
     "template", "resources/templates/list", "resourceTemplates", "resources", "uriTemplate"
 )
-_PROMPTS: Final = _Kind("prompt", "prompts/list", "prompts", "prompts", "name")
-_SKILLS: Final = _Kind("skill", "skills/list", "skills", EXTENSION, "uri")
+_PROMPTS: Final = _ListKind("prompt", "prompts/list", "prompts", "prompts", "name")
+_SKILLS: Final = _ListKind("skill", "skills/list", "skills", EXTENSION, "uri")
 NO_SECRETS: Final = Secrets()
 _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS, _SKILLS)
 
@@ -67,6 +68,7 @@ _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS, _SKILLS)
 async def list_all(
     peer: Peer,
     backend: Backend,
+    timers: Timers,
     handshake: Handshake,
     settings: Settings,
     before: Listing | None = None,
@@ -80,14 +82,17 @@ async def list_all(
     Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
     """
     kinds = [kind for kind in _KINDS if kind.is_declared(handshake.capabilities)]
-    share = _Share(settings.max_list_bytes, settings.max_list_items)
+    deadline = backend.now() + settings.connect_timeout
+    share = _Share(
+        peer, backend, timers, settings, deadline, settings.max_list_bytes, settings.max_list_items
+    )
     if _TOOLS not in kinds:
         share.tools_are_read.set()
     removed = None if settings.scrub is Scrub.OFF else secrets
-    lists = {kind: _List(kind, settings, share, removed) for kind in kinds}
+    lists = {kind: _List(kind, share, removed) for kind in kinds}
     async with anyio.create_task_group() as tasks:
         for each in lists.values():
-            tasks.start_soon(each.fetch, _asker(peer, backend, settings.connect_timeout))
+            tasks.start_soon(each.fetch)
     tools = lists.get(_TOOLS)
     if tools is not None and tools.failure is not None:
         if not tools.failure.is_lacking:
@@ -135,34 +140,30 @@ def prints_of(listed: Mapping[str, Sequence[Raw]], pinning: Pinning) -> dict[str
     return prints
 
 
-_Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]
-
-
-def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
-    """A function that asks for a page. All pages share one deadline."""
-    deadline = backend.now() + timeout
-
-    async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> bytes:
-        return await ask_raw(
-            peer, backend, method, params, max(deadline - backend.now(), 0.0), within=timeout
-        )
-
-    return ask_in_time
-
-
 class _Share(msgspec.Struct, eq=False):
-    """The items and bytes that are left for all lists of one server together."""
+    """What all lists of one server have together: the time for their pages, and the items and bytes that are left."""
 
+    peer: Peer
+    backend: Backend
+    timers: Timers
+    settings: Settings
+    deadline: float
     bytes: int
     items: int
     tools_are_read: anyio.Event = msgspec.field(default_factory=anyio.Event)
+
+    async def page(self, method: str, cursor: str | None) -> bytes:
+        """Ask for a page. Raises `RpcFailure`."""
+        left = max(self.deadline - self.backend.now(), 0.0)
+        params = {"cursor": cursor} if cursor else None
+        within = self.settings.connect_timeout
+        return await ask_raw(self.peer, self.backend, self.timers, method, params, left, within=within)
 
 
 class _List(msgspec.Struct, eq=False):
     """One list while it is read."""
 
-    kind: _Kind
-    settings: Settings
+    kind: _ListKind
     share: _Share
     secrets: Secrets | None  # that are removed from it
     items: list[Raw] = msgspec.field(default_factory=list[Raw])
@@ -174,10 +175,10 @@ class _List(msgspec.Struct, eq=False):
     def found(self) -> tuple[Raw, ...] | None:
         return tuple(self.items) if self.failure is None else None
 
-    async def fetch(self, ask_page: _Asker) -> None:
+    async def fetch(self) -> None:
         """Follow the pages. A failure is kept, not raised, and the other lists go on."""
         try:
-            await self._follow(ask_page)
+            await self._follow()
         except RpcFailure as failure:
             if failure.is_lacking and self.kind is not _TOOLS:
                 return  # it has none of these: many declare resources, and have no templates
@@ -187,11 +188,12 @@ class _List(msgspec.Struct, eq=False):
             if self.kind is _TOOLS:
                 self.share.tools_are_read.set()
 
-    async def _follow(self, ask_page: _Asker) -> None:
+    async def _follow(self) -> None:
         seen: set[str] = set()
         cursor: str | None = None
-        for _ in range(self.settings.max_pages):
-            page = await ask_page(self.kind.method, {"cursor": cursor} if cursor else None)
+        most = self.share.settings.max_pages
+        for _ in range(most):
+            page = await self.share.page(self.kind.method, cursor)
             if self.kind is not _TOOLS:
                 await self.share.tools_are_read.wait()
             cursor = self._usable(await self._take(page))
@@ -201,15 +203,15 @@ class _List(msgspec.Struct, eq=False):
                 self._say(f"the server repeats its cursor {cursor[:40]!r}; what came until then is kept")
                 return
             seen.add(cursor)
-        self._say(f"cut after {self.settings.max_pages} pages")
+        self._say(f"cut after {most} pages")
 
     async def _take(self, page: bytes) -> object:
         """Take the items of a page, as far as there is room. Returns its `nextCursor`; None where the list ends."""
-        share, most = self.share, self.settings.max_list_bytes
+        share, settings = self.share, self.share.settings
         if len(page) > share.bytes:
             self._say(
                 f"a page of {len(page):,} bytes, and what comes after it, is left out: all lists of one server may "
-                f"have {most:,} bytes (maxListBytes)"
+                f"have {settings.max_list_bytes:,} bytes (maxListBytes)"
             )
             return None
         share.bytes -= len(page)
@@ -224,7 +226,7 @@ class _List(msgspec.Struct, eq=False):
         for sentence in items.in_words():
             self._say(sentence)
         if items.is_full:
-            most = self.settings.max_list_items
+            most = settings.max_list_items
             self._say(f"the rest is left out: all lists of one server may have {most:,} items (maxListItems)")
         return cursor
 

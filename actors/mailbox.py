@@ -6,9 +6,15 @@ at any time, so their lane needs no bound. When the user lane is full, a message
 not made to wait.
 
 `put` is a plain function and cannot lose an item: the item stays in a deque until its owner takes it, whatever is
-cancelled. After each put the bell rings. Its owner decides what that does: a core actor wakes its task, a server
-actor runs its step at once. Rejected: a memory channel. It has no second lane, cannot be inspected, makes the
+cancelled. After each put the bell rings, which wakes its owner's task. (A server actor has two lanes as well, but runs
+its step at once: `server`.) Rejected: a memory channel. It has no second lane, cannot be inspected, makes the
 sender wait, and on asyncio loses an item handed to a receiver that is cancelled in the same tick.
+
+A core actor has a task of its own, and others hold a `Ref` on it. `tell` puts a message and returns. `ask` puts a
+message that carries a one-shot `Reply` and waits for it. The message is in the mailbox before the first await, so an
+ask is either made as a whole or not made at all. An asker that leaves (cancelled, timed out) marks its reply abandoned,
+and the actor need not do the work any more. The first answer wins; later ones are dropped. Every exit path of an actor
+answers every reply, also when a step raised.
 """
 
 from __future__ import annotations
@@ -21,9 +27,14 @@ import anyio
 import anyio.lowlevel
 
 from .backend import Backend
+from .timers import in_time
 
 S = TypeVar("S")
 U = TypeVar("U")
+T = TypeVar("T")
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
+BATCH = 64
 
 
 class Mailbox(Generic[S, U]):
@@ -61,18 +72,6 @@ class Mailbox(Generic[S, U]):
                 yield self.user.popleft()
             else:
                 return
-
-
-# ---- Refs and replies: how to send messages to a core actor ---------------------------------------------------------
-#
-# `tell` puts a message and returns. `ask` puts a message that carries a one-shot `Reply` and waits for it. The
-# message is in the mailbox before the first await, so an ask is either made as a whole or not made at all. An asker
-# that leaves (cancelled, timed out) marks its reply abandoned, and the actor need not do the work any more. The
-# first answer wins; later ones are dropped. Every exit path of an actor answers every reply, also when a step
-# raised.
-
-T = TypeVar("T")
-M = TypeVar("M")
 
 
 class MailboxFull(Exception):
@@ -141,12 +140,8 @@ class Ref(Generic[M]):
         self.tell(make(reply))
         if timeout is None:
             return await reply.wait()
-        with anyio.fail_after(timeout):
+        async with in_time(timeout):
             return await reply.wait()
-
-
-M_contra = TypeVar("M_contra", contravariant=True)
-BATCH = 64
 
 
 class Work(Protocol[M_contra]):

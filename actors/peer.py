@@ -15,6 +15,7 @@ by the pump that reads the answer, with no task and no queue in between. The rul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
@@ -25,7 +26,7 @@ from ..catalogue.entries import Raw
 from ..protocol.errors import ConnectFailed, NeedsAuth, Reach
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
 from ..protocol.lifecycle import Reason
-from ..protocol.safe_text import typed
+from ..protocol.safe_text import typed, with_stderr
 from ..protocol.trace_context import TraceContext
 
 # Every call needs these. On Python 3.11, reading a member of an enum costs ten times as much as reading a constant.
@@ -78,6 +79,7 @@ class Exchange:
     # What the client that it is for can answer, as a request of 2026-07-28 says. None: as the peer says.
     declares: Mapping[str, Any] | None = None
     trace: TraceContext | None = None  # the trace that it belongs to
+    deadline: float = math.inf  # in the loop's time: then its owner gives it up
 
     def __init__(
         self,
@@ -176,6 +178,11 @@ class Peer(Protocol):
         """Whether its transport can carry requests of both eras side by side."""
         ...
 
+    @property
+    def said_instead(self) -> str:
+        """What came that was no answer to anything, in words; empty if there was nothing of the kind."""
+        ...
+
     def request(self, exchange: Exchange) -> None: ...
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
@@ -187,15 +194,6 @@ class Peer(Protocol):
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None: ...
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None: ...
-
-
-# ---- Connections: how an owner task opens, initializes and ends what carries a peer ---------------------------------
-#
-# A `Connector` is made for one incarnation of one address. Its `open` is an async context manager. The actor's owner
-# task enters and leaves it, and no other task may (leaving an SDK client in another task ends a whole trio run).
-# Inside, the pumps run in a task group of the connection's own. A fault of the other side never comes out as an
-# exception: it is reported through `PeerHooks.on_lost`. Leaving the context, by whatever path, leaves nothing of the
-# process tree behind: it ends politely if `stop` was awaited, and by force, synchronously, if not.
 
 
 class Handshake(msgspec.Struct, frozen=True, eq=False):
@@ -281,6 +279,15 @@ class NoProcess:
 
 
 class Connector(Protocol):
+    """What opens, initializes and ends the carrier of a peer. It is made for one incarnation of one address.
+
+    `open` is an async context manager. The actor's owner task enters and leaves it, and no other task may (leaving an
+    SDK client in another task ends a whole trio run). Inside, the pumps run in a task group of the connection's own. A
+    fault of the other side never comes out as an exception: it is reported through `PeerHooks.on_lost`. Leaving the
+    context, by whatever path, leaves nothing of the process tree behind: it ends politely if `stop` was awaited, and by
+    force, synchronously, if not.
+    """
+
     def open(self, hooks: PeerHooks) -> AbstractAsyncContextManager[Connection]:
         """Start the other side. Raises `ConnectFailed` when it cannot be started (the message says why and what to
         do). No handshake yet: that is `shake_hands`, over the connection's peer."""
@@ -294,8 +301,8 @@ class ConnectorFactory(Protocol):
 
 
 def describe(reason: LostReason) -> str:
-    """A lost connection in one line, including the last words of its stderr."""
-    return f"{reason.text} ({' — '.join(reason.stderr_tail)})" if reason.stderr_tail else reason.text
+    """A lost connection in one line, including the last words of its stderr, which are marked as such."""
+    return with_stderr(reason.text, reason.stderr_tail)
 
 
 def connect_failed(server: str, reason: LostReason) -> ConnectFailed:

@@ -1,13 +1,13 @@
-"""The last calls and events of a room, kept for who asks later: a tape of the last minutes, `greenroom trace`.
+"""The last calls and events of a room, kept for who asks later: a tape of the last minutes, the page's timeline.
 
-They are always kept, so they must cost a call next to nothing. When a call ends, references to what is there anyway are
-added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and no secret is cut
-out: that is done when somebody asks. Of what is larger than `RECENT_CONTENT` only the size is kept. What few calls
-have stands apart, and so do the last small notifications of servers.
+A watcher (`watchers`) that every room has. So it must cost a call next to nothing. When a call ends, references to what
+is there anyway are added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and
+no secret is cut out: that is done when somebody asks. Of what is larger than `RECENT_CONTENT` only the size is kept.
+What few calls have stands apart, and so do the last small notifications of servers.
 
 There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
 pays for no search for what is too old; who asks for minutes leaves out what is older. A gateway also keeps lines of
-more calls without their content, and more events, for `greenroom trace` (`keep_more`).
+more calls without their content, and more events, for the page's timeline (`keep_more`).
 
 Rejected: a tuple for each call. It costs half as much again, because memory that is kept is memory that the next call
 cannot use again. And to keep the `Call` itself: it refers to its caller's callback, and an error to all frames that it
@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -42,8 +43,11 @@ from ..protocol.events import CallAccepted, CallEnded, CallSent, Event, Kind
 from ..protocol.jsonrpc.encoding import encode, encode_json
 
 if TYPE_CHECKING:
-    from ..config.secrets import Secrets
-    from .call import Call
+    from ..catalogue.entries import ServerEntry
+    from ..config.known_secrets import KnownSecrets
+    from ..config.model import Config
+    from ..config.scrubbing import Secrets
+    from .call import Call, CallOwner
     from .host import ServerRequest
 
 KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})
@@ -64,7 +68,7 @@ Notice = tuple[
 ]  # when, whose, method, params as JSON, and their size if that is all
 
 
-class Beside(NamedTuple):
+class CallExtras(NamedTuple):
     """What a call had beside its answer, as far as it is kept: as bytes, for they have a known size and nobody changes
     them."""
 
@@ -91,7 +95,7 @@ class RecentCall(NamedTuple):
     line: bytes = b""  # as it was sent; empty: it is forgotten. If it was too large, it has "size"
     result: bytes = b""  # empty: none. If it was too large: its size in bytes
     failure: bytes = b""  # `{"code", "message", "rpc"}`
-    beside: Beside | None = None
+    beside: CallExtras | None = None
 
     def events(self) -> Iterable[Event]:
         """As the stream tells it."""
@@ -126,13 +130,13 @@ class _More(NamedTuple):
 
     outcome: str = "result"
     failure: bytes = b""
-    beside: Beside | None = None
+    beside: CallExtras | None = None
 
 
 _NO_MORE: Final = _More()
 
 
-class _Calls:
+class _CallGeneration:
     """Calls that have ended: in `kept` those fields of a `RecentCall` that all have, one call after another, and in
     `more` what some have, by number."""
 
@@ -159,15 +163,16 @@ class _Calls:
 class Recent:
     __slots__ = (
         "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines", "notices",
-        "refusals",
+        "now", "refusals",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._older = _Calls()
-        self._calls = _Calls()
+        self.now: Callable[[], float] = monotonic  # the room sets its own
+        self._older = _CallGeneration()
+        self._calls = _CallGeneration()
         self._kept = self._calls.kept
         self._left = _HALF  # bytes until the older ones are forgotten
-        self._beside: dict[Call, Beside] = {}  # of calls that have not ended
+        self._beside: dict[Call, CallExtras] = {}  # of calls that have not ended
         self.lines: deque[_Line] = deque(maxlen=0)
         self.kinds: frozenset[Kind] = KINDS
         self.events: deque[Event] = deque(maxlen=RECENT_EVENTS_OF_ROOM)
@@ -182,7 +187,7 @@ class Recent:
         self.events = deque(maxlen=RECENT_EVENTS)
         self.kinds = MORE_KINDS
 
-    # ---- what it is told --------------------------------------------------------------------------------------------
+    # What it is told.
 
     def heard(self, event: Event) -> None:
         words: str = getattr(event, "words", "")
@@ -190,7 +195,7 @@ class Recent:
             event = msgspec.structs.replace(event, words=_beginning(words))
         self.events.append(event)
 
-    def ended(self, call: Call, address: Address, incarnation: int, now: float) -> None:
+    def ended(self, call: Call) -> None:
         """A call has its outcome."""
         result, line, left = call.result, call.line, self._left
         if (
@@ -200,22 +205,25 @@ class Recent:
             or size > left
             or self._beside
         ):
-            self._keep(call, address, incarnation, now)
+            self._keep(call) if call.number else self.refusals.append(refusal_of(call))
             return
+        owner: CallOwner = call.owner  # pyright: ignore[reportAssignmentType]  # it has one: it was accepted
         self._kept += (
-            now, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
-            call.sent_at, call.reach, line, result,
+            call.ended_at, owner.address, owner.incarnation, call.number, call.method, call.tool,
+            call.origin.session, call.accepted_at, call.sent_at, call.reach, line, result,
         )  # fmt: skip
         self._left = left - size - _OF_A_CALL
 
-    def _keep(self, call: Call, address: Address, incarnation: int, now: float) -> None:
-        """The same for any call."""
+    def _keep(self, call: Call) -> None:
+        """The same for any call that was accepted."""
+        owner = call.owner
+        assert owner is not None
         line, result = call.line or _line_of(call), call.result or b""
         if len(result) > _MOST:
             result = b"%d" % len(result)
         self._kept += (
-            now, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
-            call.sent_at, call.reach, line, result,
+            call.ended_at, owner.address, owner.incarnation, call.number, call.method, call.tool, call.client,
+            call.accepted_at, call.sent_at, call.reach, line, result,
         )  # fmt: skip
         self._left -= _OF_A_CALL + len(line) + len(result)
         more = _More(
@@ -232,34 +240,28 @@ class Recent:
         """Forget the older calls."""
         if self.lines.maxlen:
             self.lines.extend(self._older.lines())
-        self._older, self._calls = self._calls, _Calls()
+        self._older, self._calls = self._calls, _CallGeneration()
         self._kept, self._left = self._calls.kept, _HALF
         if self.forgotten:
             since = self._older.kept[0]
             self.forgotten = [one for one in self.forgotten if one[0] >= since]
 
-    def refused(self, error: CallError, tool: str | None, session: str | None, now: float) -> None:
-        """A call was refused before it was one."""
-        name: object = tool or error.tool  # of a call that is refused for it, it may be anything
-        said = _whole(error.server), None if name is None else _whole(str(name))
-        self.refusals.append((now, said[0], session, said[1], error.code, _whole(error.message)))
-
-    def progressed(self, call: Call, params: Mapping[str, Any], now: float) -> None:
+    def progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """The server has told how far the call is."""
         steps = self._of(call).steps
         if len(steps) < RECENT_STEPS and (said := _json(params, _MOST_BESIDE)):
-            steps.append((now, said))
+            steps.append((self.now(), said))
 
-    def noticed(self, address: Address, method: str, params: Mapping[str, Any] | None, now: float) -> None:
+    def noticed(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         """The server has told something that is about no call. It has no more than `NOTICE_BYTES`, which are written as
         JSON in a third of a millisecond: larger ones are dropped where lines are read."""
         values = () if params is None else params.values()
         size = max((len(each) for each in values if isinstance(each, str)), default=0)
         raw = b"" if params is None or size > _MOST_BESIDE else _json(params, math.inf)
         if (size := max(size, len(raw))) > _MOST_BESIDE:
-            self.notices.append((now, address, _whole(method), b"", size))
+            self.notices.append((self.now(), address, _whole(method), b"", size))
         else:
-            self.notices.append((now, address, _whole(method), raw, 0))
+            self.notices.append((self.now(), address, _whole(method), raw, 0))
 
     def asked(self, request: ServerRequest, began: float, answer: Mapping[str, Any] | RpcRefusal) -> None:
         """The server has asked its client something, and got this."""
@@ -273,22 +275,22 @@ class Recent:
         if said and len(questions) < RECENT_STEPS:
             questions.append((began, request.method, said))
 
-    def _of(self, call: Call) -> Beside:
+    def _of(self, call: Call) -> CallExtras:
         found = self._beside.get(call)
         if found is None:
-            found = self._beside[call] = Beside([], [])
+            found = self._beside[call] = CallExtras([], [])
         return found
 
-    def forget(self, now: float, session: str, secrets: Mapping[str, Secrets]) -> None:
+    def forgot(self, session: str, secrets: Mapping[str, Secrets]) -> None:
         """A session and its secrets, by server, are forgotten. Its calls that are kept may have to lose them. What its
         servers have told is not kept any longer than it."""
         if self.notices and secrets:
             self.notices = deque((one for one in self.notices if one[1].session != session), RECENT_NOTICES)
         if secrets and any(call.client == session for call in (*self._older, *self._calls)):
-            self.forgotten += [(now, server, session, found) for server, found in secrets.items()]
+            self.forgotten += [(self.now(), server, session, found) for server, found in secrets.items()]
             self._left -= _OF_SECRETS * len(secrets)
 
-    # ---- what is asked ----------------------------------------------------------------------------------------------
+    # What is asked.
 
     def ended_calls(self) -> list[RecentCall]:
         """The last calls that have ended, oldest first."""
@@ -302,8 +304,17 @@ class Recent:
         return RecentCall(
             None, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
             call.sent_at, call.reach, "", call.line or _line_of(call),
-            beside=None if beside is None else Beside(beside.steps[:], beside.questions[:]),
+            beside=None if beside is None else CallExtras(beside.steps[:], beside.questions[:]),
         )  # fmt: skip
+
+
+def refusal_of(call: Call) -> Refusal:
+    """What is kept of a call that was not accepted."""
+    error, name = call.error, call.tool
+    server = call.server or ("" if error is None else error.server)
+    said = _whole(server), None if name is None else _whole(str(name))  # it may be anything
+    words = "" if error is None else _whole(error.message)
+    return call.ended_at, said[0], call.client, said[1], call.outcome, words
 
 
 def _whole(text: str) -> str:
@@ -358,3 +369,19 @@ def in_order(events: Iterable[Event], calls: Iterable[RecentCall], since: float)
         event for call in calls if call.ended_at is None or call.ended_at >= since for event in call.events()
     ]
     return sorted((*late, *of_calls), key=lambda event: event.at)
+
+
+class LastMinutes(msgspec.Struct, frozen=True, eq=False):
+    """What a room kept, for a tape of it (`tape.recent`). Times are the room's. `secrets`: a copy, as a session may end
+    before the tape is made; with those of sessions that have ended."""
+
+    config: Config
+    secrets: KnownSecrets
+    entries: Sequence[ServerEntry]
+    events: Sequence[Event]
+    calls: Sequence[RecentCall]
+    refusals: Sequence[Refusal]
+    notices: Sequence[Notice]
+    now: float
+    seconds: float  # that are wanted
+    wall: float = msgspec.field(default_factory=time)  # when it is `now`

@@ -1,32 +1,32 @@
-"""The room context: what all actors of one room share, and what an actor may ask its supervisor.
+"""The room context: what all actors of one room share.
 
-`RoomContext` is the room's plumbing (loop backend, timers, events, tally, the way to start an owner task).
-`Supervisor` is the seam to the supervisor. An actor never decides whether it may connect, how long it may idle, or
-what follows its end. It asks, and is answered in the same step. Nothing in a `Supervisor` waits. `Record` is what
-the actors of one server have in common, whatever their scope: its bounds, and whether its circuit breaker needs
-every answer reported.
+It is the room's plumbing (loop backend, timers, events, tally, the way to start an owner task). What the actors of one
+server share, and what they may ask, is the `Supervisor` of `server`.
 """
 
 from __future__ import annotations
 
 import math
+import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 from anyio.abc import TaskGroup
 
+from ..config.known_secrets import KnownSecrets
 from ..config.model import Settings
-from ..config.secrets import KnownSecrets
 from ..protocol.address import Address
+from ..protocol.events import Note, NoteCode
+from ..protocol.trace_context import TraceContext
 from .backend import Backend, Waiter, context_of_room
 from .call import Call, Tally
 from .event_stream import EventStream
 from .host import Host, NoHost
-from .peer import ConnectorFactory, Handshake, Listing
-from .recent import Recent
+from .peer import ConnectorFactory
 from .timers import Timers
+from .watchers import Watchers
 
 Body = Callable[[], Coroutine[Any, Any, object]]
 
@@ -58,25 +58,6 @@ class Spawner:
                 context_of_room().run(self._tasks.start_soon, self._bodies.popleft())
 
 
-class Recording(Protocol):
-    """Is told what is asked of servers, in the steps in which it happens. Must not block or raise."""
-
-    def progressed(self, call: Call, params: Mapping[str, Any]) -> None: ...
-
-    def ended(self, call: Call, address: Address, incarnation: int) -> None: ...
-
-    def listed(
-        self,
-        address: Address,
-        incarnation: int,
-        handshake: Handshake,
-        listing: Listing,
-        offers: Mapping[str, Any],
-    ) -> None:
-        """`offers`: the capabilities of its client that the server was told."""
-        ...
-
-
 class RoomContext(msgspec.Struct, eq=False):
     backend: Backend
     timers: Timers
@@ -90,17 +71,21 @@ class RoomContext(msgspec.Struct, eq=False):
         default_factory=KnownSecrets
     )  # secrets that no text about a server may show
     tally: Tally = msgspec.field(default_factory=Tally)
-    calls: int = 0
     sent: int = 0  # calls that were sent; one that was sent again counts again
     revisions: int = 0
-    queued_bytes: int = 0  # parameters of all calls that wait in a mailbox
+    queued_bytes: int = 0  # parameters of all calls that wait
     stop_by: float = math.inf  # the room's own deadline, once it is closing
-    recent: Recent = msgspec.field(default_factory=Recent)
-    recording: Recording | None = None  # None: nothing is recorded
+    watchers: Watchers = msgspec.field(default_factory=Watchers)
+    stamp_trace: Callable[[Call], TraceContext | None] | None = None  # with which trace a request is sent
 
     def next_revision(self) -> int:
         self.revisions += 1
         return self.revisions
+
+    def note_raised(self, what: str, error: Exception, address: Address | None) -> None:
+        """Somebody else's code raised, such as a callback of the embedding program."""
+        words = f"{what} raised\n{''.join(traceback.format_exception(error))}"
+        self.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
 
     def spawn(self, body: Body) -> None:
         """Start an owner task, within the next turn of the loop."""

@@ -5,7 +5,8 @@ hop. What servers list arrives as messages. A batch of them costs one new index.
 that five thousand tools delay nobody. An entry that is older (by revision) than the present one is dropped, so a slow
 answer never overwrites a newer one. An entry with the same content is kept but not announced. What clients would
 refuse of a new entry is noted, item by item. `Sync` is answered once everything sent before it is in the published
-index: that is how a caller that has just connected a server resolves its tool again.
+index: that is how a caller that has just connected a server resolves its tool again. Until then the index is behind,
+and who lists is told to wait.
 """
 
 from __future__ import annotations
@@ -106,6 +107,12 @@ class Router:
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server now, whether published or about to be."""
         return self._entries.get(server)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that it was told is not in the published index yet."""
+        is_pending = bool(self.core.mailbox.system) or bool(self._before) or self._is_stale
+        return is_pending and self.core.closed is None
 
     def step(self, message: RouterMessage) -> None:
         match message:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ..protocol.bounds import OPEN_SERVER_REQUESTS
-from ..protocol.errors import CallError, InputRefused, ProtocolFault, Reach, RpcRefusal
+from ..protocol.errors import CallError, ProtocolFault, Reach
 from ..protocol.jsonrpc.incoming import as_id
 from ..protocol.jsonrpc.terms import (
     INTERNAL_ERROR,
@@ -39,10 +39,10 @@ from ..protocol.tasks import (
     GET,
     INTERVAL,
     RESULT,
-    TOLD,
     UPDATE,
     Status,
     Task,
+    has_tasks,
     made_in,
     related_to,
     told_in,
@@ -55,11 +55,20 @@ from .peer import Exchange, WhenEnded
 if TYPE_CHECKING:
     from .backend import Waiter
     from .call import Call
-    from .incarnation import Incarnation
+    from .connection import Incarnation
+    from .peer import Handshake
 
 _MISSES: Final = 3  # looks in a row that may fail before the call does
 _FINAL_ERRORS: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})  # it does not know the task, or no tasks
 _MOST_ASKED: Final = OPEN_SERVER_REQUESTS  # requests of one task to its client, in all
+
+
+def makes_tasks(handshake: Handshake) -> bool:
+    """Whether a server that said this makes tasks of calls, in one of the versions in which it is spoken to."""
+    newest = MODERN_VERSIONS[-1]
+    return has_tasks(handshake.protocol_version, handshake.capabilities) or has_tasks(
+        newest, handshake.beside
+    )
 
 
 class ServerTask:
@@ -99,7 +108,7 @@ class ServerTasks:
         self._running: dict[str, ServerTask] = {}  # by the server's id of it
         self._given_up: int = 0  # calls that nobody awaits, and of which the server may yet make a task
 
-    # ---- from the call table ----------------------------------------------------------------------------------------
+    # From the queue of calls.
 
     def follow(self, call: Call, task: Task) -> None:
         """The server has answered this call with a task: the call goes on until the task ends."""
@@ -108,9 +117,8 @@ class ServerTasks:
         call.task, call.asking = task.id, running
         self._live(call, task.interval)
         self._context.spawn(lambda: self._await(running))
-        listening = self._incarnation.listening
-        if running.is_watched and listening is not None:
-            listening.refresh()
+        if running.is_watched and self._incarnation.reports is not None:
+            self._incarnation.reports.refresh()
         if call.on_task is not None:
             call.on_task()
 
@@ -128,10 +136,10 @@ class ServerTasks:
         once for each call that was given up, because each is a request."""
         if not self._given_up:
             return
-        peer, calls = self._incarnation.peer, self._incarnation.actor.calls
+        peer = self._incarnation.peer
         modern = peer.protocol_version in MODERN_VERSIONS
         try:
-            task = made_in(result, modern=modern) if calls.has_tasks else None
+            task = made_in(result, modern=modern)
         except WireFault:
             return
         if task is None or task.status.is_final or task.id in self._running:
@@ -146,16 +154,13 @@ class ServerTasks:
         """The tasks of whose changes a server of 2026-07-28 is asked to tell. An older one tells by itself."""
         return [task_id for task_id, running in self._running.items() if running.is_watched]
 
-    # ---- from the server --------------------------------------------------------------------------------------------
+    # From the server.
 
-    def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Whether this notification is about a task, or is the progress of one; then it has been handled."""
-        if method not in TOLD:
-            return False
+    def changed(self, params: Mapping[str, Any] | None) -> None:
+        """The server has told something of a task."""
         running = self._running.get(str((params or {}).get("taskId")))
         if running is not None:
             running.news.set()
-        return True
 
     def progressed(self, params: Mapping[str, Any] | None) -> None:
         """Progress for a request that has been answered: of its task, if that goes on."""
@@ -171,7 +176,7 @@ class ServerTasks:
         running = self._running.get(related_to(params) or "")
         return running.call if running is not None else None
 
-    # ---- awaiting one -----------------------------------------------------------------------------------------------
+    # Awaiting one.
 
     async def _await(self, running: ServerTask) -> None:
         actor, call = self._incarnation.actor, running.call
@@ -185,7 +190,7 @@ class ServerTasks:
         except CallError as error:
             actor.calls.end_task(call, error)
         except Exception as error:
-            actor.steps.stop_for_bug(error)
+            actor.stop_for_bug(error)
         finally:
             self._forget(running)
 
@@ -233,11 +238,14 @@ class ServerTasks:
     async def _wait(self, running: ServerTask) -> None:
         """Wait until it is time to look again, or the server says that something has changed; never less than the
         least interval."""
-        least = INTERVAL[0]
+        least, backend = INTERVAL[0], self._context.backend
         await anyio.sleep(least)
-        with anyio.move_on_after(running.task.interval - least):
+        limit = self._context.timers.at(backend.now() + running.task.interval - least, running.news.set)
+        try:
             await running.news.wait()
-        running.news = self._context.backend.waiter()
+        finally:
+            limit.cancel()
+        running.news = backend.waiter()
 
     async def _look(self, running: ServerTask, method: str) -> bytes | RpcError:
         """Ask for the task, or for its result. A look that fails is repeated a few times, unless the server says that
@@ -270,23 +278,18 @@ class ServerTasks:
             raise ProtocolFault(text, server=server, reach=Reach.SENT)
         call.deadline = call.total_deadline  # people take their time
         try:
-            responses = await self._incarnation.server_requests.answer_all(call, wanted)
+            responses = await self._incarnation.requests.answer_all(call, wanted)
             await self._ask(running, UPDATE, {"taskId": running.task.id, "inputResponses": responses})
-        except RpcRefusal as refusal:
-            text = (
-                f'Server "{server}" needs input that it was not given: {refusal.message} ({refusal.rpc_code})'
-            )
-            raise InputRefused(text, server=server, reach=Reach.SENT) from None
         except RpcFailure:
             pass  # the next look tells what has become of the task
         self._live(call, running.task.interval)
 
     async def _ask(self, running: ServerTask, method: str, params: Mapping[str, Any]) -> bytes:
         """Raises `RpcFailure`."""
-        backend = self._context.backend
-        return await ask_raw(self._incarnation.peer, backend, method, params, math.inf, of=running.call)
+        context, peer = self._context, self._incarnation.peer
+        return await ask_raw(peer, context.backend, context.timers, method, params, math.inf, of=running.call)
 
-    # ---- what the call is told --------------------------------------------------------------------------------------
+    # What the call is told.
 
     def _live(self, call: Call, pause: float) -> None:
         """A sign of life: the call's clock begins again, after the pause until the next look."""

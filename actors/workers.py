@@ -1,8 +1,15 @@
 """Work beside the calls, so that no call waits for it.
 
-What only the loop may do, with many things, is done in parts (`in_turns`). Long work is done in a thread: `aside`, if
-it computes, and `apart`, if it may wait for long, for the network or for another program. What no call needs, and what
-may fail, is a `Part`.
+What only the loop may do, with many things, is done in parts (`in_turns`). However many tasks have such work, one of
+them does one part in each pass of the loop. Otherwise six clients that ask a gateway of twenty thousand servers for its
+status would make everybody wait for six parts at a time.
+
+Long work is done in a thread: `aside`, if it computes, and `apart`, if it may wait for long, for the network or for
+another program. Only one thread computes at a time for messages, and one for the catalogue: the loop would have to wait
+for each of several until it has the interpreter's lock. A long catalogue must not keep a message waiting, so it has its
+own.
+
+What no call needs, and what may fail, is a `Part`.
 """
 
 from __future__ import annotations
@@ -19,18 +26,17 @@ import anyio.to_thread
 import attrs
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
-from ..config.secrets import in_words as named
 from ..protocol.errors import GreenroomError
-
-# ---- Work with many things that only the loop may touch, done in parts: in between, all others get their turn -------
-#
-# However many tasks have such work, one of them does one part in each pass of the loop. Otherwise six clients that ask
-# a gateway of twenty thousand servers for its status would make everybody wait for six parts at a time.
+from ..protocol.safe_text import in_words as named
 
 T = TypeVar("T")
 R = TypeVar("R")
 PART: Final = 20  # items that are worked on in one go, if each takes a tenth of a millisecond
 _turn: RunVar[anyio.Lock] = RunVar("greenroom's turn at long work")
+LONG_WORK: Final = 1 << 18  # bytes of a text from which on it is read aside: it takes some milliseconds
+MANY_ITEMS: Final = 1_000  # from which on lists are gone over aside: it takes twenty milliseconds
+MESSAGES: Final[RunVar[anyio.CapacityLimiter]] = RunVar("greenroom's thread for large messages")
+CATALOGUE: Final[RunVar[anyio.CapacityLimiter]] = RunVar("greenroom's thread for long lists")
 
 
 async def in_turns(items: Iterable[T], work: Callable[[T], R], size: int = PART) -> list[R]:
@@ -66,17 +72,6 @@ async def all_of(items: Iterable[T], work: Callable[[T], object], size: int = PA
         for item in rest:
             work(item)
         raise
-
-
-# ---- Runs long work in a thread, while the loop goes on -------------------------------------------------------------
-#
-# Only one thread computes at a time for messages, and one for the catalogue: the loop would have to wait for each of
-# several until it has the interpreter's lock. A long catalogue must not keep a message waiting, so it has its own.
-
-LONG_WORK: Final = 1 << 18  # bytes of a text from which on it is read aside: it takes some milliseconds
-MANY_ITEMS: Final = 1_000  # from which on lists are gone over aside: it takes twenty milliseconds
-MESSAGES: Final[RunVar[anyio.CapacityLimiter]] = RunVar("greenroom's thread for large messages")
-CATALOGUE: Final[RunVar[anyio.CapacityLimiter]] = RunVar("greenroom's thread for long lists")
 
 
 async def aside(work: Callable[[], T], thread: RunVar[anyio.CapacityLimiter] = MESSAGES) -> T:

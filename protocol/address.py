@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import attrs
 
 SHARED = "shared"
+HANDSHAKE = "handshake"  # the scope of what all clients of the handshake era share, beside the shared one
 DISCOVERY = "call:catalogue"  # the scope of a child that is only asked for its lists
 DEPTH_KEY = "GREENROOM_DEPTH"  # in a child's environment: how many rooms are above it in the process tree
 
@@ -23,7 +24,7 @@ def depth(environ: Mapping[str, str]) -> int:
 
 @attrs.frozen(order=True, cache_hash=True)
 class Address:
-    """`(server, scope)`; scope is `shared`, `session:<id>` or `call:<id>`."""
+    """`(server, scope)`; scope is `shared`, `handshake`, `session:<id>` or `call:<id>`."""
 
     server: str
     scope: str = SHARED
@@ -49,6 +50,15 @@ class Address:
     @property
     def is_shared(self) -> bool:
         return self.scope == SHARED
+
+    @property
+    def is_for_handshakes(self) -> bool:
+        return self.scope == HANDSHAKE
+
+    @property
+    def is_common(self) -> bool:
+        """Whether many clients share what is here: all of them, or all of the handshake era."""
+        return self.scope in (SHARED, HANDSHAKE)
 
     @property
     def is_session(self) -> bool:

@@ -23,6 +23,7 @@ LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelop
 MESSAGE_VALUES: Final = (
     2_000_000  # and keys, in one message: on a busy machine, passing over them takes thirty milliseconds
 )
+MESSAGE_ESCAPES: Final = 10_000_000  # backslashes in one message: passing over them takes as long
 DECODED_VALUES: Final = (
     150_000  # and keys, of a large text that is decoded: in one go, so it must not take longer
 )
@@ -69,12 +70,15 @@ EXECUTE_PRINTED: Final = 10 * MIB  # characters
 EXECUTE_RETURNED: Final = 10 * MIB  # characters
 EXECUTE_RUNS: Final = 4  # in one room
 EXECUTE_WAITING: Final = 64
+LIMITS_FILLED: Final = 16_384  # limits of rates, each for whom it counts, that are not full
+LOOP_CALLS: Final = 4_096  # calls with their arguments that the loop guard knows
+LOOP_CALLERS: Final = 1_024
 APPROVALS_WAITING: Final = 64  # calls of one session that wait for a person's yes
 APPROVALS_REMEMBERED: Final = 1_000  # of one session
 APPROVALS_LISTED: Final = 100  # calls that wait, shown at a terminal
 APPROVALS_ENDED: Final = 64  # in one room
 EVENTS_BEHIND: Final = 10_000
-RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
+RECENT_CALLS: Final = 5_000  # of a gateway, for the timeline of its page
 RECENT_EVENTS: Final = 5_000
 RECENT_EVENTS_OF_ROOM: Final = 512  # of a room without a gateway
 RECENT_REFUSALS: Final = 128
@@ -140,6 +144,12 @@ BOUNDS: Final = (
         "values and keys",
         "its request fails; without a request it is dropped",
         MESSAGE_VALUES,
+    ),
+    Bound(
+        "one long message of a server",
+        "escaped characters",
+        "its request fails; without a request it is dropped",
+        MESSAGE_ESCAPES,
     ),
     Bound("the id or the method of one large message", "bytes", "it is no message", LONG_ID_BYTES),
     Bound("one large request of a client, beside its arguments", "bytes", "it is refused", LONG_META_BYTES),
@@ -276,6 +286,24 @@ BOUNDS: Final = (
         APPROVALS_WAITING,
     ),
     Bound(
+        "limits of rates, each for whom it counts, that are not full",
+        "limits",
+        "the one that was not used for longest is full again",
+        LIMITS_FILLED,
+    ),
+    Bound(
+        "calls with their arguments that the loop guard knows",
+        "calls",
+        "the one that was not made for longest is forgotten",
+        LOOP_CALLS,
+    ),
+    Bound(
+        "callers whose last calls the loop guard knows",
+        "callers",
+        "the one that has not called for longest is forgotten",
+        LOOP_CALLERS,
+    ),
+    Bound(
         "calls that are allowed for one session",
         "calls",
         "the one that was not used for longest is forgotten",
@@ -300,7 +328,10 @@ BOUNDS: Final = (
         EVENTS_BEHIND,
     ),
     Bound(
-        "calls of a gateway that `greenroom trace` shows", "calls", "the oldest are forgotten", RECENT_CALLS
+        "calls of a gateway that the timeline of its page shows",
+        "calls",
+        "the oldest are forgotten",
+        RECENT_CALLS,
     ),
     Bound("events beside them", "events", "the oldest are forgotten", RECENT_EVENTS),
     Bound(

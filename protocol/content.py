@@ -1,10 +1,11 @@
 """Content: a server's result as blocks that a model can take, and no more of it than fits.
 
 These are two pure steps for the `mcp` tool; the other doors pass results on unchanged. `to_blocks` turns every kind of
-block into text or an image. Images and text stay the same objects that the server sent. Other known kinds are described
-in words, and unknown ones are shown as JSON, not dropped. `structuredContent` is shown as JSON too, unless the text
-already has the same content. The protocol asks servers to send both, but some leave one of the two half empty, and a
-client shows only one.
+block into text or an image. Images and text stay the same objects that the server sent, without members for which
+clients refuse a whole result. Other known kinds are described in words, and unknown ones are shown as JSON, not
+dropped; nor is content that is no list, or a result that has other members instead of content.
+`structuredContent` is shown as JSON too, unless the text already has the same content. The protocol asks servers to
+send both, but some leave one of the two half empty, and a client shows only one.
 
 `guard` then plans what to keep of a text that is too long. Neither step writes a file. The caller gets the full text
 (`Guarded.spill`), writes it, and reports the outcome, because the shown text must name the file and still fit.
@@ -36,6 +37,8 @@ _COMPARED: Final = (
     1 << 19
 )  # characters of text that are compared with `structuredContent`: a few milliseconds
 _DECODER: Final = json.JSONDecoder()
+_OF_RESULTS: Final = {"content", "structuredContent", "isError", "resultType", "_meta"}
+_ABOUT: Final = ("annotations", "_meta")
 _TOO_DEEP: Final = "(content nested too deeply to show)"
 
 
@@ -43,18 +46,30 @@ _TOO_DEEP: Final = "(content nested too deeply to show)"
 def to_blocks(result: Mapping[str, Any]) -> list[Block]:
     """The blocks of a tools/call result, and its `structuredContent` unless their text has the same content. A line
     names the type of binary data."""
-    content = _list(result.get("content"))
     structured = result.get("structuredContent")
-    blocks = [_block(block) for block in content]
+    blocks = [_block(block) for block in _content(result.get("content"))]
     if structured is None or (blocks and structured in ({}, [])):
-        return blocks or [_text("(empty result)")]
+        return blocks or [_text(_others(result))]
     texts = [block["text"] for block in blocks if _is_text(block)]
     return blocks if _is_said(structured, texts) else [*blocks, _text(_laid_out(structured))]
 
 
+def _content(said: object) -> list[object]:
+    """The content of a result; one block or one text that is in no list, too."""
+    if said is None:
+        return []
+    return cast("list[object]", said) if isinstance(said, list) else [said]
+
+
+def _others(result: Mapping[str, Any]) -> str:
+    """What the server sent instead of content, in members that the protocol does not have."""
+    others = {key: value for key, value in result.items() if key not in _OF_RESULTS}
+    return _laid_out(others) if others else "(empty result)"
+
+
 def to_resource_blocks(result: Mapping[str, Any]) -> list[Block]:
     """The blocks of a resources/read result: text unchanged, binary data as a line about it."""
-    contents = _list(result.get("contents"))
+    contents = _content(result.get("contents"))
     return [_text(_contents(one)) for one in contents] or [_text("(empty resource)")]
 
 
@@ -65,13 +80,14 @@ def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
 
 def _block(block: object) -> Block:
     if not isinstance(block, dict):
-        return _text(_json(block))
+        return _text(block if isinstance(block, str) else _json(block))
     said = cast("Block", block)
     match said:
         case {"type": "text", "text": str()}:
-            return said
+            return _acceptable(said)
         case {"type": "image", "data": str()}:
-            return said if isinstance(said.get("mimeType"), str) else {**said, "mimeType": "image/png"}
+            has_type = isinstance(said.get("mimeType"), str)
+            return _acceptable(said if has_type else {**said, "mimeType": "image/png"})
         case {"type": "audio"}:
             return _text(f"[Audio content: {_string(said, 'mimeType') or 'audio/*'}]")
         case {"type": "resource", "resource": dict()}:
@@ -81,6 +97,32 @@ def _block(block: object) -> Block:
             return _text(f"[Resource Link: {_string(said, 'name') or uri}]\nURI: {uri}")
         case _:
             return _text(_json(said))
+
+
+def _acceptable(block: Block) -> Block:
+    """The block without members for which the SDKs of clients refuse the whole result: they are about the words, which
+    count more."""
+    wrong = [key for key in _ABOUT if key in block and not _is_about(key, block[key])]
+    return {key: value for key, value in block.items() if key not in wrong} if wrong else block
+
+
+def _is_about(key: str, said: object) -> bool:
+    match key, said:
+        case "_meta", dict():
+            return True
+        case "annotations", dict():
+            notes = cast("Block", said)
+        case _:
+            return False
+    audience, priority = notes.get("audience", []), notes.get("priority", 0)
+    is_number = isinstance(priority, int | float) and not isinstance(priority, bool)
+    return (
+        isinstance(audience, list)
+        and all(one in ("user", "assistant") for one in cast("list[object]", audience))
+        and is_number
+        and 0 <= priority <= 1
+        and isinstance(notes.get("lastModified", ""), str)
+    )
 
 
 def _resource(resource: Block) -> str:
@@ -120,10 +162,6 @@ def _is_text(block: Mapping[str, Any]) -> bool:
 def _string(block: Mapping[str, Any], key: str) -> str:
     value = block.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _is_said(value: object, texts: Sequence[str]) -> bool:
@@ -420,11 +458,10 @@ def _schema_json(value: object) -> str:
         return "(deeply nested)"
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ---- What a model is shown of a result -------------------------------------------------------------------------------
 #
-#
-# What a model is shown of a result: its content as text and images, and no more than fits. If the tool reports an
-# error, also the parameters that it expects. The `mcp` tool and `ToolResult.for_model` share this rule.
+# Its content as text and images, and no more than fits. If the tool reports an error, also the parameters that it
+# expects. The `mcp` tool and `ToolResult.for_model` share this rule.
 
 _EXPECTED: Final = "\n\nExpected parameters:\n"
 

@@ -10,9 +10,9 @@ about a call (a room opened twice) is a `UsageError` too.
 The families tell who is at fault:
 
 - *you*: `ConfigError`, `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`, `InputRefused`,
-  `ApprovalDenied`, `ApprovalNeeded`;
+  `ApprovalDenied`, `ApprovalNeeded`, `RepeatedCall`;
 - *the owner*, who has not decided yet: `ToolChanged`;
-- *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
+- *nobody, but not now*: `Unavailable`, `Busy`, `RateLimited`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
 - *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ToolFailed`, `ProtocolFault`;
 - *Greenroom*: `Bug`.
 
@@ -335,6 +335,39 @@ class Busy(CallError):
         self.retry_after = retry_after
 
 
+class RateLimited(CallError):
+    """The configuration allows no more calls of this kind now. Not sent; retry after `retry_after` s. `limit`: the one
+    that refuses, with its place: `settings.limits["github_*"]: 30/min`."""
+
+    code = "rate_limited"
+    _http_status = 429
+
+    def __init__(self, tool: str, server: str, *, limit: str, retry_after: float) -> None:
+        text = (
+            f'The call of "{tool}" is over a limit ({limit}) and was not sent. Retry in {retry_after:.1f}s.'
+        )
+        super().__init__(text, server=server, tool=tool)
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class RepeatedCall(CallError):
+    """The same calls were made over and over, with the same arguments, and the loop guard refuses one more. Not sent;
+    it may be made again after `retry_after` s, other calls at once. `limit`: as that of `RateLimited`."""
+
+    code = "repeated_call"
+    _http_status = 429
+
+    def __init__(self, tool: str, server: str, *, what: str, limit: str, retry_after: float) -> None:
+        text = (
+            f'The call of "{tool}" was not sent: {what} ({limit}). The answer will hardly be another one: go on with '
+            f"what you have, or call with other arguments. The same call may be made again in {retry_after:.1f}s."
+        )
+        super().__init__(text, server=server, tool=tool)
+        self.limit = limit
+        self.retry_after = retry_after
+
+
 class ServerDown(CallError):
     """The server was stopped, disabled or removed, and a call does not bring it back. Not sent."""
 
@@ -426,6 +459,7 @@ class ConnectFailed(CallError):
 
     code = "connect_failed"
     _http_status = 502
+    is_lasting = False  # only another entry or other files can help: its command is not there
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"}
 KEYS: Final[dict[str, str]] = {
     "before": "from",
     "after": "to",
-    "shut_for": "shutFor",
+    "open_for": "openFor",
     "at_terminal": "atTerminal",
     "is_error": "isError",
 }

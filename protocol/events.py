@@ -1,11 +1,12 @@
-"""Events: one ordered stream that the log, the metrics, the status page, the trace and the tests all read.
+"""Events: one ordered stream that the log, the metrics, the status page and the tests all read.
 
 Every transition, every policy decision and every call (accepted, sent, ended) is one event. Each kind of event is a
 class whose fields say what happened. `detail` says the same in words; it is made from the fields, and only here.
 Programs read the fields. Only the field `words` holds somebody else's text: what a server, a library or the system
 said, without secrets.
 
-The sequence number counts every event of a room without gaps, even if nobody listens. `at` is the room's monotonic time
+The sequence number counts the events of a room without gaps. (Events of calls that nobody reads are not made, and have
+none.) `at` is the room's monotonic time
 in seconds.
 """
 
@@ -111,8 +112,8 @@ class StartMoved(Event, frozen=True, kw_only=True):
 
 
 # ---- decisions -------------------------------------------------------------------------------------------------------
-class GateMove(enum.Enum):
-    """What happened to a server's circuit breaker, which events and metrics call `gate`."""
+class BreakerMove(enum.Enum):
+    """What happened to a server's circuit breaker."""
 
     FAILED = "failed"  # one more connect failure, or death
     SILENT = "silent"  # one more call was not answered, and nothing else was heard
@@ -122,46 +123,51 @@ class GateMove(enum.Enum):
     PROBE_LEFT = "probe left"  # the next call is the probe
     ANSWERED = "answered"  # reset
     SESSION_CONNECTED = "session connected"  # reset
+    REDEFINED = "redefined"  # reset
     TOLD = "told"  # another host of the cluster refuses the server
 
 
 _BREAKER_WORDS = {
-    GateMove.HALF_OPEN: "half-open: one probe passes",
-    GateMove.BY_NAME: "connected by name: the next call is the probe",
-    GateMove.PROBE_LEFT: "the probe has left: the next call is the probe",
-    GateMove.ANSWERED: "reset: it answered",
-    GateMove.SESSION_CONNECTED: "reset: a session connected",
+    BreakerMove.HALF_OPEN: "half-open: one probe passes",
+    BreakerMove.BY_NAME: "connected by name: the next call is the probe",
+    BreakerMove.PROBE_LEFT: "the probe has left: the next call is the probe",
+    BreakerMove.ANSWERED: "reset: it answered",
+    BreakerMove.SESSION_CONNECTED: "reset: a session connected",
+    BreakerMove.REDEFINED: "reset: the server has another definition",
 }
 
 
-class GateDecision(Event, frozen=True, kw_only=True):
-    """The circuit breaker of a server or a session refuses, is half-open or was reset. `cause`: the cause of the
-    ending behind it."""
+_RESETS = (BreakerMove.ANSWERED, BreakerMove.SESSION_CONNECTED, BreakerMove.REDEFINED)
+
+
+class BreakerDecision(Event, frozen=True, kw_only=True):
+    """The circuit breaker of a server or a session is open (it refuses), half-open (one probe passes), or was reset and
+    is closed (all pass). `cause`: the cause of the ending behind it."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
-    move: GateMove  # what happened
+    move: BreakerMove  # what happened
     failures: int = 0  # in a row
-    shut_for: float = 0.0  # seconds from now on; 0: it refuses nothing
+    open_for: float = 0.0  # seconds from now on for which it refuses; 0: it refuses nothing
     tripped: bool = False  # only an answer resets it
     cause: Cause | None = None  # of the ending behind it
     words: str = ""  # why it failed
 
     @property
     def is_reset(self) -> bool:
-        return self.move in (GateMove.ANSWERED, GateMove.SESSION_CONNECTED)
+        return self.move in _RESETS
 
     @property
     def detail(self) -> str:
         match self.move:
-            case GateMove.FAILED:
+            case BreakerMove.FAILED:
                 return f"circuit breaker: failure {self.failures}: {self.words}"
-            case GateMove.SILENT:
+            case BreakerMove.SILENT:
                 return f"circuit breaker: {self.failures} timeouts or failures in a row"
-            case GateMove.QUARANTINED:
+            case BreakerMove.QUARANTINED:
                 return f"circuit breaker: quarantined: {self.words}"
-            case GateMove.TOLD:
-                return f"circuit breaker: shut as on another host: {self.words}"
+            case BreakerMove.TOLD:
+                return f"circuit breaker: open as on another host: {self.words}"
             case _:
                 return f"circuit breaker: {_BREAKER_WORDS[self.move]}"
 
@@ -213,7 +219,7 @@ class ApprovalDecision(Event, frozen=True, kw_only=True):
     move: ApprovalMove  # what happened
     tool: str  # the name it was called by
     client: str | None  # the session of the call; None: the room's own
-    at_terminal: bool = False  # answered in `greenroom top` or by `greenroom approve`
+    at_terminal: bool = False  # answered by `greenroom approve`
 
     @property
     def detail(self) -> str:
@@ -266,6 +272,21 @@ class CallEnded(CallEvent, frozen=True, kw_only=True):
         return "ended"
 
 
+class CallRefused(Event, frozen=True, kw_only=True):
+    """A call ended before it was accepted. It has no number, and is no part of the drain report's sum."""
+
+    kind: ClassVar[Kind] = Kind.CALL
+
+    method: str  # of the protocol: tools/call, …
+    tool: str | None  # the name it was called by; None: it is not a call of a tool
+    client: str | None  # the session it came from; None: the room's own
+    outcome: str  # an error's code, or cancelled
+
+    @property
+    def detail(self) -> str:
+        return f"refused: {self.outcome}"
+
+
 # ---- the rest --------------------------------------------------------------------------------------------------------
 class CatalogueChanged(Event, frozen=True, kw_only=True):
     """The known tools, resources or prompts of a server have changed. Without an address: the room has another
@@ -297,6 +318,7 @@ class NoteCode(enum.Enum):
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events
     OWNER = "owner"  # what its owner has done on the page
+    NEW_PROCESS = "new process"  # a session has another one than before; what that one kept is gone
     BUG = "bug"  # an error in our own code, with its traceback
 
 
@@ -319,17 +341,16 @@ class Lagged(msgspec.Struct, frozen=True):
     missed: int
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ---- Where a start is on its way to a connection ---------------------------------------------------------------------
 #
-#
-# Where a start is on its way to a connection. Every actor's start is in exactly one place.
+# Every actor's start is in exactly one place.
 
 
 class Place(enum.Enum):
     """The values of waiting places are shown to people after "waiting for"."""
 
     OUT = "out"  # it waits for nothing and holds nothing
-    GATE = "gate"  # waits for its server's circuit breaker
+    BREAKER = "breaker"  # waits for its server's circuit breaker
     INSTALL_TURN = "its turn to install"  # only for discovery, and may have to be installed first
     TURN = "its turn for discovery"  # only for discovery
     SLOT = "slot"  # waits for a slot of the pool
@@ -340,6 +361,6 @@ class Place(enum.Enum):
     LEAVING = "leaving"  # has its slot until nothing of its process tree is left
 
 
-WAITING: Final = frozenset({Place.GATE, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})
+WAITING: Final = frozenset({Place.BREAKER, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})
 TURNS: Final = frozenset({Place.INSTALL_TURN, Place.TURN})
 HOLDS_SLOT: Final = frozenset({Place.PERMIT, Place.STARTING, Place.LIVE, Place.LEAVING})

@@ -116,7 +116,6 @@ class Reason(enum.Enum):
     NO_CALL = "no call"
     MAKES_ROOM = "makes room"
     OVER_LIMIT = "over limit"
-    NEW_ANSWERS = "new answers"
     NEW_DEFINITION = "new definition"
     BAD_DEFINITION = "bad definition"
     SESSION_OVER = "session over"
@@ -129,7 +128,6 @@ _REASON_WORDS: Final[Mapping[Reason, str]] = {
     Reason.NO_CALL: "no call for {seconds:g}s",
     Reason.MAKES_ROOM: "to make room",
     Reason.OVER_LIMIT: "more are live than there are slots",
-    Reason.NEW_ANSWERS: "its client can answer other requests now",
     Reason.NEW_DEFINITION: "its definition changed",
     Reason.BAD_DEFINITION: "its definition cannot be used any more",
     Reason.SESSION_OVER: "the session is over",

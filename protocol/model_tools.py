@@ -6,8 +6,10 @@ An API refuses the whole request for one tool that it cannot take, so everything
   where its tool search refers to a tool; Gemini 128, OpenAI 64.) A name that has to be changed ends with a hash of
   itself: so it does not depend on which other tools there are, and two names never become one.
 * *The schema of a tool* has no `anyOf`, `oneOf`, `allOf`, `not`, `enum` or conditions at its top: their branches become
-  parameters, and what they said stands in words in the description. Gemini gets no keyword that its
-  `parametersJsonSchema` does not list, and Anthropic no name of a parameter that it refuses.
+  parameters, and what they said stands in words in the description. References lead to definitions at the top, or they
+  are words. Gemini gets no keyword that its `parametersJsonSchema` does not list, and no circle through required
+  parameters; Anthropic no name of a parameter that it refuses. What is no JSON Schema 2020-12 was mended before
+  (`catalogue.schema_keywords`).
 * *Strict* schemas are for decoding that cannot break them. A schema is either put into that subset or it is not strict:
   what only narrows a value (`minLength`) goes to the description, and the server checks it anyway; what would change
   which values there are (a free-form object, a tuple, `not`) makes the tool one that is not strict. OpenAI wants every
@@ -97,13 +99,13 @@ def _fit(tool: Described, format: Format, strict: bool, defer_loading: bool) -> 
         definition = {**tool.record, "name": tool.name, "inputSchema": own}
         return FittedTool(tool.name, tool.name, own, definition)
     name = fitted_name(tool.name)
-    own = flat_root(own)
+    own = flat_root(local_schema(own))
     keys, schema = _NOTHING, own
     if format == "anthropic":
         keys, schema = _with_keys(schema)
     fitted: Schema | None = None
     if format == "gemini":
-        schema = gemini_schema(schema)
+        schema = without_required_circles(gemini_schema(schema))
     elif strict:
         fitted = strict_schema(schema, OPENAI if format.startswith("openai") else ANTHROPIC)
     definition = _define(format, name, tool.description, fitted or schema, fitted is not None)
@@ -155,6 +157,117 @@ def _with_keys(schema: Schema) -> tuple[Mapping[str, str], Schema]:
         renamed[new] = _noted(renamed[new], f"its own name is {own[:200]}")
     more = {"required": [given.get(key, key) for key in schema["required"]]} if "required" in schema else {}
     return said, {**schema, "properties": renamed, **more}
+
+
+# ---- references, and what is said without them -----------------------------------------------------------------------
+_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SEVERAL: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE: Final = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedProperties", "unevaluatedItems", "contentSchema",
+)  # fmt: skip
+_DRAFT: Final = ("$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$recursiveAnchor")
+
+
+def local_schema(schema: Schema) -> Schema:
+    """The schema with every definition under `$defs` at its top, under a name that all take, and every reference to one
+    of these or to the whole (`#`). What leads elsewhere allows anything, and the description says what it was. Nothing
+    of it names a draft: APIs check it as 2020-12. A tuple says in `items` what comes behind it: anything, and when it
+    has an end, that is a bound."""
+    return _Local(schema).whole()
+
+
+class _Local:
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._names: dict[str, str] = {}  # by reference
+        self._defs: Schema = {}
+        self._left: list[str] = []  # the references whose definitions are still to be written
+
+    def whole(self) -> Schema:
+        for kind in ("$defs", "definitions"):
+            known = self._root.get(kind)
+            for name, each in cast("Schema", known).items() if isinstance(known, dict) else ():
+                if isinstance(each, dict):
+                    self._named(f"#/{kind}/{name.replace('~', '~0').replace('/', '~1')}")
+        found = self._of({k: v for k, v in self._root.items() if k not in ("$defs", "definitions")})
+        while self._left:
+            reference = self._left.pop()
+            self._defs[self._names[reference]] = self._of(_resolved(reference, self._root))
+        return {**found, "$defs": self._defs} if self._defs else found
+
+    def _named(self, reference: str) -> str:
+        """The name of what a reference within the schema leads to."""
+        name = self._names.get(reference)
+        if name is None:
+            last = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])[:_MOST] or "schema"
+            taken = self._names.values()
+            name = last if last not in taken else _hashed(last, reference, "A-Za-z0-9_.-")
+            self._names[reference] = name
+            self._left.append(reference)
+        return name
+
+    def _of(self, schema: Any) -> Any:
+        if not isinstance(schema, Mapping):
+            return schema
+        said = {key: each for key, each in cast("Schema", schema).items() if key not in _DRAFT}
+        for key in _MAPS:
+            inner = said.get(key)
+            if isinstance(inner, dict):
+                if key in ("$defs", "definitions"):  # whoever refers to one brings it to the top
+                    del said[key]
+                else:
+                    said[key] = {name: self._of(each) for name, each in cast("Schema", inner).items()}
+        for key in _SEVERAL:
+            if isinstance(said.get(key), list):
+                said[key] = [self._of(each) for each in said[key]]
+        for key in _SINGLE:
+            if key in said:
+                said[key] = self._of(said[key])
+        return self._referring(_open_tuple(said))
+
+    def _referring(self, said: Schema) -> Schema:
+        said = {
+            ("$ref" if key in ("$dynamicRef", "$recursiveRef") else key): each for key, each in said.items()
+        }
+        reference = said.get("$ref")
+        if reference is None or reference == "#":
+            return said
+        beside = {key: each for key, each in said.items() if key != "$ref"}
+        target = self._end_of(reference)
+        if target is None:
+            return cast("Schema", _noted(beside, f"as {_short(reference)}"))
+        if target == "#":
+            return {**said, "$ref": target}
+        found = _resolved(target, self._root)
+        if isinstance(found, bool):
+            return beside if found else {**beside, "not": {}}
+        return {**said, "$ref": f"#/$defs/{self._named(target)}"}
+
+    def _end_of(self, reference: Any) -> str | None:
+        """Where a reference leads to; None: to no schema, elsewhere, or in a circle of nothing but references."""
+        seen = set[str]()
+        while isinstance(reference, str) and reference.startswith("#") and reference not in seen:
+            seen.add(reference)
+            target = _resolved(reference, self._root)
+            if not isinstance(target, dict):
+                return reference if isinstance(target, bool) else None
+            inner = cast("Schema", target)
+            if reference == "#" or inner.keys() != {"$ref"}:
+                return reference
+            reference = inner["$ref"]
+        return None
+
+
+def _open_tuple(said: Schema) -> Schema:
+    first = said.get("prefixItems")
+    if not isinstance(first, list) or isinstance(said.get("items"), dict):
+        return said
+    size, most = len(cast("list[Any]", first)), said.get("maxItems")
+    end = (
+        {"maxItems": min(size, most) if isinstance(most, int) else size} if said.get("items") is False else {}
+    )
+    return {**said, "items": {}, **end}
 
 
 # ---- the top of a schema ---------------------------------------------------------------------------------------------
@@ -678,8 +791,6 @@ def gemini_schema(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return {}  # `true`, or what makes no sense
     said = dict(cast("Mapping[str, Any]", schema))
-    if "definitions" in said:
-        said["$defs"] = {**said.pop("definitions"), **said.get("$defs", {})}
     if "const" in said:
         said.setdefault("enum", [said.pop("const")])
     all_of = said.pop("allOf", None)
@@ -689,7 +800,7 @@ def gemini_schema(schema: Any) -> Any:
                 said = _merged(said, cast("Schema", part))
     reference = said.pop("$ref", None)
     if isinstance(reference, str):
-        plain = {"$ref": reference.replace("#/definitions/", "#/$defs/")}
+        plain = {"$ref": reference}
         if all(key.startswith("$") for key in said):
             said.update(plain)
         else:
@@ -724,3 +835,88 @@ def _is_gemini_enum(values: Any) -> bool:
         isinstance(value, str | int | float) and not isinstance(value, bool)
         for value in cast("list[Any]", values)
     )
+
+
+def without_required_circles(schema: Schema) -> Schema:
+    """The same, with every circle of references below a parameter that is not required: Gemini unrolls circles, and
+    takes them only there. One that no parameter is in the way of is cut."""
+    known = schema.get("$defs")
+    defs = cast("Schema", known) if isinstance(known, dict) else {}
+    top = {key: value for key, value in schema.items() if key != "$defs"}
+    nodes: Schema = {**{f"#/$defs/{name}": each for name, each in defs.items()}, "#": top}
+    leads = {place: frozenset(_references_in(node)) for place, node in nodes.items()}
+    if not any(leads.values()):
+        return schema
+    opened = {
+        place: _Circles(frozenset(_back_to(place, leads))).opened(node) for place, node in nodes.items()
+    }
+    top = opened.pop("#")
+    return {**top, "$defs": {name: opened[f"#/$defs/{name}"] for name in defs}} if defs else top
+
+
+def _references_in(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for each in cast("list[Any]", node):
+            yield from _references_in(each)
+    elif isinstance(node, dict):
+        for key, each in cast("Schema", node).items():
+            if key == "$ref" and isinstance(each, str):
+                yield each
+            elif key != "enum":
+                yield from _references_in(each)
+
+
+def _back_to(place: str, leads: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """The references of this place from which one comes back to it."""
+    for first in leads[place]:
+        seen, rest = {first}, [first]
+        while rest:
+            here = rest.pop()
+            if here == place:
+                yield first
+                break
+            fresh = leads.get(here, frozenset()) - seen
+            seen |= fresh
+            rest += fresh
+
+
+@attrs.frozen
+class _Circles:
+    """The circles through one definition. `closing`: the references that close one."""
+
+    closing: frozenset[str]
+
+    def opened(self, node: Any) -> Any:
+        if not self.closing:
+            return node
+        found, is_closed = self._optional(node, cut=False)
+        return self._optional(found, cut=True)[0] if is_closed else found
+
+    def _optional(self, node: Any, *, cut: bool) -> tuple[Any, bool]:
+        """The node, and whether a circle is in it that no optional parameter opens."""
+        if not isinstance(node, dict):
+            return node, False
+        said = dict(cast("Schema", node))
+        if said.get("$ref") in self.closing:
+            return ({"description": f"(as {said['$ref']})"}, False) if cut else (said, True)
+        is_closed = False
+        properties, required = dict(_properties(said)), _required(said)
+        for name in [name for name in required if name in properties]:
+            properties[name], inner = self._optional(properties[name], cut=False)
+            if inner:
+                required.remove(name)
+                said = _noted(said, f"required: {name}")
+        if properties:
+            said["properties"] = properties
+        if "required" in said:
+            said["required"] = required
+        for key in ("items", "additionalProperties"):
+            if key in said:
+                said[key], inner = self._optional(said[key], cut=cut)
+                is_closed |= inner
+        for key in _OF_SCHEMAS:
+            pairs = [self._optional(each, cut=cut) for each in said.get(key) or ()]
+            if pairs:
+                said[key] = [each for each, _ in pairs]
+                is_closed |= any(inner for _, inner in pairs)
+        return said, is_closed

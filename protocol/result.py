@@ -17,6 +17,7 @@ from .errors import CallError, ProtocolFault, Reach, ToolFailed
 from .jsonrpc.encoding import UNREADABLE
 from .jsonrpc.incoming import decode_result, is_true, nbytes, read_members, read_value
 from .jsonrpc.terms import RpcFault
+from .malformed_content import blocks_in, contents_in, messages_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,10 +66,17 @@ class _Parts(msgspec.Struct):
     isError: msgspec.Raw = msgspec.Raw()  # noqa: N815
 
 
+_SHOWN: Final = 200  # characters of a result in its `repr`
 _as_parts: Final = msgspec.json.Decoder(_Parts)
 
 
-@attrs.frozen(eq=False)
+def _cut(value: object) -> str:
+    """The value, for a person, on one line that is not long."""
+    said = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+
+
+@attrs.frozen(eq=False, repr=False)
 class ToolResult:
     """The result of a tools/call (or of a resource read as a tool), field by field as the server sent it.
 
@@ -76,7 +84,7 @@ class ToolResult:
     reads.
     """
 
-    _given: dict[str, Any] | bytes = attrs.field(alias="raw", repr=False)
+    _given: dict[str, Any] | bytes = attrs.field(alias="raw")
     target: Called | None = None  # what was called
 
     @cached_property
@@ -106,11 +114,12 @@ class ToolResult:
 
     @cached_property
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks, as the server sent them. A resource read has `contents`; both are read here."""
+        """The content blocks, as the server sent them; what is no block is a text block here. A resource read has
+        `contents`; both are read here."""
         blocks = self._member("content")
         if blocks is None:
             blocks = self._member("contents")
-        return cast("list[dict[str, Any]]", blocks) if isinstance(blocks, list) else []
+        return blocks_in(blocks)
 
     @cached_property
     def structured(self) -> Any:
@@ -122,6 +131,16 @@ class ToolResult:
     def is_error(self) -> bool:
         """True when the *tool* reports failure; the call itself went well."""
         return self._member("isError") is True
+
+    def __repr__(self) -> str:
+        name = f"{self.target.name!r}, " if self.target is not None else ""
+        if isinstance(self._given, bytes):  # a large one; to look inside would cost its reader
+            return f"<ToolResult {name}{len(self._given):,} bytes>"
+        structured = self._given.get("structuredContent")
+        said = f"text={_cut(self.text)}"
+        if not self.text:
+            said = f"content={_cut(self.content)}" if structured is None else f"structured={_cut(structured)}"
+        return f"<ToolResult {name}{said}{', is_error=True' if self.is_error else ''}>"
 
     def or_raise(self) -> ToolResult:
         """This result, or `ToolFailed` if the tool reports failure, for code that handles all failures as
@@ -236,8 +255,9 @@ class ResourceContents:
 
     @property
     def contents(self) -> list[dict[str, Any]]:
-        """The contents, as the server sent them: each has a `uri` and `text` or `blob`."""
-        return _objects(self.raw.get("contents"))
+        """The contents, as the server sent them: each has a `uri` and `text` or `blob`. What is of another form is a
+        `text` here."""
+        return contents_in(self.raw)
 
     @property
     def text(self) -> str:
@@ -247,7 +267,7 @@ class ResourceContents:
 
     def to_mcp(self) -> ReadResourceResult:
         """The SDK's typed result; raises `pydantic.ValidationError` when the server's does not conform."""
-        return sdk_types().ReadResourceResult.model_validate(self.raw)
+        return sdk_types().ReadResourceResult.model_validate({**self.raw, "contents": self.contents})
 
 
 @attrs.frozen(eq=False)
@@ -258,8 +278,9 @@ class PromptMessages:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages, as the server sent them: each has a `role` and `content`."""
-        return _objects(self.raw.get("messages"))
+        """The messages, as the server sent them: each has a `role` and `content`. What is of another form is a text
+        of the user here."""
+        return messages_in(self.raw.get("messages"))
 
     @property
     def description(self) -> str:
@@ -268,7 +289,7 @@ class PromptMessages:
 
     def to_mcp(self) -> GetPromptResult:
         """The SDK's typed result; raises `pydantic.ValidationError` when the server's does not conform."""
-        return sdk_types().GetPromptResult.model_validate(self.raw)
+        return sdk_types().GetPromptResult.model_validate({**self.raw, "messages": self.messages})
 
 
 @attrs.frozen(eq=False)
@@ -304,14 +325,9 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list)
 
 
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [each for each in cast("list[Any]", value) if isinstance(each, dict)] if _is_list(value) else []
-
-
-# --------------------------------------------------------------------------------------------------------------
+# ---- The SDK's types, from whichever major version is installed ------------------------------------------------------
 #
-#
-# The SDK's types, from whichever major version is installed: `mcp_types` since 2.0, `mcp.types` before.
+# `mcp_types` since 2.0, `mcp.types` before.
 #
 # A function imports them when they are first needed, because the import takes a third of a second.
 

@@ -13,9 +13,12 @@ import codecs
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+_WORDS: Final = 200  # characters
+_GAP: Final = re.compile(r"\s+")
+_LAST_WORD: Final = re.compile(r"\S*\Z")
 LONGEST: Final = 2_000  # characters of what belongs on one line
 # Sequences that begin with ESC, or with the single character that means ESC [: colours, cursor, titles, clipboard.
 _SEQUENCE: Final = re.compile(
@@ -41,6 +44,13 @@ _JOINED: Final = re.compile(
 )
 
 
+def in_words(error: BaseException) -> str:
+    """The kind and the text of somebody else's exception, for use in our texts. Never its `repr`, which may show data:
+    that of a UnicodeEncodeError shows the whole text that could not be encoded."""
+    said = str(error).strip()
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 def counted(count: int, what: str) -> str:
     """`1 tool`, `2 tools`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
@@ -62,10 +72,29 @@ def unhidden(text: str) -> str:
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """`printable` text on one line, at most `most` characters long."""
-    head = text if len(text) <= 8 * most else text[: 8 * most]
-    line = " ".join(unhidden(head).split())
-    return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
+    """`printable` text on one line, at most `most` characters long. Of a longer one, a name keeps its beginning, and
+    words (from 200 characters on) keep their end as well."""
+    if most < _WORDS:
+        head = text if len(text) <= 8 * most else text[: 8 * most]
+        line = " ".join(unhidden(head).split())
+        return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
+    if len(text) > 17 * most:
+        text = f"{text[: 8 * most]} … {text[-8 * most :]}"
+    return shortened(" ".join(unhidden(text).split()), most)
+
+
+def shortened(text: str, most: int) -> str:
+    """Words about a failure, at most `most` characters of them. What is cut out is in the middle, nearer to the
+    beginning: that says who speaks, and of a long exception the last line says what it was. The cuts are between words,
+    because for half a secret nobody would know that it is one; of what is one word the beginning stays."""
+    if len(text) <= most:
+        return text
+    tail = text[-(most * 3 // 4) :]
+    gap = _GAP.search(tail)
+    if gap is None:
+        return f"{text[: most - 1]}…"
+    end = tail[gap.end() :]
+    return f"{_LAST_WORD.sub('', text[: most - len(end) - 3])}… {end}".lstrip()
 
 
 def hidden_characters(text: str) -> list[str]:
@@ -210,4 +239,30 @@ def whole_value(value: Any) -> Any:
         return {whole_value(key): whole_value(each) for key, each in items}
     if isinstance(value, list | tuple):
         return [whole_value(each) for each in cast("list[Any]", value)]
+    return value
+
+
+# ---- What a server wrote to its stderr ------------------------------------------------------------------------------
+#
+# It stands in what is told of a failure, where an agent or the owner finds what to do. It may hold what is another
+# client's, so whoever may only look at a gateway is not shown it.
+
+_STDERR: Final = re.compile(r" \(stderr: (?:.*\)|.*)", re.DOTALL)
+
+
+def with_stderr(text: str, lines: Sequence[str]) -> str:
+    """What is told of a failure, with the last lines that the server wrote to its stderr."""
+    return f"{text} (stderr: {' — '.join(lines)})" if lines else text
+
+
+def without_stderr(value: Any) -> Any:
+    """A JSON value without what servers wrote to their stderr. What they wrote may hold a bracket: so of a text what is
+    behind them goes, too, up to the last bracket."""
+    if isinstance(value, str):
+        return _STDERR.sub("", value) if " (stderr: " in value else value
+    if isinstance(value, Mapping):
+        said = cast("Mapping[str, Any]", value)
+        return {key: None if key == "lastLine" else without_stderr(each) for key, each in said.items()}
+    if isinstance(value, list | tuple):
+        return [without_stderr(each) for each in cast("Sequence[Any]", value)]
     return value

@@ -1,4 +1,4 @@
-"""The status of a server: one record, from which every view of it is made.
+"""The status of a server: one record, from which every view of it is made. And what became of a room's calls.
 
 A room reports one record per address; a catalogue without a room does the same with what it knows. `room.status()`,
 the answers of the `mcp` tool, `--json`, the tables and the control socket are all made from it. A view may leave
@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from .lifecycle import State
+from .safe_text import counted
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
 
 @attrs.frozen
-class Shut:
-    """What a circuit breaker tells others while it refuses."""
+class OpenBreaker:
+    """What a circuit breaker tells others while it is open, so that it refuses."""
 
     failures: int  # in a row
     seconds: float  # until it lets somebody try again
@@ -45,7 +46,7 @@ class ServerStatus:
     in_flight: int = 0
     queued: int = 0
     waiting_for: str | None = (
-        None  # what it waits for before it connects: gate, slot, permit …, or the install
+        None  # what it waits for before it connects: breaker, slot, permit …, or the install
     )
     waiting: float | None = None  # how long it has waited for that, or has been connecting
     last_line: str | None = None  # the last line that it wrote to its stderr while it connects
@@ -56,6 +57,7 @@ class ServerStatus:
     failed_ago: float | None = None
     failed_starts: int = 0  # starts that failed in a row; 0: it was lost while it ran
     start_took: float | None = None  # its last start, from opening the connection to knowing its tools
+    replaced: str | None = None  # a session's: why its process before was ended, with all that it kept
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
     quarantined: str | None = None  # it was restarted too often: how often; until it answers again
     retry_in: float | None = None  # until its circuit breaker lets a call pass; None: it does
@@ -69,6 +71,7 @@ class ServerStatus:
     flapping: tuple[str, ...] = ()  # those of them that change again and again
     hidden: tuple[str, ...] = ()  # items whose definitions have characters that nobody sees, and which
     faults: tuple[str, ...] = ()  # items in its lists that clients would refuse, and what was done about them
+    limited: tuple[str, ...] = ()  # the limits and loop guards that have refused calls of it, and how often
 
     @property
     def cached(self) -> bool:
@@ -86,6 +89,36 @@ class ServerStatus:
 
 _ITEMS: Final = 3  # with hidden characters, that are named in a line
 _UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+@attrs.frozen
+class DrainReport:
+    """What became of all calls of a run: `completed + failed + cancelled == accepted`. While the room is open
+    (`is_final` is false), calls without an outcome are `open`.
+
+    `refused` calls were never accepted. `refusals` has the number of them for each error code.
+    """
+
+    accepted: int
+    completed: int
+    failed: int
+    cancelled: int
+    refused: int
+    refusals: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    open: int = 0
+    is_final: bool = True
+
+    @property
+    def adds_up(self) -> bool:
+        return self.completed + self.failed + self.cancelled + self.open == self.accepted
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{count} {code}" for code, count in self.refusals.items())
+        why = f": {reasons}" if reasons else ""
+        return (
+            f"{counted(self.accepted, 'call')} accepted: {self.completed} completed, {self.failed} failed, "
+            f"{self.cancelled} cancelled{f', {self.open} open' if self.open else ''} ({self.refused} refused{why})"
+        )
 
 
 def about(seconds: float) -> str:
@@ -108,7 +141,7 @@ def wait_in_words(waiting_for: str | None, waiting: float | None, retry_in: floa
     match waiting_for:
         case None:
             said = []
-        case "gate":
+        case "breaker":
             said = [f"waits{took}"]
         case "install":
             said = [f"installing{since}"]

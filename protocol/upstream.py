@@ -31,7 +31,9 @@ from .errors import (
     InputRefused,
     NeedsAuth,
     ProtocolFault,
+    RateLimited,
     Reach,
+    RepeatedCall,
     ServerDown,
     ServerLost,
     SessionNeeded,
@@ -42,7 +44,9 @@ from .errors import (
 
 ERROR: Final = "greenroom/error"  # in `_meta` of a tool's result
 SERVER: Final = "greenroom/server"  # in a server's requests and in the data of its errors: its name
+NEW_PROCESS: Final = "greenroom/newProcess"  # in `_meta` of a session's first result from a new process
 RETRY_AFTER: Final = "retryAfter"  # beside the code: seconds, where the error has them
+LIMIT: Final = "limit"  # likewise: the limit that refuses, and where it stands
 
 # What is not said of an error of each class, beside its text.
 _UNSAID: Final[Mapping[type[CallError], Mapping[str, Any]]] = {
@@ -57,6 +61,8 @@ _UNSAID: Final[Mapping[type[CallError], Mapping[str, Any]]] = {
     InputRefused: {},
     NeedsAuth: {},
     ProtocolFault: {},
+    RateLimited: {"retry_after": 0.0, "limit": ""},
+    RepeatedCall: {"retry_after": 0.0, "limit": ""},
     ServerDown: {},
     ServerLost: {"exit_code": None, "stderr_tail": ()},
     SessionNeeded: {},
@@ -79,6 +85,7 @@ class UpstreamError(msgspec.Struct, frozen=True):
     code: str
     reach: Reach
     retry_after: float = 0.0  # seconds; 0.0: not said
+    limit: str = ""
 
     def error(self, text: str, *, server: str, tool: str | None = None) -> CallError:
         """The error with this text, as a caller gets it."""
@@ -91,6 +98,8 @@ class UpstreamError(msgspec.Struct, frozen=True):
             made.retry_in = self.retry_after
         elif isinstance(made, Busy):
             made.retry_after = self.retry_after
+        elif isinstance(made, RateLimited | RepeatedCall):
+            made.retry_after, made.limit = self.retry_after, self.limit
         elif isinstance(made, ConnectFailed):
             made.reason = text.removeprefix(f'Failed to connect to "{server}": ')
         return made
@@ -103,6 +112,8 @@ def details_of_error(error: CallError) -> dict[str, Any]:
         said[RETRY_AFTER] = round(error.retry_in, 1)
     elif isinstance(error, Busy):
         said[RETRY_AFTER] = round(error.retry_after, 1)
+    elif isinstance(error, RateLimited | RepeatedCall):
+        said |= {RETRY_AFTER: round(error.retry_after, 1), LIMIT: error.limit}
     return said
 
 
@@ -112,14 +123,14 @@ def read_upstream(said: Any) -> UpstreamError | None:
     if not isinstance(said, Mapping):
         return None
     told = cast("Mapping[str, Any]", said)
-    code, retry = told.get("error"), told.get(RETRY_AFTER, 0.0)
+    code, retry, limit = told.get("error"), told.get(RETRY_AFTER, 0.0), told.get(LIMIT)
     try:
         reach = Reach(told.get("reach", Reach.NOT_SENT))
     except ValueError:
         return None
     if not isinstance(code, str) or not isinstance(retry, (int, float)):
         return None
-    return UpstreamError(code, reach, float(retry))
+    return UpstreamError(code, reach, float(retry), limit if isinstance(limit, str) else "")
 
 
 def upstream_in_error(data: Any) -> UpstreamError | None:

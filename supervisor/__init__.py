@@ -1,13 +1,13 @@
-"""Who decides: policies, starts, the root of all servers, and `Greenroom`, the public door.
+"""Who decides: policies, starts, the list of all servers, and `Greenroom`, the public door.
+
+A door gets a room from `room`, and reaches what is in it through its port alone. Three more stand here because they
+ride on a room, and say themselves what they are for.
 
 Other rooms may import:
 
-* `asking_again`: makes the calls on a tape that only read again, and compares
-* `profiles`: a room as the clients of one profile see it
-* `room`: `Greenroom` and `Session`, the public door
-* `room_port`: what doors and exposures use of a room, private
-* `taped_spans`: the spans of a tape's calls
-* `tracing`: spans and durations of what is asked of a room, for OpenTelemetry
-* `runtime`: everything that runs while a room is open
-* `skills`: a file of a skill that was read and compared
+* `attachments`: what is attached to a room, for those who attach something
+* `call_stream`: a call and its progress, and a task, as `Greenroom` gives them
+* `profiles`: what a port shows of a room to the clients of a profile, for types alone
+* `room`: `Greenroom`, `Session`, the public door, and `port_of`
+* `port`: the port, for types alone
 """

@@ -1,4 +1,4 @@
-"""A call whose progress is read while it runs (`Calls.stream_call`), or that goes on by itself (`Calls.start_task`)."""
+"""A call whose progress is read while it runs (`room.stream_call`), or that goes on by itself (`room.start_task`)."""
 
 from __future__ import annotations
 

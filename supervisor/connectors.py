@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,17 +20,20 @@ import msgspec
 
 from ..actors.backend import Backend
 from ..actors.peer import Connector, LostReason, connect_failed
+from ..actors.timers import at_most
 from ..actors.transports.guard import Guard
 from ..actors.transports.stderr_log import StderrLog
+from ..actors.workers import apart
 from ..config.asked_values import command_in, keyring_in, with_answer
+from ..config.credentials import SecretValue
+from ..config.known_secrets import KnownSecrets
 from ..config.masking import secrets_of
 from ..config.model import ServerDefinition, Settings, with_settings
 from ..config.references import asked_of, expand_definition, header_problem, session_variables, with_session
-from ..config.secrets import Hidden, KnownSecrets
 from ..protocol.address import Address
 from ..protocol.errors import ConfigError, ConnectFailed, CredentialNeeded
-from .login_watch import LoginWatch
 from .sessions import Sessions
+from .starts import LoginWatch
 
 if TYPE_CHECKING:
     import httpx2
@@ -163,16 +167,9 @@ class Connectors:
 
             return InProcessConnector(definition, backend=backend)
         if definition.url is not None:
-            from ..actors.login.logins import auth_for
-            from ..actors.transports.http_connection import HttpConnector
-
-            self.logins().connecting(definition)
-            learn = partial(self.secrets.add, address.server, session)
-            login = self.auth or partial(auth_for, environ=environ, learn=learn)
-            of_command = partial(self.secrets.answered, address.server, session=session)
-            api = self._api(definition, settings) if definition.is_api else None
-            return HttpConnector(
-                definition, backend=backend, settings=settings, auth=login, learn=of_command, api=api
+            return LoadingConnector(
+                partial(_load_http, is_api=definition.is_api),
+                partial(self._http, definition, address, environ, session),
             )
         if sys.platform == "win32":
             raise ConnectFailed(_NOT_ON_WINDOWS, server=address.server)
@@ -189,6 +186,24 @@ class Connectors:
             return self._without_npm(definition, started)
         return started(definition)
 
+    def _http(
+        self, definition: ServerDefinition, address: Address, environ: Mapping[str, str], session: str | None
+    ) -> Connector:
+        from ..actors.login.logins import auth_for
+        from ..actors.transports.http_connection import HttpConnector
+
+        self.logins().connecting(definition)
+        settings = self.settings()
+        learn = partial(self.secrets.add, address.server, session)
+        return HttpConnector(
+            definition,
+            backend=self.backend,
+            settings=settings,
+            auth=self.auth or partial(auth_for, environ=environ, learn=learn),
+            learn=partial(self.secrets.answered, address.server, session=session),
+            api=self._api(definition, settings) if definition.is_api else None,
+        )
+
     def _api(self, definition: ServerDefinition, settings: Settings) -> OpensApi:
         """What reads the document of an HTTP API, and carries its calls."""
         from ..actors.transports.api_carrier import ApiCarrier
@@ -202,7 +217,8 @@ class Connectors:
     def _without_npm(
         self, definition: ServerDefinition, started: Callable[[ServerDefinition], StdioConnector]
     ) -> Connector:
-        from ..actors.transports.npx import NpxConnector, wanted
+        from ..actors.transports.npx import NpxConnector
+        from ..actors.transports.npx_request import wanted
 
         if (asked := wanted(definition.command, definition.args)) is None:
             return started(definition)
@@ -210,10 +226,37 @@ class Connectors:
         return NpxConnector(definition, asked, started, notes, self.silent)
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ---- The connector of a server whose transport has to be imported first ---------------------------------------------
 #
+# The HTTP library and what is written over it are some 200 modules. They are imported in a thread, so that the first
+# HTTP server of a process does not make the whole program wait (an embedder's, too).
+
+
+class LoadingConnector(msgspec.Struct, frozen=True):
+    """`load` imports what `make` needs. It runs in a thread, `make` on the loop."""
+
+    load: Callable[[], object]
+    make: Callable[[], Connector]
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[Connection]:
+        await apart(self.load)
+        async with self.make().open(hooks) as connection:
+            yield connection
+
+
+def _load_http(*, is_api: bool) -> None:
+    import_module("platformdirs")  # with which logins are found
+    import_module("..actors.login.logins", __package__)
+    import_module("..actors.transports.http_connection", __package__)
+    if is_api:
+        import_module("..actors.transports.api_document", __package__)
+        import_module("..actors.transports.api_carrier", __package__)
+
+
+# ---- The connector of a server some of whose values stand in no file of ours -----------------------------------------
 #
-# The connector of a server some of whose values stand in no file of ours: it asks for them before each start.
+# It asks for them before each start.
 #
 # They are the variables of an `envFile`, the output of commands, and entries of the keyring. Each is asked for when an
 # incarnation opens, is told to the known secrets, so that no text shows it, and is kept nowhere else. A variable of the
@@ -243,9 +286,9 @@ class AskingConnector(msgspec.Struct, frozen=True):
         answers = await self._answers()
         name = self.definition.name
         hidden = (
-            *(Hidden(variable, value) for variable, value in variables.items()),
+            *(SecretValue(variable, value) for variable, value in variables.items()),
             *(
-                Hidden(str(place), said, known=True)
+                SecretValue(str(place), said, known=True)
                 for (_, place, _), said in zip(self.asked, answers, strict=True)
             ),
         )
@@ -271,7 +314,7 @@ class AskingConnector(msgspec.Struct, frozen=True):
         from ..config.secret_sources import variables_in
 
         definition = self.definition
-        return await anyio.to_thread.run_sync(variables_in, file, definition.name, definition.env_file_asked)
+        return await anyio.to_thread.run_sync(variables_in, file, definition.name, definition.env_file_agreed)
 
     async def _answers(self) -> list[str]:
         """The outputs of the commands and the entries of the keyring, in the order of `asked`."""
@@ -281,16 +324,16 @@ class AskingConnector(msgspec.Struct, frozen=True):
         entries = {text: said for text in places if (said := keyring_in(text)) is not None}
         said, kept = dict[str, str](), dict[tuple[str, str], str]()
         if commands:
-            from ..config.secret_sources import Asked, answers
+            from ..config.secret_sources import SecretCommand, answers
 
-            asked = [Asked(command, places[text]) for text, command in commands.items()]
+            asked = [SecretCommand(command, places[text]) for text, command in commands.items()]
             said = await answers(name, asked, self.limit)
         if entries:
-            from ..config.secret_sources import Entry
+            from ..config.secret_sources import KeyringEntry
             from ..config.secret_sources import kept as kept_in_keyring
 
-            wanted = [Entry(*entry, places[text]) for text, entry in entries.items()]
-            kept = await kept_in_keyring(name, wanted, self.limit)
+            wanted = [KeyringEntry(*entry, places[text]) for text, entry in entries.items()]
+            kept = await kept_in_keyring(name, wanted, self.limit, at_most)
         return [
             said[commands[text]] if text in commands else kept[entries[text]] for _, _, text in self.asked
         ]

@@ -25,6 +25,7 @@ import anyio
 import msgspec
 
 from ..actors.peer import Exchange, LostReason, WhenEnded
+from ..actors.timers import at_most
 from ..actors.workers import Part, aside_if_many
 from ..protocol.bounds import MEANINGS
 from ..protocol.errors import ConnectFailed
@@ -79,7 +80,7 @@ class Meaning:
         self._settled = settled
         self._tell = tell
         self._scope = anyio.CancelScope()
-        self._child: _Child | None = None
+        self._child: _MeaningProcess | None = None
         self._news: anyio.Event = anyio.Event()
 
     async def run(self) -> None:
@@ -99,15 +100,16 @@ class Meaning:
         if child is None or not query.strip():
             return ()
         places = await aside_if_many(index.size, lambda: index.by_meaning)
-        with suppress(ConnectFailed, _MissingError), anyio.move_on_after(_WITHIN) as scope:
-            answer = await child.ask("nearest", {"query": query, "most": _NEAREST})
-            return [key for key in child.named_in(answer) if key in places]
+        async with at_most(_WITHIN) as scope:
+            with suppress(ConnectFailed, _MissingError):
+                answer = await child.ask("nearest", {"query": query, "most": _NEAREST})
+                return [key for key in child.named_in(answer) if key in places]
         if scope.cancelled_caught:
             child.was_late()
         return ()
 
     async def _run_child(self, part: Part) -> None:
-        child = _Child()
+        child = _MeaningProcess()
         async with self._connector().open(child) as connection:
             child.connection = connection
             try:
@@ -127,7 +129,7 @@ class Meaning:
                 with anyio.CancelScope(shield=True):
                     await connection.stop(_GRACE)
 
-    async def _tell_of_tools(self, child: _Child) -> None:
+    async def _tell_of_tools(self, child: _MeaningProcess) -> None:
         """Tell the child of all tools, and of each new one, for ever."""
         known = set[bytes]()
         with closing(self._events.listen(lambda _: self._news.set(), [Kind.CATALOGUE])):
@@ -155,7 +157,7 @@ class _MissingError(Exception):
     """Something is missing; the message says what, and what mends it."""
 
 
-class _Child:
+class _MeaningProcess:
     """The child, as its peer tells of it."""
 
     connection: Connection
@@ -197,7 +199,7 @@ class _Child:
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """The same, in time and without an answer."""
-        with anyio.move_on_after(_ANSWERS_WITHIN) as scope:
+        async with at_most(_ANSWERS_WITHIN) as scope:
             await self.ask(method, params)
         if scope.cancelled_caught:
             raise self._ended(_SILENT)

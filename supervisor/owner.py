@@ -16,12 +16,10 @@ from typing import Any, cast
 import anyio
 import sniffio
 
-from ..actors.backend import context_of_room
+from ..actors.backend import context_of_room, sole
 from ..protocol.errors import UsageError
-from .audit_trail import auditing
-from .runtime import Runtime, sole
-from .taping import taping
-from .telemetry import telling
+from .attachments import attached
+from .runtime import Runtime
 
 
 class Owner:
@@ -106,10 +104,8 @@ class Owner:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_cancelled)
-                with auditing(self._runtime):
-                    async with taping(self._runtime.recorder):
-                        with telling(self._runtime):
-                            await self._runtime.run(task_status=task_status)
+                async with attached(self._runtime.seam, self._runtime.attachments):
+                    await self._runtime.run(task_status=task_status)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise sole(group) from None

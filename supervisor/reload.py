@@ -50,7 +50,8 @@ def plan_reload(old: Config, new: Config) -> ReloadPlan:
     """How to get from `old` to `new`."""
     groups: dict[str, list[str]] = {"keep": [], "live": [], "replace": [], "start": []}
     is_same = all(
-        getattr(old.settings, each) == getattr(new.settings, each) for each in ("inherit_env", "isolation")
+        getattr(old.settings, each) == getattr(new.settings, each)
+        for each in ("inherit_env", "isolation", "oauth_dir")
     )
     before, after = _usable(old, is_same), _usable(new, is_same)
     for name, definition in after.items():

@@ -10,11 +10,10 @@ discovery of what it has, and a request by name (`connect`, `restart`).
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from functools import partial
 from types import TracebackType
@@ -29,6 +28,7 @@ from ..actors.host import Host
 from ..actors.peer import ConnectorFactory
 from ..actors.router import Sync, make_searchable
 from ..actors.server import ServerActor
+from ..actors.watchers import Order, ProgramWatcher, Watcher
 from ..actors.workers import all_of, apart, in_turns
 from ..catalogue.entries import ServerEntry
 from ..catalogue.namespace import Missing, Place, Target
@@ -52,21 +52,18 @@ from ..protocol.errors import CallError, UsageError
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.result import Completion, ModelResult, PromptMessages, ResourceContents, ToolResult
-from ..protocol.status import ServerStatus
+from ..protocol.status import DrainReport, ServerStatus
+from ..protocol.typed_arguments import typed_arguments
 from ..protocol.version import VERSION
 from ..safety.approval import OnApproval
-from ..safety.audit import Asked
-from .audit_trail import audit_file
-from .caller import Updates, subscribed, tool_result
+from .known_servers import Recalled
 from .owner import Owner
+from .port import ONLY_LOOK, SET_LEVEL, Progress, RoomPort, Updates, check_options, tool_result
 from .profiles import ProfileView
 from .reload import ReloadPlan, plan_reload
-from .room_port import CHANGES, ONLY_LOOK, SET_LEVEL, Progress, RoomPort, check_options
-from .root import to_reconnect
-from .runtime import DrainReport, Recalled, Runtime, accept
+from .runtime import Runtime
+from .satellites import wanted
 from .server_messages import Answer, Callbacks, OnLog, OnNotification, Roots
-from .taping import recorder_at
-from .telemetry import make_port, tracing_of
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -79,16 +76,6 @@ if TYPE_CHECKING:
     from .call_stream import CallStream, CallTask
 
 
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# The requests to servers in one scope: the public methods that a room and a session have in common.
-#
-# A room and a session each hold a port for their own scope. This class, from which both inherit, has the public methods
-# that make requests through it. Every request is an ordinary call of the server's actor: it connects, waits, times out
-# and is counted like one. The result is the server's own object.
-
-
 class OwnTool(Protocol):
     """A tool for a model that belongs to the program and not to a server."""
 
@@ -98,8 +85,12 @@ class OwnTool(Protocol):
     async def run(self, arguments: Mapping[str, Any], /) -> ToolResult: ...
 
 
-class Calls:
-    """The methods that send requests to servers."""
+class RoomCalls:
+    """What a program may ask of servers, in one scope: the public methods that a room and a session have in common.
+
+    Every request is an ordinary call of the server's actor: it connects, waits, times out and is counted like one. The
+    result is the server's own object.
+    """
 
     def __init__(self, port: RoomPort) -> None:
         self._port = port
@@ -117,12 +108,12 @@ class Calls:
 
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server, or None. Raises `UnknownServer`."""
-        return self._port.entry(server)
+        return self._port.catalogue.entry(server)
 
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Every callable name (of one server), sorted. Starts nothing."""
-        self._port.check_server(server)
-        return self._port.index.tools(server)
+        self._port.catalogue.check_server(server)
+        return self._port.catalogue.index.tools(server)
 
     def search(
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
@@ -130,25 +121,41 @@ class Calls:
         """Ranked search over names and descriptions: any matching word lists a tool or skill (`target.kind`). Starts
         nothing."""
         query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
-        return search(self._port.index, query, server=server, limit=limit, offset=offset)
+        return search(self._port.catalogue.index, query, server=server, limit=limit, offset=offset)
 
     async def find(
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
     ) -> SearchPage:
         """`search`, and by meaning too where the setting `semanticSearch` is on."""
         query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
-        await make_searchable(self._port.index)
-        near = await self._port.near(query)
-        return search(self._port.index, query, server=server, limit=limit, offset=offset, near=near)
+        await make_searchable(self._port.catalogue.index)
+        near = await self._port.catalogue.near(query)
+        return search(self._port.catalogue.index, query, server=server, limit=limit, offset=offset, near=near)
 
     def describe(self, name: str, *, server: str | None = None) -> Target:
-        """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""
-        found = self._port.resolve(name, server)
+        """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and `ServerDown` if
+        the name is that of a disabled or broken server."""
+        found = self._port.catalogue.resolve(name, server)
         if isinstance(found, Missing):
-            raise self._port.unknown_tool(name)
+            raise self._port.catalogue.unknown_tool(name, server)
         return found
 
     # ---- tools ------------------------------------------------------------------------------------------------------
+
+    async def typed_arguments(
+        self, tool: str, texts: Mapping[str, str], *, server: str | None = None
+    ) -> dict[str, Any]:
+        """The arguments that texts mean to this tool, by its schema: for what a person typed, or the query of a URL.
+        `"5"` becomes a number where the schema allows one, and stays a text where it wants a text; where it does not
+        say, what is valid JSON is read as JSON. `greenroom call TOOL K=V` does the same.
+
+        If the tool is not known yet, its server is connected to ask. Raises `UsageError` for what are no texts, and
+        what `call` raises for a tool that cannot be found."""
+        given = named_values(texts, "texts") or {}
+        for name, said in given.items():
+            text(said, f"The text of {name}")
+        target = await self._port.find(tool, server)
+        return typed_arguments(given, target.input_schema)
 
     async def call(
         self,
@@ -169,37 +176,33 @@ class Calls:
         call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are among them. Cancelling this cancels the call.
         """
         port = self._port
-        if type(tool) is not str:
-            name_of(tool, "a tool")
-        target = port.index.get(tool) if server is None else None
-        wait_by, leases = math.inf, None
+        target = port.catalogue.index.get(tool) if server is None and type(tool) is str else None
         try:
             if target is None:
-                check_options(timeout, on_progress)  # before a server is started for it
-                wait_by, leases = port.wait_by(), ExitStack()
-                with (
-                    port.counting_refusals(Asked("tools/call", tool, server, arguments)),
-                    port.holding(arguments, server),
-                ):
-                    target = await port.find_leased(tool, server, leases, wait_by)
-            try:
+                target, call = await port.start_by_name(
+                    tool,
+                    arguments,
+                    None,
+                    server=server,
+                    timeout=timeout,
+                    on_progress=on_progress,
+                    meta=meta,
+                    allowed=allowed,
+                )
+            else:
                 call = port.start_call(
                     target,
                     arguments,
                     None,
                     timeout=timeout,
                     on_progress=on_progress,
-                    wait_by=wait_by,
                     meta=meta,
                     allowed=allowed,
                 )
-            except CallError:
-                # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
-                await anyio.lowlevel.checkpoint()
-                raise
-        finally:
-            if leases is not None:
-                leases.close()
+        except CallError:
+            # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
+            await anyio.lowlevel.checkpoint()
+            raise
         answer = await call.wait()
         if port.scrubber(target.server, Scrub.ALL) is not None:
             return await port.read_result(target, answer, Scrub.ALL)
@@ -237,7 +240,7 @@ class Calls:
             return self._failure_for_model(tool, error)
 
     def _for_model(self, result: ToolResult) -> ModelResult:
-        settings = self._port.live.context.settings
+        settings = self._port.access.live.context.settings
         return ModelResult.of(
             result, max_bytes=settings.output_max_bytes, max_lines=settings.output_max_lines
         )
@@ -245,7 +248,7 @@ class Calls:
     def _failure_for_model(self, tool: str, error: CallError) -> ModelResult:
         from ..protocol.content import arguments_may_be_at_fault, expected_parameters
 
-        found = self._port.index.get(tool) if arguments_may_be_at_fault(error) else None
+        found = self._port.catalogue.index.get(tool) if arguments_may_be_at_fault(error) else None
         return ModelResult.failed(error, error.message + expected_parameters(found, error.message))
 
     def needs_approval(self, tool: str, *, server: str | None = None) -> bool:
@@ -368,18 +371,18 @@ class Calls:
 
     def resources(self, server: str | None = None) -> tuple[Place, ...]:
         """Every resource (of one server), sorted by URI; `record` is the server's own object. Starts nothing."""
-        self._port.check_server(server)
-        return self._port.index.resources(server)
+        self._port.catalogue.check_server(server)
+        return self._port.catalogue.index.resources(server)
 
     def templates(self, server: str | None = None) -> tuple[Place, ...]:
         """Every resource template (of one server), sorted. Starts nothing."""
-        self._port.check_server(server)
-        return self._port.index.templates(server)
+        self._port.catalogue.check_server(server)
+        return self._port.catalogue.index.templates(server)
 
     def prompts(self, server: str | None = None) -> tuple[Target, ...]:
         """Every prompt (of one server), sorted by name. Starts nothing."""
-        self._port.check_server(server)
-        return self._port.index.prompts(server)
+        self._port.catalogue.check_server(server)
+        return self._port.catalogue.index.prompts(server)
 
     async def read_resource(
         self,
@@ -395,17 +398,19 @@ class Calls:
         `timeout`: seconds after the request is sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`,
         `UnknownServer`.
         """
-        with self._port.counting_refusals(Asked("resources/read", uri, server)):
-            place = self._port.locate(uri, server)
-        raw = await self.request(
-            place.server, "resources/read", {"uri": place.original}, timeout=timeout, on_progress=on_progress
-        )
-        return ResourceContents(raw)
+        port = self._port
+        call = Call("resources/read", {"uri": uri}, timeout=timeout, on_progress=on_progress, replayable=True)
+        port.begin(call, server)
+        with port.until_accepted(call):
+            check_options(timeout, on_progress)
+            place = port.catalogue.locate(uri, server)
+            call.params = {"uri": place.original}
+            return ResourceContents(await port.ask(place.server, call))
 
     def skills(self, server: str | None = None) -> tuple[Target, ...]:
         """Every skill (of one server), sorted by name; `record` is the server's own entry. Starts nothing."""
-        self._port.check_server(server)
-        return self._port.index.skills(server)
+        self._port.catalogue.check_server(server)
+        return self._port.catalogue.index.skills(server)
 
     async def read_skill(
         self, name: str, file: str | None = None, server: str | None = None
@@ -416,8 +421,7 @@ class Calls:
         has not; `ToolChanged`: the skill has changed, and its owner has not accepted that), `UnknownSkill`,
         `AmbiguousTool`, `UnknownServer`.
         """
-        with self._port.counting_refusals(Asked("resources/read", name, server)):
-            found = await self._port.read_skill(name, file, server)
+        found = await self._port.skills.read(name, file, server)
         return ResourceContents(dict(found.result))
 
     async def get_prompt(
@@ -435,16 +439,19 @@ class Calls:
         `timeout`: seconds after the request is sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`,
         `UnknownServer`.
         """
-        with self._port.counting_refusals(Asked("prompts/get", name, server, arguments)):
-            target = await self._port.find_prompt(name, server)
-        params: dict[str, Any] = {"name": target.original}
+        port = self._port
+        params: dict[str, Any] = {"name": name}
         if arguments is not None:
-            override = target.override
-            params["arguments"] = arguments if override is None else override.own(arguments, target.server)
-        raw = await self.request(
-            target.server, "prompts/get", params, timeout=timeout, on_progress=on_progress
-        )
-        return PromptMessages(raw)
+            params["arguments"] = arguments
+        call = Call("prompts/get", params, timeout=timeout, on_progress=on_progress, replayable=True)
+        port.begin(call, server)
+        with port.until_accepted(call):
+            check_options(timeout, on_progress)
+            target = await port.find_prompt(name, server)
+            params["name"] = target.original
+            if arguments is not None and target.override is not None:
+                params["arguments"] = target.override.own(arguments, target.server)
+            return PromptMessages(await port.ask(target.server, call))
 
     async def complete(
         self,
@@ -460,12 +467,16 @@ class Calls:
 
         Raises as `get_prompt` and `read_resource` do, and `UsageError` for another kind of ref.
         """
-        with self._port.counting_refusals():
-            owner, own = await self._port.find_reference(ref, server)
-        params: dict[str, Any] = {"ref": own, "argument": argument}
+        port = self._port
+        params: dict[str, Any] = {"ref": ref, "argument": argument}
         if context is not None:
             params["context"] = context
-        return Completion(await self.request(owner, "completion/complete", params, timeout=timeout))
+        call = Call("completion/complete", params, timeout=timeout, replayable=True)
+        port.begin(call, server)
+        with port.until_accepted(call):
+            check_options(timeout, None)
+            owner, params["ref"] = await port.find_reference(ref, server)
+            return Completion(await port.ask(owner, call))
 
     async def request(
         self,
@@ -483,18 +494,20 @@ class Calls:
         reads. `logging/setLevel` does what `set_log_level` does. Raises `CallError`s, `UnknownServer`, and in a
         session `UsageError` for a request that would change a shared server for others.
         """
-        with self._port.counting_refusals():
+        if method == SET_LEVEL:
+            given = named_values(params, f"The params of {method}", name_of(server, "a server"))
+            self.set_log_level(str((given or {}).get("level")), server)
+            return {}
+        port = self._port
+        call = Call(method, params, timeout=timeout, replayable=method in ONLY_LOOK, on_progress=on_progress)
+        port.begin(call, server)
+        with port.until_accepted(call):
             name_of(server, "a server")
             text(method, "A method")
             named_values(params, f"The params of {method}", server)
             check_options(timeout, on_progress)
-        if method == SET_LEVEL:
-            self.set_log_level(str((params or {}).get("level")), server)
-            return {}
-        if method in CHANGES:
-            self._port.check_own(server, method)
-        call = Call(method, params, timeout=timeout, replayable=method in ONLY_LOOK, on_progress=on_progress)
-        return await self._port.ask(server, call)
+            port.check_own(server, method)
+            return await port.ask(server, call)
 
     # ---- subscriptions, levels, roots -------------------------------------------------------------------------------
 
@@ -506,7 +519,7 @@ class Calls:
         connection the resource is reported as changed. On entering, this raises as `read_resource` does, and
         `RemoteError` when the server takes no subscriptions. The iteration ends when the room does.
         """
-        async with subscribed(self._port, self._port.locate(uri, server)) as updates:
+        async with self._port.resources.updates(self._port.catalogue.locate(uri, server)) as updates:
             yield updates
 
     def set_log_level(self, level: str, server: str | None = None) -> None:
@@ -515,14 +528,15 @@ class Calls:
         Live servers are told now, others when they connect. The room's level also applies to sessions that
         set none. A session sets it for its own children; with callbacks of its own also for what it hears of
         shared servers, which are told the most talkative level that anybody wants. Raises `UsageError` for a
-        level that the protocol does not have, and in a session without callbacks for a server that is not its
-        own; `UnknownServer`.
+        level that the protocol does not have, in a session without callbacks for a server that is not its own, and in
+        another event loop; `UnknownServer`.
         """
         self._port.set_log_level(level, server)
 
     def roots_changed(self) -> None:
         """Tell every connected server that was told of roots that they have changed. In a session: its own
-        children; and shared servers, when nobody else could answer what the roots are."""
+        children; and shared servers, when nobody else could answer what the roots are. Raises `UsageError` in another
+        event loop."""
         self._port.roots_changed()
 
 
@@ -545,7 +559,7 @@ async def _at_once(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 class ModelTools:
     """Tools of a room or session as a model's API takes them (`tools_for`), and what the model calls of them."""
 
-    def __init__(self, room: Calls, format: Format, tools: Sequence[FittedTool]) -> None:
+    def __init__(self, room: RoomCalls, format: Format, tools: Sequence[FittedTool]) -> None:
         self._room = room
         self._tools = {tool.name: tool for tool in tools}
         self.format: Format = format
@@ -582,7 +596,7 @@ class ModelTools:
         return told_back(await _at_once([partial(one, call) for call in wanted]), self.format)
 
 
-def port_of(room: Calls) -> RoomPort:
+def port_of(room: RoomCalls) -> RoomPort:
     """The port through which a door uses a room or a session."""
     return room._port  # pyright: ignore[reportPrivateUsage]  # doors are no programs, which have no use for it
 
@@ -590,11 +604,11 @@ def port_of(room: Calls) -> RoomPort:
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 
 
-class Greenroom(Calls):
+class Greenroom(RoomCalls):
     """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(make_port(runtime))
+        super().__init__(RoomPort(runtime))
         self._in_process: dict[str, Any] = {}
         self._runtime = runtime
         self._owner = Owner(runtime)
@@ -621,6 +635,8 @@ class Greenroom(Calls):
         redact: Collection[str] = (),
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
+        watchers: Iterable[Watcher] = (),
+        raw: bool = False,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is
         entered.
@@ -645,7 +661,8 @@ class Greenroom(Calls):
         tape that gets everything that servers are asked and answer, a new file whose name ends with `.tape`, or a
         folder for them; `redact` names members of arguments and results that it must not have.
         `tracer_provider` and `meter_provider` (of OpenTelemetry) get spans and durations of each call; None: those that
-        are set for the process, if any.
+        are set for the process, if any. `watchers` (each a `Watcher`) are told of the moments of all calls, in the step
+        in which they happen; what they see has lost all known secrets, unless `raw`.
         """
         for name, server in (named_values(in_process, "in_process") or {}).items():
             if server is None:
@@ -657,7 +674,7 @@ class Greenroom(Calls):
         runtime = Runtime(
             loaded,
             open_store(cache_path, loaded.settings),
-            bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
+            bootstrap=bootstrap,
             connectors=maker(connectors, "connectors", "a connector", "open", or_none=False),
             auth=maker(auth, "auth", "an httpx2.Auth", "async_auth_flow", or_none=True),
             client_info={"name": "greenroom", "version": VERSION},
@@ -666,9 +683,9 @@ class Greenroom(Calls):
             ),
         )
         runtime.sessions.approve_with(on_approval)
-        runtime.audit = audit_file(audit)
-        runtime.recorder = recorder_at(record, redact)
-        runtime.tracing = tracing_of(tracer_provider, meter_provider)
+        runtime.attachments |= wanted(audit, record, redact, tracer_provider, meter_provider)
+        for watcher in watchers:
+            runtime.watchers.add(ProgramWatcher(watcher, None if raw else runtime.secrets), Order.PROGRAM)
         room = cls(runtime)
         room._in_process = dict(in_process or {})
         return room
@@ -713,20 +730,11 @@ class Greenroom(Calls):
             faults=faults,
             call_timeout=call_timeout,
         )
-        return cls._over(config, replayed, **options)
-
-    @classmethod
-    def _over(cls, config: Config, replayed: Replay, **options: Any) -> Greenroom:
         given: dict[str, Any] = {"cache_path": ":memory:", **options}
         room = cls.open(config, connectors=replayed, **given)
-        room._runtime.replay, replayed.names = replayed, room._tool_names
+        replayed.names = room._port.catalogue.tool_names
+        room._port.services.replays(replayed)
         return room
-
-    def _tool_names(self) -> list[str] | None:
-        """The names of all tools; None: of some server nobody knows yet what it has."""
-        servers = self.config.servers.values()
-        are_known = all(self.entry(each.name) is not None for each in servers if not each.disabled)
-        return [target.name for target in self.tools()] if are_known else None
 
     @property
     def tape(self) -> Replay | None:
@@ -764,7 +772,7 @@ class Greenroom(Calls):
     @property
     def _live(self) -> Runtime:
         """The runtime of the open room. Raises `UsageError` before the room is opened, and in another event loop."""
-        return self._port.in_loop
+        return self._port.access.in_loop
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
@@ -785,14 +793,14 @@ class Greenroom(Calls):
 
     def status(self) -> list[ServerStatus]:
         """A row for each configured server, and one for each further live address."""
-        return self._port.status()
+        return self._port.catalogue.status()
 
     async def recent_tape(self, path: str | os.PathLike[str], *, redact: Collection[str] = ()) -> None:
         """Write a tape of the last ten minutes to this new file, for whoever is to find out what went wrong: calls with
         what they were answered as far as it is kept (512 KiB of them, each up to 32 KiB), calls that have not ended,
         what happened to servers, and what is known of them. Credentials are cut out, and what stands under a name of
         `redact`. The file is for its owner alone. Raises `UsageError` if it cannot be written."""
-        kept = self._port.last_minutes()
+        kept = self._port.services.last_minutes()
         file, names = file_of(path, "path"), texts(redact, "redact")
 
         def write() -> None:
@@ -840,7 +848,7 @@ class Greenroom(Calls):
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
         host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
         function(on_approval, "on_approval")
-        live = self._port.live
+        live = self._port.access.live
         view = None if profile is None else live.profiles.view(name_of(profile, "a profile"))
         return Session(name, live, variables or {}, host, view, on_approval)
 
@@ -851,17 +859,17 @@ class Greenroom(Calls):
         lists again what it has; if it does not, it is started anew, unless calls are open there. `force`: connect it
         again if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken
         definition)."""
-        if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
+        if force and any(actor.is_connected for actor in self._live.servers.actors_of(server)):
             await self.restart(server)
         else:
-            await self._port.connect_by_name(server)
+            await self._port.connections.connect_by_name(server)
 
     async def drain(self, server: str) -> None:
         """Take a server down: calls in flight finish, new ones are refused, then its process is stopped. It
         stays down until it is connected or restarted by name. Raises `UnknownServer`."""
-        root = self._live.root
-        closed = [self._when_closed(actor) for actor in root.actors_of(server)]
-        root.take_down(server, Ending(Cause.DRAINED))
+        servers = self._live.servers
+        closed = [self._when_closed(actor) for actor in servers.actors_of(server)]
+        servers.take_down(server, Ending(Cause.DRAINED))
         for event in closed:
             await event.wait()
 
@@ -872,12 +880,12 @@ class Greenroom(Calls):
         the next one, and killing it would leave a broken cache behind. With a child per session, the children
         of all sessions end, and start again when they are called. Raises as `connect` does.
         """
-        root = self._live.root
-        for actor in root.actors_of(server):
+        servers = self._live.servers
+        for actor in servers.actors_of(server):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
-            if live and not root.supervision.discovery.is_first_start(actor):
+            if live and not servers.discovery.is_first_start(actor):
                 actor.stop(Ending(Cause.RESTART))
-        await self._port.connect_by_name(server)
+        await self._port.connections.connect_by_name(server)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
         """Apply another configuration with the fewest changes. Unchanged servers notice nothing. A changed
@@ -901,19 +909,19 @@ class Greenroom(Calls):
         """Define the new servers bit by bit, because with thousands of them one step would take too long. No
         name leads to them yet. If this is cancelled in between, they are removed again. Returns their names,
         without those servers that were removed before and of which something is still left."""
-        root = self._live.root
-        new = [name for name in plan.start if name not in root.records]
+        servers = self._live.servers
+        new = [name for name in plan.start if name not in servers.records]
         try:
-            await in_turns((config.servers[name] for name in new), root.define)
+            await in_turns((config.servers[name] for name in new), servers.define)
         except BaseException:
-            await all_of(new, root.remove)
+            await all_of(new, servers.remove)
             raise
         return frozenset(new)
 
     async def accept(self, server: str | None = None, tool: str | None = None) -> list[str]:
         """Accept the changed definition of a tool, or of all changed tools of a server; returns their own names.
         Without a server: take over what was accepted elsewhere. Raises `UnknownServer`, `UnknownTool`, `OSError`."""
-        return await accept(self._live, server, None if tool is None else name_of(tool, "a tool"))
+        return await self._live.accept(server, None if tool is None else name_of(tool, "a tool"))
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Discover what the servers have of which nothing is known, or this one, and return their names. If this one is
@@ -922,17 +930,17 @@ class Greenroom(Calls):
         out of service, and `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
-            live.root.bring_back(server)
-            live.sessions.check(live.root.record(server).definition, None)
+            live.servers.bring_back(server)
+            live.sessions.check(live.servers.record(server).definition, None)
             return live.discover_by_name(server)
-        entries = {name: live.router.entry(name) for name in live.root.records}
+        entries = {name: live.router.entry(name) for name in live.servers.records}
         return live.discover([name for name, entry in entries.items() if entry is None or not entry.known])
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server; or restart all live ones and connect eager and keep-alive ones, in parallel.
         Idle lazy servers are left alone. Returns each server with its error, or None."""
-        root = self._live.root
-        names = [root.record(server).definition.name] if server is not None else to_reconnect(root)
+        servers = self._live.servers
+        names = [servers.record(server).definition.name] if server is not None else servers.to_reconnect()
         outcomes: dict[str, CallError | None] = {}
 
         async def one(name: str) -> None:
@@ -953,27 +961,26 @@ class Greenroom(Calls):
         if actor.life.state in (State.IDLE, State.CLOSED):
             event.set()
         else:
-            self._live.root.supervision.on_closed(actor, event.set)
+            self._live.servers.on_closed(actor, event.set)
         return event
 
-
-# ---- Sessions: for callers that must not share a server's state with others -----------------------------------------
-#
-# A session is a name. A server that is isolated per session has one child for each session, started by the
-# session's first call and used for all its calls. Persistent servers are shared with everybody. A server that
-# is isolated per call has a child per call, as always. State never crosses between sessions, because the
-# session is part of the address. When a session ends, its children end, whatever their state: queued calls
-# fail, and its refs refuse.
-#
-# A session may bring callbacks of its own. They answer what its children ask, and what shared servers ask during its
-# calls; they hear the logs of both, at the session's own level (`server_messages`). What belongs to the room it cannot
-# reach: reloads, drains, the answers for others.
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-class Session(Calls):
-    """One session of a room: `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
+class Session(RoomCalls):
+    """One session of a room, for callers that must not share a server's state with others:
+    `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
+
+    # A session is a name. A server that is isolated per session has one child for each session, started by the
+    # session's first call and used for all its calls. Persistent servers are shared with everybody. A server that is
+    # isolated per call has a child per call, as always. State never crosses between sessions, because the session is
+    # part of the address. When a session ends, its children end, whatever their state: queued calls fail, and its refs
+    # refuse.
+    #
+    # A session may bring callbacks of its own. They answer what its children ask, and what shared servers ask during
+    # its calls; they hear the logs of both, at the session's own level (`server_messages`). What belongs to the room it
+    # cannot reach: reloads, drains, the answers for others.
 
     def __init__(
         self,
@@ -984,25 +991,25 @@ class Session(Calls):
         view: ProfileView | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
-        super().__init__(make_port(runtime, name, view))
+        super().__init__(RoomPort(runtime, name, view))
         self.name = name
         self._variables = variables  # until it is opened
         self._host = host
         self._on_approval = on_approval
 
     def __repr__(self) -> str:
-        return f"<Session {self.name!r}{' (over)' if self._port.is_over else ''}>"
+        return f"<Session {self.name!r}{' (over)' if self._port.access.is_over else ''}>"
 
     async def connect(self, server: str) -> None:
         """Connect the child that serves calls of this session. Raises as `Greenroom.connect` does."""
-        await self._port.connect_by_name(server)
+        await self._port.connections.connect_by_name(server)
 
     async def __aenter__(self) -> Session:
-        sessions = self._port.in_loop.sessions
+        sessions = self._port.access.in_loop.sessions
         sessions.open(self.name, self._variables, self._host, self._port.view, self._on_approval)
         self._variables, host, self._host = _NOTHING, self._host, None
         if host is not None:
-            self._port.restart_outdated()
+            self._port.client_came()
         return self
 
     async def __aexit__(
@@ -1013,9 +1020,9 @@ class Session(Calls):
     async def aclose(self) -> None:
         """End the session and its own children. Bounded; idempotent; finishes even when it is cancelled."""
         port = self._port
-        if port.is_over:
+        if port.access.is_over:
             return
-        _ = port.in_loop
-        port.is_over = True
+        _ = port.access.in_loop
+        port.access.is_over = True
         with anyio.CancelScope(shield=True):
             await port.runtime.end_session(self.name)

@@ -22,18 +22,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
-import attrs
-import msgspec
 from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
-from ..actors.backend import current_backend
-from ..actors.call import Tally
-from ..actors.catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, Write
+from ..actors.backend import current_backend, sole
+from ..actors.call import Call, Tally
+from ..actors.call_events import tell_calls
+from ..actors.catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, WriteOrder
 from ..actors.event_stream import EventStream
 from ..actors.fork import inert_in_forks
 from ..actors.mailbox import CoreActor
@@ -41,52 +39,51 @@ from ..actors.peer import ConnectorFactory, Handshake, Listing
 from ..actors.recent import Recent
 from ..actors.room_context import RoomContext, Spawner
 from ..actors.router import Define, Learn, Router, Sync
-from ..actors.server import ServerActor, declared_to, is_outdated, is_unused
-from ..actors.timers import Timers
+from ..actors.server import ServerActor
+from ..actors.timers import Timers, at_most
 from ..actors.transports.guard import Guard
 from ..actors.transports.stderr_log import StderrLog, StderrLogs, stderr_log_path
+from ..actors.watchers import Order, Watchers
 from ..actors.workers import apart
-from ..catalogue.entries import LastFailure, Raw, ServerEntry
-from ..catalogue.fingerprints import PinKey, accepted_with
+from ..catalogue.entries import LastFailure, ServerEntry
+from ..catalogue.fingerprints import accepted_with
 from ..catalogue.namespace import Target
 from ..catalogue.search_forms import SearchForms
-from ..catalogue.skills import has_skills
-from ..catalogue.store import CatalogueStore, FileStore, catalogue_keys, own_folder, pin_keys
+from ..catalogue.store import CatalogueStore, FileStore, own_folder
+from ..config.credentials import of_environment
+from ..config.known_secrets import KnownSecrets
 from ..config.model import Config, Isolation, ServerDefinition
 from ..config.references import session_variables
-from ..config.secrets import KnownSecrets, in_words, of_environment
 from ..protocol.address import Address
-from ..protocol.bounds import PROBLEMS
 from ..protocol.errors import RoomClosed, UnknownTool, UsageError
 from ..protocol.events import CatalogueChanged, Note, NoteCode
-from ..protocol.lifecycle import Cause, Ending, Reason, State
-from ..protocol.safe_text import counted, unhidden
+from ..protocol.lifecycle import Cause, Ending, Reason
+from ..protocol.safe_text import in_words
+from ..protocol.status import DrainReport
+from ..protocol.trace_context import TraceContext
 from ..safety.pinning import Pins
-from ..safety.pins_file import PinStore, ServerPins
-from .circuit_breaker import Intensity
+from .attachments import Attachment, RoomSeam
 from .connectors import Connectors
 from .discovery import DiscoveryQueue
+from .known_servers import Recalled, entry_of, is_unchanged, recall
+from .policy.breaker import Intensity
 from .profiles import Profiles
-from .records import ServerRecord, record_of, shared_actors
 from .reload import ReloadPlan
-from .root import Closing, Root, Standing, abort, forget_credentials, standing
-from .server_messages import Callbacks, RoomHost, Routing
-from .session_lists import OwnLists, told
+from .server_messages import Callbacks, LogLevels, RoomHost, Routing
+from .servers import ServerList, ServerRecord, Standing
+from .session_lists import OwnLists
 from .sessions import Sessions
-from .supervision import heed_changes
-from .taping import begin_tape
+from .shutdown import Closing
 
 if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor
     from ..catalogue.index import Index
-    from ..safety.audit_file import AuditFile
-    from ..tape.recorder import Recorder
-    from ..tape.replaying import Replay
     from .meaning import Meaning
-    from .tracing import Tracing
 
 
 FLUSH_TIME = 2.0
+LIMIT: Final = 3  # restarts of a core actor in `PERIOD` seconds
+PERIOD: Final = 60.0
 
 
 _open_runs = set[str]()
@@ -101,22 +98,19 @@ class Runtime:
     """The machinery of one room, from its start to its end. It is made before the loop runs, and `run` completes it."""
 
     context: RoomContext
-    root: Root
+    servers: ServerList
     router: Router
     writer: CatalogueWriter
     connectors: Connectors
     room_host: RoomHost
-    audit: AuditFile | None = None
-    tracing: Tracing | None = None  # None: nobody has set a provider
-    recorder: Recorder | None = None  # None: nothing is recorded
-    replay: Replay | None = None  # of a tape, if servers answer from one
+    replay: Any = None  # of a tape (`tape.replaying.Replay`), if servers answer from one
 
     def __init__(
         self,
         config: Config,
         store: CatalogueStore,
         *,
-        bootstrap: bool,
+        bootstrap: bool | None,
         connectors: ConnectorFactory | None = None,
         auth: AuthFor | None = None,
         client_info: Mapping[str, Any],
@@ -132,11 +126,15 @@ class Runtime:
             0.0  # seconds to wait for a client to say what it can answer, before servers are started
         )
         self._has_begun = False
+        self.watchers: Watchers = Watchers()
         self.recent: Recent = Recent()
+        self.watchers.add(self.recent, Order.LAST_MINUTES)
+        self.attachments: dict[str, Attachment] = {}  # by name; opened before it, and closed after it
+        self._stamp_trace: Callable[[Call], TraceContext | None] | None = None  # set before it is built
         self.store = store
         self.pins: Pins = Pins(store)
         self._forms = SearchForms(on_news=self._keep_forms)
-        self._bootstrap = bootstrap
+        self._may_discover = bootstrap  # None: as configured
         self._connectors = connectors
         self._auth = auth
         self._client_info = dict(client_info)
@@ -150,11 +148,30 @@ class Runtime:
         self._meaning: Meaning | None = None
         self._with_variables: tuple[Config, Sequence[str]] | None = None  # what `of_sessions` found in it
 
+    @property
+    def _bootstrap(self) -> bool:
+        """Whether servers are started just to learn what they have."""
+        return self.config.settings.bootstrap if self._may_discover is None else self._may_discover
+
     @cached_property
     def events(self) -> EventStream:
         """The room's event stream. It exists before the room is built, so that an early reader misses nothing. It must
         be read for the first time in the event loop that the room will run in."""
         return EventStream(current_backend())
+
+    @cached_property
+    def secrets(self) -> KnownSecrets:
+        """What no text that leaves the room may show. It begins with those of our environment."""
+        return KnownSecrets(of_environment(os.environ))
+
+    @property
+    def seam(self) -> RoomSeam:
+        """What attachments are given of the room."""
+
+        def stamp_with(stamp: Callable[[Call], TraceContext | None]) -> None:
+            self._stamp_trace = stamp
+
+        return RoomSeam(lambda: self.config, self.events, self.secrets, self.watchers, stamp_with)
 
     @cached_property
     def reloading(self) -> anyio.Lock:
@@ -185,7 +202,7 @@ class Runtime:
         self.is_copy, self.is_running = True, False
         _open_runs.discard(self.run_id)
         text = "This room belongs to the process that forked this one. Open another here, after the fork."
-        self.root.closing = RoomClosed(text, server="")
+        self.servers.closing = RoomClosed(text, server="")
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """The owner task of the room, from its start to its end."""
@@ -219,13 +236,17 @@ class Runtime:
         if self._closing.is_asked_for:
             self._stop.set()
         self._standing = Standing()
-        self._discoveries = DiscoveryQueue(
-            lambda server: self.root.supervision.discovery.begin_if_usable(server)
-        )
+        self._discoveries = DiscoveryQueue(lambda server: self.servers.discovery.begin_if_usable(server))
         events = self.events
-        hidden = KnownSecrets(of_environment(os.environ))
+        hidden = self.secrets
         events.hide = lambda address, text: hidden.of(address).without(text)
-        routing = Routing(self.sessions, lambda: self.root)
+        levels = LogLevels(self.sessions)
+        routing = Routing(
+            self.sessions,
+            levels,
+            lambda address: self.servers.open_calls(address),
+            lambda server: self.servers.may_be_apart(server),
+        )
         self.room_host = RoomHost(self.sessions, routing, partial(note_callback, events))
         self.run_id: str = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
         self.guard: Guard = Guard(
@@ -233,7 +254,7 @@ class Runtime:
         )
         self.connectors = Connectors(
             backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions,
-            lambda: self.root.supervision.logins, own_folder(self.store), self._stderr_log,
+            lambda: self.servers.logins, own_folder(self.store), self._stderr_log,
         )  # fmt: skip
         self.context = RoomContext(
             backend=backend,
@@ -245,24 +266,27 @@ class Runtime:
             client_info=self._client_info,
             host=self.room_host,
             secrets=hidden,
-            recent=self.recent,
+            watchers=self.watchers,
+            stamp_trace=self._stamp_trace,
         )
+        self.watchers.note = lambda text: events.emit(Note, code=NoteCode.CALLBACK, words=text)
+        tell_calls(events, self.watchers)
+        self.recent.now = backend.now
         events.listen(self.recent.heard, self.recent.kinds)
-        if self.recorder is not None:
-            begin_tape(self.context, self.config, self.recorder)
-        self.root = Root(self.context, self._learn, self._discoveries.tried, self._failing, self.sessions)
-        self.root.approvals.heed(self.config)
+        self.servers = ServerList(
+            self.context, self._learn, self._discoveries.tried, self._failing, self.sessions, levels
+        )
+        self.servers.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))
-        if self.recorder is not None:
-            for entry in filter(attrgetter("known"), entries.values()):
-                self.recorder.knew(entry)
+        for entry in filter(attrgetter("known"), entries.values()):
+            self.watchers.tell(self.watchers.knew, entry)
         for name, definition in self.config.servers.items():
-            record = self.root.define(definition)
+            record = self.servers.define(definition)
             known = entries.get(name)
             record.era_hint = known.protocol_version if known is not None else None
             self._remind(record)
         for name, problem in self.config.broken.items():
-            self.root.define(ServerDefinition(name), problem)
+            self.servers.define(ServerDefinition(name), problem)
         for entry in entries.values():
             self._heed(None, entry)
         self.router = Router(
@@ -322,7 +346,7 @@ class Runtime:
             tasks.start_soon(_run_core, actor, events, scope, name=f"greenroom {actor.name}")
         self._heed_meaning()
         if self.client_within > 0:
-            self.context.timers.at(self.context.backend.now() + self.client_within, self.begin)
+            self.context.timers.at(self.context.backend.now() + self.client_within, self._begin_alone)
         else:
             self.begin()
 
@@ -335,7 +359,7 @@ class Runtime:
         if before is not None:
             before.end()
         self._meaning = None
-        if model is not False and self.root.closing is None:
+        if model is not False and self.servers.closing is None:
             from . import meaning
 
             self._meaning = meaning.Meaning(
@@ -362,17 +386,25 @@ class Runtime:
         time."""
         if not self._has_begun and self.is_running:
             self._has_begun = True
-            self._standing.connect(self.root)
+            self._standing.connect(self.servers)
             self._discover_unknown(self._known)
+
+    def _begin_alone(self) -> None:
+        """No client has come in time. One may still come, and nothing of what starts now is ended for it."""
+        if not self._has_begun:
+            self.sessions.for_many = True
+            self.begin()
 
     def _discover_unknown(self, known: Mapping[str, ServerEntry]) -> None:
         """Start each server of which nothing is known, in the background, so that it lists what it has."""
-        asked = self.root.records.items() if self._bootstrap else ()
-        self.discover([name for name, record in asked if name not in known and record.definition.bootstrap])
+        asked = self.servers.records.items() if self._bootstrap else ()
+        waits = self.servers.discovery.is_to_retry
+        unknown = [name for name, record in asked if name not in known and record.definition.bootstrap]
+        self.discover([name for name in unknown if not waits(name)])
 
     def discover(self, names: Iterable[str]) -> list[str]:
         """Discover what these servers have. Returns those that can be started. `catalogued` waits for the first try."""
-        discovery = self.root.supervision.discovery
+        discovery = self.servers.discovery
         usable = [name for name in names if discovery.can_begin(name)]
         self._discoveries.ask(usable)
         return usable
@@ -381,13 +413,13 @@ class Runtime:
         """Discover what one server has, whatever its circuit breaker says. As `discover`."""
         usable = self.discover([name])
         for each in usable:
-            self.root.supervision.discovery.begin_by_name(each)
+            self.servers.discovery.begin_by_name(each)
         return usable
 
     @property
     def is_learning(self) -> bool:
-        """Whether some servers were not started yet for discovery."""
-        return bool(self._discoveries)
+        """Whether what a discovery finds is still to come, or is not in the index yet."""
+        return bool(self._discoveries) or self.router.is_behind
 
     async def ready(self) -> None:
         """Wait until every eager and keep-alive server has connected, or has failed to once."""
@@ -411,9 +443,8 @@ class Runtime:
         """
         before, self.config = self.config, config
         self.context.settings = config.settings
-        if self.recorder is not None:
-            self.recorder.reconfigured(config)
-        self.root.settings_changed(config, {*plan.replace, *plan.remove})
+        self.watchers.tell(self.watchers.reconfigured, config)
+        self.servers.settings_changed(config, {*plan.replace, *plan.remove})
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
         hashes, same = self._hashes, {*plan.keep, *plan.live}
         entries = self._take(recalled)
@@ -425,10 +456,14 @@ class Runtime:
                 # The hash differs because a file has appeared in the folder, which the server itself may have made.
                 entries[name] = self.pins.marked(replace(entry, definition_hash=now))
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
-        root, live = self.root, frozenset(plan.live)
-        removed = [partial(root.remove, name) for name in plan.remove if name not in config.broken]
+        servers, live = self.servers, frozenset(plan.live)
+        # What could not be used before is in no plan, but has a record, too.
+        gone = [name for name in before.broken if name not in config.servers]
+        removed = [
+            partial(servers.remove, name) for name in (*plan.remove, *gone) if name not in config.broken
+        ]
         changed = [
-            partial(root.redefine, config.servers[name], same_process=name in live)
+            partial(servers.redefine, config.servers[name], same_process=name in live)
             for name in (*plan.live, *plan.replace)
         ]
         return [*removed, *changed, partial(self._applied, before, plan, entries, defined)]
@@ -441,24 +476,24 @@ class Runtime:
         config = self.config
         for name in plan.start:
             if name not in defined:
-                self.root.define(config.servers[name])
+                self.servers.define(config.servers[name])
         for name in (*plan.replace, *plan.start):
-            self._remind(self.root.record(name))
+            self._remind(self.servers.record(name))
         for name, problem in config.broken.items():
-            self.root.define(ServerDefinition(name), problem)
-            for actor in self.root.actors_of(name):
+            self.servers.define(ServerDefinition(name), problem)
+            for actor in self.servers.actors_of(name):
                 actor.stop(Ending(Cause.DISABLED, reason=Reason.BAD_DEFINITION))  # there is nothing to start
         for entry in entries.values():  # the new configuration may treat changed tools in another way
             self._heed(entry, entry)
         started = set(plan.start)
-        for actor in standing(self.root):
+        for actor in self.servers.standing():
             if actor.address.server in started:
-                self.root.supervision.starter.request_by_policy(actor)
+                self.servers.starts.request_by_policy(actor)
         problems = "; ".join(str(problem) for problem in config.problems if problem not in before.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
         self._heed_meaning()
-        if self.root.closing is None:  # it may have begun to close between two steps
+        if self.servers.closing is None:  # it may have begun to close between two steps
             self._discover_unknown(entries)
 
     def of_sessions(self) -> Sequence[str]:
@@ -470,7 +505,7 @@ class Runtime:
         if self._with_variables is None or self._with_variables[0] is not config:
             names = [name for name, one in config.servers.items() if session_variables(one)]
             self._with_variables = config, names
-        return [name for name in self._with_variables[1] if name in self.root.records]
+        return [name for name in self._with_variables[1] if name in self.servers.records]
 
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
@@ -479,27 +514,51 @@ class Runtime:
         self.sessions.end(name)
         self.own_lists.forget(name)
         try:
-            left = self.root.end_session(name) if self.is_running else []
+            left = self.servers.end_session(name) if self.is_running else []
             gone = [anyio.Event() for _ in left]
             for actor, event in zip(left, gone, strict=True):
-                self.root.supervision.on_closed(actor, event.set)
+                self.servers.on_closed(actor, event.set)
             for event in gone:
                 await event.wait()
             if self.is_built:
                 self.room_host.routing.forget(name)
-                forget_credentials(self.root, name)
+                self.servers.forget_credentials(name)
         finally:
             self.sessions.ended(name)
 
+    def tell_roots_changed(self, session: str | None) -> None:
+        """Tell the servers which know of roots that the roots have changed. A shared server is told for a session only
+        if nobody else could answer what the roots are; otherwise it would ask and be refused."""
+        servers, able = self.servers, self.room_host.routing.able
+        actors = servers.in_reach(session)
+        if session is not None:
+            actors += [
+                one for one in self._shared_with(session) if able(one.address, "roots/list") == [session]
+            ]
+        for actor in actors:
+            peer = actor.peer if actor.is_connected else None
+            if peer is not None and "roots" in (actor.declared or {}):
+                peer.notify("notifications/roots/list_changed")
+
+    def _shared_with(self, session: str) -> list[ServerActor]:
+        """The shared actors that exist for a session."""
+        sees = self.sessions.sees
+        actors = self.servers.all_actors()
+        return [one for one in actors if one.address.is_common and sees(session, one.address.server)]
+
     # ---- what servers say -------------------------------------------------------------------------------------------
 
-    def _learn(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
+    def _learn(
+        self, record: ServerRecord, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int
+    ) -> None:
         name = actor.address.server
         for problem in listing.problems:
             actor.note(NoteCode.UNREAD, problem)
         known, session = self.router.entry(name), actor.address.session
-        entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
-        is_asked = record_of(actor).discovery is not None
+        entry = entry_of(record, actor, self._hashes.get(name, ""), handshake, listing, revision)
+        if actor.address.is_for_handshakes and not actor.is_connected and known is not None and known.known:
+            return  # the shared one has listed that already
+        is_asked = record.discovery is not None
         max_age = self.config.settings.cache_max_age
         if session is None and not is_asked and known is not None and is_unchanged(known, entry, max_age):
             return
@@ -525,7 +584,7 @@ class Runtime:
         """Take in what a session's own child has listed. Others are told only what any new child would list. If clients
         can answer different things, the room keeps the lists that the first of them got, or a client that can answer
         nothing."""
-        for_others = not is_private and is_unused(actor)
+        for_others = not is_private and actor.is_unused
         if self.sessions.is_open(session) and self.own_lists.learn(session, entry, for_others=for_others):
             self.context.events.emit(CatalogueChanged, actor.address)
         if not for_others:
@@ -538,18 +597,18 @@ class Runtime:
     def _shares(self, server: str, known: ServerEntry | None) -> bool:
         """Whether sessions share this server, and the lists that are `known` were read from the shared one in this
         run."""
-        if server not in self.root.records or self.root.isolation(server) is not Isolation.PERSISTENT:
+        if server not in self.servers.records or self.servers.isolation(server) is not Isolation.PERSISTENT:
             return False
         return self.sessions.for_many or (known is not None and known.revision > 0)
 
     def _remind(self, record: ServerRecord) -> None:
         """Put into the record of a newly defined server how this definition failed in an earlier run, unless it has
         worked since."""
-        record.note_success()
+        record.note_failure(None, 0)
         failure = self._failed.get(record.definition.name)
         if failure is not None and not failure.needs_login:
             ago = time.time() - failure.at
-            record.note_failure(failure.why, self.context.backend.now() - ago, failure.starts)
+            record.note_failure(failure.why, failure.starts, self.context.backend.now() - ago)
 
     def _failing(self, server: str, failure: LastFailure | None) -> None:
         if failure is None and server not in self._failed:
@@ -570,7 +629,7 @@ class Runtime:
             return
         write = partial(self.store.searched.save, news, time.time())
         if threading.get_ident() == self._thread:
-            self.writer.ref.tell_system(Write(write))
+            self.writer.ref.tell_system(WriteOrder(write))
         else:  # a thread of the embedder's, who searches there, or the one that makes long indexes
             write()
 
@@ -594,22 +653,60 @@ class Runtime:
         return entry if is_private else self.pins.marked(entry)
 
     def _heed(self, before: ServerEntry | None, entry: ServerEntry) -> None:
-        heed_changes(self.context.events, self.root, self.config, before, entry)
+        self.servers.heed_changes(self.config, before, entry)
+
+    # ---- what the owner accepts -------------------------------------------------------------------------------------
+
+    async def accept(
+        self, server: str | None, tool: str | None, shown: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """The owner accepts tools whose definitions have changed: see `Greenroom.accept`. `shown`: the fingerprints
+        that were shown, if only these are accepted."""
+        if server is None:
+            await self._at_the_store(self.pins.look)
+            return []
+        self.servers.record(server)
+        tools = None if tool is None else self._named(server, tool)
+        await self.writer.ref.ask(Flush)  # what was learned until now is in the store
+        if (
+            server not in self.pins.keys
+        ):  # it cannot be used, or was removed meanwhile: nothing of it is pinned
+            return []
+        entry = self.router.entry(server)  # another room may have seen other definitions
+        return await self._at_the_store(lambda: self.pins.accept(server, tools, shown or entry))
+
+    async def _at_the_store(self, work: Callable[[], _T]) -> _T:
+        try:
+            return await apart(work) if self.pins.blocks else work()
+        finally:
+            self.heed_pins()
+            await self.router.ref.ask(Sync)
+
+    def _named(self, server: str, tool: str) -> list[str]:
+        """The names under which the tool (or another item) is remembered, and what is accepted with it. Raises
+        `UnknownTool`."""
+        index = self.router.index
+        counts = index.counts(server)
+        changed = () if counts is None else counts.changed
+        pin = tool if tool in changed else index.pin_of(tool, server)
+        if pin is None:
+            raise UnknownTool(tool, message=f'Server "{server}" has no tool "{tool}".')
+        return accepted_with(pin, changed)
 
     async def _wait_for_stop(self) -> None:
         try:
             await self._stop.wait()
         except BaseException:
             # The loop itself is being torn down (native cancellation): start nothing any more.
-            self.root.closing = RoomClosed("The room was cancelled; the call was not sent.", server="")
+            self.servers.closing = RoomClosed("The room was cancelled; the call was not sent.", server="")
             raise
 
     # ---- end --------------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         """End the servers in parallel, then the writer, then the router; one deadline for all."""
-        await self._closing.close_servers(self.context, self.root)
-        with anyio.move_on_after(FLUSH_TIME if self._closing.patience else 0.2):
+        await self._closing.close_servers(self.context, self.servers)
+        async with at_most(FLUSH_TIME if self._closing.patience else 0.2):
             await self.writer.ref.ask(Flush)
         for scope in reversed(self._core_scopes):
             scope.cancel()
@@ -621,8 +718,8 @@ class Runtime:
         self.is_running: bool = False
         _open_runs.discard(self.run_id)
         closed = RoomClosed("The room has closed.", server="")
-        abort(self.root, closed)
-        self.root.supervision.release()
+        self.servers.abort(closed)
+        self.servers.release()
         self._standing.release()
         self._discoveries.close()
         self.writer.core.close(closed)
@@ -640,24 +737,12 @@ class Runtime:
         return self.report
 
 
+_T = TypeVar("_T")
+
+
 async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.CancelScope) -> None:
     with scope:
         await keep_running(actor, events)
-
-
-# ---- Failures of the machinery itself: the one that ends a room, and those that are only reported -------------------
-
-
-def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception inside the exception groups of task groups; the group itself when it holds several."""
-    first, *others = group.exceptions
-    if others:
-        return group
-    return (
-        sole(cast("BaseExceptionGroup[BaseException]", first))
-        if isinstance(first, BaseExceptionGroup)
-        else first
-    )
 
 
 def note_timer(events: EventStream, error: BaseException) -> None:
@@ -670,22 +755,18 @@ def note_callback(events: EventStream, address: Address, error: Exception) -> No
     events.emit(Note, address, code=NoteCode.CALLBACK, words=f"a callback of the room failed: {text}")
 
 
-# ---- Supervision of the core actors: one_for_one, with OTP restart intensity ----------------------------------------
-#
-# When a step of a core actor raises, the actor is started again on its old mailbox. The message that broke it is gone,
-# and the error goes to the sender if it waits for an answer. More than `LIMIT` restarts in `PERIOD` seconds mean that
-# restarting does not help. Then the error is raised and ends the room. No server can cause this; it is our own bug.
-
-LIMIT: Final = 3
-PERIOD: Final = 60.0
-
-
 class CoreActorFailed(RuntimeError):
     """A core actor of Greenroom kept failing. Please report it, with the traceback below."""
 
 
 async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
-    """Run the actor until this is cancelled. Raises `CoreActorFailed` when it fails too often."""
+    """Run the actor until this is cancelled. Raises `CoreActorFailed` when it fails too often.
+
+    When a step of a core actor raises, the actor is started again on its old mailbox. The message that broke it is
+    gone, and the error goes to the sender if it waits for an answer. More than `LIMIT` restarts in `PERIOD` seconds
+    mean that restarting does not help. Then the error is raised and ends the room. No server can cause this; it is our
+    own bug.
+    """
     intensity = Intensity()
     while True:
         try:
@@ -701,40 +782,8 @@ async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
                 raise failure from error
 
 
-# ---- The drain report: what became of every call --------------------------------------------------------------------
-
-
-@attrs.frozen
-class DrainReport:
-    """What became of all calls of a run: `completed + failed + cancelled == accepted`. While the room is open
-    (`is_final` is false), calls without an outcome are `open`.
-
-    `refused` calls were never accepted. `refusals` has the number of them for each error code.
-    """
-
-    accepted: int
-    completed: int
-    failed: int
-    cancelled: int
-    refused: int
-    refusals: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    open: int = 0
-    is_final: bool = True
-
-    @property
-    def adds_up(self) -> bool:
-        return self.completed + self.failed + self.cancelled + self.open == self.accepted
-
-    def __str__(self) -> str:
-        reasons = ", ".join(f"{count} {code}" for code, count in self.refusals.items())
-        why = f": {reasons}" if reasons else ""
-        return (
-            f"{counted(self.accepted, 'call')} accepted: {self.completed} completed, {self.failed} failed, "
-            f"{self.cancelled} cancelled{f', {self.open} open' if self.open else ''} ({self.refused} refused{why})"
-        )
-
-
 def report_of(tally: Tally, *, is_final: bool) -> DrainReport:
+    """What became of every call."""
     return DrainReport(
         tally.accepted,
         tally.completed,
@@ -745,173 +794,3 @@ def report_of(tally: Tally, *, is_final: bool) -> DrainReport:
         0 if is_final else tally.open,
         is_final,
     )
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# What is known of servers. It is read from the cache at boot, and made from the lists that a server gives.
-
-
-class Recalled(msgspec.Struct, frozen=True):
-    """What the cache knows of a configuration's servers, by their names. `warnings` are texts."""
-
-    hashes: Mapping[str, str]
-    entries: Mapping[str, ServerEntry]
-    pin_keys: Mapping[str, PinKey]
-    pins: Mapping[str, ServerPins]
-    warnings: Sequence[str]
-    failures: Mapping[str, LastFailure] = MappingProxyType({})
-    hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None  # of these servers; it may block
-    variants: Sequence[ServerEntry] = ()  # all entries of each, whatever it was told of its client
-    searched: Mapping[str, bytes] = MappingProxyType({})  # what search has made of their tools
-
-
-def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
-    """What the cache knows of the servers as this configuration defines them. May run in a thread."""
-    hashes = catalogue_keys(config)
-    keys = pin_keys(config, hashes)
-    loaded = store.load(hashes)
-    pinned, warning = pins.load(keys)
-    # Everything that this run reads from a server is newer than what an earlier run wrote.
-    current = {
-        name: replace(entry, revision=0)
-        for name, entry in loaded.entries.items()
-        if not session_variables(
-            config.servers[name]
-        )  # older versions of Greenroom saved lists that belong to one session
-    }
-    variants = [replace(entry, revision=0) for entry in loaded.variants if entry.server in current]
-    warnings = [each for each in (loaded.warning, warning) if each is not None]
-    now = partial(catalogue_keys, config)
-    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants, loaded.searched)
-
-
-def entry_of(
-    actor: ServerActor, definition_hash: str, handshake: Handshake, listing: Listing, revision: int
-) -> ServerEntry:
-    """The entry of the actor's server, from the lists that it has just given."""
-    return ServerEntry(
-        server=actor.address.server,
-        definition_hash=definition_hash,
-        tools=_known(listing.tools, "tools", handshake),
-        resources=_known(listing.resources, "resources", handshake),
-        templates=_known(listing.templates, "resources", handshake),
-        prompts=_known(listing.prompts, "prompts", handshake),
-        skills=listing.skills if has_skills(handshake.capabilities) else (),
-        instructions=handshake.instructions,
-        server_info=handshake.server_info,
-        capabilities=handshake.capabilities,
-        protocol_version=record_of(actor).server.era_hint,
-        problems=tuple(dict.fromkeys(map(unhidden, listing.problems)))[:PROBLEMS],
-        fetched_at=time.time(),
-        revision=revision,
-        told=told(declared_to(actor) or {}),
-    )
-
-
-_MOST_UNWRITTEN: Final = 3600.0  # seconds until lists that are the same are written again
-_content: Final = attrgetter(
-    "definition_hash", "tools", "resources", "templates", "prompts", "skills", "instructions", "server_info",
-    "capabilities", "protocol_version", "problems", "told",
-)  # fmt: skip
-
-
-def is_unchanged(known: ServerEntry, entry: ServerEntry, max_age: float) -> bool:
-    """Whether a server that is connected again has given the lists that are known of it, so that there is nothing to
-    publish or to write. False when the known lists are older than an hour, or than half of `max_age`, the seconds that
-    the cache keeps them. False while a tool is in quarantine, for the owner may have accepted it elsewhere."""
-    if entry.tools is not known.tools or known.pinned.changed:
-        return False
-    is_recent = entry.fetched_at - known.fetched_at < min(_MOST_UNWRITTEN, max_age / 2)
-    return is_recent and _content(known) == _content(entry)
-
-
-def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
-    """A list as the catalogue keeps it: empty if the server lacks the capability, None if the list could not be
-    read."""
-    return () if listed is None and capability not in handshake.capabilities else listed
-
-
-# ---- What servers were told of their clients, when it is no longer true ---------------------------------------------
-#
-# Before 2026-07-28, what a client can answer is told to a server only once, by `initialize`. A server that lacks
-# something is connected again if nobody has used it yet: then nothing is lost. One that was used is told when it starts
-# the next time, for whatever reason. That roots have changed can be told at any moment.
-
-
-def restart_outdated(runtime: Runtime, session: str | None) -> None:
-    """Restart the unused servers that were not told of something that the client of this session (None: the room) can
-    answer. These are the session's own children, and shared servers. Shared servers have been told already what the
-    clients of other sessions can answer, so only this session is looked at, however many there are."""
-    root, sessions = runtime.root, runtime.sessions
-    actors = (
-        tuple(root.all_actors()) if session is None else (*root.in_reach(session), *_seen(runtime, session))
-    )
-    for actor in actors:
-        address = actor.address
-        is_started = actor.life.state in (State.CONNECTING, State.CONNECTED)
-        if not is_started or root.supervision.discovery.is_first_start(actor):
-            continue
-        whose = address.session if address.session is not None else session
-        if is_outdated(actor, sessions.declaration(whose, address)):
-            actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
-
-
-def _seen(runtime: Runtime, session: str) -> list[ServerActor]:
-    """The shared actors that exist for a session."""
-    sees = runtime.sessions.sees
-    return [actor for actor in shared_actors(runtime.root) if sees(session, actor.address.server)]
-
-
-def tell_roots_changed(runtime: Runtime, session: str | None) -> None:
-    """Tell the servers which know of roots that the roots have changed. A shared server is told for a session only if
-    nobody else could answer what the roots are; otherwise it would ask and be refused."""
-    root, able = runtime.root, runtime.room_host.routing.able
-    actors = root.in_reach(session)
-    if session is not None:
-        actors += [one for one in _seen(runtime, session) if able(one.address, "roots/list") == [session]]
-    for actor in actors:
-        peer = actor.peer if actor.is_connected else None
-        if peer is not None and "roots" in (declared_to(actor) or {}):
-            peer.notify("notifications/roots/list_changed")
-
-
-# ---- The owner accepts tools whose definitions have changed, in a room that runs ------------------------------------
-
-
-async def accept(
-    live: Runtime, server: str | None, tool: str | None, shown: Mapping[str, str] | None = None
-) -> list[str]:
-    """See `Greenroom.accept`. `shown`: the fingerprints that were shown, if only these are accepted."""
-    if server is None:
-        await _at_the_store(live, live.pins.look)
-        return []
-    live.root.record(server)
-    tools = None if tool is None else _named(live, server, tool)
-    await live.writer.ref.ask(Flush)  # what was learned until now is in the store
-    entry = live.router.entry(server)  # another room may have seen other definitions
-    return await _at_the_store(live, lambda: live.pins.accept(server, tools, shown or entry))
-
-
-_T = TypeVar("_T")
-
-
-async def _at_the_store(live: Runtime, work: Callable[[], _T]) -> _T:
-    try:
-        return await apart(work) if live.pins.blocks else work()
-    finally:
-        live.heed_pins()
-        await live.router.ref.ask(Sync)
-
-
-def _named(live: Runtime, server: str, tool: str) -> list[str]:
-    """The names under which the tool (or another item) is remembered, and what is accepted with it. Raises
-    `UnknownTool`."""
-    index = live.router.index
-    counts = index.counts(server)
-    changed = () if counts is None else counts.changed
-    pin = tool if tool in changed else index.pin_of(tool, server)
-    if pin is None:
-        raise UnknownTool(tool, message=f'Server "{server}" has no tool "{tool}".')
-    return accepted_with(pin, changed)

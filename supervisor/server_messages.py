@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,12 +30,12 @@ from msgspec.structs import replace
 
 from ..actors.call import Call
 from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, lacking, not_found
-from ..actors.incarnation import UPDATED
+from ..actors.server_reports import UPDATED
 from ..config.arguments import function, json_object, list_or_function
 from ..protocol.address import Address
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, METHOD_NOT_FOUND, MODERN_VERSIONS
-from .records import Directory, ServerRecord, record_of
+from ..safety.questions import shown_request
 from .sessions import Sessions
 
 Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
@@ -112,10 +112,9 @@ def as_root(root: Root) -> Mapping[str, Any]:
     return {"uri": text if "://" in text else Path(text).absolute().as_uri()}
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ---- The room's `Host` -----------------------------------------------------------------------------------------------
 #
-#
-# The room's `Host`: it passes what servers ask and say to the hosts of the sessions, or to the room's own.
+# It passes what servers ask and say to the hosts of the sessions, or to the room's own.
 #
 # To whom something belongs is decided by `Routing`, for the sessions of an embedder and for the clients of every door
 # alike. Updates of resources go to their subscribers, too. Every notification of a server passes here once.
@@ -149,7 +148,7 @@ def _declined(request: ServerRequest, who: str) -> Mapping[str, Any]:
             raise RpcRefusal(_REJECTED, f"{request.method} was declined: {who} cannot answer it.")
 
 
-class _Subscription(msgspec.Struct, frozen=True, eq=False):
+class _ResourceListener(msgspec.Struct, frozen=True, eq=False):
     subscriber: Subscriber
     over: Callable[[], None] | None
 
@@ -161,14 +160,14 @@ class RoomHost:
         self.routing = routing
         self._sessions = sessions
         self._on_bug = on_bug
-        self._subscribers: dict[Address, list[_Subscription]] = {}
+        self._subscribers: dict[Address, list[_ResourceListener]] = {}
 
     def subscribe(
         self, address: Address, subscriber: Subscriber, over: Callable[[], None] | None = None
     ) -> Callable[[], None]:
         """Call `subscriber(params)` for each resource update of this address, and `over()` when the room has
         ended. Returns a function that ends the subscription."""
-        subscription = _Subscription(subscriber, over)
+        subscription = _ResourceListener(subscriber, over)
         self._subscribers.setdefault(address, []).append(subscription)
 
         def unsubscribe() -> None:
@@ -197,10 +196,13 @@ class RoomHost:
         if not self._sessions.for_many:
             return joined(declarations)
         if (
-            not address.is_shared
+            not address.is_common
         ):  # it only shows what it has; what it has for a client, that one's child says
             return declarations[0]
-        return attrs.evolve(joined([*declarations, Declaration(_EVERYTHING)]), for_many=True)
+        told = joined([*declarations, Declaration(_EVERYTHING)])
+        apart = address.is_for_handshakes or self.routing.may_be_apart(address.server)
+        by_handshake = address.is_for_handshakes if apart else told.by_handshake
+        return attrs.evolve(told, by_handshake=by_handshake, for_many=True)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         request = self.routing.with_its_call(request)
@@ -210,7 +212,7 @@ class RoomHost:
         host = self._sessions.host(self.routing.asked(request))
         missing = lacking(host.declaration(request.address).capabilities, request.method, request.params)
         if missing is None:
-            return await host.answer(request)
+            return await host.answer(replace(request, params=shown_request(request.method, request.params)))
         if is_declined:
             return _declined(request, "the client that it is for")
         text = f"Method not found: {request.method} (the client that it is for did not declare {missing})"
@@ -252,11 +254,20 @@ Who = str | None  # a session with a host, or the room
 
 
 class Routing:
-    """`directory` gives the servers, which are not there yet when this is made."""
+    """`open_calls` gives the calls in flight at an address; `may_be_apart` says of a server whether clients of the
+    handshake era may have a connection of their own to it."""
 
-    def __init__(self, sessions: Sessions, directory: Callable[[], Directory]) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        levels: LogLevels,
+        open_calls: Callable[[Address], Sequence[Call]],
+        may_be_apart: Callable[[str], bool],
+    ) -> None:
+        self.may_be_apart = may_be_apart
         self._sessions = sessions
-        self._directory = directory
+        self._levels = levels
+        self._open_calls = open_calls
         self._elsewhere: OrderedDict[tuple[Address, str], Who] = OrderedDict()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -325,11 +336,6 @@ class Routing:
                 continue  # it has left, and its call will soon be over
         return found
 
-    def _open_calls(self, address: Address) -> Sequence[Call]:
-        record = self._directory().records.get(address.server)
-        actor = record.actors.get(address.scope) if record is not None else None
-        return tuple(actor.calls.open) if actor is not None else ()
-
     # ---- notifications ----------------------------------------------------------------------------------------------
 
     def hearers(self, address: Address, method: str, params: Mapping[str, Any]) -> list[Who]:
@@ -337,7 +343,7 @@ class Routing:
         found: dict[Who, None] = {None: None, **self._meant(address, method, params)}
         if method != LOG:
             return list(found)
-        levels, server = self._directory().log_levels, address.server
+        levels, server = self._levels, address.server
         least = {who: levels.least(who, server) for who in found}
         if address.session is None and levels.shared(server) is not None:
             least = {who: level or _UNASKED for who, level in least.items()}
@@ -353,8 +359,8 @@ class Routing:
             return dict.fromkeys(sessions)
         meant = self._with_calls(address)
         if method == LOG:
-            levels = self._directory().log_levels
-            meant.update((one, None) for one in sessions if levels.wanted(one, address.server) is not None)
+            wanted = self._levels.wanted
+            meant.update((one, None) for one in sessions if wanted(one, address.server) is not None)
         elif method == _ANSWERED_ELSEWHERE:
             key = address, str(params.get("elicitationId"))
             if key in self._elsewhere:
@@ -393,23 +399,17 @@ def is_heard(said: object, least: str | None) -> bool:
 class LogLevels:
     """The log levels that were set. `session` None means the room."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
         # By session: for one server, or for all (None).
         self._wanted: dict[str | None, dict[str | None, str]] = {}
 
     def set(self, level: str, server: str | None, session: str | None) -> None:
-        """Set the level for all servers or for one. Live servers are told. A level for all servers replaces earlier
-        levels for single ones."""
+        """Set the level for all servers or for one. A level for all servers replaces earlier levels for single
+        ones."""
         levels = self._wanted.setdefault(session, {}) if server is not None else {}
         levels[server] = level
         self._wanted[session] = levels
-        self._tell_shared()
-        for actor in self._directory.in_reach(session):
-            record = record_of(actor)
-            if record.parent is not None and server in (None, actor.address.server):
-                record.log_level = self.of(actor.address.scope, record.parent)
-                actor.subscriptions_changed()
 
     def wanted(self, session: str | None, server: str) -> str | None:
         """The level that this session itself has set for the server."""
@@ -420,40 +420,31 @@ class LogLevels:
         """The level at which this session hears the server: its own, else the room's."""
         return self.wanted(session, server) or self.wanted(None, server)
 
-    def of(self, scope: str, server: ServerRecord) -> str | None:
-        """The level that a server's child in this scope is told."""
-        return self.least(Address("", scope).session, server.definition.name)
-
     def shared(self, server: str) -> str | None:
         """The level that a shared server is told: the one with the most messages that anybody wants."""
-        sees = self._directory.sessions.sees
+        sees = self._sessions.sees
         return _most_talkative(self.wanted(one, server) for one in self._who_count() if sees(one, server))
 
-    def forget(self, session: str) -> None:
-        if self._wanted.pop(session, None) is not None:
-            self._tell_shared()
+    def forget(self, session: str) -> bool:
+        """The session is over. Returns whether it had set a level."""
+        return self._wanted.pop(session, None) is not None
 
     def _who_count(self) -> list[str | None]:
-        heard = self._directory.sessions.with_hosts
+        heard = self._sessions.with_hosts
         return [session for session in self._wanted if session is None or session in heard]
 
-    def _tell_shared(self) -> None:
-        """Tell each shared server its level, if it has changed."""
-        sessions, general, particular = self._directory.sessions, list[str | None](), list[str | None]()
+    def shared_by(self, servers: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+        """Each of these servers, with the level that it is told if it is shared. Looks at each session once."""
+        sessions, general, particular = self._sessions, list[str | None](), list[str | None]()
         for one in self._who_count():
             if len(self._wanted[one]) == 1 and None in self._wanted[one] and sessions.sees_all(one):
                 general.append(self._wanted[one][None])
             else:
                 particular.append(one)
         most = _most_talkative(general)
-        for name, record in self._directory.records.items():
+        for name in servers:
             others = (self.wanted(one, name) for one in particular if sessions.sees(one, name))
-            level = _most_talkative((most, *others))
-            if level is not None and level != record.log_level:
-                record.log_level = level
-                actor = self._directory.shared_actor(name)
-                if actor is not None:
-                    actor.subscriptions_changed()
+            yield name, _most_talkative((most, *others))
 
 
 def _most_talkative(levels: Iterable[str | None]) -> str | None:

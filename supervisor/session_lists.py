@@ -32,7 +32,7 @@ def told(capabilities: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(capabilities, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class _Session(msgspec.Struct, eq=False):
+class _SessionLists(msgspec.Struct, eq=False):
     told: str = ""
     entries: dict[str, ServerEntry] = msgspec.field(default_factory=dict[str, ServerEntry])
     base: Index | None = None  # of which, at that time, the next was made
@@ -46,7 +46,7 @@ class OwnLists:
 
     def __init__(self, shares: Callable[[str, ServerEntry | None], bool]) -> None:
         self._shares = shares
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _SessionLists] = {}
         self._by_told: dict[str, dict[str, ServerEntry]] = {}  # by what was told, then by server
         self._changes = 0
 
@@ -74,13 +74,13 @@ class OwnLists:
 
     def meet(self, session: str, capabilities: Mapping[str, Any]) -> None:
         """The client of this session has declared its capabilities."""
-        self._sessions.setdefault(session, _Session()).told = told(capabilities)
+        self._sessions.setdefault(session, _SessionLists()).told = told(capabilities)
         self._changes += 1
 
     def learn(self, session: str, entry: ServerEntry, *, for_others: bool) -> bool:
         """A child of this session has listed what it has. `for_others`: any client with the same capabilities would get
         these lists. Returns whether they are news for this session."""
-        own = self._sessions.setdefault(session, _Session())
+        own = self._sessions.setdefault(session, _SessionLists())
         before = own.entries.get(entry.server)
         own.entries[entry.server] = entry
         if for_others:
@@ -115,7 +115,7 @@ class OwnLists:
             own.base, own.made_at = base, self._changes
         return own.seen or base
 
-    def _others(self, own: _Session, base: Index) -> Known:
+    def _others(self, own: _SessionLists, base: Index) -> Known:
         """The entries that this session sees in place of those that the room has."""
         alike = self._by_told.get(own.told, {})
         wanted = {

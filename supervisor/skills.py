@@ -17,8 +17,6 @@ from urllib.parse import unquote
 import msgspec
 
 from ..actors.call import Call
-from ..actors.message_buffer import takes_long_to_decode
-from ..actors.router import Sync
 from ..actors.workers import LONG_WORK, aside
 from ..catalogue.definition_secrets import names_credential, without_credentials
 from ..catalogue.entries import Raw
@@ -43,10 +41,11 @@ from ..protocol.errors import AmbiguousTool, ProtocolFault, Reach, UnknownResour
 from ..protocol.jsonrpc.incoming import decode_result
 from ..protocol.jsonrpc.terms import WireFault
 from ..protocol.safe_text import unhidden
+from ..protocol.value_count import takes_long_to_decode
 
 if TYPE_CHECKING:
-    from ..config.secrets import Secrets
-    from .caller import Caller
+    from ..config.scrubbing import Secrets
+    from .port import RoomPort
 
 
 _LONG_YAML: Final = 4_096  # bytes of a `SKILL.md` from which on its front matter is read in a thread
@@ -69,142 +68,161 @@ class SkillRead(msgspec.Struct, frozen=True, eq=False):
                 return None
 
 
-async def current_skill(caller: Caller, server: str, uri: str) -> Target:
-    """The skill whose `SKILL.md` has this URI at its server, as the server says now. Raises `CallError`s and
-    `UnknownResource`."""
-    call = Call("skills/get", {"uri": uri}, replayable=True)
-    said = await caller.ask(server, call, most=ITEM_BYTES, is_definition=True)
-    came: Raw = said.get("skill") or {}
-    fault = fault_of(came)
-    record = came if fault else _without_credentials(came, caller.scrubber(server, Scrub.MCP))
-    if fault or record["uri"] != uri or names_credential(came, record):
-        text = f'Server "{server}" answered skills/get with no usable skill: {fault or "its uri is another"}.'
-        raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
-    known = _listed(caller, server, uri)
-    if known is not None and known != record:
-        await caller.connect_by_name(server)
-    if known is None:
-        found = caller.index.unlisted_skill(server, record)
-    else:
-        found = next((skill for skill in caller.index.skills(server) if skill.original == uri), None)
-    if found is None:
-        raise UnknownResource(uri)
-    return found
+class SkillReader:
+    """Reads skills and their files through a port."""
 
+    def __init__(self, port: RoomPort) -> None:
+        self._port = port
 
-async def read_skill(
-    caller: Caller, name: str, path: str | None = None, server: str | None = None, *, door: Scrub = Scrub.ALL
-) -> SkillRead:
-    """Read a file (None: `SKILL.md`) of the skill called `name` here. Connects its server when needed. Raises
-    `CallError`s; `UnknownSkill`, `AmbiguousTool` and `UnknownServer` are among them."""
-    path = path or FILE
-    target = await find_skill(caller, name, server)
-    result = await _read(caller, target, path, door)
-    if result is None:
-        await caller.connect_by_name(target.server)
-        target = await find_skill(caller, name, server)
-        result = await _read(caller, target, path, door)
-    if result is None:
-        text = (
-            f'"{path}" of skill "{target.name}" was read and is not shown: it is not what server "{target.server}" '
-            "lists, by its size, its digest or its front matter."
+    async def current(self, server: str, uri: str) -> Target:
+        """The skill whose `SKILL.md` has this URI at its server, as the server says now. Raises `CallError`s and
+        `UnknownResource`."""
+        call = Call("skills/get", {"uri": uri}, replayable=True)
+        said = await self._port.ask(server, call, most=ITEM_BYTES, is_definition=True)
+        came: Raw = said.get("skill") or {}
+        fault = fault_of(came)
+        record = came if fault else _without_credentials(came, self._port.scrubber(server, Scrub.MCP))
+        if fault or record["uri"] != uri or names_credential(came, record):
+            text = f'Server "{server}" answered skills/get with no usable skill: {fault or "its uri is another"}.'
+            raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
+        known = self._listed(server, uri)
+        if known is not None and known != record:
+            await self._port.connections.connect_by_name(server)
+        if known is None:
+            found = self._port.catalogue.index.unlisted_skill(server, record)
+        else:
+            skills = self._port.catalogue.index.skills(server)
+            found = next((skill for skill in skills if skill.original == uri), None)
+        if found is None:
+            raise UnknownResource(uri)
+        return found
+
+    async def read(
+        self, name: str, path: str | None = None, server: str | None = None, *, door: Scrub = Scrub.ALL
+    ) -> SkillRead:
+        """Read a file (None: `SKILL.md`) of the skill called `name` here. Connects its server when needed. Raises
+        `CallError`s; `UnknownSkill`, `AmbiguousTool` and `UnknownServer` are among them."""
+        path = path or FILE
+        target, result = await self._found_and_read(name, path, server, door)
+        if result is None:  # the skill may have changed since its server listed it
+            await self._port.connections.connect_by_name(target.server)
+            target, result = await self._found_and_read(name, path, server, door)
+        if result is None:
+            text = (
+                f'"{path}" of skill "{target.name}" was read and is not shown: it is not what server "{target.server}" '
+                "lists, by its size, its digest or its front matter."
+            )
+            raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED)
+        return SkillRead(target, path, result)
+
+    async def _found_and_read(
+        self, name: str, path: str, server: str | None, door: Scrub
+    ) -> tuple[Target, Raw | None]:
+        """The skill, and the result of reading its file; None: that is not what the entry says."""
+        call = Call("resources/read", {"uri": name}, replayable=True)
+        self._port.begin(call, server)
+        with self._port.until_accepted(call):
+            target = await self.find(name, server)
+            return target, await self._read(call, target, path, door)
+
+    async def directory(self, server: str, uri: str, cursor: str | None) -> tuple[list[Raw], str | None]:
+        """What is in a folder, as its server calls it: the resources, and where the next page begins. A server that
+        does not read folders is not asked: what its skills have is known from their entries. Raises `CallError`s;
+        `UsageError` for what is no folder."""
+        settings = self._port.access.live.config.settings
+        entry = self._port.catalogue.listed(server)
+        if entry is None or not entry.known:
+            await self._port.connections.connect(server)
+            await self._port.settled()
+            entry = self._port.catalogue.listed(server)
+        if entry is None or not reads_directories(entry.capabilities):
+            return self._known_directory(server, uri), None
+        params = {"uri": uri} if cursor is None else {"uri": uri, "cursor": cursor}
+        call = Call("resources/directory/read", params, replayable=True)
+        said = await self._port.ask(server, call, most=settings.max_list_bytes)
+        listed: object = said.get("resources")
+        if not isinstance(listed, list):
+            text = f'Server "{server}" answered resources/directory/read without a list of resources.'
+            raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
+        found, given = list[Raw](), self._port.scrubber(server, Scrub.MCP)
+        for each in cast("list[Any]", listed)[: settings.max_list_items]:
+            if isinstance(each, dict) and isinstance(cast("Raw", each).get("uri"), str):
+                came = cast("Raw", each)
+                shown = _without_credentials(came, given)
+                if not names_credential(came, shown):
+                    found.append(shown)
+        after: object = said.get("nextCursor")
+        return found, after if isinstance(after, str) else None
+
+    def _known_directory(self, server: str, uri: str) -> list[Raw]:
+        skills = self._port.catalogue.index.skills(server)
+        for skill in skills:
+            if skill.changed is not None and is_within(f"{uri}/", (root_of(skill.original),)):
+                raise skill.refusal()
+        children = children_of((skill.record for skill in skills), uri)
+        if children is None:
+            raise UsageError(
+                f'"{unhidden(uri)}" is no folder of a skill of server "{server}".', server=server
+            )
+        return [
+            {
+                "uri": child,
+                "name": unquote(child.rpartition("/")[2]),
+                **({"mimeType": "inode/directory"} if is_folder else _media_type(child)),
+            }
+            for child, is_folder in children.items()
+        ]
+
+    async def find(self, name: str, server: str | None = None) -> Target:
+        """The skill called `name` here. Raises `UnknownSkill`, `AmbiguousTool`, `UnknownServer`, and what kept the
+        server from connecting."""
+        self._port.catalogue.check_server(server)
+        found = self._resolved(name, server)
+        wait_by = self._port.connections.wait_by()
+        for candidate in found.servers if isinstance(found, Missing) else ():
+            await self._port.connections.connect(candidate, wait_by=wait_by)
+            await self._port.settled()
+            again = self._resolved(name, server)
+            if isinstance(again, Target):
+                return again
+        if isinstance(found, Missing):
+            raise UnknownSkill(name, [skill.name for skill in self._port.catalogue.index.skills(server)])
+        return found
+
+    def _resolved(self, name: str, server: str | None) -> Target | Missing:
+        found = self._port.catalogue.index.resolve_skill(name_of(name, "a skill"), server)
+        if isinstance(found, Ambiguous):
+            raise AmbiguousTool(name, found.candidates, what="Skill")
+        return found
+
+    async def _read(self, call: Call, target: Target, path: str, door: Scrub) -> Raw | None:
+        """The result of reading a file; None: it is not what the entry says. Raises `UnknownSkill` for a file that the
+        entry does not have."""
+        if target.changed is not None:
+            raise target.refusal()
+        file = _file(target, path)
+        uri = f"{root_of(target.original)}/{path}" if file is None else file.uri
+        call.params, call.server = {"uri": uri}, target.server
+        self._port.submit(target.server, call)
+        answer = await call.wait()
+        introduced_as = target.record["frontmatter"] if path == FILE else None
+        given, scrubber = (
+            self._port.scrubber(target.server, Scrub.MCP),
+            self._port.scrubber(target.server, door),
         )
-        raise ProtocolFault(text, server=target.server, reach=Reach.ANSWERED)
-    return SkillRead(target, path, result)
+        check = partial(_checked, answer, file, introduced_as, given, scrubber)
+        most = LONG_WORK if introduced_as is None else _LONG_YAML
+        return await aside(check) if len(answer) >= most else check()
 
-
-async def read_directory(
-    caller: Caller, server: str, uri: str, cursor: str | None
-) -> tuple[list[Raw], str | None]:
-    """What is in a folder, as its server calls it: the resources, and where the next page begins. A server that does
-    not read folders is not asked: what its skills have is known from their entries. Raises `CallError`s; `UsageError`
-    for what is no folder."""
-    entry = caller.listed(server)
-    if entry is None or not entry.known:
-        await caller.connect(server)
-        await caller.live.router.ref.ask(Sync)
-        entry = caller.listed(server)
-    if entry is None or not reads_directories(entry.capabilities):
-        return _known_directory(caller, server, uri), None
-    params = {"uri": uri} if cursor is None else {"uri": uri, "cursor": cursor}
-    call = Call("resources/directory/read", params, replayable=True)
-    said = await caller.ask(server, call, most=caller.live.config.settings.max_list_bytes)
-    listed: object = said.get("resources")
-    if not isinstance(listed, list):
-        text = f'Server "{server}" answered resources/directory/read without a list of resources.'
-        raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
-    found, given = list[Raw](), caller.scrubber(server, Scrub.MCP)
-    for each in cast("list[Any]", listed)[: caller.live.config.settings.max_list_items]:
-        if isinstance(each, dict) and isinstance(cast("Raw", each).get("uri"), str):
-            came = cast("Raw", each)
-            shown = _without_credentials(came, given)
-            if not names_credential(came, shown):
-                found.append(shown)
-    after: object = said.get("nextCursor")
-    return found, after if isinstance(after, str) else None
-
-
-def _known_directory(caller: Caller, server: str, uri: str) -> list[Raw]:
-    skills = caller.index.skills(server)
-    for skill in skills:
-        if skill.changed is not None and is_within(f"{uri}/", (root_of(skill.original),)):
-            raise caller.refused(skill.refusal())
-    children = children_of((skill.record for skill in skills), uri)
-    if children is None:
-        raise UsageError(f'"{unhidden(uri)}" is no folder of a skill of server "{server}".', server=server)
-    return [
-        {
-            "uri": child,
-            "name": unquote(child.rpartition("/")[2]),
-            **({"mimeType": "inode/directory"} if is_folder else _media_type(child)),
-        }
-        for child, is_folder in children.items()
-    ]
+    def _listed(self, server: str, uri: str) -> Raw | None:
+        """What the server has listed of the skill, whether it is shown here or not."""
+        entry = self._port.catalogue.listed(server)
+        records = () if entry is None else entry.skills or ()
+        return next((record for record in records if record.get("uri") == uri), None)
 
 
 def _media_type(uri: str) -> Raw:
     return {"mimeType": "text/markdown"} if uri.endswith(".md") else {}
-
-
-async def find_skill(caller: Caller, name: str, server: str | None = None) -> Target:
-    """The skill called `name` here. Raises `UnknownSkill`, `AmbiguousTool`, `UnknownServer`, and what kept the server
-    from connecting."""
-    caller.check_server(server)
-    found = _resolved(caller, name, server)
-    wait_by = caller.wait_by()
-    for candidate in found.servers if isinstance(found, Missing) else ():
-        await caller.connect(candidate, wait_by=wait_by)
-        await caller.live.router.ref.ask(Sync)
-        again = _resolved(caller, name, server)
-        if isinstance(again, Target):
-            return again
-    if isinstance(found, Missing):
-        raise UnknownSkill(name, [skill.name for skill in caller.index.skills(server)])
-    return found
-
-
-def _resolved(caller: Caller, name: str, server: str | None) -> Target | Missing:
-    found = caller.index.resolve_skill(name_of(name, "a skill"), server)
-    if isinstance(found, Ambiguous):
-        raise AmbiguousTool(name, found.candidates, what="Skill")
-    return found
-
-
-async def _read(caller: Caller, target: Target, path: str, door: Scrub) -> Raw | None:
-    """The result of reading a file; None: it is not what the entry says. Raises `UnknownSkill` for a file that the
-    entry does not have."""
-    if target.changed is not None:
-        raise caller.refused(target.refusal())
-    file = _file(target, path)
-    uri = f"{root_of(target.original)}/{path}" if file is None else file.uri
-    call = Call("resources/read", {"uri": uri}, replayable=True)
-    caller.submit(target.server, call)
-    answer = await call.wait()
-    introduced_as = target.record["frontmatter"] if path == FILE else None
-    given, scrubber = caller.scrubber(target.server, Scrub.MCP), caller.scrubber(target.server, door)
-    check = partial(_checked, answer, file, introduced_as, given, scrubber)
-    most = LONG_WORK if introduced_as is None else _LONG_YAML
-    return await aside(check) if len(answer) >= most else check()
 
 
 def _checked(
@@ -245,10 +263,3 @@ def _file(target: Target, path: str) -> SkillFile | None:
     if found is None:
         raise UnknownSkill(f"{target.name}/{path}", [f"{target.name}/{file.path}" for file in files])
     return found
-
-
-def _listed(caller: Caller, server: str, uri: str) -> Raw | None:
-    """What the server has listed of the skill, whether it is shown here or not."""
-    entry = caller.listed(server)
-    records = () if entry is None else entry.skills or ()
-    return next((record for record in records if record.get("uri") == uri), None)

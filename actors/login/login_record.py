@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
 
+_FOR_EVER: Final = 1e10  # seconds
 SECRETS: Final = ("access_token", "refresh_token", "client_secret")
 
 
@@ -67,15 +69,30 @@ class Login:
         token, kind = answer.get("access_token"), str(answer.get("token_type") or "bearer")
         if not isinstance(token, str) or not usable(token) or kind.lower() != "bearer":
             raise LoginFailed("the authorization server answered without a bearer token")
-        lasts, further, scope = answer.get("expires_in"), answer.get("refresh_token"), answer.get("scope")
+        lasts, further, scope = (
+            seconds(answer.get("expires_in")),
+            answer.get("refresh_token"),
+            answer.get("scope"),
+        )
         return attrs.evolve(
             self,
             access_token=token,
             refresh_token=further if isinstance(further, str) and further else self.refresh_token,
-            expires_at=now + lasts if isinstance(lasts, int | float) and lasts > 0 else None,
+            expires_at=None if lasts is None else now + lasts,
             scope=scope if isinstance(scope, str) else self.scope,
             id=secrets.token_hex(8),
         )
+
+
+def seconds(value: object) -> float | None:
+    """A positive time in an answer: servers write 3600, 3599.5 and "3600". None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if 0 < found < _FOR_EVER else None
 
 
 def usable(token: str) -> bool:
@@ -100,14 +117,10 @@ def from_json(data: bytes | str) -> dict[str, Any]:
 
 def login_of(values: Mapping[str, Any]) -> Login:
     """The login that these values make. Raises `LoginFailed` if they make none."""
-    known = {field.name for field in attrs.fields(Login)}
     try:
-        login = Login(**{name: value for name, value in values.items() if name in known})
-    except TypeError:
-        raise LoginFailed("a stored login lacks its token") from None
-    texts = (value for name, value in attrs.asdict(login).items() if name != "expires_at")
-    if not all(value is None or isinstance(value, str) for value in texts) or not usable(login.access_token):
-        raise LoginFailed("a stored login is not one of ours")
-    if not isinstance(values.get("expires_at"), int | float | None):
+        login = msgspec.convert(values, Login)
+    except msgspec.ValidationError:
+        raise LoginFailed("a stored login is not one of ours") from None
+    if not usable(login.access_token):
         raise LoginFailed("a stored login is not one of ours")
     return login

@@ -5,8 +5,11 @@ file's lock, from before it reads what is there to after it has written. A renew
 of many processes one asks, and the others find what it has got. A write names the login that it replaces, and does
 nothing when another one is there by then: an older token never replaces a newer one.
 
-Where there is none of ours, one that pi's adapter has made is read (`_pi`): from its files, or else from the keyring,
-if pi is there. It is never changed or removed.
+Where there is none of ours, one that pi's adapter has made is read: from its files (`~/.pi/agent/mcp-oauth`), or else
+from the keyring, if pi is there. It is never changed or removed. It is used only at the URL that it was made for, so
+one that names no URL is not used. Only its access token is used. To renew it would take away pi's own, because many
+authorization servers accept a refresh token once. So at its end a person has to log in, here or with pi. What is not of
+pi's form counts as absent.
 
 The keyring (`pip install "greenroom[keyring]"`) then holds the secrets, and the file the rest; the file still tells
 other processes that something has changed. Everything here blocks; call it in a thread.
@@ -30,7 +33,13 @@ from ...config.reading import is_object
 from .login_record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
 
 _SERVICE: Final = "greenroom"
-_LOCK_WITHIN: Final = 60.0  # seconds; longer than a renewal may take
+LOCK_WITHIN: Final = 60.0  # seconds; longer than a renewal may take
+GRANT: Final = "pi"  # of a login that pi has made
+SERVICE: Final = "pi-mcp-adapter.oauth"  # in the keyring
+# Some keyrings hold only short entries. There pi splits a long entry, and the entry itself lists its pieces.
+_IN_PIECES: Final = "__piMcpAdapterOAuthChunked"
+_MOST_PIECES: Final = 100
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
 
 class LoginStore:
@@ -120,7 +129,7 @@ class LoginStore:
         try:
             make_own_folder(self.folder)
             lock = filelock.FileLock(
-                self.path(server, url).with_suffix(".lock"), timeout=_LOCK_WITHIN, mode=0o600
+                self.path(server, url).with_suffix(".lock"), timeout=LOCK_WITHIN, mode=0o600
             )
             with lock:
                 yield
@@ -199,23 +208,6 @@ class LoginStore:
 
 def _key(server: str, url: str) -> str:
     return hashlib.sha256(f"{server}\n{url}".encode(errors="surrogatepass")).hexdigest()[:40]
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# Logins that pi's adapter has made, in its folder (`~/.pi/agent/mcp-oauth`) or in the keyring: read, never written.
-#
-# One is used only at the URL that it was made for, so one that names no URL is not used. Only its access token is
-# used. To renew it would take away pi's own, because many authorization servers accept a refresh token once. So at its
-# end a person has to log in, here or with pi. What is not of pi's form counts as absent.
-
-GRANT: Final = "pi"  # of a login that pi has made
-SERVICE: Final = "pi-mcp-adapter.oauth"  # in the keyring
-# Some keyrings hold only short entries. There pi splits a long entry, and the entry itself lists its pieces.
-_IN_PIECES: Final = "__piMcpAdapterOAuthChunked"
-_MOST_PIECES: Final = 100
-_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
 
 def pi_agent(environ: Mapping[str, str]) -> Path:

@@ -22,16 +22,16 @@ from typing import Any, Final
 import anyio
 import httpx2
 
+from ...config.credentials import SecretValue
 from ...config.model import ServerDefinition
 from ...config.reading import is_object
 from ...config.references import expand
-from ...config.secrets import Hidden
+from ..timers import in_time
+from ..transports.http_faults import LoginOutage
 from ..workers import apart
 from .login_record import Login, LoginFailed, Unreachable
 from .login_store import GRANT, LoginStore, pi_agent, pi_folder
 from .token_endpoint import WITHIN, renew
-
-# ---- Which servers may have a login, and where it is: the part that a room needs before there is any ----------------
 
 
 def logins(pi: str | None = None) -> LoginStore:
@@ -74,7 +74,7 @@ def stored_login(definition: ServerDefinition) -> Login | None:
 def auth_for(
     definition: ServerDefinition,
     environ: Mapping[str, str],
-    learn: Callable[[Iterable[Hidden]], object],
+    learn: Callable[[Iterable[SecretValue]], object],
 ) -> Any:
     """The `httpx2.Auth` for connections to this server. None when it has no login and none can be had without a person;
     then its requests cost nothing more. `definition` is expanded. `learn` is told each token that is used, so that no
@@ -153,7 +153,7 @@ class StoredLogin(httpx2.Auth):
         server: str,
         url: str,
         headers: Mapping[str, str],
-        learn: Callable[[Iterable[Hidden]], object],
+        learn: Callable[[Iterable[SecretValue]], object],
         obtain: Callable[[str | None], Login] | None,
     ) -> None:
         self._store = store
@@ -200,13 +200,13 @@ class StoredLogin(httpx2.Auth):
         if self._pauses():
             return login
         try:
-            with anyio.fail_after(min(_PATIENCE, left / 2)):
+            async with in_time(min(_PATIENCE, left / 2)):
                 return await self._in_place_of(login, is_needed=False)
-        except TimeoutError:
-            self._again_at = anyio.current_time() + WITHIN
-        except httpx2.TransportError:
+        except (TimeoutError, httpx2.TransportError):
             pass
-        return login
+        assert login.expires_at is not None
+        # The machine may have slept meanwhile: then it is not valid any more, and another is needed.
+        return login if login.expires_at > time.time() else await self._in_place_of(login)
 
     def _pauses(self) -> bool:
         return anyio.current_time() < self._again_at
@@ -223,14 +223,17 @@ class StoredLogin(httpx2.Auth):
                 self._take(await apart(lambda: self._other(login)))
             except Unreachable as error:
                 self._again_at = anyio.current_time() + _PAUSE
-                raise httpx2.TransportError(str(error)) from None
+                raise LoginOutage(str(error)) from None
+            except anyio.get_cancelled_exc_class():
+                self._again_at = anyio.current_time() + WITHIN  # its thread goes on with that
+                raise
             return self._login
 
     def _take(self, login: Login | None) -> None:
         self._login = login
         if login is not None:
             tokens = (login.access_token, login.refresh_token, login.client_secret)
-            self._learn(Hidden("token", token, known=True) for token in tokens if token is not None)
+            self._learn(SecretValue("token", token, known=True) for token in tokens if token is not None)
 
     def _other(self, login: Login | None) -> Login | None:
         if login is None:

@@ -25,10 +25,20 @@ import httpx2
 
 from ...config.model import ServerDefinition
 from ...protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
+from ...protocol.safe_text import shortened
 from ...protocol.version import VERSION
-from .login_record import Login, LoginFailed, Unreachable
+from ..timers import at_most
+from .login_record import Login, LoginFailed, Unreachable, from_json, seconds
 from .login_store import LoginStore
-from .token_endpoint import DEVICE_GRANT, device_login, is_safe, of_configuration, without_credentials
+from .token_endpoint import (
+    DEVICE_GRANT,
+    device_login,
+    is_safe,
+    of_configuration,
+    outage,
+    refusal,
+    without_credentials,
+)
 
 _VERSION: Final = HANDSHAKE_VERSIONS[-1]
 _OF_RESOURCE: Final = "/.well-known/oauth-protected-resource"
@@ -72,7 +82,7 @@ async def log_in(
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata
 
-    asked = _Asked(person, oauth, scope or oauth.get("scope"))
+    asked = _LoginQuestions(person, oauth, scope or oauth.get("scope"))
     insists = person.insists_on_device or oauth.get("grantType") == "device_code"
     wants_device = person.prefers_device or insists
 
@@ -98,7 +108,7 @@ async def log_in(
         "software_version": VERSION,
         "token_endpoint_auth_method": None if "clientSecret" in oauth else "none",
     }
-    storage = _Kept(_given_client(oauth, person.redirect_uri))
+    storage = _LoginStorage(_given_client(oauth, person.redirect_uri))
     try:
         provider = Provider(
             definition.url or "",
@@ -137,7 +147,7 @@ def obtained(
 async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]) -> Login:
     from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
-    storage = _Kept(None)
+    storage = _LoginStorage(None)
     options: dict[str, Any] = {"issuer": oauth["issuer"]} if "issuer" in oauth else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # without an issuer; docs/login.md says to give it
@@ -149,7 +159,7 @@ async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]
             scope=oauth.get("scope"),
             **options,
         )
-    with anyio.move_on_after(_OBTAIN_WITHIN) as limit:
+    async with at_most(_OBTAIN_WITHIN) as limit:
         await _drive(definition, _Flow(provider, definition, oauth.get("issuer")))
     if limit.cancelled_caught:
         raise Unreachable(f"no login was had within {_OBTAIN_WITHIN:g} s")
@@ -157,7 +167,7 @@ async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]
     return attrs.evolve(login, refresh_token=None, made=f"client {oauth['clientId']}")
 
 
-class _Asked:
+class _LoginQuestions:
     """Passes the provider's questions on to the person."""
 
     def __init__(self, person: Person, oauth: Mapping[str, Any], scope: str | None) -> None:
@@ -187,7 +197,7 @@ class _Asked:
         return AuthorizationCodeResult(code=said["code"], state=said.get("state"), iss=said.get("iss"))
 
 
-class _Kept:
+class _LoginStorage:
     """The provider's storage, for one login."""
 
     def __init__(self, client: Any) -> None:
@@ -237,6 +247,7 @@ class _Flow(httpx2.Auth):
         self._headers = of_configuration(definition.headers)
         self._issuer = issuer
         self.device_endpoint: str | None = None
+        self._flaw = ""  # of the authorization server's metadata
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -253,6 +264,10 @@ class _Flow(httpx2.Auth):
                     response = self._of_api(response, is_own=outgoing is request)
                 if outgoing is not request and ".well-known/" in str(outgoing.url):
                     self._read(response, await response.aread())
+                    if _OF_RESOURCE not in outgoing.url.path:
+                        self._flaw = _flaw_of(response) or self._flaw
+                elif outgoing is not request and outgoing.method == HTTPMethod.POST:
+                    response = self._of_provider(response, await response.aread())
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
@@ -273,6 +288,32 @@ class _Flow(httpx2.Auth):
             return httpx2.Response(HTTPStatus.OK, json=said, request=request)
         return response
 
+    def _of_provider(self, response: httpx2.Response, body: bytes) -> httpx2.Response:
+        """What the authorization server has answered to a form or a registration, as the provider can read it. Raises
+        `Unreachable` and `LoginFailed` for what the provider would not tell."""
+        try:
+            found = from_json(body)
+        except LoginFailed:
+            found = {}
+        host, status = response.request.url.host, response.status_code
+        if (why := outage(status, found)) is not None:
+            raise Unreachable(f"the authorization server {host} is out of order ({why})")
+        is_form = "form" in response.request.headers.get("content-type", "")
+        if not is_form and status not in (HTTPStatus.OK, HTTPStatus.CREATED):
+            has_none = self._provider.context.oauth_metadata is None
+            flaw = self._flaw or ("it publishes no metadata" if has_none else "")
+            flaw = f": {flaw}" if flaw else ""
+            raise LoginFailed(
+                f"the authorization server {host} registers no client at {response.request.url.path} "
+                f"({refusal(found, status)}){flaw}. Register one there by hand, and give it as "
+                '"oauth.clientId" (and "oauth.clientSecret")'
+            )
+        if "expires_in" not in found:
+            return response
+        lasts = seconds(found["expires_in"])  # the provider takes whole numbers alone
+        said = {**found, "expires_in": None if lasts is None else max(1, int(lasts))}
+        return httpx2.Response(status, json=said, request=response.request)
+
     def _with_headers(self, outgoing: Any) -> httpx2.Request:
         headers = httpx2.Headers(self._headers)
         headers.update({"User-Agent": f"greenroom/{VERSION}"})
@@ -292,6 +333,17 @@ class _Flow(httpx2.Auth):
             self.device_endpoint = endpoint if isinstance(endpoint, str) and is_safe(endpoint) else None
             if self._issuer is not None and self._issuer.rstrip("/") != issuer.rstrip("/"):
                 raise LoginFailed('the server leads to another authorization server than "oauth.issuer"')
+
+
+def _flaw_of(response: httpx2.Response) -> str:
+    """What is wrong with a document of an authorization server's metadata; empty if nothing is, or there is none."""
+    if response.status_code != HTTPStatus.OK:
+        return ""
+    try:
+        has_issuer = isinstance(from_json(response.content).get("issuer"), str)
+    except LoginFailed:
+        return f"its metadata ({response.request.url.path}) is no JSON object"
+    return "" if has_issuer else f'its metadata ({response.request.url.path}) has no "issuer"'
 
 
 async def _drive(definition: ServerDefinition, flow: _Flow) -> None:
@@ -342,10 +394,12 @@ def _in_words(error: Exception) -> str:
     text = str(error).partition("{")[0].strip().rstrip(":")
     if "State parameter" in text:
         return "the answer belongs to another login: start again, and paste the newest one"
-    return f"the login failed ({type(error).__name__}{f': {text[:200]}' if text else ''})"
+    return f"the login failed ({type(error).__name__}{f': {shortened(text, 200)}' if text else ''})"
 
 
-def _as_login(definition: ServerDefinition, provider: Any, storage: _Kept, grant: str, tokens: Any) -> Login:
+def _as_login(
+    definition: ServerDefinition, provider: Any, storage: _LoginStorage, grant: str, tokens: Any
+) -> Login:
     """A login made of what the provider has found. Without `tokens`, its token is a stand-in that the device flow
     replaces."""
     context, client = provider.context, provider.context.client_info

@@ -18,13 +18,17 @@ import httpx2
 from ...config.model import ServerDefinition
 from ...protocol.version import VERSION
 from ..transports.http_client import trusted_certificates
+from ..transports.proxies import Proxy, ProxyTable, failure_of, problem_of
 from ..workers import apart
-from .login_record import Login, LoginFailed, Unreachable, from_json
+from .login_record import Login, LoginFailed, Unreachable, from_json, seconds
 from .login_store import LoginStore
 
 _MOST: Final = 1 << 20  # bytes of an answer
+DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+_SLOWER: Final = 5.0  # seconds more, when the server asks for it
 WITHIN: Final = 20.0  # seconds for each step of a request
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_TROUBLE: Final = ("temporarily_unavailable", "server_error", "too_many_requests", "rate_limit_exceeded")
 _KEPT_BACK: Final = frozenset({"authorization", "cookie", "proxy-authorization", "host", "content-type"})
 
 
@@ -47,18 +51,17 @@ def without_credentials(definition: ServerDefinition) -> ServerDefinition:
 def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
     """The status and the object of the answer ({}: none).
 
-    Raises `Unreachable` when there is no answer, and for a status of 429 or from 500 on; `LoginFailed` for a URL that
-    must not be sent a secret.
+    Raises `Unreachable` when there is no answer, or one that speaks of trouble (`outage`); `LoginFailed` for a URL
+    that must not be sent a secret.
     """
     host = urlsplit(url).hostname or "?"
     if not is_safe(url):
         raise LoginFailed(f"the authorization server {host} is not reached over https")
     said = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": f"greenroom/{VERSION}"}
+    proxy = ProxyTable().of(httpx2.URL(url))
     try:
         with (
-            httpx2.Client(
-                timeout=WITHIN, headers={**said, **headers}, verify=trusted_certificates()
-            ) as client,
+            _client({**said, **headers}, proxy) as client,
             client.stream("POST", url, data=dict(form), follow_redirects=False) as response,
         ):
             body = bytearray()
@@ -69,15 +72,39 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
                         raise LoginFailed(f"the authorization server {host} answered with too much")
             status = response.status_code
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise Unreachable(
-            f"the authorization server {host} cannot be reached ({type(error).__name__})"
-        ) from None
-    if status == 429 or status >= 500:
-        raise Unreachable(f"the authorization server {host} is out of order (HTTP {status})")
+        is_proxys = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
+        why = failure_of(proxy, error) if proxy is not None and is_proxys else type(error).__name__
+        raise Unreachable(f"the authorization server {host} cannot be reached ({why})") from None
     try:
-        return status, from_json(bytes(body))
+        answer = from_json(bytes(body))
     except LoginFailed:
-        return status, {}
+        answer = {}
+    if (why := outage(status, answer)) is not None:
+        raise Unreachable(f"the authorization server {host} is out of order ({why})")
+    return status, answer
+
+
+def outage(status: int, answer: Mapping[str, Any]) -> str | None:
+    """Why an answer is no decision but trouble that may pass; None for a decision. Some servers say with 400, as for a
+    refusal, that they are out of order (RFC 6749 knows these codes for redirects alone)."""
+    is_trouble = status in (408, 425, 429) or status >= 500 or answer.get("error") in _TROUBLE
+    return refusal(answer, status) if is_trouble else None
+
+
+def _client(headers: Mapping[str, str], proxy: Proxy | None) -> httpx2.Client:
+    """Raises `Unreachable` when the proxy cannot be used."""
+    try:
+        return httpx2.Client(
+            timeout=WITHIN,
+            headers=headers,
+            verify=trusted_certificates(),
+            proxy=None if proxy is None else proxy.url,
+            trust_env=False,
+        )
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        if proxy is None:
+            raise
+        raise Unreachable(problem_of(proxy, error)) from None
 
 
 def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
@@ -99,20 +126,17 @@ def refusal(answer: Mapping[str, Any], status: int) -> str:
     return f"HTTP {status}, {code}" if plain else f"HTTP {status}"
 
 
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# Renewing a login: one request, however many callers want the new token. Blocks; call it in a thread.
-#
-# The thread goes on when nobody waits for it any more. So a renewal whose caller was cancelled still stores what it
-# got: many authorization servers accept a refresh token once, and to lose the answer would be to lose the login.
-
-
 def renew(store: LoginStore, login: Login, headers: Mapping[str, str]) -> Login | None:
     """The login to use in place of `login`: one that another process has stored meanwhile, or a renewed one. None when
     there is none any more, or it cannot be renewed.
 
-    Raises `Unreachable` when the authorization server is out of order, `LoginFailed` when the store is.
+    One request, however many callers want the new token. It blocks; call it in a thread. The thread goes on when nobody
+    waits for it any more. So a renewal whose caller was cancelled still stores what it got: many authorization servers
+    accept a refresh token once, and to lose the answer would be to lose the login.
+
+    Raises `Unreachable` when the authorization server is out of order, `LoginFailed` when the store is. Only an error
+    code of OAuth is a refusal: a page in the place of an answer (of a firewall, a portal, a host that moved) is not,
+    and must not cost the login.
     """
     with store.locked(login.server, login.url):
         kept = store.load(login.server, login.url)
@@ -127,9 +151,15 @@ def renew(store: LoginStore, login: Login, headers: Mapping[str, str]) -> Login 
             form["resource"] = kept.resource
         said = {**of_configuration(headers), **as_client(kept, form)}
         status, answer = post(kept.token_endpoint, form, said)
-        if status == 200:
-            return store.save(kept.renewed(answer, time.time()), kept.id)
-        return None  # refused: only a person can help
+        if "error" in answer:  # some servers refuse with 200
+            return None  # only a person can help
+        if status != 200 or "access_token" not in answer:
+            host = urlsplit(kept.token_endpoint).hostname
+            step = "log in again (greenroom auth) if that lasts"
+            raise Unreachable(
+                f"{host} does not answer as an authorization server does (HTTP {status}); {step}"
+            )
+        return store.save(kept.renewed(answer, time.time()), kept.id)
 
 
 def revoke(login: Login, headers: Mapping[str, str]) -> str | None:
@@ -150,19 +180,14 @@ def revoke(login: Login, headers: Mapping[str, str]) -> str | None:
     return None
 
 
-# ---- The device flow (RFC 8628): a code that a person enters on any machine with a browser --------------------------
-
-DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
-_SLOWER: Final = 5.0  # seconds more, when the server asks for it
-
-
 async def device_login(
     endpoint: str,
     login: Login,
     headers: Mapping[str, str],
     show_code: Callable[[str, str, str | None], None],
 ) -> Login:
-    """`login` with tokens, once the person has entered the code. Raises `LoginFailed`."""
+    """The device flow (RFC 8628): `login` with tokens, once a person has entered the code on any machine with a
+    browser. Raises `LoginFailed`."""
     form = {name: value for name, value in (("scope", login.scope), ("resource", login.resource)) if value}
     said = {**of_configuration(headers), **as_client(login, form)}
     status, answer = await apart(lambda: post(endpoint, form, said))
@@ -171,15 +196,15 @@ async def device_login(
         raise LoginFailed(f"the authorization server refused the device flow ({refusal(answer, status)})")
     complete = answer.get("verification_uri_complete")
     show_code(page, code, complete if isinstance(complete, str) else None)
-    pause = _seconds(answer.get("interval"), 5.0)
-    over = anyio.current_time() + min(_seconds(answer.get("expires_in"), 600.0), 1800.0)
+    pause = _within_a_day(answer.get("interval"), 5.0)
+    over = anyio.current_time() + min(_within_a_day(answer.get("expires_in"), 600.0), 1800.0)
     while anyio.current_time() < over:
         await anyio.sleep(pause)
         try:
             status, answer = await apart(lambda: _asked(login, device, headers))
         except Unreachable:
             continue
-        if status == 200:
+        if status == 200 and "error" not in answer:  # some servers say with 200 that they wait
             return login.renewed(answer, time.time())
         match answer.get("error"):
             case "authorization_pending":
@@ -197,5 +222,6 @@ def _asked(login: Login, device: str, headers: Mapping[str, str]) -> tuple[int, 
     return post(login.token_endpoint, form, {**of_configuration(headers), **as_client(login, form)})
 
 
-def _seconds(value: object, otherwise: float) -> float:
-    return float(value) if isinstance(value, int | float) and 0 < value < 86_400 else otherwise
+def _within_a_day(value: object, otherwise: float) -> float:
+    found = seconds(value)
+    return otherwise if found is None or found >= 86_400 else found

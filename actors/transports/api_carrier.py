@@ -13,8 +13,9 @@ every HTTP server. What is here is the difference:
   API says. So it never counts for the circuit breaker.
 * Where no connection can be made, the connection counts as lost, as if a process had died. So the circuit breaker
   counts it, the call is sent again once, and after too many the API is left alone for a while.
-* 429 says that the request did not run, and 503 mostly does. Where the API says for how long, and that is not long, we
-  wait and send it again: after 503 only if it may run twice. Whoever cancels meanwhile is told how far it got.
+* 429 says that the request did not run, and 503 mostly does. Where the API says for how long, and the call has
+  that time, we wait and send it again: after 503 only if it may run twice. Whoever cancels meanwhile is told how far
+  it got.
 * 401 parks the API as long as a login is used for it, as it does every server. Without one it is the answer: a public
   API may have requests that want a login.
 * No cookie is kept: the API would know all callers by the login of one of them.
@@ -23,11 +24,9 @@ every HTTP server. What is here is the difference:
 from __future__ import annotations
 
 import re
-import time
 from base64 import b64encode
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +35,7 @@ from urllib.parse import urlsplit
 import anyio
 import attrs
 import msgspec
+from anyio import from_thread
 
 from ...config.model import ServerDefinition, Settings
 from ...config.private_files import read_regular
@@ -58,23 +58,18 @@ from ...protocol.safe_text import typed
 from ..peer import LostReason
 from ..workers import CATALOGUE, LONG_WORK, MESSAGES, aside
 from .api_document import Api
-from .http_client import (
-    LoginNeeded,
-    Unreachable,
-    exchanged,
-    lacks_scope,
-    login_in_words,
-    read_raw,
-    read_refusal,
-    request_to,
-    scope_in_words,
-)
+from .http_bounds import read_raw, read_refusal
+from .http_client import exchanged, request_to
+from .http_faults import LoginNeeded, Unreachable, again_after, lacks_scope, login_in_words, scope_in_words
 from .http_peer import Attempt, HttpPeer, SentTeller
 
 if TYPE_CHECKING:
     import httpx2
 
-PAGE: Final = 100  # tools in one page of the list
+PAGE: Final = 125  # tools in one page of the list
+PAGE_BYTES: Final = 1 << 21  # from which on no further one comes into a page: it is read in one go
+_WORD: Final = b"the answer that comes in pieces"
+_PIECE: Final = 3 << 16  # bytes; of whole groups of base64
 PATIENCE: Final = 10.0  # seconds that a call may wait in all for an API that asks for time
 _FILLED: Final = 0.9  # of the bytes that the list may have
 _SHARES: Final = 4  # as many times its share may a tool have: most need less
@@ -92,11 +87,11 @@ class _Params(msgspec.Struct):
     arguments: dict[str, Any] | None = None
 
 
-class _Call(msgspec.Struct):
+class _ApiCall(msgspec.Struct):
     params: _Params
 
 
-_as_call: Final = msgspec.json.Decoder(_Call)
+_as_call: Final = msgspec.json.Decoder(_ApiCall)
 
 
 def _params(line: bytes) -> _Params:
@@ -108,7 +103,7 @@ def _params(line: bytes) -> _Params:
 
 
 @attrs.frozen(eq=False)
-class _Answer:
+class _ApiAnswer:
     """What came for a call: the result, and after how many seconds it may be asked for again; None: it is final."""
 
     result: bytes
@@ -185,9 +180,13 @@ class ApiCarrier:
         before; one that is none begins anew."""
         found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
         start, spent = map(int, found.groups()) if found else (0, 0)
-        end = min(start + PAGE, len(self._names))
+        end, before = min(start + PAGE, len(self._names)), spent
         tools, notes = list[bytes](), list[str]()
         for position in range(start, end):
+            if spent - before > PAGE_BYTES:
+                end = position
+                break
+            from_thread.check_cancelled()
             tool, lacks = self._listed(self._names[position], self._room(spent, len(self._names) - position))
             spent += len(tool)
             tools.append(tool)
@@ -255,7 +254,7 @@ class ApiCarrier:
             raise ArgumentError(paths[0], f"The file {paths[0][:200]!r} is not read: {what}.")
         return {path: _read(Path(folder), path, self._settings.max_line) for path in paths}
 
-    async def _sent(self, attempt: Attempt, operation: Operation, request: HttpRequest) -> _Answer:
+    async def _sent(self, attempt: Attempt, operation: Operation, request: HttpRequest) -> _ApiAnswer:
         """The answer of the API, asked again where it wants time. Raises `ExchangeFault`."""
         left, may_repeat = PATIENCE, operation.annotations().get("idempotentHint") is True
         for _ in range(_REPEATS):
@@ -263,13 +262,15 @@ class ApiCarrier:
             pause = answer.again_after
             if pause is None or pause > left or not (answer.status == _TOO_MANY or may_repeat):
                 return answer
+            if anyio.current_time() + pause >= attempt.exchange.deadline:
+                return answer  # the call would not see what comes of it
             if answer.status == _TOO_MANY:
                 attempt.did_not_run()
             left -= pause
             await anyio.sleep(pause)
         return await self._ask(attempt, operation, request)
 
-    async def _ask(self, attempt: Attempt, operation: Operation, request: HttpRequest) -> _Answer:
+    async def _ask(self, attempt: Attempt, operation: Operation, request: HttpRequest) -> _ApiAnswer:
         headers = dict(request.headers)
         if "Cookie" in headers and (ours := self._client.headers.get("cookie")):
             headers["Cookie"] = f"{ours}; {headers['Cookie']}"
@@ -283,26 +284,28 @@ class ApiCarrier:
                 return await self._success(operation, response)
             return await self._refusal(attempt, operation, response)
 
-    async def _success(self, operation: Operation, response: httpx2.Response) -> _Answer:
+    async def _success(self, operation: Operation, response: httpx2.Response) -> _ApiAnswer:
         body = await read_raw(response, self._settings.max_line)
         work = partial(_result, operation, response.status_code, response.headers, body)
         result = work() if len(body) < LONG_WORK else await aside(work, MESSAGES)
-        return _Answer(result, response.status_code)
+        return _ApiAnswer(result, response.status_code)
 
-    async def _refusal(self, attempt: Attempt, operation: Operation, response: httpx2.Response) -> _Answer:
+    async def _refusal(self, attempt: Attempt, operation: Operation, response: httpx2.Response) -> _ApiAnswer:
         status = response.status_code
         if status == 401 and self._has_login:
             attempt.did_not_run()
             raise LoginNeeded(login_in_words(response))
         body = await read_refusal(response)
-        again = _again_after(response) if status in (_TOO_MANY, _UNAVAILABLE) else None
+        again = again_after(response)
         result = _result(operation, status, response.headers, body, self._advice(operation, response))
-        return _Answer(result, status, again)
+        return _ApiAnswer(result, status, again)
 
     def _advice(self, operation: Operation, response: httpx2.Response) -> str:
         """What whoever owns the configuration can do about a refusal."""
         if lacks_scope(response):
             return f"{scope_in_words(response)}."
+        if (pause := again_after(response)) is not None:
+            return f"It wants to be asked again after {pause:,.0f} s."
         if response.status_code != 401:
             return ""
         if wants := self._api.wants(operation):
@@ -321,9 +324,6 @@ class ApiCarrier:
         self._peer.heard()
         line = error_line(b"%d" % attempt.rpc_id, fault)
         self._peer.answer(attempt, msgspec.json.decode(line, type=ServerMessage))
-
-
-# ---- Where requests go ----------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -370,19 +370,12 @@ def _read(folder: Path, path: str, most: int) -> bytes:
         raise ArgumentError(path, f"The file {path[:200]!r} cannot be read ({why}).") from None
 
 
-# ---- Results --------------------------------------------------------------------------------------------------------
-#
-# A large answer is written in pieces, and its JSON is passed on as text alone: to decode it, or to write it in one go,
-# would keep the interpreter's lock for a tenth of a second. What the result looks like is decided by `to_result`, which
-# is given a short word in the place of the answer.
-
-_WORD: Final = b"the answer that comes in pieces"
-_PIECE: Final = 3 << 16  # bytes; of whole groups of base64
-
-
 def _result(
     operation: Operation, status: int, headers: Mapping[str, str], body: bytes, advice: str = ""
 ) -> bytes:
+    """A large answer is written in pieces, and its JSON is passed on as text alone: to decode it, or to write it in one
+    go, would keep the interpreter's lock for a tenth of a second. What the result looks like is decided by `to_result`,
+    which is given a short word in the place of the answer."""
     media = headers.get("content-type", "").lower()
     if len(body) < LARGE_MESSAGE or ("charset" in media and "utf-8" not in media):
         return encode(to_result(operation, status, headers, body, advice))
@@ -406,14 +399,3 @@ def _as_base64(body: bytes) -> Iterator[bytes]:
 
 def _failure(text: str) -> bytes:
     return encode({"content": [{"type": "text", "text": text}], "isError": True})
-
-
-def _again_after(response: httpx2.Response) -> float | None:
-    """The seconds after which a refused request may be sent again, where the API says so."""
-    said = response.headers.get("retry-after", "").strip()
-    if said.isdecimal() and len(said) < 9:
-        return float(said)
-    try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
-    except (TypeError, ValueError, OverflowError):
-        return None

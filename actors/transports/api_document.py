@@ -9,14 +9,15 @@ are for.
 into. What it says of servers is never used: requests go to the URL in the configuration.
 
 Reading a document takes a tenth of a second where it is large, so it is done in the thread for long work of the
-catalogue. Sessions that have a connection each share what was read: it is kept as long as one of them uses it.
+catalogue. It ends when nobody waits for it any more, so a connect that has given up holds up no other one. Sessions
+that have a connection each share what was read: it is kept as long as one of them uses it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,10 +27,12 @@ from weakref import WeakValueDictionary
 
 import anyio
 import attrs
+from anyio import from_thread
 
 from ...config.model import ServerDefinition
 from ...config.private_files import make_own_folder, read_own, read_regular, replacing
 from ...config.references import is_url
+from ...config.trust import document_print
 from ...openapi.document import DOCUMENT_BYTES, SecurityScheme, read_document
 from ...openapi.filters import Selection, chosen, unmatched
 from ...openapi.http_tools import read_tools
@@ -37,16 +40,11 @@ from ...openapi.inputs import Given
 from ...openapi.operation import Operation
 from ...protocol.errors import ConnectFailed
 from ..peer import LostReason, connect_failed
+from ..timers import in_time
 from ..workers import CATALOGUE, aside
-from .http_client import (
-    Broken,
-    ExchangeFault,
-    exchanged,
-    make_client,
-    read_raw,
-    refusal_in_words,
-    request_to,
-)
+from .http_bounds import read_raw
+from .http_client import exchanged, make_client, request_to
+from .http_faults import Broken, ExchangeFault, refusal_in_words
 
 if TYPE_CHECKING:
     import httpx2
@@ -106,9 +104,11 @@ class ApiDocuments:
             return known
         came = None if definition.openapi is None else await self._document(definition, client)
         try:
-            api = await aside(partial(read_api, definition, came), CATALOGUE)
+            api = await aside(partial(read_api, definition, came, from_thread.check_cancelled), CATALOGUE)
         except ValueError as problem:  # a `DocumentError` is one
             raise _failed(definition, str(problem)) from None
+        except MemoryError:
+            raise _failed(definition, "there is not enough memory to read its document") from None
         if key is not None:
             self._known[key] = api
         return api
@@ -119,7 +119,7 @@ class ApiDocuments:
         if not is_url(place):
             return _Came(await anyio.to_thread.run_sync(_read_file, definition, place))
         try:
-            with anyio.fail_after(_FETCHED_WITHIN):
+            async with in_time(_FETCHED_WITHIN):
                 return await self._fetched(definition, place, client)
         except TimeoutError:
             why = f"it did not come within {_FETCHED_WITHIN:g} s"
@@ -190,9 +190,12 @@ def api_in_file(definition: ServerDefinition) -> Api:
         raise _failed(definition, str(problem)) from None
 
 
-def read_api(definition: ServerDefinition, came: _Came | None) -> Api:
-    """What the API has; `came`: its document. Blocks for a tenth of a second where that is large. Raises `ValueError`
-    for a document or tools that cannot be used, and for a document that `specHash` does not mean."""
+def read_api(
+    definition: ServerDefinition, came: _Came | None, checkpoint: Callable[[], object] = lambda: None
+) -> Api:
+    """What the API has; `came`: its document. Blocks for a tenth of a second where that is large, and calls
+    `checkpoint` meanwhile, which may end it. Raises `ValueError` for a document or tools that cannot be used, and for a
+    document that `specHash` does not mean."""
     by_hand, problems = read_tools(definition.http or {}, "http")
     if problems:
         raise ValueError("; ".join(map(str, problems)))
@@ -204,7 +207,7 @@ def read_api(definition: ServerDefinition, came: _Came | None) -> Api:
             f"its document is not the one that specHash means: its SHA-256 is {found}. "
             "See what has changed, then write that"
         )
-    document = read_document(came.data, "its document", _given_by(definition))
+    document = read_document(came.data, "its document", _given_by(definition), checkpoint)
     include, exclude = selection(definition.include_operations), selection(definition.exclude_operations)
     named = chosen(document.operations, include, exclude) if definition.include_operations != () else {}
     notes = [came.note] if came.note else []
@@ -264,7 +267,7 @@ def _key_of(definition: ServerDefinition) -> tuple[Any, ...] | None:
 def _read_file(definition: ServerDefinition, path: str) -> bytes:
     """Raises `ConnectFailed`. Blocks."""
     try:
-        return read_regular(path, DOCUMENT_BYTES)
+        data = read_regular(path, DOCUMENT_BYTES)
     except OverflowError:
         raise _failed(definition, f"its document has more than {DOCUMENT_BYTES:,} bytes: {path}") from None
     except FileNotFoundError:
@@ -272,6 +275,10 @@ def _read_file(definition: ServerDefinition, path: str) -> bytes:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no path"
         raise _failed(definition, f"its document cannot be read ({why}): {path}") from None
+    if definition.openapi_agreed is not None and definition.openapi_agreed != document_print(data):
+        step = "read it, and run `greenroom trust` to allow it"
+        raise _failed(definition, f"its document, {path}, is not as it was when it was trusted: {step}")
+    return data
 
 
 def _failed(definition: ServerDefinition, why: str) -> ConnectFailed:

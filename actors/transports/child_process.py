@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from ...config.installers import in_two_keys, program_of_line
+from ...config.command_faults import file_of, why_no_program, why_not_found, why_not_run
 from ...config.model import ServerDefinition
 from ...protocol.errors import ConnectFailed
 from ..backend import Backend
@@ -98,13 +98,17 @@ class Child:
         while not self.is_dead and time.monotonic() < deadline:
             time.sleep(_LAST_LOOK)
 
-    async def wait_group_gone(self) -> None:
-        """Wait until only zombies are left of the group (pid 1 may reap them late). Call it when the group was killed
-        and the leader reaped."""
-        look = _FIRST_LOOK
+    async def wait_group_gone(self, seconds: float) -> bool:
+        """Wait, at most so long, until only zombies are left of the group (pid 1 may reap them late). Returns whether
+        that is so. Call it when the group was killed and the leader reaped."""
+        look, until = _FIRST_LOOK, anyio.current_time() + seconds
         while group_lives(self.pid):
-            await anyio.sleep(look)
+            left = until - anyio.current_time()
+            if left <= 0:
+                return False
+            await anyio.sleep(min(look, left))
             look = min(2 * look, _LAST_LOOK)
+        return True
 
     def disown(self) -> None:
         """In a forked process: count the child as reaped, so that we neither signal it nor wait for it."""
@@ -137,29 +141,29 @@ def start_child(definition: ServerDefinition, environment: Mapping[str, str]) ->
         )
     except (OSError, ValueError) as error:
         path = environment.get("PATH")
-        raise ConnectFailed(_why_not(definition, error, path), server=definition.name) from None
+        failed = ConnectFailed(_why_not(definition, error, path), server=definition.name)
+        failed.is_lasting = isinstance(error, _LASTING) or getattr(error, "errno", None) == errno.ENOEXEC
+        raise failed from None
     return Child(popen)
+
+
+_LASTING = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 
 def _why_not(definition: ServerDefinition, error: OSError | ValueError, path: str | None) -> str:
     start = "it could not be started: "
-    command, cwd = definition.command, definition.cwd
+    command, cwd = definition.command or "", definition.cwd
     if cwd is not None and not os.path.isdir(cwd):
         return f'{start}its working directory "{cwd}" does not exist. Create it, or change "cwd".'
     if isinstance(error, FileNotFoundError):
-        if os.path.exists(command or ""):
-            return (
-                f'{start}the interpreter named in the first line of "{command}" does not exist. Install it.'
-            )
-        if (program := program_of_line(command or "", cwd, path)) is not None:
-            return f'{start}"{command}" is a whole line. Write {in_two_keys(program)}.'
-        return f'{start}command "{command}" was not found. Install it, or give its full path in "command".'
+        missing = f'command "{command}" was not found. Install it, or give its full path in "command".'
+        return f"{start}{why_not_found(command, definition.args, cwd, path) or missing}"
+    file = file_of(command, cwd, path)
     if isinstance(error, PermissionError):
-        return f'{start}"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'
+        may_not = f'"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'
+        return f"{start}{why_not_run(file or command) or may_not}"
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        return (
-            f'{start}"{command}" is not a program. Name its interpreter in "command" and the file in "args".'
-        )
+        return f"{start}{why_no_program(command, file)}"
     return f'{start}{error}. Check its "command", "args" and "env".'
 
 
@@ -212,9 +216,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-# ---- Signs, visible from outside, that a process tree is working ----------------------------------------------------
 
 
 def tree_signs(pid: int) -> object:

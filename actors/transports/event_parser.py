@@ -15,6 +15,7 @@ from collections.abc import Callable
 import attrs
 
 from ...protocol.bounds import EVENT_ID_BYTES, EVENT_LINE_BYTES
+from ...protocol.jsonrpc.incoming import BYTE_ORDER_MARK
 from ..message_buffer import MessageBuffer
 
 HEAD = 256  # bytes of over-long data that are kept
@@ -99,7 +100,7 @@ class EventParser:
     def _take(self, line: bytes) -> None:
         if self._dropping:
             return
-        field, _, value = line.partition(b":")
+        field, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
         value = value.removeprefix(b" ")
         match field:
             case b"data":

@@ -41,6 +41,7 @@ import anyio
 
 from ..backend import Backend
 from ..fork import inert_in_forks, let_go
+from ..timers import at_most
 from ..workers import Part
 from ._guard_program import open_pidfd
 from .orphans import born, end, has_orphans, reap, strays, take_orphans, to_end
@@ -54,7 +55,7 @@ _COMPILED = (  # runs the program named by the first word, as by its path, but f
 )
 _CLOSE_WITHIN = 1.0
 _RETRY = 0.005  # seconds between two tries to ask a busy guard
-_LOOK = 5.0  # seconds between two looks at a guard whose end causes no event
+LOOK = 5.0  # seconds between two looks at a guard whose end causes no event
 _AT_ONCE = 1.0  # seconds: when a guard ends this soon after its restart, another restart will not help
 
 
@@ -161,7 +162,7 @@ class Guard:
         """
         killed = 0
         if sys.platform == "linux" and not self._closed:
-            with anyio.move_on_after(timeout):
+            async with at_most(timeout):
                 killed = await self._ask_until_answered(b"?%b\n" % os.fsencode(tag))
                 await self._tend_until_dead()
         return killed
@@ -198,11 +199,11 @@ class Guard:
         assert self._process is not None
         fd = open_pidfd(self._process.pid)
         if fd is None:
-            await anyio.sleep(_LOOK)
+            await anyio.sleep(LOOK)
             return
         self._watched = fd
         try:
-            with anyio.move_on_after(_LOOK):
+            async with at_most(LOOK):
                 await self._backend.read_forever(fd, lambda: False)
         finally:
             self._watched = None

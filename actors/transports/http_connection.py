@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 import anyio.abc
 
+from ...config.credentials import SecretValue
 from ...config.model import HttpTransport, ServerDefinition, Settings
-from ...config.secrets import Hidden
 from ..backend import Backend, pump_group
 from ..peer import NoProcess, PeerHooks
+from ..timers import at_most
 from ..workers import apart
-from .http_client import WrongTransport, make_client
+from .http_client import make_client
+from .http_faults import WrongTransport
 from .http_peer import Carrier, HttpPeer
 from .legacy_sse import LegacySse
 from .streamable_http import StreamableHttp
@@ -52,7 +54,7 @@ class HttpConnector:
         backend: Backend,
         settings: Settings,
         auth: AuthFor | None = None,
-        learn: Callable[[tuple[Hidden, ...]], object] | None = None,
+        learn: Callable[[tuple[SecretValue, ...]], object] | None = None,
         api: OpensApi | None = None,
     ) -> None:
         """`learn` is told the headers that a command of the server gives. `api` makes the carrier where an HTTP API is
@@ -86,8 +88,9 @@ class HttpConnector:
                     connection.kill_now()
         finally:
             if os.getpid() == opened_by:  # a forked process must not use its parent's sockets
-                with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
-                    await client.aclose()
+                with anyio.CancelScope(shield=True):
+                    async with at_most(_CLOSE_WITHIN):
+                        await client.aclose()
 
 
 class HttpConnection(NoProcess):
@@ -127,7 +130,7 @@ class HttpConnection(NoProcess):
         self.peer.silence()
         if os.getpid() != self._opened_by:
             return
-        with anyio.move_on_after(grace):
+        async with at_most(grace):
             await self.peer.carrier.leave()
 
     def kill_now(self) -> None:

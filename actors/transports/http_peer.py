@@ -45,13 +45,33 @@ from ...protocol.jsonrpc.terms import (
 from ...protocol.lifecycle import Reason
 from ...protocol.safe_text import repair_utf8
 from ..backend import Backend
-from ..exchanges import ExchangeTable, Notes, answer_in, mark_sent
+from ..exchanges import ExchangeTable, answer_in
 from ..message_buffer import on_one_line
+from ..oddities import Notes
+from ..open_requests import mark_sent
 from ..peer import Exchange, LostReason, PeerHooks
 from ..room_context import Spawner
-from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
+from ..timers import at_most, in_time
+from .http_faults import (
+    BadAnswer,
+    Broken,
+    ExchangeFault,
+    LoginNeeded,
+    NoLoginNow,
+    SessionExpired,
+    WrongTransport,
+)
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
+DELIVERED_WITHIN = 30.0  # seconds that a server has to accept a notification or a reply
+LISTENS_WITHIN = 1.0  # seconds that calls wait for the GET stream, once `initialized` was delivered
+# Requests at which a server has nothing to ask.
+_NOTHING_TO_ASK = frozenset(
+    {
+        *("ping", "logging/setLevel"),
+        *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"),
+    }
+)
 
 
 class HttpPeer(ExchangeTable):
@@ -89,7 +109,7 @@ class HttpPeer(ExchangeTable):
         Raises `UsageError` when its params cannot be written as JSON; nothing was sent then.
         """
         line = self._opened(exchange)
-        if not self._silent and not self._leaving:
+        if not self.is_silent and not self._leaving:
             version = exchange.version or self.protocol_version
             attempt = Attempt(exchange, exchange.rpc_id, line, version)
             self._scopes[attempt.rpc_id] = anyio.CancelScope()
@@ -98,7 +118,7 @@ class HttpPeer(ExchangeTable):
     # -- what deliveries need --
 
     def spawn(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if not self._silent:
+        if not self.is_silent:
             self._spawner.spawn(body)
 
     def stop_carrying(self, exchange: Exchange) -> None:
@@ -117,7 +137,7 @@ class HttpPeer(ExchangeTable):
 
     def gap(self) -> None:
         """Messages of the server that answer no request may have been missed."""
-        if not self._silent:
+        if not self.is_silent:
             self._hooks.on_gap()
 
     def is_open(self, attempt: Attempt) -> bool:
@@ -170,7 +190,7 @@ class HttpPeer(ExchangeTable):
 
     def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""
-        if self.is_open(attempt) and not self._silent:
+        if self.is_open(attempt) and not self.is_silent:
             self._requests.pop(attempt.rpc_id, None)
             exchange = attempt.exchange
             exchange.reach = Reach.ANSWERED
@@ -180,7 +200,7 @@ class HttpPeer(ExchangeTable):
 
     def lose(self, reason: LostReason) -> None:
         """The connection is over: report that once the exchanges in flight have ended, or their time is up."""
-        if self._leaving or self._silent:
+        if self._leaving or self.is_silent:
             return
         self._leaving = True
         for rpc_id, scope in self._scopes.items():
@@ -211,6 +231,8 @@ class HttpPeer(ExchangeTable):
         except (SessionExpired, LoginNeeded) as end:
             self.lose_for(end)
         except Broken as problem:
+            if isinstance(problem, NoLoginNow):
+                attempt.did_not_run()
             self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
         except ExchangeFault as problem:
             self._fail(attempt, fault(str(problem)))
@@ -226,15 +248,15 @@ class HttpPeer(ExchangeTable):
             await self.carrier.carry(attempt)
 
     async def _see_off(self, reason: LostReason) -> None:
-        with anyio.move_on_after(LAST_ANSWERS):
+        async with at_most(LAST_ANSWERS):
             await self._quiet.wait()
-        if not self._silent:
+        if not self.is_silent:
             self.silence()
             self._hooks.on_lost(reason)
 
     def _fail(self, attempt: Attempt, error: RpcError) -> None:
         """End the exchange without an answer."""
-        if self.is_open(attempt) and not self._silent:
+        if self.is_open(attempt) and not self.is_silent:
             self._requests.pop(attempt.rpc_id, None)
             if not error.broken:
                 attempt.exchange.reach = Reach.ANSWERED
@@ -255,30 +277,23 @@ def _reason(end: SessionExpired | LoginNeeded) -> LostReason:
     return LostReason(str(end), loss=Reason.NEEDS_AUTH)
 
 
-# ---- Delivers our notifications to an HTTP server, and our replies to its requests ----------------------------------
-#
-# Each is its own POST, so two could overtake each other. Where the order matters it is kept: our progress notifications
-# arrive in order, and before the reply that they belong to.
-#
-# The first notification says that we are initialised. Once it is delivered, the GET stream is opened, on which the
-# server sends what answers no request. What it sends there before anybody listens is lost: a request would stay
-# unanswered for ever. So a request that may make the server ask something waits until that stream is open, or refused,
-# or its time is up (`until_heard`).
-#
-# Since 2026-07-28 there are no notifications to the server over HTTP, apart from closing a stream.
-
-DELIVERED_WITHIN = 30.0  # seconds that a server has to accept a notification or a reply
-LISTENS_WITHIN = 1.0  # seconds that calls wait for the GET stream, once `initialized` was delivered
-# Requests at which a server has nothing to ask.
-_NOTHING_TO_ASK = frozenset(
-    {
-        *("ping", "logging/setLevel"),
-        *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"),
-    }
-)
-
-
 class Deliveries:
+    """Delivers our notifications to an HTTP server, and our replies to its requests. Each is its own POST, so two could
+    overtake each other. Where the order matters it is kept: our progress notifications arrive in order, and before the
+    reply that they belong to.
+
+    The first notification says that we are initialised. Once it is delivered, the GET stream is opened, on which the
+    server sends what answers no request. What it sends there before anybody listens is lost: a request would stay
+    unanswered for ever. So a request that may make the server ask something waits until that stream is open, or
+    refused, or its time is up (`until_heard`).
+
+    Whether the server knows our session, or us, is for requests to decide. Some servers take nothing but requests, and
+    refuse a notification with whatever status they have; one that has really forgotten us says so to the next request.
+    So a message that is refused is a note, whatever the refusal says.
+
+    Since 2026-07-28 there are no notifications to the server over HTTP, apart from closing a stream.
+    """
+
     def __init__(self, peer: HttpPeer, backend: Backend, notes: Notes) -> None:
         self._peer = peer
         self._backend = backend
@@ -314,7 +329,7 @@ class Deliveries:
             return
         await self._introduced.wait()
         if not self._listening.is_set() and method not in _NOTHING_TO_ASK:
-            with anyio.CancelScope(deadline=self._listens_by):
+            async with at_most(self._listens_by - self._backend.now()):
                 await self._listening.wait()
 
     # -- the tasks --
@@ -347,20 +362,13 @@ class Deliveries:
 
     async def _deliver(self, line: bytes) -> None:
         try:
-            with anyio.fail_after(DELIVERED_WITHIN):
+            async with in_time(DELIVERED_WITHIN):
                 await self._peer.carrier.deliver(line)
-        except (SessionExpired, LoginNeeded) as end:
-            self._peer.lose_for(end)
         except ExchangeFault as problem:
             self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
         except TimeoutError:
             text = f"not accepted within {DELIVERED_WITHIN:g}s"
             self._notes.add("a message did not reach the server", f"{text}: {excerpt(line)}")
-
-
-# ---- What carries requests over HTTP: the interface of Streamable HTTP and of the older event stream ----------------
-#
-# An `Attempt` is one sending of a request. A `Carrier` sends it and has its answer taken.
 
 
 @attrs.frozen(eq=False)

@@ -4,6 +4,12 @@ It is an actor like any other: it is initialized, listed, stopped when idle, dra
 run again for the next incarnation; a factory is called again. An exception of its code outside a request ends the
 connection, not the room. Supervision cannot help against harm to the loop, for example blocking it: that needs a
 process of its own.
+
+All that we need of the SDK's provisional API stands at the end of this file: `Server.run` over streams of
+`SessionMessage`s, and the low-level server inside an `MCPServer` or `FastMCP`. They are the same in both majors of the
+SDK, 1.x and 2.x. A contract test (`tests/whole/test_sdk_contract.py`) fails when either changes; `make older-sdk` runs
+it with 1.x. Importing the SDK takes two thirds of a second, so nothing here imports it before a function is called. A
+program with a server object has imported it already.
 """
 
 from __future__ import annotations
@@ -17,14 +23,16 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from ...config.model import ServerDefinition
-from ...config.secrets import in_words
 from ...protocol.errors import ConnectFailed
 from ...protocol.jsonrpc.outgoing import encode_notification, encode_reply
 from ...protocol.jsonrpc.terms import RpcError
-from ...protocol.safe_text import mend_escapes
+from ...protocol.safe_text import in_words, mend_escapes
 from ..backend import Backend, pump_group
-from ..exchanges import ExchangeTable, Notes, mark_sent
+from ..exchanges import ExchangeTable
+from ..oddities import Notes
+from ..open_requests import mark_sent
 from ..peer import Exchange, LostReason, NoProcess, PeerHooks
+from ..timers import at_most
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -75,7 +83,7 @@ class InProcessPeer(ExchangeTable):
         """Give the request to the server. Raises `UsageError` when its params cannot be written as JSON; nothing was
         sent then."""
         line = self._opened(exchange)
-        if not self._silent and self._handover.hand_over(line):
+        if not self.is_silent and self._handover.hand_over(line):
             mark_sent(exchange)
 
     def hear(self, message: SessionMessage) -> None:
@@ -158,20 +166,12 @@ class InProcessConnection(NoProcess):
     async def stop(self, grace: float) -> None:
         """Close its stream and wait, at most `grace` seconds, until the server has ended. Idempotent."""
         self.kill_now()
-        with anyio.move_on_after(grace):
+        async with at_most(grace):
             await self._ended.wait()
 
     def kill_now(self) -> None:
         self.peer.silence()
         self._to_server.close()
-
-
-# ---- All that servers need of the SDK's provisional API, in one place ------------------------------------------------
-#
-# This is `Server.run` over streams of `SessionMessage`s, and the low-level server inside an `MCPServer` or `FastMCP`.
-# They are the same in both majors of the SDK, 1.x and 2.x. A contract test (`tests/whole/test_sdk_contract.py`) fails
-# when either changes; `make older-sdk` runs it with 1.x. Importing the SDK takes two thirds of a second, so nothing
-# here imports it before a function is called. A program with a server object has imported it already.
 
 
 def as_server(value: Any) -> Any | None:

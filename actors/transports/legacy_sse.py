@@ -21,21 +21,22 @@ from ...protocol.lifecycle import Reason
 from ...protocol.trace_context import TraceContext
 from ..peer import LostReason
 from .event_parser import EventParser, ServerEvent
-from .http_client import (
+from .http_bounds import read_refusal
+from .http_client import exchanged, request_to
+from .http_faults import (
     BadAnswer,
     Broken,
     ExchangeFault,
     LoginNeeded,
+    SessionExpired,
     all_faults_told,
-    exchanged,
     login_in_words,
     media_type,
-    read_refusal,
     refusal_in_words,
-    request_to,
     said,
 )
 from .http_peer import Attempt, HttpPeer
+from .session_refusals import speaks_of_session, words_in
 
 if TYPE_CHECKING:
     import httpx2
@@ -68,7 +69,7 @@ class LegacySse:
         self._peer.sent(attempt)  # its answer may come on the stream before the POST is done
         try:
             await self._send(endpoint, attempt.line, attempt.exchange.trace)
-        except LoginNeeded:
+        except (LoginNeeded, SessionExpired):
             attempt.did_not_run()
             raise
 
@@ -90,9 +91,15 @@ class LegacySse:
                 await self._refused(response)
 
     async def _refused(self, response: httpx2.Response) -> None:
+        """Raises what the refusal means. The stream is the session, and a server may have lost it all the same: another
+        machine has answered the POST."""
+        body = await read_refusal(response)
+        is_login = self._endpoint is None or "www-authenticate" in response.headers
+        if not is_login and speaks_of_session(words_in(body)):
+            raise SessionExpired(refusal_in_words(response, body))
         if response.status_code == 401:
             raise LoginNeeded(login_in_words(response))
-        raise BadAnswer(refusal_in_words(response, await read_refusal(response)))
+        raise BadAnswer(refusal_in_words(response, body, has_worked=self._endpoint is not None))
 
     # -- the stream --
 

@@ -21,17 +21,21 @@ import fcntl
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from ...protocol.bounds import JUNK_LINES, REPLIES, UNASKED_LINES
+from ...protocol.bounds import REPLIES
+from ...protocol.jsonrpc.incoming import excerpt
 from ...protocol.jsonrpc.outgoing import encode_notification, encode_reply
 from ...protocol.jsonrpc.terms import RpcError, fault
+from ...protocol.safe_text import counted, unhidden
 from ..backend import AGAIN, PAUSE, Backend, More
-from ..exchanges import ExchangeTable, Notes
+from ..exchanges import ExchangeTable
+from ..oddities import Notes
 from ..peer import NOT_SENT, Exchange, PeerHooks
+from .flood_guard import FloodGuard
 from .lines import LINES_A_TURN, LinesLeft, LineSplitter, LineWriter, WriteRules
 
 _CHUNK = 65_536  # what a pipe holds
@@ -112,6 +116,14 @@ class LinePeer(ExchangeTable):
     def has_spoken(self) -> bool:
         """Whether anything has come from the other side."""
         return self.last_heard > self._began
+
+    @property
+    def said_instead(self) -> str:
+        held = self._lines.held
+        if (said := super().said_instead) or not held:
+            return said
+        size = counted(len(held), "byte")
+        return f"it wrote {size} to {self.channel}, and no end of the line: {unhidden(excerpt(held))}"
 
     # -- what the owner of a call does --
 
@@ -197,7 +209,7 @@ class LinePeer(ExchangeTable):
         for _ in range(_LAST_WORDS):
             while (more := self.read()) and self._rest:
                 await anyio.lowlevel.checkpoint()
-            if self._silent or not more:
+            if self.is_silent or not more:
                 return
             await anyio.lowlevel.checkpoint()
 
@@ -220,7 +232,7 @@ class LinePeer(ExchangeTable):
     def _end_refused(self) -> None:
         refused, self._refused = self._refused, []
         for exchange in refused:
-            if self._requests.withdraw(exchange) and not self._silent:
+            if self._requests.withdraw(exchange) and not self.is_silent:
                 why = "the server does not read its stdin; what is queued for it is over the bound"
                 exchange.owner.exchange_ended(exchange, None, fault(why))
 
@@ -238,55 +250,3 @@ class LinePeer(ExchangeTable):
     def _end_overlong(self, head: bytes, tail: bytes, bound: str) -> None:
         if self.end_overlong(head, tail, bound):
             self._flood.heard()
-
-
-# ---- Limits a peer that sends lines nobody asked for ----------------------------------------------------------------
-#
-# Requests, notifications and junk share a budget in lines per second. A peer over its budget is not read for a while,
-# so it has to wait for us. A peer that sends only junk is shut after ten thousand lines, or after twice the bytes that
-# one line may have. Any message resets that count.
-#
-# This is a separate object for speed, too: CPython reads the fields of an object with more than thirty of them far
-# slower, and the fields of a peer are read for every call.
-
-_MOST_UNASKED: Final = 12_000.0  # lines that a peer may send at once after a time of silence
-_LEAST_UNHEARD: Final = (
-    1 << 20
-)  # bytes without a message that are always allowed, however small `max_line` is
-
-
-class FloodGuard:
-    """Counts what has come since the last message: `junk` lines and `unheard` bytes. When `is_shut`, the peer is not
-    read any more."""
-
-    __slots__ = ("_budget", "_budget_at", "_most_bytes", "is_shut", "junk", "unheard")
-
-    def __init__(self, max_line: int, now: float) -> None:
-        self._most_bytes = max(2 * max_line, _LEAST_UNHEARD)
-        self._budget, self._budget_at = _MOST_UNASKED, now
-        self.junk: int = 0
-        self.unheard: int = 0
-        self.is_shut = False
-
-    def heard(self) -> None:
-        """A message has come, though it was too long to be read."""
-        self.junk = self.unheard = 0
-
-    def count_junk(self, lines: int, junk: int) -> str:
-        """Count `lines` that were read; `junk` of them were not messages. When there has been only junk for too long,
-        shut the peer and return in words how much it sent; else an empty string."""
-        if junk < lines:
-            self.heard()
-            return ""
-        self.junk += junk
-        if self.junk < JUNK_LINES and self.unheard <= self._most_bytes:
-            return ""
-        self.is_shut: bool = True
-        return f"{self.junk:,} lines" if self.junk >= JUNK_LINES else f"{self.unheard:,} bytes"
-
-    def may_say(self, lines: int, now: float) -> bool:
-        """Subtract `lines` that nobody asked for from the budget. Returns False when the budget is used up."""
-        refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
-        self._budget = min(refilled, _MOST_UNASKED) - lines
-        self._budget_at = now
-        return self._budget > 0

@@ -1,5 +1,6 @@
-"""Splits chunks into lines, in linear time and bounded memory.
+"""Lines over a descriptor: `LineSplitter` reads them and `LineWriter` writes them.
 
+Chunks are split in linear time and bounded memory.
 Only new bytes are searched for the newline, and the held part of a line grows in place (`message_buffer`). A large
 line is handed over without a copy, as a `bytearray` that then belongs to its receiver: a copy would stall the loop by a
 millisecond per megabyte. Of a line over the bound only the head and the tail are kept, so that the exchange it answers
@@ -20,14 +21,17 @@ import anyio
 import msgspec
 
 from ..backend import Backend, Waiter
-from ..exchanges import mark_sent
 from ..message_buffer import MessageBuffer
+from ..open_requests import mark_sent
 from ..peer import Exchange
 
 HEAD = 256  # bytes of an over-long line that are kept, and as many of its end
 LINES_A_TURN: Final = 100
 FEW_LINES: Final = 10  # of a client: they are taken in one turn, however long that takes
 _TURN: Final = 0.01  # seconds after which a turn ends
+_MOST_PIECES: Final = 64  # lines in one write
+_BUSY: Final = 1 << 16
+CONGESTED: Final = 1 << 20
 
 
 class LineSplitter:
@@ -194,31 +198,18 @@ class LinesLeft(list["bytes | bytearray"]):
         self._decoded = None
 
 
-# ---- Writes lines over a non-blocking descriptor, to another side that may be slow, silent, or gone -----------------
-#
-# Nearly every line finds the pipe empty. The first line after the other side was last heard is written in the step
-# that made it, so a call costs one system call and no task. Every other line waits, and waiting lines are written
-# together: at the end of the loop's pass, or when the other side reads again. So a single message never waits, and
-# many at once share a write. A line that was begun is always completed: after half a line the other side would
-# misread everything that follows. A request records when its first byte was accepted, because from then on it may
-# run. Before that it can be withdrawn.
-#
-# `WriteRules` hold what differs between the two sides. A server is sent requests, and little else: only requests are
-# gathered. Beyond the bound each request is refused by itself, while a number of other lines may still wait. A
-# client is sent answers, and all lines to it are gathered. A client is owed one answer for each request, so there
-# are two marks. Over the small one the writer is `busy`, and no notification should be added. Over the next it is
-# `congested`, and no request should be read. Where even an answer is refused, a short one that says so is still
-# taken.
-
-_MOST_PIECES: Final = 64  # lines in one write
-_BUSY: Final = 1 << 16
-CONGESTED: Final = 1 << 20
-
-
 class WriteRules(msgspec.Struct, frozen=True):
     """What may wait to be written: `size` bytes, though an empty queue takes any one line. A line of up to `short`
-    bytes is always taken. `others`: from this number of lines on only requests of ours are added; None: no such
-    bound. `gathers_all`: other lines than requests also wait to share a write."""
+    bytes is always taken. `others`: from this number of lines on only requests of ours are added; None: no such bound.
+    `gathers_all`: other lines than requests also wait to share a write.
+
+    They hold what differs between the two sides. A server is sent requests, and little else: only requests are
+    gathered. Beyond the bound each request is refused by itself, while a number of other lines may still wait. A client
+    is sent answers, and all lines to it are gathered. A client is owed one answer for each request, so there are two
+    marks. Over the small one the writer is `busy`, and no notification should be added. Over the next it is
+    `congested`, and no request should be read. Where even an answer is refused, a short one that says so is still
+    taken.
+    """
 
     size: int
     short: int = 0
@@ -231,7 +222,15 @@ def _nothing() -> None:
 
 
 class LineWriter:
-    """The write side. Call `send` anywhere in the loop; `run` it in a task of the descriptor's owner."""
+    """The write side. Call `send` anywhere in the loop; `run` it in a task of the descriptor's owner.
+
+    Nearly every line finds the pipe empty. The first line after the other side was last heard is written in the step
+    that made it, so a call costs one system call and no task. Every other line waits, and waiting lines are written
+    together: at the end of the loop's pass, or when the other side reads again. So a single message never waits, and
+    many at once share a write. A line that was begun is always completed: after half a line the other side would
+    misread everything that follows. A request records when its first byte was accepted, because from then on it may
+    run. Before that it can be withdrawn.
+    """
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ from ...protocol.upstream import ERROR, as_said, read_upstream, unsigned_request
 from ..backend import Backend
 from ..exchanges import ReadAnswer, answer_in
 from ..peer import NOT_SENT, SENT, Exchange, LostReason, PeerHooks
+from ..timers import in_time
 from .first_line import first_line
 from .line_peer import LinePeer
 from .unix_socket import SocketConnection
@@ -183,9 +184,6 @@ class _Hooks:
         self.hooks.on_late_answer(result)
 
 
-# ---- Making one -----------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def linked(
     host: str,
@@ -200,10 +198,10 @@ async def linked(
     """A link to the Greenroom that listens there. `cover`: around the connection, when it is to be encrypted. Raises
     `NoLink`, and `OSError` when nobody connects, or greets, `within` so many seconds."""
     async with AsyncExitStack() as stack:
-        with anyio.fail_after(within):
+        async with in_time(within):
             raw = stack.enter_context(await _connected(host, port))
         line = await stack.enter_async_context(cover(raw))
-        with anyio.fail_after(within):
+        async with in_time(within):
             await _greet(line, hello)
         connection = SocketConnection(
             partial(LinkPeer, hello.server, line),

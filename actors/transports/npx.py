@@ -1,9 +1,12 @@
 """Starts what `npx` or `npm exec` would start, without npm, when the package is installed already.
 
+npm stays the parent of the server that it starts, in a hundred megabytes of memory, and asks its registry at each
+start which version is the newest.
+
 It looks where npm would look, in npm's order: the `node_modules` of the working directory, packages installed with
-`-g`, and the folder of the `_npx` cache that belongs to just these words (`wanted`). It reads a few small files,
-anew at each start of an incarnation, in a thread, because a home folder may be on a network. Whenever anything is
-unclear, the command is started as it is written.
+`-g`, and the folder of the `_npx` cache that belongs to just these words (`npx_request.wanted`). It reads a few small
+files, anew at each start of an incarnation, in a thread, because a home folder may be on a network. Whenever anything
+is unclear, the command is started as it is written.
 
 An exact version that is in the cache does not change. For everything else npm asks its registry for the newest
 version; we let it do so once a day. npm touches its folder when it looks at it (since npm 11), and where the room has
@@ -14,26 +17,25 @@ A program that ends before it has said a word is left to npm from then on, until
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from ...config.model import ServerDefinition
 from ...config.private_files import make_folder, open_own, read_regular
-from ...config.reading import is_object
 from ..peer import PeerHooks
 from ..workers import apart
-from .stdio import StdioConnection, StdioConnector, untagged_environment
+from .child_environment import untagged_environment
+from .npx_request import NpxRequest, folders, is_installed_for, is_it, program_of, starts_with
+from .stdio import StdioConnection, StdioConnector
 
 FRESH: Final = 86_400.0  # seconds for which what npm found in its registry counts
 _LONGEST: Final = 16 * 1024 * 1024  # bytes of a file that is read
@@ -42,7 +44,7 @@ _UNUSUAL: Final = (OSError, ValueError, OverflowError, RecursionError)
 
 
 @attrs.frozen
-class Direct:
+class DirectStart:
     """What is started in place of npm."""
 
     command: tuple[str, ...]  # with its arguments
@@ -55,7 +57,7 @@ class NpxConnector:
     """The connector of a server whose command is `npx` or `npm exec`. `through` makes that of a definition."""
 
     definition: ServerDefinition
-    wanted: Wanted
+    wanted: NpxRequest
     through: Callable[[ServerDefinition], StdioConnector]
     notes: Path | None  # a folder of ours for the days on which npm was asked; None: nothing is written
     silent: set[str]  # programs that ended without a word; shared by all incarnations of a room
@@ -81,7 +83,7 @@ class NpxConnector:
 
 
 def _started_as(
-    direct: Direct, definition: ServerDefinition, environment: Mapping[str, str]
+    direct: DirectStart, definition: ServerDefinition, environment: Mapping[str, str]
 ) -> ServerDefinition:
     path = os.pathsep.join((direct.bin, environment.get("PATH", os.defpath)))
     command, *args = direct.command
@@ -89,23 +91,23 @@ def _started_as(
 
 
 def look_up(
-    wanted: Wanted, environment: Mapping[str, str], cwd: str | None, notes: Path | None, now: float
-) -> Direct | None:
+    wanted: NpxRequest, environment: Mapping[str, str], cwd: str | None, notes: Path | None, now: float
+) -> DirectStart | None:
     """What to start for `wanted` at `now`, seconds since 1970; None: npm. Blocks. Never raises."""
     try:
-        return _Search(wanted, environment, os.path.abspath(cwd or "."), now).find(notes)
+        return _PackageSearch(wanted, environment, os.path.abspath(cwd or "."), now).find(notes)
     except _UNUSUAL:
         return None
 
 
 @attrs.frozen
-class _Search:
-    wanted: Wanted
+class _PackageSearch:
+    wanted: NpxRequest
     environment: Mapping[str, str]
     cwd: str
     now: float
 
-    def find(self, notes: Path | None) -> Direct | None:
+    def find(self, notes: Path | None) -> DirectStart | None:
         home = self.environment.get("HOME")
         path = self.environment.get("PATH")
         if not home or shutil.which("node", path=path) is None:
@@ -153,7 +155,7 @@ class _Search:
             places += [os.path.join(folder, "node_modules", ".bin", package) for folder in above]
         return any(map(os.path.lexists, places))
 
-    def _cached(self, folder: str, notes: Path | None) -> Direct | None:
+    def _cached(self, folder: str, notes: Path | None) -> DirectStart | None:
         tree = os.path.join(folder, "node_modules")
         note = None if notes is None else notes / self.wanted.folder
         if self.wanted.version is None and not self._is_fresh(folder, note):
@@ -170,7 +172,7 @@ class _Search:
     def _is_fresh(self, *places: str | Path | None) -> bool:
         return any(0 <= self.now - _changed(place) < FRESH for place in places if place is not None)
 
-    def _program(self, tree: str, manifest: Any) -> Direct | None:
+    def _program(self, tree: str, manifest: Any) -> DirectStart | None:
         """The program of the package in a `node_modules`. The link that npm made to it must lead to it."""
         found = program_of(self.wanted, manifest)
         if found is None:
@@ -187,7 +189,7 @@ class _Search:
             before = starts_with(opened.read(_HEAD))
         if before is None or (not before and not os.access(file, os.X_OK)):
             return None
-        return Direct((*before, file, *self.wanted.args), file, programs)
+        return DirectStart((*before, file, *self.wanted.args), file, programs)
 
     def _package_in(self, tree: str, *names: str) -> str:
         return os.path.join(tree, self.wanted.package, *names)
@@ -235,174 +237,3 @@ def _json(path: str) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise ValueError(path)
     return found  # pyright: ignore[reportUnknownVariableType]
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# What a command line of `npx` or `npm exec` asks for, and whether an installed package is it. Nothing is read here.
-#
-# npm stays the parent of the server that it starts, in a hundred megabytes of memory, and asks its registry at each
-# start which version is the newest. So where the package is installed already, the server is started without npm
-# (`NpxConnector`). Everything that we do not understand for certain is None here, and is left to npm.
-#
-# `npx`'s cache has a folder for each set of packages that was asked for. Its name is a digest of what was asked, so the
-# folder is the answer to these words and no others.
-
-_NAME: Final = r"(?:@[a-z0-9~-][\w.~-]*/)?[a-z0-9~-][\w.~-]*"
-_SPEC: Final = re.compile(rf"({_NAME})(?:@([\w.+^~<>=|* -]+))?", re.IGNORECASE | re.ASCII)
-_EXACT: Final = re.compile(r"[=v]*(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)(?:\+[0-9A-Za-z.-]+)?")
-_YES: Final = frozenset({"-y", "--yes"})
-_PACKAGE: Final = frozenset({"-p", "--package"})
-# The first line of a script for node (`#!/usr/bin/env node …`). The group has the words after `node`.
-_FOR_NODE: Final = re.compile(
-    rb"#!\s*(?:/usr)?/bin/env\s+(?:-S\s+)?node((?:[ \t]+[\w=./:@-]+)*)[ \t]*\r?(?:\n|$)"
-)
-_SETTINGS: Final = frozenset(
-    {"cache", "loglevel", "progress", "fund", "audit", "update_notifier", "yes", "color"}
-)
-_CHANGES: Final = frozenset({"node_options", "script_shell", "package", "call", "global", "workspaces"})
-
-
-@attrs.frozen
-class Wanted:
-    """The package and program that a command line asks for."""
-
-    spec: str  # the package as it is written
-    package: str  # its name
-    version: str | None  # the exact version, if one is asked for
-    is_bare: bool  # neither a version nor a tag nor a range is asked for
-    program: str | None  # the program's name; None: the package's own one
-    args: tuple[str, ...]
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder in npm's `_npx` cache."""
-        return hashlib.sha512(self.spec.encode()).hexdigest()[:16]
-
-
-def wanted(command: str | None, args: Sequence[str]) -> Wanted | None:
-    """What the command line asks for; None: it is not `npx` or `npm exec`, or has options that only npm knows."""
-    name = (command or "").rpartition("/")[2]
-    if name == "npx":
-        return _read(args, options_anywhere=False)
-    if name == "npm" and args and args[0] in ("exec", "x"):
-        return _read(args[1:], options_anywhere=True)
-    return None
-
-
-def _read(args: Sequence[str], *, options_anywhere: bool) -> Wanted | None:
-    rest, package = list(args), None
-    while rest and rest[0].startswith("-") and rest[0] != "--":
-        word = rest.pop(0)
-        if word in _YES:
-            continue
-        option, is_joined, value = word.partition("=")
-        if package is not None or not (option == "--package" if is_joined else word in _PACKAGE):
-            return None
-        if not is_joined:
-            value = rest.pop(0) if rest else ""
-        package = value
-    if rest[:1] == ["--"]:
-        del rest[0]
-    elif options_anywhere and any(word.startswith("-") for word in rest):
-        return None  # npm takes options from the whole line
-    if not rest:
-        return None
-    return _from_spec(rest[0] if package is None else package, None if package is None else rest[0], rest[1:])
-
-
-def _from_spec(spec: str, program: str | None, args: Sequence[str]) -> Wanted | None:
-    found = _SPEC.fullmatch(spec)
-    if found is None or (program is not None and ("/" in program or program.startswith("."))):
-        return None
-    package, version = found.groups()
-    exact = _EXACT.fullmatch(version) if version else None
-    return Wanted(spec, package, exact[1] if exact else None, version is None, program, tuple(args))
-
-
-def is_installed_for(wanted: Wanted, folder: Any, lock: Any, manifest: Any) -> bool:
-    """Whether the install in a folder of the `_npx` cache was made for these words, was finished, and has the version.
-    `folder`, `lock` and `manifest` are the contents of the folder's `package.json`, of its
-    `node_modules/.package-lock.json` (which npm writes last), and of the package's `package.json`."""
-    asked = _within(folder, "_npx", "packages")
-    finished = _within(lock, "packages", f"node_modules/{wanted.package}", "version")
-    return (
-        asked == [wanted.spec]
-        and finished is not None
-        and finished == _version(manifest)
-        and is_it(wanted, manifest)
-    )
-
-
-def is_it(wanted: Wanted, manifest: Any) -> bool:
-    """Whether a package's `package.json` is that of the package, in the exact version if one is asked for."""
-    version = _version(manifest)
-    if version is None or _within(manifest, "name") != wanted.package:
-        return False
-    return wanted.version is None or version.partition("+")[0] == wanted.version
-
-
-def program_of(wanted: Wanted, manifest: Any) -> tuple[str, str] | None:
-    """The program's name, and its file relative to the package's folder; None where npm would not know either."""
-    bins, own = _within(manifest, "bin"), wanted.package.rpartition("/")[2]
-    if isinstance(bins, str):
-        bins = {own: bins}
-    if not is_object(bins) or not all(isinstance(path, str) for path in bins.values()):
-        return None
-    only = next(iter(bins)) if len(set(bins.values())) == 1 else own
-    name = str(only if wanted.program is None else wanted.program)
-    path = bins.get(name)
-    if not path or "/" in name or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        return None
-    return name, str(path)
-
-
-def starts_with(head: bytes) -> tuple[str, ...] | None:
-    """The words that start a file which begins with `head`: `node` and its options, or none if the file runs by itself.
-    None: it is no program."""
-    if (found := _FOR_NODE.match(head)) is not None:
-        return "node", *found[1].decode().split()
-    return () if head.startswith((b"#!", b"\x7fELF")) else None
-
-
-@attrs.frozen
-class Folders:
-    """Where npm keeps things, with `~` for the home folder."""
-
-    cache: str
-    prefix: str | None  # of packages installed with `-g`; None: that of the `npx` program
-
-
-def folders(environment: Mapping[str, str], user_config: str) -> Folders | None:
-    """Where npm keeps things, by the environment and the text of `~/.npmrc`; None: these may change what npm would
-    start."""
-    said = dict[str, str]()
-    for line in user_config.splitlines():
-        key, equals, value = (part.strip() for part in line.partition("="))
-        if equals and not key.startswith(("#", ";", "//")):
-            said[_key(key)] = value.strip("\"'")
-    if not _CHANGES.isdisjoint(said):
-        return None
-    for key, value in environment.items():
-        if key.lower().startswith("npm_config_"):
-            if (name := _key(key[len("npm_config_") :])) not in _SETTINGS:
-                return None
-            said[name] = value
-    cache, prefix = said.get("cache") or "~/.npm", said.get("prefix")
-    return None if "$" in f"{cache}{prefix}" else Folders(cache, prefix)
-
-
-def _key(text: str) -> str:
-    return text.lower().replace("-", "_")
-
-
-def _version(manifest: Any) -> str | None:
-    version = _within(manifest, "version")
-    return version if isinstance(version, str) else None
-
-
-def _within(value: Any, *path: str) -> Any:
-    for key in path:
-        value = value.get(key) if is_object(value) else None
-    return value

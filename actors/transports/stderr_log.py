@@ -141,7 +141,7 @@ class StderrLogs:
             )
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _LogChunk(msgspec.Struct, frozen=True):
     """What one write is made of. A thread turns it into lines."""
 
     notes: str  # lines of ours
@@ -164,7 +164,7 @@ class StderrLog:
         self._pending = bytearray()
         self._left_out = 0
         self._skips = False  # the rest of this line is left out, too
-        self._parts: list[_Part] = []  # for the next write
+        self._parts: list[_LogChunk] = []  # for the next write
         self._writing = threading.Lock()
         self._owner = os.getpid()
 
@@ -196,11 +196,14 @@ class StderrLog:
         self._hand_over(self._whole_lines())
         return partial(self._write, self._hide())
 
-    def end(self, how: str) -> None:
-        """Write the rest. `how`: how the process was lost; empty when it was stopped. Blocks for a moment at most."""
+    def end(self, how: str, instead: bytes = b"") -> None:
+        """Write the rest. `how`: how the process was lost; empty when it was stopped. `instead`: what it
+        wrote to its stdout that was no answer, in words. Blocks for a moment at most."""
         self._hand_over(len(self._pending))
+        if instead:
+            self._parts.append(_LogChunk(self._note("not on stderr:"), instead + b"\n"))
         if how:
-            self._parts.append(_Part(self._note(f"ended: {how}")))
+            self._parts.append(_LogChunk(self._note(f"ended: {how}")))
         if self._logs.takes_more and self._owner == os.getpid():  # in a fork the parent writes
             try:
                 self._write(self._hide())
@@ -212,7 +215,7 @@ class StderrLog:
 
     def _hand_over(self, end: int) -> None:
         if self._notes or end or self._left_out:
-            self._parts.append(_Part(self._notes, bytes(self._pending[:end]), self._left_out))
+            self._parts.append(_LogChunk(self._notes, bytes(self._pending[:end]), self._left_out))
             del self._pending[:end]
             self._notes, self._left_out = "", 0
 
@@ -234,7 +237,7 @@ class StderrLog:
         finally:
             self._writing.release()
 
-    def _text(self, part: _Part, hide: Hide) -> str:
+    def _text(self, part: _LogChunk, hide: Hide) -> str:
         lines = hide(printable(part.said.decode(errors="replace"))).splitlines()
         lost = f"{OURS}{self._scope}{part.left_out:,} bytes were left out here\n" if part.left_out else ""
         return part.notes + "".join(map(self._shown, lines)) + lost

@@ -17,30 +17,30 @@ installer gets 0.64 s of it.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from fnmatch import fnmatch
-from urllib.parse import quote
+from functools import partial
 
 import anyio
 import anyio.abc
 
+from ...config.command_faults import CommandFault, file_fault
 from ...config.installers import is_installer
 from ...config.model import ServerDefinition, Settings
-from ...config.secrets import without_logins
-from ...protocol.address import DEPTH_KEY, Address, depth
+from ...protocol.address import Address
 from ...protocol.errors import ConnectFailed
-from ...protocol.safe_text import printable
 from ..backend import Backend
 from ..peer import LostReason, PeerHooks
+from ..timers import at_most
+from .child_environment import child_environment, incarnation_tag
 from .child_process import Child, group_lives, signal_name, start_child, tree_signs
-from .guard import INCARNATION_KEY, ROOM_KEY, Guard
+from .guard import Guard
 from .line_peer import LinePeer
 from .orphans import departed, end_departed
 from .stderr_log import StderrLog
+from .stderr_ring import StderrRing
 
 _POLITE = 0.4  # share of the grace after stdin is closed, and the same after SIGTERM
 _FORCED = 0.2  # share of the grace for the kernel to remove what was killed
@@ -48,6 +48,7 @@ _SWEEP_WITHIN = 1.0  # seconds
 _EXIT_WITHIN = 0.25  # seconds after end of file or a broken pipe: usually the child is about to exit
 _BLOCK_AT_MOST = 0.5  # seconds that a `finally` waits for a killed leader, so as not to leave a zombie
 _LAST_WORDS = 32  # chunks read after the exit; a pipe holds less, and a grandchild may go on writing for ever
+_NOT_FOUND = 127  # the exit code of `env` and of shells
 _CHUNK = 65_536
 
 
@@ -109,7 +110,10 @@ class StdioConnector:
             raise ConnectFailed(text, server=name) from None
         if self._guard.is_time_over:
             raise ConnectFailed("it was not started: this host may run no servers any more.", server=name)
-        child = start_child(self._definition, child_environment(self._definition, self._tag, self._run_id))
+        definition = self._definition
+        environment = child_environment(definition, self._tag, self._run_id)
+        child = start_child(definition, environment)
+        fault_of_file = partial(file_fault, definition.command or "", definition.cwd, environment.get("PATH"))
         return StdioConnection(
             child,
             hooks,
@@ -117,7 +121,8 @@ class StdioConnector:
             guard=self._guard,
             settings=self._settings,
             tag=self._tag,
-            installs=is_installer(self._definition.command, self._definition.args),
+            installs=is_installer(definition.command, definition.args),
+            fault_of_file=fault_of_file,
             log=self._log,
         )
 
@@ -135,6 +140,7 @@ class StdioConnection:
         settings: Settings,
         tag: str,
         installs: bool = False,
+        fault_of_file: Callable[[], CommandFault | None] = lambda: None,
         log: StderrLog | None = None,
     ) -> None:
         self.pid: int | None = child.pid
@@ -144,6 +150,7 @@ class StdioConnection:
         self._guard = guard
         self._tag = tag
         self._installs = installs
+        self._fault_of_file = fault_of_file  # why its program's file cannot be run
         self._ring = StderrRing(settings.stderr_ring)
         self._log = log
         self._over = backend.waiter()
@@ -198,8 +205,7 @@ class StdioConnection:
 
     async def _watch_end(self) -> None:
         await self._over.wait()
-        with anyio.move_on_after(_EXIT_WITHIN):
-            await self._exited.wait()
+        await self._exits_within(_EXIT_WITHIN)
         if not self.peer.is_silent:
             await self._hear_last_words()
         if not self.peer.is_silent:
@@ -217,7 +223,10 @@ class StdioConnection:
 
     def _reason(self) -> LostReason:
         code = self._child.exit_code
-        return LostReason(_in_words(code, self._how), code, self._ring.tail())
+        # What `env` in the first line of a script says when it finds no such program, with the carriage return in it.
+        fault = self._fault_of_file() if code == _NOT_FOUND else None
+        words = _in_words(code, self._how)
+        return LostReason(words if fault is None else f"{words}: {fault.in_short}", code, self._ring.tail())
 
     # -- the ways it ends --
 
@@ -244,10 +253,9 @@ class StdioConnection:
                 await self._end_leader(grace)
             finally:
                 end_departed(left_before)
-            with anyio.move_on_after(grace * _FORCED) as patience:
-                await self._child.wait_group_gone()
+            is_gone = await self._child.wait_group_gone(grace * _FORCED)
             await self._guard.sweep(self._tag, _SWEEP_WITHIN)
-            self._is_gone = not patience.cancelled_caught or not group_lives(self._child.pid)
+            self._is_gone = is_gone or not group_lives(self._child.pid)
             if not self._is_gone:
                 text = (
                     f"processes of group {self._child.pid} still run: another user's, or held by the kernel. "
@@ -267,7 +275,7 @@ class StdioConnection:
     def close(self) -> None:
         """The last step, when the pumps have ended: leave no zombie and no descriptor."""
         if self._log is not None:
-            self._log.end(self._lost)
+            self._log.end(self._lost, self.peer.said_instead.encode(errors="replace"))
             self._log = None
         if not self._child.is_reaped:
             self._child.block_until_dead(_BLOCK_AT_MOST)
@@ -286,8 +294,9 @@ class StdioConnection:
         self._reap()
 
     async def _exits_within(self, seconds: float) -> bool:
-        with anyio.move_on_after(seconds):
-            await self._exited.wait()
+        if not self._exited.is_set():
+            async with at_most(seconds):
+                await self._exited.wait()
         return self._exited.is_set()
 
     def _silence(self) -> None:
@@ -308,180 +317,3 @@ def _in_words(code: int | None, how: str) -> str:
     if code is None:
         return how
     return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
-
-
-# ---- What a child may see of our environment: a short list, unless its definition says otherwise --------------------
-#
-# A server is somebody else's program, and our environment is full of tokens that are not meant for it. So it gets:
-#
-# * the variables that a program needs to run at all;
-# * the certificates and proxies that it needs in a company's network (some programs read them in lower case, others in
-#   upper case);
-# * the variables that `inheritEnv` names, and those that its definition sets;
-# * two tags by which the guard finds its descendants, and how deep gateways are nested.
-#
-# It does not get `SSH_AUTH_SOCK`, with which a program can sign as the user.
-
-INHERITED_POSIX = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-INHERITED_WINDOWS = (
-    "APPDATA",
-    "COMSPEC",
-    "HOMEDRIVE",
-    "HOMEPATH",
-    "LOCALAPPDATA",
-    "PATH",
-    "PATHEXT",
-    "PROCESSOR_ARCHITECTURE",
-    "PROGRAMFILES",
-    "SYSTEMDRIVE",
-    "SYSTEMROOT",
-    "TEMP",
-    "TMP",
-    "USERNAME",
-    "USERPROFILE",
-    "WINDIR",
-)
-NETWORK = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_NETWORK = frozenset((*NETWORK, *PROXIES, *(name.lower() for name in PROXIES)))
-_LOCALE = "LC_"
-
-
-def child_environment(definition: ServerDefinition, incarnation_tag: str, run_id: str) -> dict[str, str]:
-    """The whole environment of a child. Our tags override everything else."""
-    key, _, value = incarnation_tag.partition("=")
-    return {
-        **untagged_environment(definition),
-        ROOM_KEY: run_id,
-        key: value,
-        DEPTH_KEY: str(depth(os.environ) + 1),
-    }
-
-
-def untagged_environment(definition: ServerDefinition) -> dict[str, str]:
-    """The environment without our tags. The definition's `env` overrides what is inherited."""
-    wanted = definition.inherit_env
-    inherited = dict(os.environ) if wanted is True else {**_minimal(), **_named(wanted or ())}
-    return {**inherited, **definition.env}
-
-
-def incarnation_tag(run_id: str, address: Address, incarnation: int) -> str:
-    """`GREENROOM_INCARNATION=<run id>:<address>#<n>`. The address is quoted, because a session may have any name."""
-    return f"{INCARNATION_KEY}={run_id}:{quote(str(address), safe='[]:')}#{incarnation}"
-
-
-def _minimal() -> dict[str, str]:
-    names = INHERITED_WINDOWS if sys.platform == "win32" else INHERITED_POSIX
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if (name in names or name in _NETWORK or name.startswith(_LOCALE))
-        and not value.startswith("()")  # "()": an exported function
-    }
-
-
-def _named(patterns: tuple[str, ...]) -> dict[str, str]:
-    """The variables that the definition asks for by name or by pattern."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if any(fnmatch(name, pattern) for pattern in patterns)
-    }
-
-
-# ---- A server's stderr: it is always drained, and the last part of it is kept ---------------------------------------
-#
-# Nobody reads a server's stderr while all is well, but an unread pipe stops a server that writes to it. So it is
-# read into a ring of fixed size. When the server fails, the error quotes what is in the ring, without the logins of
-# the URLs in it.
-#
-# The quoted lines are those that tell the reason. A program's last lines are often the end of a stack trace, or advice,
-# and the reason comes before them. So lines that look like an error are quoted first, then what follows the last of
-# them.
-
-_MOST = 6  # quoted lines
-_LEAST = 3  # quoted lines when fewer than that look like an error
-_QUOTED_LENGTH = 400  # characters of a line
-_REASON = re.compile(
-    r"\w(?:Error|Exception)\b|"
-    r"\b(?:error|err!|fatal|panic|panicked|exception|failed|failure|cannot|can't|could not|couldn't|unable|unhandled|"
-    r"uncaught|denied|refused|not found|no such|does not exist|missing|invalid|unknown|unrecogni[sz]ed|caused by|"
-    r"already in use|out of memory|killed)\b|^\s*[×╰]",
-    re.IGNORECASE,
-)
-# Lines that say where it happened, or give advice: never the reason.
-_ASIDE = re.compile(
-    r"\s*(?:"
-    r"at .*[):\d]\s*\{?|\.\.\. \d+ (?:more|lines).*|"  # frames of JavaScript and Java
-    r'File ".*", line \d+.*|Traceback \(.*|(?:The above|During handling of the above) exception.*|'  # of Python
-    r"goroutine \d+ .*|\S+\(.*\)|\S+\.go:\d+.*|exit status \d+|\[signal .*|"  # of Go
-    r"note: run with .*|stack backtrace:|\d+: .*|"  # of Rust
-    r"throw\b.*|node:\S+:\d+|\S+\.[cm]?[jt]s:\d+|Node\.js v\S+|"
-    r"(?:npm|pnpm) (?:error|ERR!)(?: code E\w+|[\s\d]*|[^\w]*)|(?:npm|pnpm) .*(?:complete log|debug-\d).*|"
-    r"npm .*(?:Note that you can|tarball, folder).*|"
-    r"See 'docker .*|Run 'docker .*|"
-    r"[^\w×╰]*"  # brackets, and carets below a line of source
-    r")"
-)
-_PYTHON_FRAME = re.compile(r'\s*File ".*", line \d+')
-# A script of a package has failed: npm's own log has what the script printed.
-_SCRIPT_FAILED = re.compile(r"p?npm (?:error|ERR!) (?:command |code (?:ELIFECYCLE|\d+)$|Failed at the )")
-_ITS_LOG = re.compile(r"p?npm (?:error|ERR!) .*?(\S+[-_]debug(?:-\d+)?\.log)\s*$")
-
-
-def telling(lines: Sequence[str]) -> tuple[str, ...]:
-    """Those of a program's last lines that tell why it failed: at most six, in their order, each cut to a length; then
-    where npm's own log is, if npm failed in a script of a package."""
-    log = next((found[1] for line in reversed(lines) if (found := _ITS_LOG.match(line))), None)
-    if log is None or not any(map(_SCRIPT_FAILED.match, lines)):
-        return _telling(lines)
-    others = [line for line in lines if not _ITS_LOG.match(line)]
-    return (*_telling(others), f"A complete log of this run can be found in: {log}")
-
-
-def _telling(lines: Sequence[str]) -> tuple[str, ...]:
-    said = [line[:_QUOTED_LENGTH] for line in lines if line.strip()]
-    kept = [
-        line
-        for before, line in zip(["", *said], said, strict=False)
-        if not _ASIDE.fullmatch(line) and not _PYTHON_FRAME.match(before)
-    ]
-    reasons = [place for place, line in enumerate(kept) if _REASON.search(line)]
-    if not reasons:
-        return tuple((kept or said)[-_LEAST:])
-    chosen = reasons[-_MOST:]
-    after = range(chosen[-1] + 1, len(kept))
-    return tuple(kept[place] for place in (*chosen, *after[: max(0, _LEAST - len(chosen))]))
-
-
-class StderrRing:
-    """The last `size` bytes written to it."""
-
-    __slots__ = ("_data", "_size", "total")
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._data = bytearray()
-        self.total: int = 0  # bytes that came, kept or not
-
-    def feed(self, chunk: bytes) -> None:
-        """Keep the last `size` bytes of all that came."""
-        self.total += len(chunk)
-        self._data += chunk[-self._size :]
-        del self._data[: -self._size]
-
-    def tail(self) -> tuple[str, ...]:
-        """The lines that tell the reason (`telling`), printable, each cut to a length that fits in a message."""
-        return tuple(line.strip() for line in telling(self._lines()))
-
-    def last_line(self) -> str:
-        """The last line that is not empty, cut; empty when there is none."""
-        return next((line.strip()[:_QUOTED_LENGTH] for line in reversed(self._lines()) if line.strip()), "")
-
-    def _lines(self) -> list[str]:
-        """The kept lines. A first line that is incomplete is left out: half a secret would not be recognised."""
-        text = self._data.decode(errors="replace")
-        if self.total > len(self._data):
-            _, newline, rest = text.partition("\n")
-            text = rest if newline else text
-        return without_logins(printable(text)).splitlines()

@@ -5,12 +5,13 @@ cancelling every exchange when one breaks, but it loses what a call's end depend
 HTTP status, the `WWW-Authenticate`. It waits for ever when an answer has another id, does not bound a JSON body,
 converts results to models and back, and needs `import mcp` (650 ms). The protocol is small. These are its rules here:
 
-* The session's id comes with the answer to `initialize` and goes into every later request. A 404 to a request with a
-  session id means that the session has expired and that this request did not run. So do the two forms of "not
-  initialized".
+* The session's id comes with the answer to `initialize` and goes into every later request. A server may have lost the
+  session, by a restart; `session_refusals` says which answers mean that, and that the request did not run.
 * An event stream that ends early is resumed (`AnswerStream`). 2026-07-28 has neither sessions nor resuming.
-* Messages of the server that answer no request come on a further stream, a GET, which a server may refuse. When that
-  stream is opened again without being resumed, messages may have been missed.
+* Messages of the server that answer no request come on a further stream, a GET. A server that refuses it has no such
+  stream, whatever the status: many have only a route for POST, and say 404. Only a POST says whether it knows us, so
+  one is sent (a ping) when a stream that was open is refused. When that stream is opened again without being resumed,
+  messages may have been missed.
 * A bad status with a JSON-RPC error in its body is that error. Only 401 asks for a login. A 403 refuses the request,
   and may name the scope that it needs. Servers that only know the older event stream refuse `initialize` with 404,
   405, 406 or 415.
@@ -24,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
 from http import HTTPMethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import attrs
@@ -44,45 +45,53 @@ from ...protocol.jsonrpc.incoming import (
     nbytes,
     read_at,
 )
-from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
+from ...protocol.jsonrpc.outgoing import encode_request
+from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, WireFault
 from ...protocol.tasks import CANCEL, GET, UPDATE
+from ..timers import at_most
 from ..workers import CATALOGUE, LONG_WORK, aside
 from .event_parser import EventParser
-from .http_client import (
+from .http_bounds import read_bounded, read_refusal
+from .http_client import exchanged, request_to
+from .http_faults import (
     BadAnswer,
     Broken,
     LoginNeeded,
     SessionExpired,
     WrongTransport,
-    exchanged,
     lacks_scope,
     login_in_words,
     media_type,
-    read_bounded,
-    read_refusal,
     refusal_in_words,
-    request_to,
     said,
     status_in_words,
 )
 from .http_peer import Attempt, HttpPeer, SentTeller
+from .session_refusals import error_in, is_of_session, says_without_status, words_in
 
 if TYPE_CHECKING:
     import httpx2
 
 
 _OLDER = (404, 405, 406, 415)
-_FORGOTTEN = ("Server not initialized", "Bad Request: Server not initialized")
-_UNMET = (
-    "session",
-    "not initialized",
-    "protocol version",
-)  # the words with which an older server refuses a request without a session
+_LATER = (429, 500, 502, 503, 504)  # to a GET: not now; any other refusal: there is no stream
+# What servers call JSON that say no better. Whether it is JSON is seen when it is read.
+_UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream", "text/javascript")
 _LAST_RETRY = 30.0  # seconds
+_PING = encode_request(0, "ping", None)  # we give no request this id, and nobody waits for its answer
 _SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
 _FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
 _FAREWELL = 2.0  # seconds
 _NOTHING: Mapping[str, str] = {}
+FIRST_RETRY = 1.0  # seconds before a stream is opened again, when the server does not set them
+_FRUITLESS_STREAMS = 3  # attempts in a row that bring nothing
+_LINGER = 0.05  # seconds
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys((GET, UPDATE, CANCEL), "taskId"),
+}
 
 
 class StreamableHttp:
@@ -134,34 +143,47 @@ class StreamableHttp:
                 return
             if attempt.method == "initialize":
                 self._session = _session_in(response)
-            match media_type(response):
-                case "application/json":
-                    await self._take(attempt, await read_bounded(response, self._peer.max_size))
-                case "text/event-stream":
-                    await stream.read(response)
-                case _:
-                    await self._is_no_answer(response)
-
-    async def _open_again(self, stream: AnswerStream) -> None:
-        async with exchanged(self._client, self._get(stream.last_id)) as response:
-            if await self._is_stream(response):
+            kind = media_type(response)
+            if kind == "text/event-stream":
                 await stream.read(response)
+            elif "json" in kind:  # application/json-rpc, application/vnd.api+json, text/json
+                await self._take(attempt, await read_bounded(response, self._peer.max_size))
+            elif kind in _UNTYPED:
+                body = await read_bounded(response, self._peer.max_size)
+                if body.lstrip()[:1] != b"{":
+                    self._is_no_answer(response, bytes(body))
+                await self._take(attempt, body)
+            else:
+                self._is_no_answer(response, await read_refusal(response))
 
-    async def _is_no_answer(self, response: httpx2.Response) -> None:
-        body = await read_refusal(response)
+    async def _open_again(self, stream: AnswerStream) -> str | None:
+        async with exchanged(self._client, self._get(stream.last_id)) as response:
+            if not await self._is_stream(response):
+                return status_in_words(response.status_code)
+            await stream.read(response)
+            return None
+
+    def _is_no_answer(self, response: httpx2.Response, body: bytes) -> NoReturn:
         if response.status_code == 202 or not body.strip():
             raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
         kind = media_type(response) or "of no content type"
-        raise BadAnswer(f"the answer is neither JSON nor an event stream but {kind}: {said(response, body)}")
+        page = said(response, body, has_worked=self._has_worked)
+        raise BadAnswer(f"the answer is neither JSON nor an event stream but {kind}: {page}")
+
+    @property
+    def _has_worked(self) -> bool:
+        """Whether the server has spoken MCP with us."""
+        return self._peer.protocol_version is not None
+
+    def _in_words(self, response: httpx2.Response, body: bytes) -> str:
+        return refusal_in_words(response, body, has_worked=self._has_worked)
 
     async def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
         """Look at what came for the exchange, and pass it on. A list of tools says which headers they want."""
         if attempt.method == "tools/list" and (attempt.is_modern or self._peer.beside is not None):
             data = await self._learn(data, leaves_out=attempt.is_modern)
-        elif self._session is not None and not attempt.is_modern and b"erver not initialized" in data[:256]:
-            error = _error_in(data) if len(data) < LARGE_MESSAGE else None
-            if error is not None and _is_forgotten(error):
-                raise SessionExpired("it says that it is not initialized")
+        elif self._session is not None and not attempt.is_modern and says_without_status(data):
+            raise SessionExpired(f"it says {excerpt(words_in(data).encode())}")
         await self._peer.take_for(attempt, data)
 
     async def _learn(self, data: bytes | bytearray, *, leaves_out: bool) -> bytes | bytearray:
@@ -181,7 +203,7 @@ class StreamableHttp:
     async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
         """End the exchange with the refusal, or raise what else the status means."""
         body = await read_refusal(response)
-        status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
+        status, words, error = response.status_code, self._in_words(response, body), error_in(body)
         if attempt.method not in ("initialize", "server/discover"):
             self._check_known(response, body, modern=attempt.is_modern)
         elif status == 401:
@@ -195,23 +217,12 @@ class StreamableHttp:
     def _check_known(self, response: httpx2.Response, body: bytes, *, modern: bool = False) -> None:
         """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us. `modern`: it says so
         to a request of 2026-07-28."""
-        if response.status_code == 401:
+        status, challenged = response.status_code, "www-authenticate" in response.headers
+        has_session = self._session is not None
+        if is_of_session(status, body, modern=modern, has_session=has_session, challenged=challenged):
+            raise SessionExpired(self._in_words(response, body))
+        if status == 401:
             raise LoginNeeded(login_in_words(response))
-        if self._has_forgotten(response.status_code, _error_in(body), modern=modern):
-            raise SessionExpired(refusal_in_words(response, body))
-
-    def _has_forgotten(self, status: int, error: ServerMessage | None, *, modern: bool) -> bool:
-        """Whether the server has forgotten our session, or is another server now that needs a new handshake."""
-        if status == 404 and self._session is not None and not modern:
-            return True
-        if status != 400 or error is None:
-            return False
-        said = decode_error(bytes(error.error))
-        if said.code == UNSUPPORTED_VERSION:
-            return True
-        if modern:
-            return any(word in said.message.lower() for word in _UNMET)
-        return self._session is not None and _is_forgotten(error)
 
     # -- other messages --
 
@@ -221,7 +232,7 @@ class StreamableHttp:
             if not response.is_success:
                 body = await read_refusal(response)
                 self._check_known(response, body)
-                raise BadAnswer(refusal_in_words(response, body))
+                raise BadAnswer(self._in_words(response, body))
 
     async def listen(self, settled: Callable[[], object]) -> None:
         """Read the GET stream; open it again whenever it ends, until the server refuses it."""
@@ -232,7 +243,7 @@ class StreamableHttp:
             try:
                 async with exchanged(self._client, self._get(parser.last_id)) as response:
                     if not await self._is_stream(response):
-                        return
+                        break
                     if delay is not None and not parser.last_id:
                         self._peer.gap()
                     delay = 0.0
@@ -248,14 +259,15 @@ class StreamableHttp:
                 if fruitless > _FRUITLESS
                 else wished
             )
+        if delay is not None and self._session is not None and not self._peer.is_silent:
+            settled()
+            await self.deliver(_PING)  # the stream was open once: does the server still know us?
 
     async def _is_stream(self, response: httpx2.Response) -> bool:
-        """Whether a GET brought an event stream; a server need not offer one. Raises what else a refusal means."""
+        """Whether a GET brought an event stream; a server need not offer one. Raises `Broken` when it may later."""
         self._peer.heard()
-        if response.status_code >= 500:
+        if response.status_code in _LATER:
             raise Broken(status_in_words(response.status_code))
-        if not response.is_success:
-            self._check_known(response, await read_refusal(response))
         return response.is_success and media_type(response) == "text/event-stream"
 
     async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
@@ -278,7 +290,7 @@ class StreamableHttp:
         if self._session is None:
             return
         headers, self._session = self._own_headers(), None
-        with anyio.move_on_after(_FAREWELL):
+        async with at_most(_FAREWELL):
             try:
                 request = request_to(self._client, HTTPMethod.DELETE, self._url, headers)
                 async with exchanged(self._client, request):
@@ -336,7 +348,7 @@ def _session_in(response: httpx2.Response) -> str | None:
 
 
 @attrs.frozen(eq=False)
-class _Listed:
+class _ToolPage:
     """A list of tools as it is passed on (`data`), which headers its tools want, and which were left out of it."""
 
     data: bytes | bytearray
@@ -344,11 +356,11 @@ class _Listed:
     notes: list[str] = attrs.field(factory=list[str])
 
 
-def _listed_in(data: bytes | bytearray, settings: Settings, *, leaves_out: bool) -> _Listed:
+def _listed_in(data: bytes | bytearray, settings: Settings, *, leaves_out: bool) -> _ToolPage:
     """What an answer with a list of tools says about headers. `leaves_out`: tools that break the rules are left out. A
     list over the bound is not looked through, as the code that asked for it leaves it out. Raises `WireFault` when it
     is no list of tools, and what a decoder raises."""
-    message, listed = decode_line(data)[0], _Listed(data, ToolHeaders())
+    message, listed = decode_line(data)[0], _ToolPage(data, ToolHeaders())
     if nbytes(message.result) > settings.max_list_bytes:
         return listed
     items, kept = Items("tools", "name", settings.max_list_items), list[Raw]()
@@ -368,44 +380,22 @@ def _listed_in(data: bytes | bytearray, settings: Settings, *, leaves_out: bool)
     return attrs.evolve(listed, data=whole)
 
 
-def _error_in(body: bytes | bytearray) -> ServerMessage | None:
-    """The JSON-RPC error in a body; None when it is not one."""
-    try:
-        (message,) = decode_line(body)
-    except (WireFault, ValueError):
-        return None
-    return message if bytes(message.error).startswith(b"{") and message.method is None else None
-
-
-def _is_forgotten(error: ServerMessage) -> bool:
-    said = decode_error(bytes(error.error))
-    return said.code == SERVER_ERROR and said.message in _FORGOTTEN
-
-
 def _is_older(status: int, error: ServerMessage | None) -> bool:
     """Whether an older server would refuse `initialize` like this. A newer one says "method not found" in JSON-RPC."""
     return status in _OLDER and (error is None or decode_error(bytes(error.error)).code != METHOD_NOT_FOUND)
 
 
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# The event stream that carries the answer of one exchange. It is resumed when it ends too early.
-#
-# A stream that broke or was closed before the answer is opened again from the id of its last event, after the time
-# that the server asked for. Without an id it cannot be resumed. The number of attempts in a row that bring nothing
-# is bounded. The call's own timeout bounds how long it waits.
-#
-# Once the answer has come, the stream gets a moment to end by itself, because a connection that we close in the
-# middle of a body cannot be used again.
-
-FIRST_RETRY = 1.0  # seconds before a stream is opened again, when the server does not set them
-_FRUITLESS_STREAMS = 3  # attempts in a row that bring nothing
-_LINGER = 0.05  # seconds
-
-
 class AnswerStream:
-    """`take(attempt, data)` is called with each message that comes."""
+    """The event stream that carries the answer of one exchange. `take(attempt, data)` is called with each message
+    that comes.
+
+    A stream that broke or was closed before the answer is opened again from the id of its last event, after the time
+    that the server asked for. Without an id it cannot be resumed. The number of attempts in a row that bring nothing is
+    bounded. The call's own timeout bounds how long it waits.
+
+    Once the answer has come, the stream gets a moment to end by itself, because a connection that we close in the
+    middle of a body cannot be used again.
+    """
 
     def __init__(
         self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes | bytearray], Awaitable[None]]
@@ -435,8 +425,9 @@ class AnswerStream:
                     if not self._peer.is_open(self._attempt) and scope.deadline == math.inf:
                         scope.deadline = anyio.current_time() + _LINGER
 
-    async def resume(self, open_again: Callable[[AnswerStream], Awaitable[None]]) -> None:
-        """Open the stream again and again, until the answer is there. Raises `Broken` when it cannot be resumed."""
+    async def resume(self, open_again: Callable[[AnswerStream], Awaitable[str | None]]) -> None:
+        """Open the stream again and again, until the answer is there. `open_again` returns how it was refused, or None.
+        Raises `Broken` when the stream cannot be resumed."""
         fruitless = 0
         while self._peer.is_open(self._attempt):
             if not self.is_resumable:
@@ -444,11 +435,13 @@ class AnswerStream:
             if fruitless == _FRUITLESS_STREAMS:
                 raise Broken("the event stream ended without an answer, and could not be resumed")
             await anyio.sleep(FIRST_RETRY if self._parser.retry is None else self._parser.retry)
-            events = self._events
+            events, refusal = self._events, None
             try:
-                await open_again(self)
+                refusal = await open_again(self)
             except Broken as problem:
                 self._peer.notes.add("resuming an event stream failed", str(problem))
+            if refusal is not None:
+                raise Broken(f"the event stream ended without an answer, and is not resumed: {refusal}")
             fruitless = 0 if self._events > events else fruitless + 1
 
     async def _feed(self, piece: bytes) -> None:
@@ -466,26 +459,15 @@ class AnswerStream:
         self._is_overlong = True
 
 
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# What the 2026-07-28 era repeats in HTTP headers, so that middle boxes can route without reading bodies.
-#
-# The headers of each request name its method, and the tool, prompt or resource it is about. A tool may ask that an
-# argument be mirrored, too (`protocol.header_params`). A server refuses a request whose headers and body differ, so the
-# headers are made here, from the body. The specification says that a tool whose annotations break the rules must be
-# left out of the list: its calls could not be routed as the tool expects.
-
-_NAMED_BY = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    **dict.fromkeys((GET, UPDATE, CANCEL), "taskId"),
-}
-
-
 class ToolHeaders:
-    """Which arguments of which tool are mirrored, learned from the tool lists that pass."""
+    """Which arguments of which tool are mirrored, learned from the tool lists that pass.
+
+    Since 2026-07-28 the headers of each request name its method, and the tool, prompt or resource it is about, so that
+    middle boxes can route without reading bodies. A tool may ask that an argument be mirrored, too
+    (`protocol.header_params`). A server refuses a request whose headers and body differ, so the headers are made here,
+    from the body. The specification says that a tool whose annotations break the rules must be left out of the list:
+    its calls could not be routed as the tool expects.
+    """
 
     def __init__(self) -> None:
         self._mirrored: dict[str, dict[Path, str]] = {}

@@ -59,6 +59,7 @@ from .outgoing import (
     raw_line,
     request_line,
     result_line,
+    result_with_meta,
     unreadable_line,
 )
 from .terms import (
@@ -167,6 +168,7 @@ __all__ = [
     "request_line",
     "result_line",
     "result_parts",
+    "result_with_meta",
     "unreadable_line",
     "wants_input",
     "weigh",

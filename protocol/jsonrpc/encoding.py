@@ -17,10 +17,9 @@ from ..bounds import LARGE_MESSAGE
 from ..errors import UsageError
 from ..safe_text import mend_escapes, whole_value
 
-# --------------------------------------------------------------------------------------------------------------
+# ---- Values as JSON bytes, on one line -------------------------------------------------------------------------------
 #
-#
-# Values as JSON bytes, on one line. Half characters are replaced (`safe_text`).
+# Half characters are replaced (`safe_text`).
 #
 # There are two ways. What a caller gives us for a server is refused, with the reason, when it cannot be written
 # (`encode_json`): the caller can correct it. What we answer is written if there is any way (`encode`): a server's

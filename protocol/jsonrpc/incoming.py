@@ -18,10 +18,20 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ..bounds import BATCH_MESSAGES, DEPTH, LARGE_MESSAGE, LONG_ID_BYTES, LONG_META_BYTES, is_too_deep
-from ..safe_text import mend_escapes, repair_utf8
+from ..safe_text import mend_escapes, repair_utf8, shortened
 from . import encoding
 from .encoding import UNREADABLE
-from .terms import BATCHES, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, RpcFault, WireFault, fault
+from .terms import (
+    BATCHES,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    RpcError,
+    RpcFault,
+    WireFault,
+    fault,
+)
 
 # ---- Incoming messages: the envelope is decoded once, and its payloads only when they are needed --------------------
 #
@@ -264,12 +274,15 @@ def why(error: BaseException) -> str:
 
 
 _LONG: Final = 1 << 17  # bytes
+_ERROR_SHOWN: Final = 1_000  # bytes of an error that has no words
+_CODE_SHOWN: Final = 100  # characters of a code that is a text
+_WHOLE: Final = 2**53
 TOO_DEEP: Final = f"nested deeper than {DEPTH} levels"
 
 
 class _ErrorBody(msgspec.Struct, gc=False):
     code: int
-    message: str = ""
+    message: str | msgspec.UnsetType = msgspec.UNSET
     data: Any = None
 
 
@@ -390,14 +403,40 @@ def decode_params(params: msgspec.Raw) -> dict[str, Any] | None:
 
 
 def decode_error(error: bytes) -> RpcError:
-    """A JSON-RPC error as the server sent it, or a fault when it is not one. Data that cannot be passed on are left
-    out."""
+    """A JSON-RPC error as the server sent it. One that is malformed keeps its words, and has a code of ours. Data that
+    cannot be passed on are left out."""
     try:
         body = encoding.decode(_error, error)
-    except NO_MESSAGE as problem:
-        return fault(f"the error of the answer is malformed ({problem})")
+    except NO_MESSAGE:
+        return _malformed_error(error)
+    words = _beginning(error) if isinstance(body.message, msgspec.UnsetType) else body.message
     data = f"(left out: {TOO_DEEP})" if is_too_deep(error, body.data) else body.data
-    return RpcError(body.code, body.message, data)
+    return RpcError(body.code, words, data)
+
+
+def _beginning(error: bytes) -> str:
+    text = (
+        error if len(error) <= 2 * _ERROR_SHOWN else b"%b %b" % (error[:_ERROR_SHOWN], error[-_ERROR_SHOWN:])
+    )
+    return shortened(text.decode(errors="replace"), _ERROR_SHOWN)
+
+
+def _malformed_error(error: bytes) -> RpcError:
+    """What a server said with an error that is no object, or has a code that is no whole number."""
+    try:
+        said = _decode_payload(error)
+    except WireFault as problem:
+        return fault(f"the error of the answer is malformed ({problem}): {excerpt(error)}")
+    if isinstance(said, str) and said:
+        return RpcError(INTERNAL_ERROR, said)
+    body = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    code, message = body.get("code"), body.get("message")
+    words = message if isinstance(message, str) and message else _beginning(error)
+    if isinstance(code, float) and code.is_integer() and abs(code) < _WHOLE:
+        return RpcError(int(code), words)
+    if isinstance(code, str) and words is message:
+        words = f"{message} (code {code[:_CODE_SHOWN]})"
+    return RpcError(INTERNAL_ERROR, words)
 
 
 def _decode_payload(raw: bytes) -> Any:

@@ -130,6 +130,14 @@ def for_handshake(result: bytes) -> bytes:
     return encode({**parts, "_meta": meta} if meta else parts)
 
 
+def result_with_meta(result: bytes, more: Mapping[str, Any]) -> bytes:
+    """A server's result with more in its `_meta`."""
+    parts = result_parts(result)
+    if parts is None:
+        return result
+    return encode({**parts, "_meta": {**parts_of_meta(parts.get("_meta", ABSENT)), **more}})
+
+
 _REQUEST: Final = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n'
 _ID: Final = b'{"jsonrpc":"2.0","id":'
 _RESULT: Final = _ID + b'%b,"result":%b}\n'
