@@ -5,6 +5,7 @@
 
 from .actors.event_stream import Subscription as Subscription
 from .actors.host import ServerRequest as ServerRequest
+from .actors.watchers import CallView as CallView, Watcher as Watcher
 from .catalogue.entries import ServerEntry as ServerEntry
 from .catalogue.namespace import Place as Place, Target as Target
 from .catalogue.search import Match as Match, SearchPage as SearchPage
@@ -32,10 +33,10 @@ from .protocol.result import (
     ResourceContents as ResourceContents,
     ToolResult as ToolResult,
 )
-from .protocol.status import ServerStatus as ServerStatus
+from .protocol.status import DrainReport as DrainReport, ServerStatus as ServerStatus
 from .safety.approval import ApprovalRequest as ApprovalRequest, Verdict as Verdict
 from .supervisor.call_stream import CallStream as CallStream, CallTask as CallTask
-from .supervisor.caller import Updates as Updates
+from .supervisor.port import Updates as Updates
 from .supervisor.reload import ReloadPlan as ReloadPlan
 from .supervisor.room import (
     Greenroom as Greenroom,
@@ -43,5 +44,4 @@ from .supervisor.room import (
     OwnTool as OwnTool,
     Session as Session,
 )
-from .supervisor.runtime import DrainReport as DrainReport
 from .tape.replaying import Replay as Replay

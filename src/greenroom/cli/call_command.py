@@ -1,0 +1,400 @@
+"""The commands that do something: `call` and `reconnect`.
+
+`call` goes through the running gateway, whose servers are up. Without a gateway it opens a room for that one call. The
+server validates the arguments. `k=v` is read by the tool's schema (`protocol.typed_arguments`), for which the server is
+asked first if nothing is known of it: so a word means the same however much is known. `k:=v` must be JSON. A word that
+begins with `{` is an object with arguments, as `--args` has.
+
+On a terminal an answer is a page, as models get it. Anywhere else it is complete, because scripts read it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import attrs
+import click
+from msgspec import UNSET, UnsetType
+
+from ..config.model import Config, Isolation
+from ..config.references import isolation_of
+from ..gateway.doors.control_client import Gateway, GatewayLost
+from ..gateway.next_steps import Commands
+from ..gateway.result_meta import DETAILS, details_of
+from ..protocol.errors import ApprovalDenied, Reach, UsageError
+from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
+from ..protocol.safe_text import one_line
+from .common import (
+    check_usable,
+    commands_typed,
+    common_options,
+    read_config,
+    record_options,
+    recording_in,
+    run_to_end,
+    running_gateway,
+    say,
+    say_elsewhere,
+    say_if_none,
+    show_result,
+)
+from .completion import complete_servers, complete_tools
+from .shapes import AnsweredJson, Object, Shape, SourceJson, says
+from .tables import show_lines
+from .wrapping import on_terminal
+
+if TYPE_CHECKING:
+    from ..safety.approval import OnApproval
+    from ..tape.recorder import Recorder
+
+
+class GuardedJson(Shape, kw_only=True):
+    """How [long output](mcp-tool.md#long-output) was cut."""
+
+    truncated: Annotated[bool, says("something was cut")]
+    original_bytes: Annotated[int, says("the size of all of it", "bytes")]
+    original_lines: Annotated[int, says("its lines", "lines")]
+    returned_bytes: Annotated[int, says("the size of what is here", "bytes")]
+    returned_lines: Annotated[int, says("its lines", "lines")]
+    image_blocks_passed_through: Annotated[
+        int | UnsetType, says("images, which are not cut", "images", when="there are any")
+    ] = UNSET
+    full_output_path: Annotated[str | UnsetType, says("the file with all of it", when="it was kept")] = UNSET
+    output: Annotated[str | UnsetType, says("its id, for the `mcp` tool", when="it was kept")] = UNSET
+    write_error: Annotated[str | UnsetType, says("why it was not kept", when="it was not")] = UNSET
+
+
+class CalledJson(AnsweredJson, kw_only=True):
+    """What a call has answered."""
+
+    mode: Annotated[Literal["call"], says("what was asked for")]
+    server: Annotated[str, says("the server that was called")]
+    content: Annotated[list[Object], says("the MCP content of the result, as a model sees it, but not cut")]
+    tool: Annotated[str | UnsetType, says("the name that was called", when="it is a tool")] = UNSET
+    resource_uri: Annotated[str | UnsetType, says("the URI that was read", when="it is a resource")] = UNSET
+    mcp_result: Annotated[
+        Object | UnsetType,
+        says(
+            "what the server's result has beside its content, such as `structuredContent`",
+            when="it has anything else",
+        ),
+    ] = UNSET
+    output_guard: Annotated[
+        GuardedJson | UnsetType,
+        says("what was cut", when="the content was too long and its file cannot be read"),
+    ] = UNSET
+    error: Annotated[
+        Literal["tool_error"] | UnsetType, says("exit code 1", when="the tool calls its result an error")
+    ] = UNSET
+
+
+class ReconnectedJson(Shape, kw_only=True):
+    """A server that was connected again."""
+
+    server: Annotated[str, says("the server")]
+    name: Annotated[str, says("the same; the older word")]
+    error: Annotated[str | None, says("why it failed; null: it is connected")]
+
+
+class ReconnectJson(SourceJson, kw_only=True):
+    """Which servers were connected again."""
+
+    servers: Annotated[list[ReconnectedJson], says("those that were up, or the one")]
+
+
+@click.command("call")
+@click.argument("tool", shell_complete=complete_tools)
+@click.argument("pairs", nargs=-1, metavar="[K=V | JSON]...")
+@click.option("--args", "args_json", metavar="JSON", help="All arguments as one JSON object.")
+@click.option(
+    "--server",
+    help="The tool's server, when several servers have a tool of that name.",
+    shell_complete=complete_servers,
+)
+@click.option("--yes", is_flag=True, help="Allow the call if it needs somebody's approval.")
+@record_options
+@common_options
+def call_command(
+    tool: str,
+    pairs: tuple[str, ...],
+    args_json: str | None,
+    server: str | None,
+    yes: bool,
+    record: Path | None,
+    redact: str | None,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
+) -> int:
+    """Call TOOL with arguments K=V, or with one JSON object.
+
+    V is text where the tool's schema wants a string for K, and JSON where it wants anything else, as in n=5, deep=true
+    or ids=[1,2]. Where the schema does not say, V is JSON if it is valid JSON. In K:=V it is always JSON.
+    """
+    recording = CallTape(recording_in(record, redact))
+    config = read_config(config_path)
+    gateway = running_gateway(config, pid)
+    if gateway is not None and recording.options:
+        gateway = _passed_over(gateway, pid)
+    args, texts = split_pairs(pairs)
+    asked = TypedCall(tool, server, {**given_args(args_json), **args}, texts)
+    if gateway is None:
+        say_if_none(config)
+        origin: dict[str, Any] = {"source": "room", **say_elsewhere(config)}
+        call = partial(_call_in_own_room, config, asked, recording)
+    else:
+        origin = {"source": "gateway", "pid": gateway.pid}
+        call = partial(_call_through, gateway, asked)
+    result = call(allowed=True) if yes else call()
+    if not yes and (text := _question_in(result)) is not None:
+        is_allowed = _is_allowed(text, gateway)
+        if is_allowed:
+            result = call(allowed=True)
+        elif is_allowed is not None:
+            result = _refused(call(refused=True))
+        elif _has_terminal():
+            result = _refused(result)
+    elif gateway is None and details_of(result).get("error") == ApprovalDenied.code:
+        result = _refused(result)
+    if as_json or not on_terminal():
+        result = _in_full(result)
+    if recording.tape is not None:
+        origin["tape"] = recording.tape
+    is_done = show_result(result, origin, as_json, CalledJson)
+    if recording.tape is not None:
+        say(f"recorded. To see it: {Commands().about('tape', recording.tape)}")
+    if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
+        _say_what_keeps_warm(config, details_of(result)["server"])
+    return 0 if is_done else 1
+
+
+def _passed_over(gateway: Gateway, pid: int | None) -> None:
+    """No gateway, for a call that is to be recorded: only the room that makes a call can record it."""
+    if pid is not None:
+        text = "--record makes the call in a room of its own, and --pid in a gateway. Leave one of them out."
+        raise UsageError(text)
+    say(
+        f"the running gateway (process {gateway.pid}) is passed over: a call that is recorded is made in a room of its "
+        "own, which starts the server once more."
+    )
+
+
+def _say_what_keeps_warm(config: Config, server: str) -> None:
+    """Say on stderr how the server can be kept warm. Nothing can if each session or call has a process of its own,
+    because a command has a session of its own too."""
+    definition = config.servers[server]
+    if isolation_of(definition, config.settings) is Isolation.PERSISTENT:
+        what = "started" if definition.command is not None else "connected"
+        step = commands_typed().about("serve", options=("--background",))
+        say(f"the server was {what} for this call alone. A background room would keep it warm: {step}")
+
+
+@click.command("reconnect")
+@click.argument("server", required=False, shell_complete=complete_servers)
+@common_options
+def reconnect_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
+    """Connect SERVER again, or every server that is up, in the running gateway."""
+    config = read_config(config_path)
+    gateway = running_gateway(config, pid)
+    if gateway is None:
+        if server is not None:
+            check_usable(config, server)
+        step = commands_typed().about("refresh", *(() if server is None else (server,)))
+        say(
+            f"no gateway runs for this configuration, so nothing is connected. To ask servers what they have: {step}"
+        )
+        say_elsewhere(config)
+        return 1
+    servers: list[Mapping[str, Any]] = gateway.ask("reconnect", server=server)["servers"]
+    lines = [_reconnected(one) for one in servers] or ["No server was connected; nothing to do."]
+    show_lines(lines, {"servers": servers, "source": "gateway", "pid": gateway.pid}, as_json, ReconnectJson)
+    return int(any(one["error"] for one in servers))
+
+
+@attrs.define
+class CallTape:
+    """`--record`: what `Greenroom.open` is given for it, nothing without it; and the tape, once there is one."""
+
+    options: Mapping[str, Any]
+    tape: str | None = None
+
+
+@attrs.frozen
+class TypedCall:
+    """The call as the person typed it."""
+
+    tool: str
+    server: str | None
+    args: Mapping[str, Any]
+    texts: Mapping[str, str]  # further ones, whose types the tool's schema tells
+
+    def request(self) -> dict[str, Any]:
+        """The request to the `mcp` tool."""
+        where = {} if self.server is None else {"server": self.server}
+        return {"tool": self.tool, "args": self.args, **where}
+
+
+def split_pairs(pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """`k=v`, `k:=v` and `{…}` words: the arguments that say their type, and the texts of the others, which the schema
+    of the tool tells. Of two for one key the later counts. Raises `UsageError` for a word that is none of them."""
+    from ..protocol.typed_arguments import decode_json
+
+    found: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    for pair in pairs:
+        if pair.lstrip().startswith("{"):
+            given = given_args(pair)
+        else:
+            key, equals, text = pair.partition("=")
+            is_json, key = key.endswith(":"), key.removesuffix(":")
+            if not equals or not key:
+                raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
+            if not is_json:
+                found.pop(key, None)
+                texts[key] = text
+                continue
+            try:
+                given = {key: decode_json(text)}
+            except ValueError as error:
+                raise UsageError(f'"{pair}": what follows := is not JSON: {error}. Use = for text.') from None
+        found |= given
+        for key in given:
+            texts.pop(key, None)
+    return found, texts
+
+
+def given_args(text: str | None) -> Mapping[str, Any]:
+    """`--args`. Raises `UsageError` unless it is a JSON object."""
+    from ..gateway.exposures.tool_definition import parse_args
+
+    return parse_args(text) or {}
+
+
+def _question_in(result: Mapping[str, Any]) -> str | None:
+    """The question that a person is asked before this call is sent. None: nobody has to be asked."""
+    details = details_of(result)
+    return details.get("question") if details.get("error") == "approval_required" else None
+
+
+def _has_terminal() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _is_allowed(text: str, gateway: Gateway | None) -> bool | None:
+    """Ask on the terminal whether the call may be sent. None: nobody is there to answer, or nobody answers. Without a
+    `gateway`, our own room has asked there already."""
+    is_allowed = None
+    if not _has_terminal():
+        say("there is no terminal to ask on; --yes allows the call.")
+    elif gateway is not None:
+        from .terminal_answers import Person
+
+        is_allowed = run_to_end(partial(Person().allows, text))
+    return is_allowed
+
+
+def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of a call that the person at the terminal did not allow, when `asking` said that it has to be."""
+    kept = {key: value for key, value in details_of(asking).items() if key not in ("reason", "question")}
+    text = "You did not allow the call, so it was not sent."
+    return _failed(text, {**kept, "error": ApprovalDenied.code})
+
+
+def _in_full(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result with its whole text, if the text was cut and kept in a file."""
+    kept = {**details_of(result)}
+    path = kept.pop("outputGuard", {}).get("fullOutputPath")
+    if path is None:
+        return result
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError:  # the answer says where it should be
+        return result
+    others = [block for block in result["content"] if block.get("type") != "text"]
+    return {**result, "content": [{"type": "text", "text": text}, *others], "_meta": {DETAILS: kept}}
+
+
+def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"content": content, "isError": True, "_meta": {DETAILS: {**details, "message": text}}}
+
+
+def _call_through(gateway: Gateway, asked: TypedCall, **answer: bool) -> Mapping[str, Any]:
+    """Call through the gateway. If the gateway is lost, it may have sent the call, and the error says so, so that
+    nobody just repeats it."""
+    try:
+        if _has_terminal():
+            answer["asks"] = True
+        return gateway.ask("mcp", arguments=asked.request(), texts=asked.texts, **answer)
+    except GatewayLost as lost:
+        text = lost.message if lost.reach is Reach.NOT_SENT else f"{lost.why}; {lost.reach.words}."
+        server = {} if asked.server is None else {"server": asked.server}
+        details = {"mode": "call", **server, "tool": asked.tool, "error": lost.code, "reach": str(lost.reach)}
+        return _failed(text, details)
+
+
+def _call_in_own_room(
+    config: Config, asked: TypedCall, recording: CallTape, **answer: bool
+) -> Mapping[str, Any]:
+    """Call in a room for this call alone. On a terminal it asks there by itself whether the call may be sent."""
+    return run_to_end(partial(_call_once, config, asked, recording, answer.get("allowed", False)))
+
+
+async def _call_once(
+    config: Config, asked: TypedCall, recording: CallTape, allowed: bool
+) -> Mapping[str, Any]:
+    import anyio
+
+    from ..gateway.commands import allowing, ask_typed
+    from ..gateway.event_log import follow
+    from ..gateway.exposures.mcp_tool import McpTool
+    from ..gateway.exposures.tool_definition import FOR_PEOPLE
+    from ..supervisor.attachments import TAPE
+    from ..supervisor.room import Greenroom, port_of
+
+    result: Mapping[str, Any] = {}
+    on_approval: OnApproval | None = allowing if allowed else None
+    on_elicitation = None
+    if _has_terminal():
+        from .terminal_answers import Person
+
+        person = Person()
+        on_approval = on_approval or person.decide
+        on_elicitation = person.answer
+    async with (
+        Greenroom.open(patient(config), bootstrap=False, **recording.options) as room,
+        room.session("command", on_approval=on_approval, on_elicitation=on_elicitation) as session,
+        anyio.create_task_group() as telling,
+    ):
+        await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
+        recorder: Recorder | None = port_of(room).services.attachment(TAPE)
+        recording.tape = None if recorder is None else str(recorder.path)
+        tool = McpTool(port_of(session), hints=FOR_PEOPLE)
+        result = await ask_typed(tool, port_of(session), asked.request(), asked.texts)
+        telling.cancel_scope.cancel()
+    return result
+
+
+def patient(config: Config) -> Config:
+    """The configuration with enough patience for an install: a server that is installed for this call would end with
+    the room of this call. So the call waits as long as an install may take, unless the configuration says how long
+    calls wait."""
+    if "queue_timeout" in config.setting_sources:
+        return config
+    longest = max(config.settings.queue_timeout, config.settings.install_timeout)
+    return attrs.evolve(config, settings=attrs.evolve(config.settings, queue_timeout=longest))
+
+
+def _tell_progress(event: Event | Lagged) -> None:
+    """Show progress to the person who waits."""
+    if isinstance(event, Note) and event.code is NoteCode.INSTALLING:
+        say(one_line(f"{event.server}: {event.detail}"))
+
+
+def _reconnected(one: Mapping[str, Any]) -> str:
+    return f"✗ {one['name']}: {one['error']}" if one["error"] else f"✓ {one['name']}"

@@ -1,0 +1,538 @@
+"""What the commands share: the configuration, the source of the answers, and printing them.
+
+A `Source` is a running gateway of the same configuration, or else the cache. Both give answers of the same
+form, so a command need not know which it is. A line on stderr tells it to the person.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import attrs
+import click
+import msgspec
+
+from ..actors.process_tuning import collect_again
+from ..gateway.doors.control_protocol import identity, name_of
+from ..gateway.next_steps import Commands
+from ..gateway.result_meta import details_of
+from ..protocol.errors import DISABLED, UNTRUSTED, ConfigError, UsageError
+from ..protocol.safe_text import one_line, printable, seen_in_json
+from .shapes import RefusedJson, Shape, plain
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..gateway.doors import control_client as control
+    from ..gateway.doors.background import RoomPlace
+    from ..gateway.exposures.query_modes import CatalogueReader
+    from ..gateway.offline import OfflineCatalogue
+
+
+_NAMED: Final = 10  # servers that are named in one line
+_LONGEST_NAME: Final = 100  # characters of a name: one that a file has made up may have line breaks, too
+_NO_SERVERS: Final = "There are none. To add one: greenroom add NAME -- COMMAND"
+_TOLD: Final = (
+    10  # warnings that one command says; a client's own file may have dozens of keys without effect
+)
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+@attrs.define
+class Typed:
+    """The options that the next command has to be given again. The root of the command line has them, so that they are
+    known until an error is reported."""
+
+    config: str | None = None
+    pid: int | None = None
+
+
+def commands_typed() -> Commands:
+    """The names of our commands, with the options of this one."""
+    context = click.get_current_context(silent=True)
+    return commands_of(None if context is None else context.find_root().obj)
+
+
+def commands_of(typed: object) -> Commands:
+    return Commands(typed.config, typed.pid) if isinstance(typed, Typed) else Commands()
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    typed = context.find_root().obj
+    if isinstance(typed, Typed) and value is not None:
+        if option.name == "pid":
+            typed.pid = value
+        else:
+            typed.config = os.fspath(value)
+    return value
+
+
+def config_option(command: F) -> F:
+    """`--config FILE`."""
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        callback=_remember,
+        is_eager=True,
+        help="Read only this configuration file.",
+    )(command)
+
+
+def common_options(command: F) -> F:
+    """`--config`, `--pid` and `--json`."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    command = click.option(
+        "--pid", type=int, callback=_remember, help="Ask the gateway with this process number."
+    )(command)
+    return config_option(command)
+
+
+def record_options(command: F) -> F:
+    """`--record` and `--redact`, which `recording_in` reads."""
+    command = click.option(
+        "--redact",
+        metavar="NAMES",
+        help="With --record: leave the values of these keys out, as in password,pin.",
+    )(command)
+    return click.option(
+        "--record",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Record all calls and answers on a tape in this folder (or at FILE.tape), for greenroom replay.",
+    )(command)
+
+
+def recording_in(record: Path | None, redact: str | None) -> dict[str, Any]:
+    """What `Greenroom.open` is given for these options. Raises `UsageError` for one without the other."""
+    if record is not None:
+        return {"record": record, "redact": names_in(redact)}
+    if redact is not None:
+        raise UsageError("--redact is for --record FOLDER. Add that, or leave it out.")
+    return {}
+
+
+def names_in(listed: str | None) -> list[str]:
+    """The names in an option like `a,b`."""
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
+
+
+def read_config(
+    path: Path | None, *, always: bool = False, most: int | None = _TOLD, folder: Path | None = None
+) -> Config:
+    """The configuration, as `load` reads it. Its warnings go to stderr, `most` of them, and each once a day, or
+    `always`. Raises `ConfigError` when a named file cannot be used."""
+    try:
+        config = load(path, folder)
+    except ConfigError:
+        _say_who_goes_on(path)
+        raise
+    told = [str(problem) for problem in config.problems]
+    if not always and told:
+        from .warned_once import not_told_lately
+
+        # That a file is not obeyed, or not read, is said by each command: its answer is about the other files alone.
+        without = {*config.untrusted, *config.unread}
+        left = [str(problem) for problem in config.problems if problem.where in without]
+        told = [*left, *not_told_lately([text for text in told if text not in left], name_of(config))]
+        _say_some(told, most, is_new=len(told) > len(left))
+    else:
+        _say_some(told, most, is_new=False)
+    return config
+
+
+def _say_who_goes_on(path: Path | None) -> None:
+    """The file at `path` cannot be used now. Say which gateways run with what it said before, and how to ask them."""
+    from ..gateway.doors.control_client import find_gateways
+
+    for gateway in find_gateways(identity([os.fspath(path)]), say) if path is not None else ():
+        gateway.connection.close()
+        who = f"the gateway that runs as process {gateway.pid} goes on with what this file said before"
+        say(f"{who}. To ask it: greenroom status --pid {gateway.pid}")
+
+
+def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> None:
+    for text in warnings[:most]:
+        say(text)
+    more = 0 if most is None else max(0, len(warnings) - most)
+    if more:
+        say(f"and {more} more about the configuration. To see all of them: greenroom doctor")
+    elif is_new:
+        say("warnings about the configuration are said once a day. To see all of them: greenroom doctor")
+
+
+def load(path: Path | None, folder: Path | None = None) -> Config:
+    """The configuration, silently; of `folder`, if it is not to be that of the working directory. Raises `ConfigError`
+    when a named file cannot be used."""
+    from ..config.files import load_config, working_directory
+
+    return load_config(
+        path,
+        cwd=folder or working_directory(path),
+        home=Path.home(),
+        environ=os.environ,
+        platform=sys.platform,
+    )
+
+
+def load_asked(path: Path | None, pid: int | None) -> Config:
+    """The configuration of the gateway that is asked: that of `pid`, whatever file is named beside it, or else what
+    `load` finds. Raises `UsageError` when no gateway has that `pid`."""
+    if pid is None:
+        return load(path)
+    with _gateway_of(pid) as gateway:
+        said = gateway.ask("hello", quickly=True)
+    folder = Path(said["folder"])
+    return load(None if said.get("config") is None else folder / said["config"], folder)
+
+
+def _gateway_of(pid: int) -> control.Gateway:
+    from ..gateway.doors.control_client import find_gateway
+
+    gateway = find_gateway("", pid)
+    assert gateway is not None  # one with this `pid`, or `UsageError`
+    return gateway
+
+
+def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Name on stderr the files of the project that `config` is made of, because they came with the repository and start
+    programs. Says nothing if one file was asked for, or if they are the `known` ones. Returns them."""
+    from ..config.files import project_files, working_directory
+
+    if path is not None:
+        return ()
+    of_project = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
+    found = tuple(file for file in of_project if file not in (*config.untrusted, *config.unread))
+    if found and found != known:
+        say(
+            f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."
+        )
+    return found
+
+
+def room_of(config: Config, path: Path | None) -> RoomPlace:
+    """The place of the background room of `config`, which was read from `path` or found."""
+    from ..config.files import project_files, working_directory
+    from ..gateway.doors.background import room_place
+
+    cwd = working_directory(path)
+    near = project_files(config, cwd=cwd, home=Path.home(), environ=os.environ)
+    return room_place(config, path, cwd, of_project=any(file not in config.left_out for file in near))
+
+
+def check_profile(config: Config, profile: str | None) -> None:
+    """Raises `UsageError` for a profile that the configuration does not have."""
+    if profile is not None and profile not in config.profiles:
+        from ..protocol.near_names import meant
+
+        known = ", ".join(config.profiles) or "none"
+        text = f'There is no profile "{profile}" in this configuration. There are: {known}.'
+        raise UsageError(f"{text}{meant(profile, config.profiles)}")
+
+
+def no_such_server(config: Config, server: str) -> UsageError:
+    """The error for the name of a server that the configuration does not have."""
+    from ..protocol.near_names import meant
+
+    known = [one_line(name, _LONGEST_NAME) for name in (*config.servers, *config.broken)]
+    there = f"There are: {', '.join(known)}.{meant(server, known)}" if known else _NO_SERVERS
+    what = f'There is no server "{one_line(server, _LONGEST_NAME)}" in this configuration.'
+    return UsageError(f"{what} {there}", server=server)
+
+
+def check_usable(config: Config, server: str) -> None:
+    """Raises `UsageError` for a server that the configuration does not have, or whose entry cannot be used."""
+    if (problem := config.broken.get(server)) is not None:
+        raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
+    if server not in config.servers:
+        raise no_such_server(config, server)
+
+
+def none_in_service(config: Config) -> Iterator[str]:
+    """The text for a configuration without servers where some are wanted, with the next step."""
+    if config.broken or not all(server.disabled for server in config.servers.values()):
+        return
+    if config.servers:
+        yield "Every server is disabled."
+        yield f"To bring one back into service: {commands_typed().about('enable', next(iter(config.servers)))}"
+    elif config.unread:
+        yield f"No server is known, because a file cannot be read: {one_line(config.unread[0])}"
+        yield f"To see why: {commands_typed().about('doctor')}"
+    else:
+        yield "No servers are configured."
+        yield f"To add one: {commands_typed().about('add')} NAME -- COMMAND"
+
+
+def left_out(config: Config) -> Iterator[str]:
+    """One line for each reason why configured servers are not used, with their names and the next step."""
+    untrusted = [name for name, problem in config.broken.items() if problem.code == UNTRUSTED]
+    broken = [name for name, problem in config.broken.items() if problem.code not in (UNTRUSTED, DISABLED)]
+    about = commands_typed().about
+    if untrusted:
+        yield f"Not trusted, so not used: {_first(untrusted)}. To see them, and decide: {about('trust')}"
+    if broken:
+        yield f"Cannot be used: {_first(broken)}. To see why: {about('doctor')}"
+
+
+def unread_here(config: Config) -> Path | None:
+    """An `mcp.json` in this folder that is not read. None, too, if one file was named."""
+    from ..config.files import unread_file, working_directory
+
+    return None if commands_typed().config is not None else unread_file(working_directory(None), config.files)
+
+
+def not_read(config: Config) -> Iterator[str]:
+    """The text about an `mcp.json` in this folder that is not read, with the next step."""
+    unread = unread_here(config)
+    if unread is not None:
+        yield f"{one_line(os.fspath(unread))} is not read: of a folder only .mcp.json and .greenroom/mcp.json are."
+        yield "To use it, give it one of these names, or: greenroom --config mcp.json"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return one_line(", ".join(names[:_NAMED])) + more
+
+
+def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
+    """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
+    when no gateway has that `pid`."""
+    from ..gateway.doors.control_client import find_gateway
+
+    gateway = find_gateway(name_of(config), pid)
+    return None if gateway is None else click.get_current_context().with_resource(gateway)
+
+
+def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main` on trio. Ctrl-C is raised only in `main`, where it waits. Raised at an arbitrary place, it
+    would end a task of the room."""
+    import anyio
+
+    collect_again()
+    return anyio.run(
+        main, backend="trio", backend_options={"restrict_keyboard_interrupt_to_checkpoints": True}
+    )
+
+
+async def until_told(main: Callable[[], Awaitable[T]]) -> T | None:
+    """What `main` gives; None: we were told to end, or the terminal was closed. Then it is cancelled, so that nothing
+    of ours is left."""
+    import signal
+
+    import anyio
+
+    from ..actors.backend import pump_group
+
+    async with pump_group() as tasks:
+
+        async def watch() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+                async for _ in signals:
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        return await main()
+    return None
+
+
+class Source(Protocol):
+    """Where the answers come from. `origin` names it, for `--json`."""
+
+    origin: Mapping[str, Any]
+
+    def status(self) -> dict[str, Any]: ...
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        """What `explained` says of this server."""
+        ...
+
+    def tools(self, server: str | None) -> dict[str, Any]: ...
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a request to the `mcp` tool that only looks."""
+        ...
+
+
+class FromGateway:
+    def __init__(self, gateway: control.Gateway) -> None:
+        self._gateway = gateway
+        self.origin: Mapping[str, Any] = {"source": "gateway", "pid": gateway.pid}
+
+    def status(self) -> dict[str, Any]:
+        return self._gateway.ask("status", quickly=True)
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        return self._gateway.ask("explain", quickly=True, server=server, **msgspec.structs.asdict(commands))
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        return self._gateway.ask("tools", quickly=True, server=server)
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._gateway.ask("mcp", quickly=True, arguments=dict(arguments))
+
+
+class FromCache:
+    def __init__(
+        self, catalogue: OfflineCatalogue, reader: CatalogueReader, origin: Mapping[str, Any]
+    ) -> None:
+        self._catalogue = catalogue
+        self._reader = reader
+        self.origin = origin
+
+    def status(self) -> dict[str, Any]:
+        from ..gateway.views import status_view
+
+        return status_view(self._catalogue)
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        from ..gateway.explain import explained
+
+        return explained(self.status(), self._catalogue.config, server, commands, runs=False)
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        from ..gateway.views import tools_view
+
+        return tools_view(self._catalogue, server)
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        from ..catalogue.meaning_model import Unusable
+        from ..gateway.exposures.tool_definition import Mode, parse_request
+
+        request = parse_request(arguments)
+        if request.mode is Mode.SEARCH and not request.regex:
+            try:
+                request = msgspec.structs.replace(request, near=self._catalogue.near(request.subject))
+            except Unusable as error:
+                say(f"tools are found by their words alone: {error}")
+        return self._reader.answer(request).as_result()
+
+
+def open_source(path: Path | None, pid: int | None, config: Config | None = None) -> Source:
+    """The running gateway of this configuration, or else the cache; then a line on stderr says so. `config`: if it has
+    been read already."""
+    config = config or read_config(path)
+    gateway = running_gateway(config, pid)
+    if gateway is not None:
+        return FromGateway(gateway)
+    say("no gateway runs for this configuration; this is what the cache knows.")
+    if click.get_current_context().info_name != "status":  # which says it in its answer
+        say_if_none(config)
+    return from_cache(config, say_elsewhere(config), warns=True)
+
+
+def say_if_none(config: Config) -> None:
+    """Say on stderr if no server is in service."""
+    for text in none_in_service(config):
+        say(text)
+
+
+def from_cache(
+    config: Config, elsewhere: Mapping[str, Any] | None = None, *, warns: bool = False
+) -> FromCache:
+    """The cache as a source. `warns`: a line on stderr says if it cannot be read."""
+    from ..gateway.exposures.query_modes import CatalogueReader
+    from ..gateway.exposures.tool_definition import FOR_PEOPLE
+    from ..gateway.offline import open_catalogue
+
+    catalogue = open_catalogue(config)
+    if warns and catalogue.warning is not None:
+        say(catalogue.warning)
+    origin = {"source": "cache", **(elsewhere or {})}
+    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), origin)
+
+
+def say_elsewhere(config: Config) -> dict[str, Any]:
+    """Name the gateways that run for other configurations, and how to see one of them: `status` names all, any other
+    command those that no command has named in the last day. Returns them, for `--json`."""
+    from ..gateway.doors.control_client import find_elsewhere
+    from .warned_once import not_told_lately
+
+    name, command = name_of(config), click.get_current_context().info_name
+    found = find_elsewhere(name)
+    shows = "tools" if command == "tools" else "status"  # others need more words
+    new = not_told_lately([str(one) for one in found], name)
+    for one in found:
+        if command == "status" or str(one) in new:
+            say(elsewhere_in_words(one, shows))
+    return {"elsewhere": [attrs.asdict(one) for one in found]} if found else {}
+
+
+def elsewhere_in_words(gateway: control.Elsewhere, command: str = "status") -> str:
+    where = f" in {one_line(gateway.folder)}" if gateway.folder else ""
+    return f"a gateway of another configuration runs{where}: greenroom {command} --pid {gateway.pid}"
+
+
+def show(
+    text: str, details: Mapping[str, Any] | Shape, as_json: bool, *shapes: type[Shape], ours: bool = True
+) -> None:
+    """The answer, on stdout. `details`: for JSON, a struct or what fits one of `shapes`. `ours`: the commands that it
+    names, as text or in its JSON, are next steps."""
+    commands = commands_typed() if ours else Commands()
+    if as_json:
+        show_json(commands.filled_in(plain(details, *shapes)))
+    elif ours:
+        tell(text)
+    else:
+        click.echo(printable(text))
+
+
+def tell(text: str) -> None:
+    """Print a text of ours on stdout; at a terminal it is wrapped to fit."""
+    from .wrapping import fitted
+
+    click.echo(fitted(commands_typed().filled(text)))
+
+
+def show_json(value: Any, *shapes: type[Shape]) -> None:
+    """Print `value` as JSON on stdout, in characters that stdout can encode. It is a struct, or fits one of `shapes`;
+    without these it is printed as it is."""
+    value = plain(value, *shapes) if shapes or isinstance(value, Shape) else value
+    encoding = sys.stdout.encoding or "" if sys.stdout is not None else ""
+    text = json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8"))
+    click.echo(seen_in_json(text))
+
+
+def show_result(
+    result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool, *shapes: type[Shape]
+) -> bool:
+    """The result of the `mcp` tool, on stdout, by `shapes` or refused. True when it is not an error of any kind."""
+    details = {**details_of(result), **origin}
+    if details.get("mode") == "call":  # in other modes the details say everything that the text says
+        details["content"] = result["content"]
+    failed = "error" in details
+    if failed and details["error"] == "tool_error":
+        details.pop("message", None)  # its words are in the content alone
+    elif failed:
+        details["message"] = commands_typed().filled(text_of(result))
+        if "content" in details:
+            details["content"] = [{"type": "text", "text": details["message"]}]
+    is_theirs = details.get("mode") == "call" and details.get("error") in (None, "tool_error")
+    if failed and not as_json:
+        say(text_of(result), ours=not is_theirs)
+    else:
+        show(text_of(result), details, as_json, RefusedJson, *shapes, ours=not is_theirs)
+    return not failed
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The content as text. Anything else is named, with its size."""
+    return "\n".join(_block_text(block) for block in result["content"])
+
+
+def say(text: str, *, ours: bool = True) -> None:
+    """Print a message about the answer on stderr. `ours`: as for `show`."""
+    from .wrapping import fitted
+
+    click.echo(fitted(f"greenroom: {commands_typed().filled(text) if ours else text}", sys.stderr), err=True)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    size = len(str(block.get("data", "")))
+    return f"[{block.get('type')}: {block.get('mimeType', 'unknown type')}, {size} characters of base64]"

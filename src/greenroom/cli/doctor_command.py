@@ -1,0 +1,307 @@
+"""`greenroom explain`: why one server is as it is. It starts nothing.
+
+`gateway.explain` puts into words what the status, its entry and the settings say: in the running gateway, if there is
+one. `checks` finds what is wrong around it. Its entry is shown with the place of each key, because what surprises is
+often in another file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import click
+from msgspec import UNSET, UnsetType
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted, one_line
+from .common import (
+    commands_typed,
+    common_options,
+    load_asked,
+    names_in,
+    no_such_server,
+    open_source,
+    run_to_end,
+    say,
+)
+from .completion import complete_servers, complete_several_servers
+from .shapes import AddressJson, Object, OriginJson, ServerJson, Shape, says
+from .tables import show_lines
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from .checks import Finding, Setup
+
+
+class ReasonJson(Shape, kw_only=True):
+    """Why a server is as it is."""
+
+    what: Annotated[str, says("one sentence")]
+    step: Annotated[str | None, says("a command, or what to do; null: nothing has to be done")]
+
+
+class FindingJson(Shape, kw_only=True):
+    """One thing that is wrong."""
+
+    severity: Annotated[Literal["error", "warning", "note"], says("how bad it is")]
+    check: Annotated[str, says("which check found it")]
+    about: Annotated[str, says("a server, a file or a process")]
+    what: Annotated[str, says("what is wrong")]
+    mend: Annotated[str, says("a command, or what to do")]
+
+
+class ExplainedJson(OriginJson, kw_only=True):
+    """Why one server is as it is."""
+
+    server: Annotated[str, says("the server")]
+    reasons: Annotated[list[ReasonJson], says("what it does, why, and what happens next")]
+    status: Annotated[ServerJson, says("its row of `status`")]
+    addresses: Annotated[list[AddressJson], says("its sessions' and calls' own addresses")]
+    findings: Annotated[list[FindingJson], says("what `doctor` finds about it")]
+    entry: Annotated[Object, says("its entry, without secrets, by the keys of a file")]
+    sources: Annotated[dict[str, str], says("which file each key of the entry is from")]
+
+
+class RequiredJson(Shape, kw_only=True):
+    """A server that must start and list its tools."""
+
+    server: Annotated[str, says("the server")]
+    tools: Annotated[int | None, says("how many it has listed; null: it did not start", "tools")]
+
+
+class DoctorJson(Shape, kw_only=True):
+    """What is wrong with the set-up. The exit code is that of the worst finding, if it weighs at least as much as
+    `--fail-on` says: 1 for an error, 3 for a warning, 4 for a note."""
+
+    findings: Annotated[list[FindingJson], says("in the order of the checks")]
+    files: Annotated[list[str], says("the files that the configuration is made of")]
+    not_seen_starting: Annotated[
+        list[str], says("servers that no running gateway has started; empty if they are started now")
+    ]
+    error: Annotated[int, says("how many findings are errors", "findings")]
+    warning: Annotated[int, says("how many are warnings", "findings")]
+    note: Annotated[int, says("how many are notes", "findings")]
+    required: Annotated[
+        list[RequiredJson] | UnsetType, says("in the order they were named in", when="`--require` is given")
+    ] = UNSET
+
+
+# ---- `greenroom doctor`: what is wrong with the set-up, and what mends it -------------------------------------------
+
+_NAMED = 5
+MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
+
+
+def _names(_context: click.Context, _option: click.Parameter, said: Sequence[str]) -> tuple[str, ...]:
+    """The names in `--require a,b --require c`, each once."""
+    names = [name.strip() for each in said for name in each.split(",")]
+    if not all(names):
+        raise click.BadParameter("a name is empty. Write it as: --require github,linear")
+    return tuple(dict.fromkeys(names))
+
+
+@click.command("doctor")
+@click.option("--start", "starts", is_flag=True, help="Start every server once, and say what goes wrong.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="SERVER,…",
+    callback=_names,
+    shell_complete=complete_several_servers,
+    help="Start only these servers, once. It is an error if one does not list its tools.",
+)
+@click.option(
+    "--fail-on",
+    "least",
+    type=click.Choice(["error", "warning", "note"]),
+    default="error",
+    show_default=True,
+    help="The mildest finding that makes this command fail.",
+)
+@click.option(
+    "--otlp",
+    is_flag=False,
+    flag_value="",
+    metavar="URL",
+    help="Ask this OpenTelemetry collector whether it takes spans. Without a value: as the variables OTEL_* say.",
+)
+@click.option(
+    "--tape",
+    "tape",
+    is_flag=False,
+    flag_value="",
+    metavar="FILE",
+    help="Write a tape of the last minutes of the running gateway instead. Without a value: a file in this folder.",
+)
+@click.option(
+    "--redact", metavar="NAMES", help="Leave the values of these keys out of the tape, as in password,pin."
+)
+@common_options
+def doctor_command(
+    starts: bool,
+    required: tuple[str, ...],
+    least: str,
+    otlp: str | None,
+    tape: str | None,
+    redact: str | None,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
+) -> int:
+    """Check the set-up: what is wrong, and how to mend it.
+
+    It changes nothing, and starts nothing without --start or --require. How servers started and failed it learns from
+    the running gateway, or else from the cache.
+
+    The exit code is that of the worst finding: 1 for an error, 3 for a warning, 4 for a note. It is 0 if that is
+    milder than --fail-on.
+    """
+    config = load_asked(config_path, pid)
+    if tape is not None:
+        from .recent_tape import tape_last_minutes
+
+        if starts or required or otlp is not None:
+            raise UsageError("--tape is of what has happened, and looks at nothing else. Give it alone.")
+        return tape_last_minutes(config, pid, tape, names_in(redact), as_json=as_json)
+    if redact is not None:
+        raise UsageError("--redact is for a tape: greenroom doctor --tape --redact password,pin")
+    from .checks import Setup, Severity, collector, examine, examine_required, exit_code
+
+    setup = Setup(config, config_path, os.environ, commands_typed(), otlp, is_preflight=bool(required))
+    if required:
+        found = [*examine_required(setup, required), *(collector(setup) if otlp is not None else ())]
+    else:
+        found = examine(setup)
+    if starts or required:
+        from .checks import LAST, try_servers, worst_first
+
+        found = [one for one in found if one.check != LAST]  # whether it still fails is seen now
+        known = {one.about for one in found if one.severity is Severity.ERROR}
+        tried = run_to_end(lambda: try_servers(setup, known, say, required or None))
+        found = worst_first((*found, *tried))
+    counts = {each.value: sum(one.severity is each for one in found) for each in Severity}
+    details: dict[str, Any] = {
+        "findings": [one.as_dict() for one in found],
+        "files": list(config.files),
+        "notSeenStarting": [] if starts or required else _not_seen(setup),
+        **counts,
+    }
+    if required:
+        details["required"] = [{"server": name, "tools": setup.tools.get(name)} for name in required]
+        lines = _of_required(found, required, setup.tools)
+    else:
+        lines = _lines(found, config, details["notSeenStarting"], starts=starts)
+    show_lines(lines, details, as_json, DoctorJson)
+    return exit_code(found, Severity(least))
+
+
+def _not_seen(setup: Setup) -> list[str]:
+    """The servers of which nobody knows how they start."""
+    return [server.name for server in setup.in_service() if server.name not in setup.seen_starting]
+
+
+def _found(found: Sequence[Finding]) -> Iterator[str]:
+    for one in found:
+        yield one_line(f"{MARKS[one.severity.value]} {one.about}: {one.what}")
+        yield f"    → {' '.join(one.mend.splitlines())}"  # the rest stays, for a command may be in it
+
+
+def _of_required(
+    found: Sequence[Finding], required: Sequence[str], tools: Mapping[str, int]
+) -> Iterator[str]:
+    yield from _found(found)
+    for name in required:
+        if tools.get(name):
+            yield one_line(f"✓ {name}: it starts, and has {counted(tools[name], 'tool')}")
+
+
+def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, starts: bool) -> Iterator[str]:
+    yield from _found(found)
+    if not found:
+        yield f"✓ Nothing is wrong{'' if starts else ' that can be seen without starting a server'}."
+    if unseen:
+        names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
+        yield one_line(
+            f"· Nobody has seen these start: {names}. To start each once: greenroom doctor --start"
+        )
+    count = len({*config.servers, *config.broken})
+    yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"
+
+
+@click.command("explain")
+@click.argument("server", shell_complete=complete_servers)
+@common_options
+def explain_command(server: str, config_path: Path | None, pid: int | None, as_json: bool) -> None:
+    """Say why SERVER is as it is, and what happens next.
+
+    What it does, what it waits for, how it last failed and when it is tried again; then what `greenroom doctor` finds
+    about it, and its entry with the file of each key. What somebody has to do comes as a command.
+    """
+    from ..config.masking import redacted
+    from .logs_command import has_log
+
+    config = load_asked(config_path, pid)
+    if server not in config.servers and server not in config.broken:
+        raise no_such_server(config, server)
+    source = open_source(config_path, pid, config)
+    typed = commands_typed()
+    found = source.explain(server, typed)
+    if "status" not in found:
+        text = f'The running gateway does not know the server "{server}" yet. Try again in a moment.'
+        step = f"If it still does not: {typed.about('doctor')}"
+        raise UsageError(f"{text} {step}", server=server)
+    if server in config.broken and found["status"]["status"] not in ("broken", "untrusted"):
+        what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
+        found["reasons"].insert(0, {"what": what, "step": None})
+    if server in config.servers and not has_log(config, server):
+        logs = typed.about("logs", server)
+        found["reasons"] = [{**one, "step": None} if one["step"] == logs else one for one in found["reasons"]]
+    findings: list[Finding] = []
+    if server in config.servers:
+        findings = _findings(config, config_path, server, found["status"])
+    said = redacted(config)
+    entry, places = said["mcpServers"].get(server, {}), said["sources"]["mcpServers"].get(server, {})
+    details: dict[str, Any] = {
+        "server": server,
+        **found,
+        "findings": [one.as_dict() for one in findings],
+        "entry": entry,
+        "sources": places,
+        **source.origin,
+    }
+    show_lines(_explained(server, found["reasons"], findings, entry, places), details, as_json, ExplainedJson)
+
+
+def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, Any]) -> list[Finding]:
+    from .checks import Setup, examine_one
+
+    return examine_one(Setup(config, path, os.environ, commands_typed()), server, row)
+
+
+def _explained(
+    server: str,
+    reasons: Sequence[Mapping[str, Any]],
+    findings: Sequence[Finding],
+    entry: Mapping[str, Any],
+    places: Mapping[str, str],
+) -> Iterator[str]:
+    yield server
+    for reason in reasons:
+        yield f"  {one_line(reason['what'])}"
+        if reason["step"] is not None:
+            yield f"    → {one_line(reason['step'])}"
+    for one in findings:
+        place = "" if one.about == server else f"{one.about}: "
+        yield f"{MARKS[one.severity.value]} {one_line(place + one.what)}"
+        yield f"    → {one.mend}"
+    if entry:
+        yield f"its entry, from {', '.join(dict.fromkeys(places.values())) or 'the program'}:"
+    shared = len(set(places.values())) < 2
+    for key, value in entry.items():
+        where = "" if shared or key not in places else f" ({places[key]})"
+        yield f"  {one_line(f'{key}: {json.dumps(value, ensure_ascii=False)}{where}')}"

@@ -1,0 +1,373 @@
+"""`greenroom init`: writes our entry into the configuration of MCP clients, and takes it out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import attrs
+import click
+from msgspec import UNSET, UnsetType
+
+from ..config.files import own_file
+from ..config.importers import Surroundings
+from ..config.model import Config
+from ..config.private_files import alone, refused
+from ..protocol.errors import ConfigError, GreenroomError, UsageError
+from ..protocol.near_names import meant
+from ..protocol.safe_text import counted, one_line
+from . import file_edits
+from .client_files import (
+    CLIENTS,
+    OURS,
+    Client,
+    decoded,
+    diff,
+    is_written,
+    meaning,
+    movable,
+    of_its_own,
+    our_command,
+    run_twice,
+    surroundings,
+    with_member,
+    without_member,
+)
+from .common import commands_typed, config_option, load, say, show_json, tell
+from .completion import complete_clients
+from .shapes import Shape, says
+
+
+class ClientJson(Shape, kw_only=True):
+    """An MCP client that `init` knows."""
+
+    client: Annotated[str, says("its name for `init`")]
+    title: Annotated[str, says("its name for people")]
+    file: Annotated[str, says("its file")]
+    found: Annotated[bool, says("it is on this machine")]
+    written: Annotated[bool, says("Greenroom is written there")]
+    servers: Annotated[int, says("that it starts itself", "servers")]
+
+
+class ClientsJson(Shape, kw_only=True):
+    """The clients that `init` knows."""
+
+    clients: Annotated[list[ClientJson], says("all of them")]
+
+
+class WrittenJson(Shape, kw_only=True):
+    """What was done for one client."""
+
+    client: Annotated[str, says("its name for `init`")]
+    file: Annotated[str, says("its file")]
+    state: Annotated[
+        Literal["written", "would be written", "unchanged", "put back", "would be put back", "failed"],
+        says("what was done"),
+    ]
+    error: Annotated[str | UnsetType, says("why it failed; exit code 1", when="`failed`")] = UNSET
+    diff: Annotated[str | UnsetType, says("the difference, without secrets", when="the file changes")] = UNSET
+    backup: Annotated[
+        str | UnsetType | None, says("the old file; null: there was none", when="`written`")
+    ] = UNSET
+    moved: Annotated[list[str] | UnsetType, says("servers that were moved", when="it is not undone")] = UNSET
+    stay: Annotated[
+        dict[str, str] | UnsetType, says("servers that were not, and why", when="it is not undone")
+    ] = UNSET
+    ours: Annotated[
+        str | UnsetType, says("your own file", when="servers are moved, or both files have servers")
+    ] = UNSET
+    kept: Annotated[
+        str | UnsetType, says("what was there until now", when="`put back`, and it had changed")
+    ] = UNSET
+    both: Annotated[
+        list[str] | UnsetType, says("servers in both files", when="`put back`, and both files exist")
+    ] = UNSET
+
+
+class InitJson(Shape, kw_only=True):
+    """What was written."""
+
+    clients: Annotated[list[WrittenJson], says("each client that was named")]
+    next: Annotated[list[str], says("what comes next, one step each")]
+
+
+_OURS: Final = "greenroom"
+
+
+@attrs.frozen
+class _Wish:
+    """The options that the person gave."""
+
+    name: str
+    args: tuple[str, ...]
+    move: bool
+    dry_run: bool
+    force: bool
+    undo: bool
+    options: tuple[str, ...]  # as they were given, for doing it after a dry run
+
+
+@click.command("init")
+@click.argument("clients", nargs=-1, metavar="[CLIENT]...", shell_complete=complete_clients)
+@click.option("--all", "every", is_flag=True, help="All clients that are found on this machine.")
+@click.option(
+    "--list", "listing", is_flag=True, help="Show the known clients and their files; write nothing."
+)
+@click.option(
+    "--attach",
+    "attaches",
+    is_flag=True,
+    help="Let the client share the one background room (greenroom attach).",
+)
+@click.option("--move", is_flag=True, help="Also move the client's servers into your own file of Greenroom.")
+@click.option("--name", default=_OURS, show_default=True, help="The name of the entry in the client's file.")
+@config_option
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+@click.option("--undo", is_flag=True, help="Put back the client's file as it was before.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Write for a client that is not found here; with --undo: even if the file has changed since.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init_command(
+    clients: tuple[str, ...],
+    every: bool,
+    listing: bool,
+    attaches: bool,
+    move: bool,
+    name: str,
+    config_path: Path | None,
+    dry_run: bool,
+    undo: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Write Greenroom into the configuration of CLIENT, and nothing else in it.
+
+    Without CLIENT, the known clients and their files are shown. The difference is shown, and the old file is kept:
+    --undo puts it back, byte for byte. With --config, the client will use only that file.
+    """
+    around = surroundings(os.environ, sys.platform)
+    unknown = [client for client in clients if client not in CLIENTS]
+    if unknown:
+        there = f"Known are: {', '.join(CLIENTS)}.{meant(unknown[0], CLIENTS)}"
+        raise UsageError(f'There is no client "{unknown[0]}". {there}')
+    chosen = [key for key, one in CLIENTS.items() if key in clients or (every and one.is_found(around))]
+    if listing or not (clients or every):
+        _list(around, as_json)
+        return 0
+    if not chosen:
+        raise UsageError(
+            "No known client was found on this machine. To write the file of one: greenroom init --force CLIENT"
+        )
+    named = ("--config", os.path.abspath(config_path.expanduser())) if config_path is not None else ()
+    given = {"--attach": attaches, "--move": move, "--undo": undo, "--force": force}
+    options = (*(option for option, is_given in given.items() if is_given), *_named(name))
+    args = ("attach" if attaches else "serve", *named)
+    wish = _Wish(name, args, move, dry_run, force, undo, options)
+    rows = [_done(key, around, wish, undo=undo, quiet=as_json) for key in chosen]
+    steps = _steps(rows, wish, config_path)
+    if as_json:
+        show_json({"clients": rows, "next": steps}, InitJson)
+    elif steps:
+        tell("\n" + "\n".join(steps))
+    return int(any("error" in row for row in rows))
+
+
+def _named(name: str) -> tuple[str, ...]:
+    return () if name == _OURS else ("--name", name)
+
+
+def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: bool) -> dict[str, Any]:
+    """Carry out the wish for one client. An error does not stop the other clients."""
+    row = {"client": key, "file": str(CLIENTS[key].file(around))}
+    try:
+        row |= _undone(key, around, wish) if undo else _written(key, around, wish)
+    except GreenroomError as error:
+        row |= {"state": "failed", "error": error.message}
+    except OSError as error:
+        row |= {"state": "failed", "error": refused(error)}
+    except OverflowError as error:
+        row |= {"state": "failed", "error": str(error)}
+    if not quiet:
+        _tell(row, undo=undo)
+    return row
+
+
+def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+    client, file = CLIENTS[key], CLIENTS[key].file(around)
+    if not (wish.force or client.is_found(around)):
+        raise UsageError(
+            f"{client.title} is not on this machine: there is no {file}, nor the folder of its own that holds it. "
+            "Install it first, or write the file all the same with --force."
+        )
+    before = file_edits.read(file)
+    old = decoded(file, before)
+    command, first = our_command()
+    new = with_member(file, old, (client.section, wish.name), client.entry(command, [*first, *wish.args]))
+    row: dict[str, Any] = {"moved": [], "stay": {}}
+    if wish.move:
+        new = _moved(key, client, around, new, wish, row)
+    if new == old:
+        return {**row, "state": "unchanged"}
+    row["diff"] = diff(old, new, file, ours=wish.name)
+    if wish.dry_run:
+        return {**row, "state": "would be written"}
+    backup = file_edits.change(file, before, new.encode("utf-8"), _state())
+    return {**row, "state": "written", "backup": str(backup.content) if backup.content else None}
+
+
+def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None) -> list[str]:
+    """The next steps, one a line, each with its command at the end."""
+    done = [row["client"] for row in rows if "error" not in row]
+    if not done:
+        return []
+    commands = commands_typed()
+    if wish.dry_run:
+        if all(row.get("state") == "unchanged" for row in rows):
+            return []
+        return [f"To do it: {commands.about('init', *done, options=wish.options)}"]
+    changed = [CLIENTS[row["client"]].title for row in rows if row.get("state") in ("written", "put back")]
+    steps = [f"Restart {_joined(changed)}. The file is only read at the start."] if changed else []
+    if wish.undo:
+        return steps
+    try:
+        config = load(config_path)
+    except ConfigError:
+        return [*steps, f"The configuration cannot be used. To see why: {commands.about('doctor')}"]
+    around = surroundings(os.environ, sys.platform)
+    steps += [text for key in done if (text := left_in(key, around, config))]
+    if servers := config.servers:
+        are = "1 server is" if len(servers) == 1 else f"{len(servers)} servers are"
+        return [*steps, f"{are} configured. To see the state of each: {commands.live('status')}"]
+    return [*steps, f"No server is configured yet. To add one: {commands.about('add', 'NAME')} -- COMMAND"]
+
+
+def left_in(key: str, around: Surroundings, config: Config) -> str:
+    """What is to be said of the servers that this client starts itself: how many, those that run twice, and the next
+    step. "": it has none."""
+    client = CLIENTS[key]
+    own = of_its_own(key, client, around)
+    if not own:
+        return ""
+    step = f"{commands_typed().about('init', key)} --move"
+    if not is_written(client, around):
+        return f"{client.title} has {counted(len(own), 'server')}: {step}"
+    if twice := run_twice(own, config):
+        runs = "it runs" if len(twice) == 1 else "they run"
+        return f"{client.title} starts {one_line(_joined(twice), 200)} itself, too, so {runs} twice: {step}"
+    return f"{client.title} also starts {counted(len(own), 'server')} itself: {step}"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _moved(
+    key: str, client: Client, around: Surroundings, text: str, wish: _Wish, row: dict[str, Any]
+) -> str:
+    """Write the client's servers into our own file, and return the client's text without them."""
+    ours, file = own_file(around.home, around.environ), client.file(around)
+    with alone(ours):
+        before = file_edits.read(ours)
+        own = old = decoded(ours, before)
+        there: Any = meaning(ours, own).get(OURS) or {}
+        move = movable(key, client, around, meaning(file, text), there)
+        for name, entry in move.servers.items():
+            own = with_member(ours, own, (OURS, name), entry)
+            text = without_member(file, text, (client.section, name))
+        if own != old and not wish.dry_run:
+            file_edits.change(ours, before, own.encode("utf-8"), _state())
+    row |= {"moved": [*move.servers], "stay": {**move.stay}, "ours": str(ours)}
+    return text
+
+
+def _undone(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+    client = CLIENTS[key]
+    file = client.file(around)
+    if wish.dry_run:
+        backup = file_edits.last_backup(file, _state())
+        return {"state": "would be put back" if backup else "unchanged"}
+    kept = file_edits.undo(file, _state(), force=wish.force)
+    row: dict[str, Any] = {"state": "put back"} | ({"kept": str(kept)} if kept else {})
+    ours = own_file(around.home, around.environ)
+    now, own = file_edits.read(file), file_edits.read(ours)
+    if now and own:
+        here: Any = meaning(file, decoded(file, now)).get(client.section) or {}
+        there: Any = meaning(ours, decoded(ours, own)).get(OURS) or {}
+        row |= {"both": [name for name in here if name in there], "ours": str(ours)}
+    return row
+
+
+def _state() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("greenroom", appauthor=False) / "init"
+
+
+def _tell(row: dict[str, Any], *, undo: bool) -> None:
+    if "error" in row:
+        say(f"{row['client']}: {row['error']}")
+        return
+    mark = "✓ " if row["state"] == "written" else ""
+    words = _NOT_UNDONE if undo and row["state"] == "unchanged" else _WORDS.get(row["state"], row["state"])
+    tell(f"{mark}{row['client']}: {row['file']} {words}")
+    if row.get("diff"):
+        click.echo(_coloured(row["diff"].splitlines()))
+    if row.get("backup"):
+        tell(f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back.")
+    if row.get("moved"):
+        moved = "Moved" if row["state"] == "written" else "Would be moved"
+        tell(f"{moved} to {row['ours']}: {', '.join(row['moved'])}")
+    for name, why in row.get("stay", {}).items():
+        tell(f"Not moved: {name}, because {why}.")
+    if row.get("kept"):
+        tell(f"What was there until now is kept: {row['kept']}")
+    if row.get("both"):
+        tell(f"These are in {row['ours']} as well, and stay there: {', '.join(row['both'])}")
+
+
+_NOT_UNDONE = "has no change of ours that could be undone"
+_WORDS = {
+    "unchanged": "has this entry already",
+    "written": "has been written",
+    "put back": "is as it was before",
+}
+
+
+def _coloured(lines: Sequence[str]) -> str:
+    """click takes the colours out again when stdout is no terminal."""
+    if os.environ.get("NO_COLOR"):
+        return "\n".join(lines)
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    return "\n".join(click.style(line, fg=colours.get(line[:1])) for line in lines)
+
+
+def _list(around: Surroundings, as_json: bool) -> None:
+    rows = [
+        ClientJson(
+            client=key,
+            title=one.title,
+            file=str(one.file(around)),
+            found=one.is_found(around),
+            written=is_written(one, around),
+            servers=len(of_its_own(key, one, around)),
+        )
+        for key, one in CLIENTS.items()
+    ]
+    if as_json:
+        show_json(ClientsJson(clients=rows))
+        return
+    for row in rows:
+        mark = "✓" if row.written else "○"
+        count = f"  {counted(row.servers, 'server')}" if row.servers else ""
+        tell(f"{mark} {row.client:<15} {row.file}{count if row.found else '  (not here)'}")
+    tell("\n✓: Greenroom is in this file. (not here): the client is not on this machine.")
+    config = load(None)
+    steps = [left_in(row.client, around, config) for row in rows if row.found and row.servers]
+    see = commands_typed().about("init", "CLIENT", options=("--dry-run",))
+    tell("\n".join(steps) if steps else f"To see what would be written into the file of one: {see}")

@@ -1,0 +1,212 @@
+"""`refresh`: start servers whose tools are unknown once, and read what they have.
+
+It uses the running gateway, whose clients have the result at once. Without a gateway it opens a room of its own and
+fills the cache. Progress and a total go to stderr; the answer is one line for each server.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import click
+from msgspec import UNSET, UnsetType
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted, one_line
+from .common import (
+    commands_typed,
+    common_options,
+    left_out,
+    no_such_server,
+    none_in_service,
+    read_config,
+    run_to_end,
+    running_gateway,
+    say,
+)
+from .completion import complete_servers
+from .shapes import Shape, SourceJson, says
+from .tables import show_lines
+from .wrapping import on_terminal
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..gateway.doors import control_client as control
+
+
+class ReadJson(Shape, kw_only=True):
+    """A server that was started to read what it has."""
+
+    server: Annotated[str, says("the server")]
+    name: Annotated[str, says("the same; the older word")]
+    state: Annotated[Literal["known", "failed"], says("how it ended")]
+    tools: Annotated[int | UnsetType, says("how many it has", "tools", when="`known`")] = UNSET
+    failure: Annotated[str | UnsetType | None, says("why it failed", when="`failed`")] = UNSET
+    retry_in: Annotated[
+        float | UnsetType | None,
+        says("until it may be tried again", "s", when="`failed`, and it is configured"),
+    ] = UNSET
+
+
+class RefreshedJson(SourceJson, kw_only=True):
+    """Which servers were read."""
+
+    servers: Annotated[list[ReadJson], says("those that were unknown, or the one")]
+
+
+LOOK_EVERY: Final = 0.3  # seconds
+SAY_EVERY: Final = 10.0  # seconds between two summaries, where no terminal shows the progress
+
+
+@click.command("refresh")
+@click.argument("servers", metavar="[SERVER]...", nargs=-1, shell_complete=complete_servers)
+@click.option("--all", "every", is_flag=True, help="All servers in service, also those that are known.")
+@common_options
+def refresh_command(
+    servers: tuple[str, ...], every: bool, config_path: Path | None, pid: int | None, as_json: bool
+) -> int:
+    """Start servers once, to read what they have: each SERVER, or those whose tools are unknown."""
+    if servers and every:
+        raise UsageError("--all means every server. Leave it out, or the names.")
+    config = read_config(config_path)
+    gateway = running_gateway(config, pid)
+    for server in servers if gateway is None else ():
+        if server not in (*config.servers, *config.broken):
+            raise no_such_server(config, server)
+    origin: dict[str, Any] = {"source": "room"}
+    unkept: list[str] = []  # what went wrong with keeping what they have, in words
+    if gateway is None:
+        rows = run_to_end(partial(_in_own_room, config, servers, every, unkept))
+    else:
+        origin = {"source": "gateway", "pid": gateway.pid}
+        rows = _through(gateway, servers, every)
+    unused: list[str] = []
+    if not servers and pid is None:
+        unused = [*(none_in_service(config) if not rows else ()), *left_out(config)]
+    show_lines(_lines(rows, unused), {"servers": rows, **origin}, as_json, RefreshedJson)
+    if len(rows) > 1 and not as_json:
+        say(_total(rows))
+    return int(_is_lost(config, rows, unkept) or any(row["state"] == "failed" for row in rows))
+
+
+def _is_lost(config: Config, rows: list[dict[str, Any]], unkept: list[str]) -> bool:
+    """Say what went wrong with keeping what the servers have. Returns whether the next command will not know it."""
+    from ..catalogue.store import default_cache_path
+    from ..config.private_files import can_be_written, other_folder
+    from ..gateway.offline import open_catalogue
+
+    if not unkept:
+        return False
+    for words in dict.fromkeys(unkept):
+        say(words)
+    folder = default_cache_path().parent
+    if not can_be_written(folder):
+        say(other_folder(folder))
+    known = open_catalogue(config)
+    return any(row["state"] == "known" and known.entry(row["name"]) is None for row in rows)
+
+
+def _through(gateway: control.Gateway, servers: Sequence[str], every: bool) -> list[dict[str, Any]]:
+    asked = gateway.ask("refresh", servers=servers, every=every)
+    progress = Progress()
+    while not progress.tell(rows := gateway.ask("refreshed", **asked)):
+        time.sleep(LOOK_EVERY)
+    return rows
+
+
+async def _in_own_room(
+    config: Config, servers: Sequence[str], every: bool, unkept: list[str]
+) -> list[dict[str, Any]]:
+    import anyio
+
+    from ..gateway.commands import begin, look
+    from ..protocol.events import Kind, Note, NoteCode
+    from ..supervisor.room import Greenroom, port_of
+
+    opened = Greenroom.open(config, bootstrap=False)
+    async with opened.events([Kind.NOTE]) as notes:
+        async with opened as room:
+            port = port_of(room)
+            asked = begin(room, servers, every=every)
+            progress = Progress()
+            while True:
+                rows = await look(port, asked)
+                if progress.tell(rows):
+                    break
+                await anyio.sleep(LOOK_EVERY)
+        notes.close()
+        async for note in notes:
+            if isinstance(note, Note) and note.code is NoteCode.CATALOGUE_FILE:
+                unkept.append(note.words)
+        return rows
+
+
+class Progress:
+    """What has been said of servers that are waited for. A terminal has one line that is drawn again and again.
+    Anywhere else there is a line for each server that does something slow or cannot go on, and every ten seconds a
+    summary."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+        self._summed_up = time.monotonic()
+
+    def tell(self, rows: list[dict[str, Any]]) -> bool:
+        """Print what has changed. Returns True when no server is left to wait for."""
+        if on_terminal(sys.stderr):
+            return self._draw(rows)
+        waiting = [row for row in rows if row["state"] == "waiting"]
+        for row in waiting:
+            self._tell(row)
+        if waiting and time.monotonic() >= self._summed_up + SAY_EVERY:
+            self._summed_up = time.monotonic()
+            say(one_line(_progress(rows, waiting), 400))
+        return not waiting
+
+    @staticmethod
+    def _draw(rows: list[dict[str, Any]]) -> bool:
+        """Draw a line that is overwritten again and again, and removed at the end."""
+        waiting = [row for row in rows if row["state"] == "waiting"]
+        line = _progress(rows, waiting) if waiting else ""
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r\x1b[2K{one_line(line, width)}", nl=False, err=True, color=True)
+        return not waiting
+
+    def _tell(self, row: Mapping[str, Any]) -> None:
+        words = str(row["waitsFor"])
+        is_refused = row.get("retryIn") is not None  # until its circuit breaker lets it pass nothing happens
+        doing = "refused" if is_refused else words.partition(" for ")[0]
+        before, self._said[row["name"]] = self._said.get(row["name"], "connecting"), doing
+        if doing in (before, "connecting", "not asked yet"):
+            return
+        say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
+        if is_refused:
+            say(f"to try it now: {commands_typed().live('reconnect', row['name'])}")
+
+
+def _progress(rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]]) -> str:
+    doing = (f"{row['name']} {row['waitsFor']} {row['lastLine'] or ''}".rstrip() for row in waiting)
+    return f"{len(rows) - len(waiting)} of {len(rows)} done: {'; '.join(doing)}"
+
+
+def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
+    """The answer. `unused`: the text about servers that are not used, or about there being none."""
+    if not rows and not unused:
+        yield "Every server is known; nothing to do."
+    for row in rows:
+        if row["state"] == "known":
+            yield one_line(f"✓ {row['name']}: {counted(row['tools'], 'tool')}")
+        else:
+            yield one_line(f"✗ {row['name']}: {row['failure']}")
+    yield from unused
+
+
+def _total(rows: list[dict[str, Any]]) -> str:
+    known = [row["tools"] for row in rows if row["state"] == "known"]
+    count = counted(sum(known), "tool")
+    return f"{len(known)} of {counted(len(rows), 'server')} answered, {count}"

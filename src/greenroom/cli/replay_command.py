@@ -1,0 +1,130 @@
+"""`greenroom replay`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..gateway.next_steps import Commands
+from ..protocol.safe_text import counted, printable
+from .common import names_in, record_options, recording_in, say
+from .serve_command import address_in, check_start, run_gateway
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..supervisor.room import Greenroom
+
+_TOLD: Final = 50  # refused calls, and differences
+_tape_argument = click.argument("tape", type=click.Path(path_type=Path))
+
+
+@click.command("replay")
+@_tape_argument
+@click.option("--lenient", is_flag=True, help="Let a recorded call answer more than once.")
+@click.option("--ignore", metavar="NAMES", help="Keys of arguments whose values may differ, as in time,id.")
+@click.option(
+    "--by-order", is_flag=True, help="If no call has these arguments, answer with the next one of the tool."
+)
+@click.option(
+    "--nearest",
+    type=click.FloatRange(0, 1),
+    metavar="SIMILARITY",
+    help="If no call has these arguments, answer with the most similar one, if it is at least so similar (0 to 1).",
+)
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="FAULT",
+    help="Let this go wrong, as in 'github call 7: crash after sent'. May be given again.",
+)
+@click.option(
+    "--call-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Calls time out after this many seconds.  [default: as was configured]",
+)
+@click.option("--as-recorded", is_flag=True, help="Answer after the recorded time.")
+@click.option(
+    "--expose",
+    type=click.Choice(["proxy", "direct", "meta"]),
+    default="proxy",
+    show_default=True,
+    help="What clients see: give the one with which the tape was recorded.",
+)
+@click.option("--profile", metavar="P", help="Show clients only what this profile has.")
+@click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")
+@record_options
+def replay_command(
+    tape: Path,
+    lenient: bool,
+    ignore: str | None,
+    by_order: bool,
+    nearest: float | None,
+    faults: tuple[str, ...],
+    call_timeout: float | None,
+    as_recorded: bool,
+    expose: str,
+    profile: str | None,
+    http: str | None,
+    record: Path | None,
+    redact: str | None,
+) -> None:
+    """Serve the servers on TAPE to an MCP client, on standard input and output or over HTTP: the same tools, the same
+    answers. Nothing is started, and nobody else is asked anything. At the end it lists calls that were not on it."""
+    if http is None:
+        check_start("replay")
+    from ..gateway.serve import HttpOptions, Options, serve, serve_http
+    from ..protocol.version import VERSION
+    from ..supervisor.room import Greenroom
+
+    room = Greenroom.replay(
+        tape,
+        strict=not lenient,
+        ignore=names_in(ignore),
+        by_order=by_order,
+        nearest=nearest,
+        pace="recorded" if as_recorded else "at once",
+        faults=faults,
+        call_timeout=call_timeout,
+        bootstrap=True,
+        **recording_in(record, redact),
+    )
+
+    def open_room(_config: Config) -> Greenroom:
+        return room
+
+    replayed = room.tape
+    assert replayed is not None
+    calls = counted(len(replayed.tape.calls), "recorded call")
+    servers = ", ".join(replayed.tape.servers)
+    say(printable(f"replaying {tape.name}: {calls} of {servers}; nothing is started"), ours=False)
+    options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands())
+    if http is None:
+        run_gateway(partial(serve, room.config, open_room, options))
+    else:
+        listen = HttpOptions(*address_in(http), profile=profile)
+        run_gateway(partial(serve_http, room.config, open_room, options, listen))
+    _account(room)
+
+
+def _account(room: Greenroom) -> None:
+    """Tell what was not as on the tape."""
+    played = room.tape
+    assert played is not None
+    for told, of in (
+        (played.refusals, "calls that are not on the tape"),
+        (played.differences, "differences"),
+    ):
+        for each in told[:_TOLD]:
+            say(printable(each), ours=False)
+        if len(told) > _TOLD:
+            say(f"and {len(told) - _TOLD} more {of}")
+    for fault in played.unplayed:
+        say(f"this fault did not happen: {fault}")
+    if played.left:
+        were = "was" if played.left == 1 else "were"
+        say(f"{played.left} of the {counted(len(played.tape.calls), 'call')} on the tape {were} not made.")

@@ -1,0 +1,126 @@
+"""Answers for a person at a terminal: colours, a header row, and tables whose cells wrap by words.
+
+Anywhere else (a pipe, a file) the commands print plain text, which does not depend on the width of a window. With
+`NO_COLOR` the tables stay and nothing is coloured. rich is imported only here, when there is a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from ..protocol.safe_text import one_line, printable
+from .common import commands_typed, show
+from .shapes import Shape
+from .wrapping import wrap
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+MARKS: Final[Mapping[str, str]] = {"✓": "green", "✗": "red", "⚠": "yellow", "⊘": "dim", "○": ""}
+STYLES: Final[Mapping[str, Mapping[str, Any]]] = {  # of a line with this mark, and of a head
+    "head": {"bold": True},
+    "✓": {"fg": "green"},
+    "✗": {"fg": "red"},
+    "⚠": {"fg": "yellow"},
+    "⊘": {"dim": True},
+}
+_GAP: Final = 2  # columns between two cells
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF")
+        for each in text
+    )
+
+
+def padded(text: str, width: int, is_right: bool) -> str:
+    fill = " " * (width - columns(text))
+    return fill + text if is_right else text + fill
+
+
+def cut(line: str, width: int) -> str:
+    """The line in at most `width` columns, with "…" where its end is missing."""
+    if columns(line) <= width:
+        return line
+    kept = line[: width - 1]
+    while columns(kept) > width - 1:
+        kept = kept[:-1]
+    return f"{kept.rstrip()}…"
+
+
+def console(stream: IO[str] | None = None) -> Console:
+    from rich.console import Console
+
+    return Console(
+        file=stream or sys.stdout,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+    """A row begins with one of `MARKS`, which has no title. The texts may be a stranger's."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    made.add_column("", no_wrap=True)
+    for title in head:
+        is_right = title in right
+        made.add_column(
+            title.upper(), justify="right" if is_right else "left", no_wrap=is_right, overflow="fold"
+        )
+    filled = commands_typed().filled
+    for mark, *cells in rows:
+        style = MARKS.get(mark, "")
+        texts = [Text(one_line(filled(cell)), style=style if not at else "") for at, cell in enumerate(cells)]
+        made.add_row(Text(mark, style=style), *texts)
+    return made
+
+
+def name_and_words(
+    head: tuple[str, str], groups: Iterable[tuple[str, Sequence[tuple[str, str]]]], width: int
+) -> Table:
+    """Names with one line of description each, below the heading of their group ("": without one)."""
+    from rich.table import Table
+    from rich.text import Text
+
+    seen = list(groups)
+    longest = max((len(name) for _, entries in seen for name, _ in entries), default=0)
+    names = max(len(head[0]), min(longest, width // 2))
+    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    made.add_column(head[0].upper(), width=names, overflow="fold")
+    made.add_column(head[1].upper(), width=max(10, width - names - 2 * _GAP), overflow="fold")
+    for heading, entries in seen:
+        if heading:
+            made.add_row(Text(one_line(heading), style="bold cyan"), "")
+        for name, words in entries:
+            short = textwrap.shorten(one_line(words), max(10, width - names - 2 * _GAP), placeholder=" …")
+            made.add_row(Text(one_line(name)), Text(short, style="dim" if heading else ""))
+    return made
+
+
+def show_lines(
+    lines: Iterable[str], details: Mapping[str, Any] | Shape, as_json: bool, *shapes: type[Shape]
+) -> None:
+    """The answer, as `show` prints it."""
+    show("\n".join(lines), details, as_json, *shapes)
+
+
+def prose(text: str, width: int) -> str:
+    """The text with its lines wrapped by words. A command stays on one line."""
+    text = printable(commands_typed().filled(text))
+    return "\n".join(wrapped for line in text.split("\n") for wrapped in wrap(line, width) or [""])

@@ -1,0 +1,365 @@
+"""YAML, in which mcp-gateway's adapter keeps its configuration, and many documents of APIs.
+
+PyYAML reads it, but what a plain word means is YAML 1.2, as in the adapter: only `true` and `false` are booleans, and
+`no`, `0777`, `12:30` and a date are texts. A tag such as `!vault` would stand for something that is not in the file, so
+it is a mistake.
+
+A short YAML text can say billions of values by aliases, or by merging one mapping into others. So it is read into nodes
+first, where an alias costs nothing. Their number is counted as if all were written out, and too many are refused before
+any value is made. The library's own C parser is not used, because it has no bound on nesting.
+
+A document that describes an API may be much larger than a configuration. It is read event by event, with the C parser
+where there is one, and the values are made here: so nesting and aliases are bounded while they come, before the parser
+has looked further (its time grows with the square of the nesting).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Final, cast
+
+from ..protocol.bounds import DEPTH, is_too_deep
+from ..protocol.value_count import has_more_values
+
+# ---- JSON as people write it -----------------------------------------------------------------------------------------
+#
+# With comments, trailing commas, a byte order mark. Mistakes have line and column.
+#
+# Most files are plain JSON, so the standard library is tried first: it costs no import and quickly reads megabytes of a
+# client's state. Only text that it refuses goes to pyjson5, whose JSON5 includes all of JSONC. (Rejected: json5, which
+# at 40 KB/s needs a second for a larger file; json-with-comments, which counts lines without the comments.)
+#
+# A key that an object has twice is no mistake in JSON, and the last one counts. The standard library tells us of it, so
+# we can tell the owner; pyjson5 does not.
+#
+# A mistake is reported by the parser that got further, for the other one may have stopped at the first comment.
+
+_VALUES: Final = 500_000  # and keys: reading them holds everybody up for a twentieth of a second
+_EMPTY: Final = "is empty: write {} for no servers"
+_TOO_DEEP: Final = "is nested too deeply"
+_NEAR: Final = re.compile(r"near (\d+)")
+_BYTES: Final = re.compile(r"b'([^']+)'")
+_CODE_POINT: Final = re.compile(r"U\+([0-9a-fA-F]{4,6})")
+
+
+class NotJsonError(ValueError):
+    """The text is no JSON, JSONC or JSON5. The message ends with line and column."""
+
+
+def load_jsonc(text: str, repeated: dict[str, None] | None = None) -> Any:
+    """The value of `text`. Keys that one object of a plain JSON text has more than once go to `repeated`. Raises
+    `NotJsonError`, whose message quotes at most one character."""
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise NotJsonError(_EMPTY)
+    if len(text) > _VALUES and has_more_values(text.encode(errors="replace"), _VALUES):
+        raise NotJsonError(f"has more than {_VALUES:,} values and keys, too many for a configuration")
+    try:
+        found = json.loads(text, object_pairs_hook=None if repeated is None else partial(_object, repeated))
+    except RecursionError:
+        raise NotJsonError(_TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        found = _loads_relaxed(text, error)
+    except ValueError:  # an integer longer than Python will read
+        raise NotJsonError("holds a number that is too long") from None
+    # How deep the parser goes depends on the version of Python: what it has read may be too deep for whoever walks it.
+    if is_too_deep(text.encode(errors="replace"), found):
+        raise NotJsonError(_TOO_DEEP)
+    return found
+
+
+def _object(repeated: dict[str, None], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        repeated |= dict.fromkeys(key for key, count in counts.items() if count > 1)
+    return found
+
+
+def _loads_relaxed(text: str, strict: json.JSONDecodeError) -> Any:
+    import pyjson5
+
+    try:
+        return pyjson5.decode(text)
+    except pyjson5.Json5DecoderException as error:
+        if str(error.args[:1]).startswith("('No JSON data"):
+            raise NotJsonError(_EMPTY) from None
+        what, offset = _what_and_where(error, text)
+    if strict.pos >= offset:
+        what, offset = strict.msg, strict.pos
+    line = text.count("\n", 0, offset) + 1
+    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
+    raise NotJsonError(f"is no valid JSON: {_lower(what).removesuffix(' at')} (line {line}, column {column})")
+
+
+def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
+    """pyjson5 says `Expected b'colon' near 15`, counting characters from 1."""
+    said = str(error.args[0]) if error.args else "cannot be read"
+    found = _NEAR.search(said)
+    offset = min(max(int(found[1]) - 1, 0), len(text)) if found else 0
+    what = _BYTES.sub(r"\1", said.split(" near ")[0].split(" starting")[0]).replace("JSON5Value", "a value")
+    return _CODE_POINT.sub(lambda code: repr(chr(int(code[1], 16))), what), offset
+
+
+def _lower(what: str) -> str:
+    return what[:1].lower() + what[1:]
+
+
+LARGEST: Final = 1 << 16  # characters; the worst of them take a second or two to read
+MOST: Final = 100_000  # values, with each alias written out
+_LONG: Final = 64  # characters of a text that count as one value more
+_EVENTS: Final = 1_000  # of the parser, between two checkpoints
+_QUOTED: Final = re.compile(r"'([^']*)'")
+_TAG: Final = re.compile(r"[\w!:.,/-]{1,60}", re.ASCII)
+_PLAIN: Final = (  # YAML 1.2's words
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?",
+        list("-+.0123456789"),
+    ),
+    ("merge", r"<<", ["<"]),
+)
+
+
+_MEANINGS: Final = tuple((kind, re.compile(words)) for kind, words, _ in _PLAIN)
+MOST_LARGE: Final = 4_000_000  # values of a large text
+
+
+class NotYamlError(NotJsonError):
+    """The text is no YAML that we read. The message ends with line and column, if they are known."""
+
+
+def load_yaml(text: str, repeated: dict[str, None]) -> Any:
+    """The value of `text`. Keys that one mapping has more than once go to `repeated`. Raises `NotYamlError`, whose
+    message shows nothing of a value."""
+    if len(text) > LARGEST:
+        raise NotYamlError(f"has more than {LARGEST:,} characters, too many for YAML: write it as JSON")
+    import yaml
+
+    loader: Any = None
+    try:
+        loader = _loader()(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise NotYamlError("is empty: write {} for no servers")
+        _check(node, repeated)
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise NotYamlError(_in_words(error)) from None
+    except RecursionError:
+        raise NotYamlError("is nested too deeply") from None
+    except ValueError as error:
+        raise (
+            error if isinstance(error, NotYamlError) else NotYamlError("holds a number that is too long")
+        ) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def load_large_yaml(text: str, checkpoint: Callable[[], object] = lambda: None) -> Any:
+    """The value of a text of megabytes. Every key is a text, as in JSON; of one that a mapping has twice the last value
+    counts. An alias is the same object each time. `checkpoint` is called every few milliseconds; what it raises ends
+    the reading. Raises `NotYamlError`."""
+    import yaml
+
+    library: Any = yaml
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    values = _ValueBuilder()
+    try:
+        for number, event in enumerate(library.parse(text, Loader=loader)):
+            if not number % _EVENTS:
+                checkpoint()
+            values.take(event)
+    except yaml.YAMLError as error:
+        raise NotYamlError(_in_words(error)) from None
+    except ValueError as error:
+        raise (
+            error if isinstance(error, NotYamlError) else NotYamlError("holds a number that is too long")
+        ) from None
+    if values.root is _NONE:
+        raise NotYamlError("is empty")
+    return values.root
+
+
+_NONE: Final = object()
+_MERGE: Final = "<<"
+
+
+class _OpenNode:
+    """A sequence or a mapping of which the end has not come."""
+
+    def __init__(self, value: list[Any] | dict[str, Any], anchor: str | None, begin: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.begin = begin  # values read before it
+        self.key: Any = _NONE
+        self.merged = list[dict[str, Any]]()
+
+
+class _ValueBuilder:
+    """Makes values of a parser's events."""
+
+    def __init__(self) -> None:
+        self.root: Any = _NONE
+        self._open = list[_OpenNode]()
+        self._anchors = dict[str, tuple[Any, int]]()  # the value, and how many it is when it is written out
+        self._count = 0
+
+    def take(self, event: Any) -> None:
+        """The next event of the parser. Raises `NotYamlError`."""
+        match type(event).__name__:
+            case "ScalarEvent":
+                _check_tag(event)
+                is_word = event.implicit[0] and not event.style and not self._is_key_next()
+                value = _plain(event.value) if is_word else event.value
+                self._add(value, event.anchor, _size_of(event.value), event)
+            case "SequenceStartEvent" | "MappingStartEvent":
+                _check_tag(event)
+                if len(self._open) >= DEPTH:
+                    raise NotYamlError(f"is nested too deeply{_at(event.start_mark)}")
+                made = list[Any]() if type(event).__name__ == "SequenceStartEvent" else dict[str, Any]()
+                self._open.append(_OpenNode(made, event.anchor, self._count))
+            case "SequenceEndEvent" | "MappingEndEvent":
+                ended = self._open.pop()
+                if isinstance(ended.value, dict):
+                    for each in ended.merged:
+                        for key, value in each.items():
+                            ended.value.setdefault(key, value)
+                size = 1 + self._count - ended.begin
+                self._count = ended.begin
+                self._add(ended.value, ended.anchor, size, event)
+            case "AliasEvent":
+                if event.anchor not in self._anchors:
+                    raise NotYamlError(f"holds an alias of nothing that came before{_at(event.start_mark)}")
+                value, size = self._anchors[event.anchor]
+                self._add(value, None, size, event)
+            case "DocumentStartEvent" if self.root is not _NONE:
+                raise NotYamlError(f"holds more than one document{_at(event.start_mark)}")
+            case _:
+                pass
+
+    def _is_key_next(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is _NONE
+
+    def _add(self, value: Any, anchor: str | None, size: int, event: Any) -> None:
+        self._count += size
+        if self._count > MOST_LARGE:
+            raise NotYamlError(f"holds more than {MOST_LARGE:,} values when its aliases are written out")
+        if anchor is not None:
+            self._anchors[anchor] = (value, size)
+        if not self._open:
+            self.root = value
+            return
+        parent = self._open[-1]
+        if isinstance(parent.value, list):
+            parent.value.append(value)
+        elif parent.key is _NONE:
+            if not isinstance(value, str):
+                raise NotYamlError(f"holds a key that is no text{_at(event.start_mark)}")
+            parent.key = value
+        elif parent.key == _MERGE and isinstance(value, dict | list):
+            merged = cast("list[Any]", [value] if isinstance(value, dict) else value)
+            parent.merged += [each for each in merged if isinstance(each, dict)]
+            parent.key = _NONE
+        else:
+            parent.value[parent.key], parent.key = value, _NONE
+
+
+def _size_of(text: str) -> int:
+    """How many values a text counts as: an alias repeats all of it."""
+    return 1 + len(text) // _LONG
+
+
+def _plain(text: str) -> Any:
+    """What a plain word means."""
+    for kind, words in _MEANINGS:
+        if words.fullmatch(text):
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return text.lower() == "true"
+                case "int":
+                    return int(text)
+                case "float":
+                    return float(text)
+                case _:
+                    return text
+    return text
+
+
+def _check_tag(event: Any) -> None:
+    tag = event.tag
+    if tag and not tag.startswith("tag:yaml.org,2002:") and tag != "!":
+        shown = tag if _TAG.fullmatch(tag) else "of its own"
+        raise NotYamlError(f"has a tag {shown}, which is not read here{_at(event.start_mark)}")
+
+
+@cache
+def _loader() -> Any:
+    import yaml
+
+    base: Any = yaml.SafeLoader
+    loader: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+
+    for kind, words, first in _PLAIN:
+        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{words})\\Z"), first)
+    return loader
+
+
+def _check(node: Any, repeated: dict[str, None]) -> None:
+    """Refuse what is too much when it is written out, and tags that are not YAML's own."""
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def size(node: Any) -> int:
+        key = id(node)
+        if key in open_:
+            raise NotYamlError(f"holds an alias of what it is in{_at(node.start_mark)}")
+        if key not in sizes:
+            open_.add(key)
+            own = _size_of(node.value) if node.id == "scalar" else 1
+            sizes[key] = own + sum(map(size, _parts(node, repeated)))
+            open_.discard(key)
+            if sizes[key] > MOST:
+                raise NotYamlError(f"holds more than {MOST:,} values when its aliases are written out")
+        return sizes[key]
+
+    size(node)
+
+
+def _parts(node: Any, repeated: dict[str, None]) -> list[Any]:
+    if not node.tag.startswith("tag:yaml.org,2002:"):
+        tag = node.tag if _TAG.fullmatch(node.tag) else "of its own"
+        raise NotYamlError(
+            f"has a tag {tag}, which is not read here: write the value itself{_at(node.start_mark)}"
+        )
+    if node.id == "scalar":
+        return []
+    if node.id == "sequence":
+        return node.value
+    counts = Counter(key.value for key, _ in node.value if key.id == "scalar")
+    repeated |= dict.fromkeys(key for key, count in counts.items() if count > 1)
+    return [each for pair in node.value for each in pair]
+
+
+def _in_words(error: Any) -> str:
+    """What the library says, without the parts of the text that it quotes: they may hold a secret."""
+    said = _QUOTED.sub(_shown, getattr(error, "problem", None) or "cannot be read").removeprefix("but ")
+    return f"is no valid YAML: {said}{_at(getattr(error, 'problem_mark', None))}"
+
+
+def _shown(quoted: re.Match[str]) -> str:
+    return quoted[0] if len(quoted[1].removeprefix("\\")) == 1 or quoted[1].startswith("<") else "…"
+
+
+def _at(mark: Any) -> str:
+    return "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"

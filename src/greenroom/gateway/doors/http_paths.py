@@ -1,0 +1,193 @@
+"""Paths behind the checks that every request passes: its head, its host, its origin, who sends it.
+
+A door that knows a path itself answers in the step in which a request came (`_find`). All others are pages of
+starlette's router, each in a task.
+
+What is refused is a `Refusal`; any other exception is a bug of ours, which is noted, and which its request alone
+notices. The HTTP door has these paths, and so has `greenroom page`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request as PageRequest
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+
+from ...protocol import jsonrpc as rpc
+from .http_auth import Access
+from .http_request import (
+    CLOSE,
+    Caller,
+    Gone,
+    Refusal,
+    Request,
+    Rules,
+    no_such_path,
+    too_many,
+)
+from .shares import Shares
+
+Page = Callable[[PageRequest], Awaitable[Response]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Paths:
+    """What a server gives its requests (`Door`), without routes yet: `route` them. `refusals` counts the refused
+    requests by the status of the answer. `in_work`: the requests that are being answered, however long that takes: what
+    is waited for, event streams, pages that watch. No caller can take all connections by them."""
+
+    def __init__(self, access: Access, note: Callable[[str], None], rules: Rules) -> None:
+        self.in_work: Shares = Shares(rules.connections, access.callers, has_owners=access.has_owners)
+        self.refusals: Counter[int] = Counter()
+        self._access = access
+        self._note = note
+        self._router: Router
+
+    def route(self, *routes: BaseRoute) -> None:
+        self._router = Router([*routes], redirect_slashes=False, default=self._nowhere)
+
+    def guarded(self, path: str, page: Page, method: str = "GET") -> Route:
+        """A page that shows everything. It needs a token, and does not exist for a caller that is bound to a profile.
+        The page finds its caller in the state of its request."""
+
+        async def shown(request: PageRequest) -> Response:
+            caller = request.state.caller = await self._access.caller(request.state.request)
+            if self._bound(caller) is not None:
+                raise no_such_path()
+            self.hold_place(request.state.request, caller)
+            return await page(request)
+
+        return Route(path, shown, methods=[method])
+
+    def _bound(self, caller: Caller) -> str | None:
+        """The profile that this caller is bound to; None: it sees everything."""
+        return caller.profile
+
+    def hold_place(self, request: Request, caller: Caller) -> None:
+        """Have a place for this request until it is answered. Raises `Refusal`."""
+        if not self.in_work.take(caller):
+            raise too_many("requests")
+        request.when_over(partial(self.in_work.give_back, caller))
+
+    def __call__(self, request: Request) -> None:
+        """Answer a request. Never raises."""
+        try:
+            if request.fault is not None:
+                raise request.fault
+            self._access.check_place(request)
+            if (
+                b"%" in request.path
+            ):  # each path has one spelling, also for a proxy that lets only some of them through
+                raise no_such_path()
+            self._find(request)
+        except Exception as error:
+            self._failed(request, error)
+
+    def _find(self, request: Request) -> None:
+        """Answer a request that comes from where it may come from. Raises `Refusal`."""
+        self.later(request, self._show(request))
+
+    def later(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with a request in a task. `work` may raise `Refusal`."""
+        request.later(self._carried_out(request, work))
+
+    async def _carried_out(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._failed(request, error)
+
+    def _failed(self, request: Request, error: Exception) -> None:
+        if isinstance(error, Gone):
+            return
+        if not isinstance(error, Refusal):
+            self._report(error)
+            error = Refusal(500, "Internal error in the gateway.", CLOSE, code=rpc.INTERNAL_ERROR)
+            if request.is_answered:
+                request.abort()
+        self.refusals[error.status] += 1
+        if not request.is_answered:
+            request.refuse(error)
+
+    async def _show(self, request: Request) -> None:
+        """Answer with the page of its path."""
+        await self._router(*as_asgi(request))
+
+    def _report(self, error: Exception) -> None:
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        places = ", from ".join(
+            f"{Path(frame.filename).name}, line {frame.lineno}" for frame in reversed(frames)
+        )
+        self._note(f"a bug in Greenroom, please report it: {type(error).__name__} at {places}")
+
+    async def _nowhere(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        await self._access.caller(scope["state"]["request"])
+        raise no_such_path()
+
+
+# ---- Pages are starlette's, which speaks ASGI -----------------------------------------------------------------------
+
+
+def as_asgi(request: Request) -> tuple[Scope, Receive, Send]:
+    """A request as an ASGI application takes it. It is in the state of the scope, too."""
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": "http",
+        "path": request.path.decode("latin-1"),
+        "raw_path": request.path,
+        "query_string": request.query,
+        "root_path": "",
+        "headers": [*request.headers.items()],
+        "client": None,
+        "server": None,
+        "state": {"request": request},
+    }
+    return scope, partial(_received, request), _Sending(request)
+
+
+async def _received(request: Request) -> MutableMapping[str, Any]:
+    try:
+        piece = await request.piece()
+    except Gone:
+        return {"type": "http.disconnect"}
+    if piece is None:
+        await request.disconnected()
+        return {"type": "http.disconnect"}
+    return {"type": "http.request", "body": piece, "more_body": True}
+
+
+class _Sending:
+    """Takes the parts of an answer. One that comes whole is written whole."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._status = 500
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    async def __call__(self, event: MutableMapping[str, Any]) -> None:
+        request = self._request
+        if event["type"] == "http.response.start":
+            self._status = event["status"]
+            self._headers = [(name, value) for name, value in event["headers"] if name != b"content-length"]
+            return
+        body, more = event.get("body", b""), event.get("more_body", False)
+        if not request.is_answered and not more:
+            request.answer(self._status, body, self._headers)
+            return
+        if not request.is_answered:
+            request.begin_stream(self._headers, self._status, ())
+        await request.write(body)
+        if not more:
+            request.end_stream()

@@ -1,0 +1,510 @@
+"""Servers that answer from a tape: connectors for an ordinary room. They start nothing and open no file but the tape's.
+
+A call is answered with what the recorded call that fits it was answered with (`matching`): its result byte for byte,
+the server's error, or the same end without an answer, with the same code and reach. Progress comes before it, and what
+the server asked its client is asked again. What is not on the tape is refused, with the nearest call that is.
+
+`pace`: `at once`, or `recorded`, in which a call takes as long as it took; with virtual time that costs nothing.
+
+A server may go wrong on its way, as `faults` say: that is played by `far_end`, which asks here only for the answers
+that it leaves alone.
+
+What a server has changes as it did: each list that was recorded counts from the end of the last call that was accepted
+before it, and its client is told.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import attrs
+
+from ..actors.backend import Backend, current_backend
+from ..actors.call import Call
+from ..actors.open_requests import mark_sent
+from ..actors.peer import Connector, Exchange, LostReason, NoProcess, PeerHooks
+from ..actors.timers import at_most
+from ..config.arguments import flag, seconds, similarity, texts
+from ..config.model import Config
+from ..config.parse import parse_config
+from ..protocol.address import Address
+from ..protocol.errors import Reach, UsageError
+from ..protocol.fault_plan import Entry
+from ..protocol.jsonrpc.encoding import encode_json
+from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
+from ..protocol.upstream import UpstreamError
+from .far_end import Answer, FaultPlayer, tools_named
+from .faults import ServerFaults, TapeFault, faults_of, has_run, played_in_words
+from .lines import OPEN, CallLine, ClientQuestion, ListingLine
+from .matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
+from .reading import BadTape, Tape, config_of, read_tape, reading_tools
+from .run import SUBSCRIBES, TapeRun
+from .story import call_as_json
+
+PACES: Final = ("at once", "recorded")
+NOT_ON_TAPE: Final = -32071
+_LISTS: Final = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "templates",
+    "prompts/list": "prompts",
+}
+_CHANGED: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
+_SHOWN: Final = 500  # characters of arguments in a refusal
+
+
+class Replay(TapeRun):
+    """A tape that is being replayed: a `ConnectorFactory`. What was taken of it stays taken for all connections."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        match: MatchRule | None = None,
+        *,
+        pace: str = "at once",
+        faults: Collection[str] = (),
+    ) -> None:
+        super().__init__()
+        self.tape: Tape = tape
+        self.pace: str = pace
+        self.match: MatchRule = match or MatchRule()
+        self._servers: dict[str, _TapeServer] = {}
+        self._faults = faults_of(faults, tape)
+        for name in tape.servers:
+            self._server(name)  # now, while nobody waits for an answer: a long tape takes seconds
+
+    def __call__(self, definition: Any, address: Address, incarnation: int) -> Connector:
+        return _TapeConnector(self, self._server(address.server))
+
+    @property
+    def unplayed(self) -> list[str]:
+        """The faults that have not happened so far."""
+        return [str(fault) for fault in self._faults if self._is_unplayed(fault)]
+
+    def _is_unplayed(self, fault: TapeFault) -> bool:
+        server = self._servers.get(fault.server)
+        return server is None or fault in server.faults.unplayed
+
+    def _server(self, name: str) -> _TapeServer:
+        if name not in self._servers:
+            listed = self.tape.listed_of(name)
+            recorded = RecordedCalls(self.tape.calls_of(name), self.match, reading_tools(listed))
+            faults = ServerFaults([fault for fault in self._faults if fault.server == name])
+            self._servers[name] = _TapeServer(name, recorded, listed, faults)
+        return self._servers[name]
+
+    @property
+    def untaken(self) -> list[dict[str, Any]]:
+        """Recorded calls that nobody has made so far, as in `greenroom tape --json`."""
+        return [call_as_json(call) for call in self._left()]
+
+    @property
+    def left(self) -> int:
+        """How many recorded calls nobody has made so far. Quick, also for a large tape of servers that nobody used."""
+        return sum(1 for _ in self._left())
+
+    def _left(self) -> Iterator[CallLine]:
+        for name in self.tape.servers:
+            server = self._servers.get(name)
+            calls = self.tape.calls_of(name) if server is None else server.recorded.untaken
+            yield from (call for call in calls if call.method not in SUBSCRIBES)
+
+
+def opened(
+    place: str | os.PathLike[str],
+    *,
+    strict: bool,
+    ignore: Collection[str],
+    by_order: bool,
+    nearest: float | None,
+    pace: str,
+    faults: Collection[str] = (),
+    call_timeout: float | None = None,
+) -> tuple[Config, Replay]:
+    """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `ConfigError`, `UsageError`."""
+    if pace not in PACES:
+        raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
+    match = MatchRule(
+        flag(strict, "strict"),
+        frozenset(texts(ignore, "ignore")),
+        flag(by_order, "by_order"),
+        similarity(nearest, "nearest"),
+    )
+    timeout = seconds(call_timeout, "call_timeout")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"call_timeout must be above 0 seconds, and finite, got {timeout}.")
+    tape, lines = read_tape(place), texts(faults, "faults")
+    config = parse_config(
+        config_of(tape, timeout), source=f"the configuration on {tape.path}", environ=os.environ
+    )
+    return config, Replay(tape, match, pace=pace, faults=lines)
+
+
+@attrs.define(eq=False)
+class _TapeServer:
+    name: str
+    recorded: RecordedCalls
+    listed: Sequence[ListingLine]
+    faults: ServerFaults
+    starts: int = 0
+
+    def now_listed(self) -> ListingLine | None:
+        """What it has now: the last list that was recorded before the next call that nobody has made yet."""
+        if not self.listed:
+            return None
+        at = self.recorded.next_at
+        return next((line for line in reversed(self.listed) if line.t <= at), self.listed[0])
+
+
+@attrs.define(eq=False)
+class _TapeQuestion:
+    """What a server asks its client. `answer`: None if it refuses."""
+
+    is_answered: anyio.Event = attrs.field(factory=anyio.Event)
+    answer: Mapping[str, Any] | None = None
+
+
+@attrs.frozen
+class _TapeConnector:
+    replay: Replay
+    server: _TapeServer
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[TapeConnection]:
+        self.server.starts += 1
+        async with anyio.create_task_group() as tasks:
+            connection = TapeConnection(self.replay, self.server, hooks, tasks)
+            try:
+                connection.begin()
+                yield connection
+            finally:
+                connection.kill_now()
+                tasks.cancel_scope.cancel()
+
+
+class _TapeResponder:
+    """What stands behind the far end of one connection: the tape, and the faults of this start."""
+
+    def __init__(
+        self,
+        server: _TapeServer,
+        answer: Callable[[Exchange], Awaitable[Answer | None]],
+        note: Callable[[str], object],
+    ) -> None:
+        self.tools: Sequence[Mapping[str, Any]] | None = None  # by a fault
+        self.late: set[Exchange] = set()  # whose answers nobody waits for
+        self._answer = answer
+        self._note = note
+        self._server = server
+        self._plan = server.faults.begin(server.starts)
+
+    def due(self, step: str) -> Sequence[Entry]:
+        return self._plan.due(step)
+
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+        if step != "call":
+            return self._plan.due(step)
+        if not self._server.faults.all:
+            return ()
+        method, params = exchange.method, exchange.params
+        at = await _in_turns(self._server.recorded.find(method, params))
+        due = [
+            *self._plan.due(step, (params or {}).get("name")),
+            *self._server.faults.due_at(None if at is None else self._server.recorded.calls[at].n),
+        ]
+        ran = has_run(due)
+        if any(fault.do == "answer_late" for fault in due):
+            self.late.add(exchange)
+        if at is not None and ran is not None:
+            self._server.recorded.miss(at, method, params, has_run=ran)
+        return due
+
+    def due_idle(self, after: float) -> Sequence[Entry]:
+        return self._plan.due_idle(after)
+
+    def idle_times(self) -> Sequence[float]:
+        return self._plan.idle_times()
+
+    async def answer_to(self, exchange: Exchange) -> Answer | None:
+        return await self._answer(exchange)
+
+    def note_fault(self, fault: Entry) -> None:
+        self._note(played_in_words(self._server.faults.played(fault)))
+
+    def change_tools(self, names: Sequence[str]) -> None:
+        listed = self._server.now_listed()
+        self.tools = tools_named(names, (listed and listed.tools) or ())
+
+
+class TapeConnection(NoProcess):
+    """A `Connection` and its `Peer`, and the `Wire` of its far end."""
+
+    may_speak_both = False
+    said_instead = ""
+
+    def __init__(
+        self, replay: Replay, server: _TapeServer, hooks: PeerHooks, tasks: anyio.abc.TaskGroup
+    ) -> None:
+        self.last_heard: float = 0.0
+        self.protocol_version: str | None = None
+        self.client_info: Mapping[str, Any] = {}
+        self.client_capabilities: Mapping[str, Any] = {}
+        self.beside: str | None = None
+        self._replay = replay
+        self._server = server
+        self._hooks = hooks
+        self._tasks = tasks
+        self._backend: Backend = current_backend()
+        self._open: set[Exchange] = set()
+        self._asked: dict[str, _TapeQuestion] = {}
+        self._is_over = False
+        self._behind = _TapeResponder(server, self._answer, self.note)
+        self._far = FaultPlayer(self._behind, self, tasks)
+
+    @property
+    def peer(self) -> TapeConnection:
+        return self
+
+    # ---- Peer -------------------------------------------------------------------------------------------------------
+
+    def request(self, exchange: Exchange) -> None:
+        encode_json(exchange.params)  # as any peer, it refuses what is no JSON
+        self._open.add(exchange)
+        mark_sent(exchange)
+        if isinstance(exchange, Call):
+            self._replay.note(exchange)
+        self._tasks.start_soon(self._far.answer, exchange)
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        if exchange in self._open:
+            self._open.discard(exchange)
+            self._far.abandoned(exchange)
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        pass
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        question = self._asked.pop(rpc_id, None)
+        if question is not None:
+            question.answer = None if error is not None else result or {}
+            question.is_answered.set()
+
+    # ---- Connection -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._far.begin()
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return self._far.stderr_tail()
+
+    async def stop(self, grace: float) -> None:
+        if not self._is_over:
+            async with at_most(grace):
+                await self._far.close()
+        self.kill_now()
+
+    def kill_now(self) -> None:
+        self._is_over = True
+        self._open.clear()
+
+    # ---- what its far end does --------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def is_waiting(self, exchange: Exchange) -> bool:
+        return exchange in self._open
+
+    def end(self, exchange: Exchange, answer: Answer) -> None:
+        if self._is_over or self._far.is_hung:
+            return
+        self.last_heard = self._backend.now()
+        error = answer if isinstance(answer, RpcError) else None
+        result = None if isinstance(answer, RpcError) else answer
+        if exchange not in self._open:
+            self._hooks.on_late_answer(result or b"")
+            return
+        self._open.discard(exchange)
+        exchange.reach = Reach.ANSWERED if error is None or error.upstream is None else error.upstream.reach
+        exchange.owner.exchange_ended(exchange, result, error)
+
+    def note(self, text: str) -> None:
+        self.last_heard = self._backend.now()
+        self._hooks.on_note(text)
+
+    def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.last_heard = self._backend.now()
+        self._hooks.on_notification(method, params)
+
+    def lose(self, reason: LostReason) -> None:
+        if not self._is_over:
+            self.kill_now()
+            self._hooks.on_lost(reason)
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    async def _answer(self, exchange: Exchange) -> Answer | None:
+        said = self._about_itself(exchange)
+        if said is None:
+            return await self._play(exchange)
+        return said if isinstance(said, RpcError) else encode_json(said)
+
+    def _about_itself(self, exchange: Exchange) -> Mapping[str, Any] | RpcError | None:
+        """The answer to what is no call; None: it is one."""
+        method, listed = exchange.method, self._server.now_listed()
+        if method == "ping":
+            return {}
+        if method in ("server/discover", LISTEN):
+            return RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
+        if method == "initialize":
+            if listed is None:
+                return RpcError(NOT_ON_TAPE, f'"{self._server.name}" was never connected on this tape.')
+            return {
+                "protocolVersion": min(listed.version, HANDSHAKE_VERSIONS[-1]),
+                "capabilities": listed.capabilities,
+                "serverInfo": listed.info or {"name": self._server.name, "version": "0"},
+                **({} if listed.instructions is None else {"instructions": listed.instructions}),
+            }
+        kind = _LISTS.get(method)
+        if kind is None:  # what a room itself asks, such as a log level, is not recorded
+            return None if isinstance(exchange, Call) else {}
+        found: Sequence[Any] | None = None if listed is None else getattr(listed, kind)
+        if kind == "tools" and self._behind.tools is not None:
+            found = self._behind.tools
+        return {"resourceTemplates" if kind == "templates" else kind: found or []}
+
+    async def _play(self, exchange: Exchange) -> Answer | None:
+        server, before = self._server, self._server.now_listed()
+        if exchange not in self._open:
+            return None  # nobody waits any more, so it is not taken
+        find = server.recorded.look if exchange in self._behind.late else server.recorded.take
+        call = await _in_turns(find(exchange.method, exchange.params))
+        if call is None:
+            return encode_json({}) if exchange.method in SUBSCRIBES else await self._refusal(exchange)
+        if call.outcome == OPEN:
+            return self._without_answer(exchange, call, "It had not ended when the tape was made.")
+        if "result" in call.left_out:
+            return self._without_answer(
+                exchange, call, f"Its {call.left_out['result']:,} bytes were left out."
+            )
+        self._tell_early(call)
+        begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
+        for at, progress in call.progress:
+            await self._until(begun + at)
+            if exchange in self._open and exchange.wants_progress:
+                exchange.owner.exchange_progressed(exchange, progress)
+        for asked in call.asked:
+            await self._until(begun + asked.t)
+            await self._ask(exchange, call, asked)
+        await self._until(begun + call.ended)
+        if server.now_listed() is not before:
+            self._tasks.start_soon(self._tell_lists)
+        return await self._end_of(exchange, call)
+
+    async def _until(self, at: float) -> None:
+        wait = at - self._backend.now()
+        if self._replay.pace == "recorded" and wait > 0:
+            await anyio.sleep(wait)
+
+    async def _ask(self, exchange: Exchange, call: CallLine, asked: ClientQuestion) -> None:
+        key = f"tape-{id(exchange)}-{len(self._asked)}"
+        self._asked[key] = question = _TapeQuestion()
+        self._hooks.on_request(key, asked.method, asked.params, exchange)
+        await question.is_answered.wait()
+        if how := answered_otherwise(asked, question.answer, self._replay.match.ignore):
+            self._replay.differences.append(
+                f"Answered otherwise than on the tape: {asked.method} of call #{call.n}, {_line_in_words(call)}: {how}."
+            )
+
+    def _tell_early(self, call: CallLine) -> None:
+        write = self._server.recorded.early(call)
+        if write is not None:
+            self._replay.differences.append(
+                f"Answered too early: {_line_in_words(call)}, with call #{call.n}. That was read after call "
+                f"#{write.n}, {_line_in_words(write)}, which has not been made."
+            )
+
+    async def _end_of(self, exchange: Exchange, call: CallLine) -> Answer | None:
+        if call.outcome == "result":
+            return await self._result_of(exchange, call)
+        if call.error is None:
+            return None  # its caller cancelled it: it never gets an answer
+        if call.error.rpc is not None:
+            said = call.error.rpc
+            code, data = said.get("code"), said.get("data")
+            number = code if isinstance(code, int) else NOT_ON_TAPE
+            return RpcError(number, str(said.get("message", "")), data)
+        upstream = UpstreamError(call.error.code, call.reach)
+        return RpcError(NOT_ON_TAPE, call.error.message, upstream=upstream)
+
+    async def _result_of(self, exchange: Exchange, call: CallLine) -> Answer:
+        """Others have their turn between the pieces of a large one."""
+        out = bytearray()
+        try:
+            for piece in self._replay.tape.pieces_of(call):
+                out += piece
+                if call.large is not None:
+                    await anyio.lowlevel.checkpoint()
+        except BadTape as problem:
+            return self._without_answer(exchange, call, str(problem))
+        return bytes(out) or b"{}"
+
+    async def _refusal(self, exchange: Exchange) -> RpcError:
+        """This call is not on the tape, or not once more; which one comes nearest."""
+        method, params = exchange.method, exchange.params or {}
+        recorded = self._server.recorded
+        asked = _in_words(exchange.tool if isinstance(exchange, Call) else None, method, params)
+        text, near = f"Not on the tape: {asked}.", await _in_turns(recorded.last_same(method, params))
+        if near is not None:
+            text = (
+                f"Not on the tape once more: {asked}. Call #{near.n} has been answered already; a lenient replay "
+                "(`--lenient`, `strict=False`) answers it again."
+            )
+        elif (near := await _in_turns(recorded.nearest_to(method, params))) is not None:
+            text += f" The nearest recorded call is #{near.n}: {_line_in_words(near)}"
+        data: dict[str, Any] = {"error": "not_on_tape"}
+        if near is not None:
+            data["nearest"] = near.n
+        self._replay.refused.append((self._server.name, method, params))
+        self._replay.refusals.append(text)
+        return RpcError(NOT_ON_TAPE, text, data)
+
+    def _without_answer(self, exchange: Exchange, call: CallLine, why: str) -> RpcError:
+        """Say that this call is on the tape, and its answer is not."""
+        text = f"Not on the tape: the answer to call #{call.n}. {why}"
+        self._replay.refused.append((self._server.name, exchange.method, exchange.params or {}))
+        self._replay.refusals.append(text)
+        return RpcError(NOT_ON_TAPE, text, {"error": "not_on_tape", "nearest": call.n})
+
+    async def _tell_lists(self) -> None:
+        for kind in dict.fromkeys(_CHANGED.values()):
+            if not self._is_over:
+                self.tell(f"notifications/{kind}/list_changed", None)
+
+
+def _in_words(tool: str | None, method: str, params: Mapping[str, Any]) -> str:
+    """A call as an agent makes it."""
+    arguments = params.get("arguments", {}) if "name" in params else params
+    return f"{tool or kind_of(method, params)} with {compared(arguments)[:_SHOWN]}"
+
+
+def _line_in_words(call: CallLine) -> str:
+    return _in_words(call.tool, call.method, call.said)
+
+
+async def _in_turns(steps: Steps[Found]) -> Found:
+    """Do this work, and let others have their turn after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        await anyio.lowlevel.checkpoint()

@@ -1,0 +1,46 @@
+"""The names of `greenroom.testing`. Imported when one of them is first used."""
+
+# One name twice makes it public for type checkers.
+# ruff: noqa: I001
+
+from ..actors.peer import ConnectorFactory as ConnectorFactory
+from ..tape.server_comparison import compare_servers as compare_servers
+from ..tape.comparing import (
+    CallDifference as CallDifference,
+    Change as Change,
+    Comparison as Comparison,
+    DefinitionDifference as DefinitionDifference,
+    NotSent as NotSent,
+    Plan as Plan,
+    Times as Times,
+    compare_tapes as compare_tapes,
+)
+from ..tape.run import TapeRun as TapeRun
+from .assertions import (
+    assert_no_orphans as assert_no_orphans,
+    assert_one_outcome_each as assert_one_outcome_each,
+)
+from .exploration import (
+    Explored as Explored,
+    NotRepeatableError as NotRepeatableError,
+    explore as explore,
+    exploring as exploring,
+)
+from .fake_servers import (
+    HANG as HANG,
+    FakeCall as FakeCall,
+    FakeServer as FakeServer,
+    ScriptedServer as ScriptedServer,
+    fake_connectors as fake_connectors,
+    fake_room as fake_room,
+    tool as tool,
+)
+from ..protocol.fault_scripts import Fault as Fault, FaultScript as FaultScript
+from .virtual_time import (
+    ScheduleError as ScheduleError,
+    StuckError as StuckError,
+    VirtualRun as VirtualRun,
+    seed_schedule as seed_schedule,
+)
+from .what_if import explore_tape as explore_tape
+from .world import World as World
