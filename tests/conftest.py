@@ -15,7 +15,7 @@ pytest_plugins = (
     "tests.support.leaks",
     "tests.support.books",
     "tests.support.seeds",
-    "tests.support.gates",
+    "tests.support.whole_run",
     "tests.support.forked",
     "tests.support.homes",
     "tests.support.order",
@@ -29,7 +29,7 @@ LOOPS = ("trio", "asyncio")
 
 # Their tests start processes or speak HTTP, and what they show does not depend on the loop: each runs on one of the
 # two, by the name of the test. What does depend on it is shown on both by tests in virtual time, and with real
-# processes and real HTTP by `test_stdio_connection`, `test_stdio_parts`, `test_guard` and `test_http_session`.
+# processes and real HTTP by `test_stdio_connection`, `test_line_peer`, `test_guard` and `test_http_session`.
 ON_ONE_LOOP = frozenset(
     {
         *("test_cgroups", "test_departed", "test_eras", "test_http_bodies", "test_http_faults"),

@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.loops import on_asyncio
+from tests.support.patience import PATIENCE
 
 from greenroom.actors.workers import CATALOGUE, all_of, apart, aside, in_turns
 
@@ -27,7 +28,7 @@ async def test_the_loop_goes_on_meanwhile() -> None:
     may_end, results = threading.Event(), list[str]()
 
     def work() -> str:
-        assert may_end.wait(60), "the loop stood still"
+        assert may_end.wait(PATIENCE), "the loop stood still"
         return threading.current_thread().name
 
     async def wait() -> None:
@@ -47,7 +48,7 @@ async def test_a_message_does_not_wait_for_a_long_list_and_who_is_cancelled_does
     may_end, done = threading.Event(), list[str]()
 
     def work() -> None:
-        assert may_end.wait(60), "the loop stood still"
+        assert may_end.wait(PATIENCE), "the loop stood still"
         done.append("list")
 
     async with anyio.create_task_group() as tasks:
@@ -73,7 +74,7 @@ async def test_who_is_cancelled_while_a_thread_works_goes_no_further_at_its_end(
 
     def work() -> None:
         begun.set()
-        assert may_end.wait(60), "the loop stood still"
+        assert may_end.wait(PATIENCE), "the loop stood still"
 
     async def go_on() -> None:
         await aside(work)
@@ -115,7 +116,7 @@ async def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once() ->
     may_end, ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        may_end.wait(60)
+        may_end.wait(PATIENCE)
         ended.set()
 
     with anyio.move_on_after(0.01) as scope:
@@ -123,8 +124,8 @@ async def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once() ->
     assert scope.cancelled_caught
     assert not ended.is_set()
     may_end.set()
-    assert ended.wait(60)
-    with anyio.fail_after(60):
+    assert ended.wait(PATIENCE)
+    with anyio.fail_after(PATIENCE):
         while open_files() > before:
             await anyio.sleep(0.001)
 
@@ -241,6 +242,6 @@ async def test_whatever_ends_the_work_ends_the_wait_and_leaves_no_descriptor(err
         await apart(work)
     assert caught.value is error
     assert await apart(lambda: 0) == 0
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         while open_files() > before:
             await anyio.sleep(0.001)

@@ -7,10 +7,11 @@ import os
 import anyio
 import pytest
 from tests.support import in_real_time, in_virtual_time
+from tests.support.patience import PATIENCE
 from tests.support.rooms import settle
 
 from greenroom.actors import backend as _backend
-from greenroom.actors.backend import AGAIN, PAUSE, More, current_backend
+from greenroom.actors.backend import AGAIN, PAUSE, More, current_backend, sole
 from greenroom.gateway.event_loop import GatewayLoop
 
 
@@ -131,7 +132,7 @@ async def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the
                 await loop_backend.read_forever(read_end, broken)
             assert scope.cancelled_caught
             os.write(write_end, b"x")
-        with anyio.fail_after(60.0):
+        with anyio.fail_after(PATIENCE):
             await loop_backend.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
             await anyio.wait_writable(write_end)
     finally:
@@ -164,3 +165,12 @@ def test_a_pause_is_a_pause_whatever_turn_was_due(loop: str) -> None:
     assert len(asked) == len(said)
     assert asked[3] - asked[2] >= 0.9 * _backend._PAUSE
     assert asked[4] - asked[3] >= 0.9 * _backend._PAUSE
+
+
+def test_the_only_one_of_wrapped_exceptions_comes_out_and_of_several_none_is_lost() -> None:
+    one, two = ValueError("1"), KeyError("2")
+    assert sole(ExceptionGroup("", [one])) is one
+    assert sole(ExceptionGroup("", [ExceptionGroup("", [ExceptionGroup("", [one])])])) is one
+    both = ExceptionGroup("", [one, two])
+    assert sole(both) is both
+    assert sole(ExceptionGroup("", [both])) is both

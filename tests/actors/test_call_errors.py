@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors import calls as errors
-from greenroom.actors.call import Call, Tally, measured
+from greenroom.actors import call_errors
+from greenroom.actors.call import Call
 from greenroom.actors.peer import LostReason, connect_failed, describe, login_needed
-from greenroom.config.secrets import Hidden, Secrets
+from greenroom.config.credentials import SecretValue
+from greenroom.config.scrubbing import Secrets
 from greenroom.protocol.errors import (
     Busy,
     CallError,
@@ -23,7 +24,6 @@ from greenroom.protocol.errors import (
     RemoteError,
     ServerLost,
 )
-from greenroom.protocol.events import CallAccepted, CallEnded, CallSent
 from greenroom.protocol.jsonrpc.terms import RpcError
 from greenroom.protocol.lifecycle import Cause, Ending, Reason
 
@@ -45,73 +45,75 @@ def call(
     ("error", "kind", "text", "fields"),
     [
         (
-            errors.not_ready_error("s", 45.0, "still connecting"),
+            call_errors.not_ready_error("s", 45.0, "still connecting"),
             CallTimeout,
             f'Server "s" was not ready within 45s (still connecting); {NOT_SENT}.',
             {"reach": Reach.NOT_SENT, "timeout": 45.0},
         ),
         (
-            errors.not_started_error("s", 0.5, "8 others start"),
+            call_errors.not_started_error("s", 0.5, "8 others start"),
             CallTimeout,
             f'Server "s" was not started within 0.5s: 8 others start; {NOT_SENT}.',
             {"reach": Reach.NOT_SENT, "timeout": 0.5},
         ),
         (
-            errors.timed_out_error("s", call(Reach.NOT_SENT), 45.0),
+            call_errors.timed_out_error("s", call(Reach.NOT_SENT), 45.0),
             CallTimeout,
             f'Server "s" read nothing for 45s; {NOT_SENT}.',
             {"reach": Reach.NOT_SENT, "timeout": 45.0},
         ),
         (
-            errors.timed_out_error("s", call(), 45.0),
+            call_errors.timed_out_error("s", call(), 45.0),
             CallTimeout,
             f'Server "s" did not answer within 60s; {SENT}.',
             {"reach": Reach.SENT, "timeout": 60.0},
         ),
         (
-            errors.timed_out_error("s", call(deadline=700.0), 45.0),
+            call_errors.timed_out_error("s", call(deadline=700.0), 45.0),
             CallTimeout,
             f'Server "s" did not finish within 600s, despite its progress; {SENT}.',
             {"reach": Reach.SENT, "timeout": 600.0},
         ),
         (  # its own time is as long as the total: no progress is to blame
-            errors.timed_out_error("s", call(timeout=600.0, deadline=700.0), 45.0),
+            call_errors.timed_out_error("s", call(timeout=600.0, deadline=700.0), 45.0),
             CallTimeout,
             f'Server "s" did not answer within 600s; {SENT}.',
             {"reach": Reach.SENT, "timeout": 600.0},
         ),
         (
-            errors.timed_out_error("s", call(timeout=0.0, deadline=100.0), 45.0),
+            call_errors.timed_out_error("s", call(timeout=0.0, deadline=100.0), 45.0),
             CallTimeout,
             f'Server "s" did not answer within 0s; {SENT}.',
             {"reach": Reach.SENT, "timeout": 0.0},
         ),
         (
-            errors.drained_error("s", call(), Ending(Cause.RESTART)),
+            call_errors.drained_error("s", call(), Ending(Cause.RESTART)),
             Drained,
             f'Server "s" was drained ({Ending(Cause.RESTART)}) before the call was done; {SENT}.',
             {"reach": Reach.SENT},
         ),
         (
-            errors.lost_error("s", DIED, Reach.SENT),
+            call_errors.lost_error("s", DIED, Reach.SENT),
             ServerLost,
-            f'Server "s" was lost: exited with code 3 (one — two); {SENT}.',
+            f'Server "s" was lost: exited with code 3 (stderr: one — two); {SENT}.',
             {"reach": Reach.SENT, "exit_code": 3, "stderr_tail": ("one", "two")},
         ),
         (
-            errors.lost_error("s", LostReason("closed its stdout", 0), Reach.NOT_SENT, "gave no answer"),
+            call_errors.lost_error("s", LostReason("closed its stdout", 0), Reach.NOT_SENT, "gave no answer"),
             ServerLost,
             f'Server "s" gave no answer: closed its stdout; {NOT_SENT}.',
             {"reach": Reach.NOT_SENT, "exit_code": 0, "stderr_tail": ()},
         ),
         (
-            errors.answer_error("s", call(Reach.ANSWERED), RpcError(-32602, "no such bill", {"bill": 0})),
+            call_errors.answer_error(
+                "s", call(Reach.ANSWERED), RpcError(-32602, "no such bill", {"bill": 0})
+            ),
             RemoteError,
             "no such bill",
             {"rpc_code": -32602, "data": {"bill": 0}, "tool": "pay", "reach": Reach.ANSWERED},
         ),
         (
-            errors.answer_error("s", call(Reach.ANSWERED), RpcError(-32603, "no JSON", fault=True)),
+            call_errors.answer_error("s", call(Reach.ANSWERED), RpcError(-32603, "no JSON", fault=True)),
             ProtocolFault,
             "no JSON",
             {"tool": "pay", "reach": Reach.ANSWERED},
@@ -119,7 +121,7 @@ def call(
         (
             connect_failed("s", DIED),
             ConnectFailed,
-            "exited with code 3 (one — two)",
+            "exited with code 3 (stderr: one — two)",
             {"reason": describe(DIED), "exit_code": 3, "stderr_tail": ("one", "two")},
         ),
         (
@@ -149,7 +151,7 @@ def test_busy_says_for_how_long_it_has_been_so_and_when_to_try_again(
     calls = [call() for _ in accepted]
     for one, when in zip(calls, accepted, strict=True):
         one.accepted_at = when
-    error = errors.busy_error("s", calls, 100.0, in_flight=7, queued=3, why="too many bytes")
+    error = call_errors.busy_error("s", calls, 100.0, in_flight=7, queued=3, why="too many bytes")
     assert (type(error), error.server, error.in_flight, error.queued) == (Busy, "s", 7, 3)
     assert error.oldest_age == pytest.approx(oldest)
     assert error.retry_after == pytest.approx(again)
@@ -158,7 +160,7 @@ def test_busy_says_for_how_long_it_has_been_so_and_when_to_try_again(
     assert not math.isinf(error.retry_after)
 
 
-KNOWN = Secrets([Hidden("TOKEN", "tok-0123456789")])
+KNOWN = Secrets([SecretValue("TOKEN", "tok-0123456789")])
 
 
 @pytest.mark.parametrize(
@@ -179,53 +181,8 @@ KNOWN = Secrets([Hidden("TOKEN", "tok-0123456789")])
 )
 def test_what_a_server_answers_as_an_error_loses_its_secrets_and_nothing_else(data: Any, shown: Any) -> None:
     said = RpcError(-32000, "no entry for tok-0123456789", data, fault=True)
-    error = errors.without_secrets(said, KNOWN)
+    error = call_errors.without_secrets(said, KNOWN)
     assert "tok-0123456789" not in error.message
     assert error.message.startswith("no entry for ")
     assert (error.code, error.fault, error.broken) == (-32000, True, said.broken)
     assert (type(error.data), error.data) == (type(shown), shown)
-
-
-@pytest.mark.parametrize("was_sent", [True, False])
-@pytest.mark.parametrize("how", ["result", "cancelled", "timeout"])
-def test_an_event_says_how_long_its_call_has_waited_and_taken_and_how_it_ended(
-    was_sent: bool, how: str
-) -> None:
-    made = call(Reach.SENT if was_sent else Reach.NOT_SENT)
-    made.accepted_at = 97.0  # it was sent at 100
-    assert measured(made, CallAccepted, 97.0) == {}
-    if was_sent:
-        assert measured(made, CallSent, 100.0) == {"waited": 3.0}
-    made.finish(
-        Tally(),
-        result=b"{}" if how == "result" else None,
-        error=errors.not_ready_error("s", 45.0, "x") if how == "timeout" else None,
-    )
-    assert measured(made, CallEnded, 107.0) == {
-        "outcome": how,
-        "is_error": False,
-        "reach": made.reach,
-        "waited": 3.0 if was_sent else 10.0,
-        "taken": 7.0 if was_sent else None,
-    }
-
-
-@pytest.mark.parametrize("of_its_own", [None, "other"])
-def test_each_outcome_is_counted_once_and_an_error_names_its_tool(of_its_own: str | None) -> None:
-    tally = Tally(accepted=4)
-    error = ConnectFailed("no", server="s")
-    error.tool = of_its_own
-    outcomes: list[dict[str, Any]] = [{"result": b"{}"}, {"error": error}, {}]
-    for given in outcomes:
-        made, before = call(), tally.open
-        assert made.finish(tally, **given)
-        assert not made.finish(tally, result=b"[]")
-        assert (made.ended, made.result, made.error) == (True, given.get("result"), given.get("error"))
-        assert made.cancelled is not bool(given)
-        assert tally.open == before - 1
-        made.cancel()
-    assert (tally.completed, tally.failed, tally.cancelled, tally.open, tally.refused) == (1, 1, 1, 1, 0)
-    assert error.tool == (of_its_own or "pay")
-    tally.refuse(error)
-    tally.refuse(error)
-    assert (tally.refusals, tally.refused, tally.open) == ({error.code: 2}, 2, 1)

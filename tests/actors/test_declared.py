@@ -4,9 +4,11 @@ client, with the same children; and it is asked only what its open calls have de
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import anyio
+import pytest
 from tests.gateway.test_many_clients import capable, text
 from tests.support import in_real_time
 from tests.support.http_door import Opened, http_door
@@ -14,7 +16,7 @@ from tests.support.http_servers import asker_entry
 from tests.support.loops import on_asyncio
 
 from greenroom import Greenroom
-from greenroom.actors.host import in_common
+from greenroom.actors.host import Declaration, in_common, joined, lacking
 from greenroom.supervisor.room import port_of
 
 ANN, BOB = {"name": "ann", "version": "1"}, {"name": "bob", "version": "1"}
@@ -37,7 +39,7 @@ async def test_a_client_keeps_its_own_child_whatever_it_declares() -> None:
     with asker_entry("stdio") as entry:
         config: Any = {"mcpServers": {"a": {**entry, "isolation": "per_session"}}}
         room = Greenroom.open(config, bootstrap=False, cache_path=":memory:")
-        port_of(room).expect_clients()
+        port_of(room).services.expect_clients()
         async with room, http_door(room) as door:
 
             async def process(who: Any, **capabilities: Any) -> str:
@@ -60,7 +62,7 @@ async def test_a_client_keeps_its_own_child_whatever_it_declares() -> None:
 async def test_while_a_call_is_open_that_cannot_be_asked_no_request_reaches_its_client() -> None:
     """The server is older: it was told once, and does not say which call a request is about."""
     room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
-    port_of(room).expect_clients()
+    port_of(room).services.expect_clients()
     async with room, http_door(room) as door, anyio.create_task_group() as tasks:
         assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "1"
         asked = await call(door, ANN, "s_ask_sampling", sampling={})
@@ -90,3 +92,61 @@ def test_what_two_declarations_have_in_common() -> None:
     for _ in range(300):
         deep = {"a": deep, "b": len(deep)}
     assert in_common(deep, {**deep, "b": None})
+
+
+ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "declared", "lacks"),
+    [
+        (ROOTS, {}, {}, "roots"),
+        (ROOTS, {}, {"roots": {}}, None),
+        (ROOTS, {}, {"roots": None}, "roots"),
+        (ROOTS, {}, {"sampling": {}, "elicitation": {}}, "roots"),
+        (SAMPLE, {}, {"roots": {}}, "sampling"),
+        (SAMPLE, {}, {"sampling": {}}, None),
+        (SAMPLE, {"tools": []}, {"sampling": {}}, None),
+        (SAMPLE, {"tools": [{}]}, {"sampling": {}}, "sampling.tools"),
+        (SAMPLE, {"tools": [{}]}, {"sampling": {"tools": {}}}, None),
+        (SAMPLE, {"mode": "url"}, {"sampling": {}}, None),
+        (ELICIT, {}, {"sampling": {}}, "elicitation"),
+        (ELICIT, {}, {"elicitation": {}}, None),
+        (ELICIT, {"mode": "form"}, {"elicitation": {}}, None),
+        (ELICIT, {"mode": "url"}, {"elicitation": {}}, "elicitation.url"),
+        (ELICIT, {"mode": "url"}, {"elicitation": {"url": {}}}, None),
+        (ELICIT, {}, {"elicitation": {"url": {}}}, "elicitation.form"),
+        (ELICIT, {"mode": "form"}, {"elicitation": {"url": {}, "form": {}}}, None),
+        (ELICIT, {"tools": [{}]}, {"elicitation": {}}, None),
+        ("vendor/asks", {}, {}, None),
+    ],
+)
+def test_a_client_is_not_asked_what_it_has_not_declared(
+    method: str, params: dict[str, Any], declared: dict[str, Any], lacks: str | None
+) -> None:
+    assert lacking(declared, method, params) == lacks
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ({}, {"roots": {}}, {"roots": {}}),
+        ({"roots": {"listChanged": True}}, {"roots": {}}, {"roots": {"listChanged": True}}),
+        (
+            {"roots": {"listChanged": False}},
+            {"roots": {"listChanged": True}},
+            {"roots": {"listChanged": True}},
+        ),
+        ({"sampling": {"tools": {}}}, {"sampling": {"x": {}}}, {"sampling": {"tools": {}, "x": {}}}),
+        ({"a": {}}, {"b": {"c": 1}}, {"a": {}, "b": {"c": 1}}),
+    ],
+)
+def test_a_server_that_several_clients_share_is_told_what_any_of_them_can_do(
+    one: dict[str, Any], other: dict[str, Any], both: dict[str, Any]
+) -> None:
+    for left, right in ((one, other), (other, one)):
+        found = joined([Declaration(left), Declaration(right)])
+        assert found == Declaration(both)
+    for hands in product((True, False), repeat=3):
+        assert joined(Declaration(by_handshake=each) for each in hands).by_handshake is any(hands)
+    assert joined([]) == Declaration()

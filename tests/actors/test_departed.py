@@ -27,7 +27,7 @@ import sys, anyio
 sys.path.insert(0, {root!r})
 from greenroom.actors.transports import guard as _guard, orphans as _reaper
 from tests.support.stdio import definition_of, linked, unmarked
-_guard._LOOK = 0.05
+_guard.LOOK = 0.05
 tell = _guard.Guard._guard
 def told(guard, group):
     tell(guard, group)

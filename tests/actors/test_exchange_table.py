@@ -11,7 +11,9 @@ from tests.support import in_real_time
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
-from greenroom.actors.exchanges import ExchangeTable, Notes, RequestTable, mark_sent
+from greenroom.actors.exchanges import ExchangeTable
+from greenroom.actors.oddities import Notes
+from greenroom.actors.open_requests import RequestTable, mark_sent
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.incoming import decode_message
 from greenroom.protocol.jsonrpc.terms import RpcError
@@ -267,3 +269,14 @@ def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> No
     table.open(Call("a"))
     table.open(Call("b"))
     assert [each.method for each in table.values()] == ["a", "b"]
+
+
+def test_notes_are_said_in_full_first_and_then_by_their_count() -> None:
+    said: list[str] = []
+    notes = Notes(said.append)
+    for at in range(1000):
+        notes.add("junk", str(at))
+    assert said == [
+        *(f"junk: {at}" for at in range(3)),
+        *(f"junk: {count} times so far" for count in ("10", "100", "1,000")),
+    ]

@@ -11,6 +11,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 from tests.support.stdio import SERVERS
 
 from greenroom.actors import fork
@@ -76,7 +77,7 @@ def test_a_forked_copy_kills_nobody_writes_nothing_and_shares_no_pipe(
         [sys.executable, "-c", PROGRAM, backend, how, os.fspath(SERVERS / "echo.py")],
         env={**os.environ, "XDG_CACHE_HOME": os.fspath(tmp_path)},
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()

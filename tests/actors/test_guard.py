@@ -15,7 +15,8 @@ import anyio.lowlevel
 import pytest
 from tests.support import in_real_time
 from tests.support.loops import on_trio
-from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
+from tests.support.patience import PATIENCE
+from tests.support.stdio import definition_of, gone_within, linked, lives, logged, until
 
 from greenroom import Greenroom
 from greenroom.actors.backend import current_backend
@@ -25,7 +26,7 @@ from greenroom.actors.transports.guard import Guard, guard_command
 from greenroom.errors import ConnectFailed
 
 OURS = f"a{os.getpid()}"
-ROOT = SERVERS.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SLEEPER = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
 
 
@@ -76,7 +77,7 @@ async def test_t32_a_killed_owner_takes_everything_with_it(backend: str, tmp_pat
     finally:
         owner.kill()
         owner.wait()
-    assert await gone_within(60.0, pids)
+    assert await gone_within(PATIENCE, pids)
 
 
 @in_real_time
@@ -88,10 +89,10 @@ async def test_a_sweep_kills_what_carries_the_tag_and_nothing_else() -> None:
     try:
         guard.start()
         assert await until(lambda: all(map(_has_begun, (mine, other))))
-        assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 1
-        assert mine.wait(60) == -signal.SIGKILL
+        assert await guard.sweep(f"TAG={OURS}:b#1", PATIENCE) == 1
+        assert mine.wait(PATIENCE) == -signal.SIGKILL
         assert other.poll() is None
-        assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 0
+        assert await guard.sweep(f"TAG={OURS}:b#1", PATIENCE) == 0
     finally:
         guard.close()
         for each in (mine, other):
@@ -105,7 +106,7 @@ async def test_sweeps_asked_for_at_once_are_each_answered() -> None:
     answers: list[int] = []
 
     async def one(at: int) -> None:
-        answers.append(await guard.sweep(f"NOBODY={at}", 30.0))
+        answers.append(await guard.sweep(f"NOBODY={at}", PATIENCE))
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -130,7 +131,9 @@ async def test_a_watched_guard_is_restarted_at_once() -> None:
             assert await until(lambda: guard.pid not in (None, first))
             tasks.cancel_scope.cancel()
         guard.close()
-        assert child.wait(60) == -signal.SIGKILL, "the new one knows what there is, though nobody spoke to it"
+        assert child.wait(PATIENCE) == -signal.SIGKILL, (
+            "the new one knows what there is, though nobody spoke to it"
+        )
     finally:
         guard.close()
         child.kill()
@@ -155,12 +158,12 @@ async def test_a_removed_group_is_left_alone() -> None:
 @in_real_time
 async def test_the_guard_outlives_the_signals_that_end_its_owner() -> None:
     async with linked(definition_of("echo.py")) as link:
-        await link.guard.sweep("NOBODY=1", 30.0)  # it is up
+        await link.guard.sweep("NOBODY=1", PATIENCE)  # it is up
         pid = link.guard.pid
         assert pid is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
-        assert await link.guard.sweep("NOBODY=1", 30.0) == 0
+        assert await link.guard.sweep("NOBODY=1", PATIENCE) == 0
         assert link.guard.pid == pid
 
 
@@ -185,10 +188,10 @@ async def test_a_dead_guard_is_restarted_and_told_again_and_not_of_what_was_remo
         first = guard.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        assert await guard.sweep("NOBODY=1", 30.0) == 0
+        assert await guard.sweep("NOBODY=1", PATIENCE) == 0
         assert guard.pid not in (None, first)
         guard.close()  # with a group still on its list: that is what it must remember
-        assert stays.wait(60) == -signal.SIGKILL
+        assert stays.wait(PATIENCE) == -signal.SIGKILL
         assert gone.poll() is None
     finally:
         guard.close()
@@ -201,7 +204,7 @@ async def test_a_dead_guard_is_restarted_and_told_again_and_not_of_what_was_remo
 
 
 def _ended(child: subprocess.Popen[bytes]) -> bool:
-    return child.wait(60) == -signal.SIGKILL
+    return child.wait(PATIENCE) == -signal.SIGKILL
 
 
 @in_real_time
@@ -211,7 +214,7 @@ async def test_the_guard_ends_all_children_at_its_deadline_and_those_that_come_l
     try:
         guard.add(children[0].pid)
         guard.end_children_at(time.monotonic() + 1_000_000_000)
-        assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0
+        assert await guard.sweep(f"TAG={OURS}:nobody", PATIENCE) == 0
         assert await until(lambda: _has_begun(children[1]))
         assert (guard.is_time_over, [child.poll() for child in children]) == (False, [None, None])
         guard.end_children_at(time.monotonic() + 0.05)
@@ -226,7 +229,7 @@ async def test_the_guard_ends_all_children_at_its_deadline_and_those_that_come_l
             children.append(another := _sleeper())
             guard.add(another.pid)
             for _ in range(3):
-                assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0
+                assert await guard.sweep(f"TAG={OURS}:nobody", PATIENCE) == 0
             assert another.poll() is None
     finally:
         guard.close()
@@ -241,7 +244,7 @@ async def test_a_restarted_guard_is_told_its_deadline_again() -> None:
     guard.end_children_at(time.monotonic())
     assert guard.pid is None, "there is nothing to end yet"
     guard.start()
-    assert await guard.sweep("NOBODY=1", 30.0) == 0
+    assert await guard.sweep("NOBODY=1", PATIENCE) == 0
     first = guard.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -285,7 +288,7 @@ async def test_a_stopped_owner_keeps_no_child_beyond_its_deadline(backend: str, 
         pids = await logged(log, "start", 3) + await logged(log, "child", 3)
         assert all(map(lives, pids))
         owner.send_signal(signal.SIGSTOP)
-        assert await gone_within(60.0, pids)
+        assert await gone_within(PATIENCE, pids)
         assert owner.poll() is None
     finally:
         owner.kill()
@@ -328,7 +331,7 @@ def test_after_a_killed_owner_the_guard_looks_for_longer(owner: str) -> None:
         os.close(answer)
         began = time.monotonic()
         ours.close()
-        assert guard.wait(60) == 0
+        assert guard.wait(PATIENCE) == 0
         assert owner == "has left" or time.monotonic() - began >= _guard_program.QUIET * _guard_program.PAUSE
 
 
@@ -350,7 +353,7 @@ def test_the_last_sweep_goes_on_until_nothing_was_found(
     child = _sleeper()
     try:
         _guard_program.last_sweep({1 << 22, child.pid}, b"TAG", owner_is_gone=owner_is_gone)
-        assert child.wait(60) == -signal.SIGKILL
+        assert child.wait(PATIENCE) == -signal.SIGKILL
     finally:
         child.kill()
         child.wait()
@@ -390,7 +393,7 @@ async def test_the_guard_stands_alone_and_is_started_once(monkeypatch: pytest.Mo
     try:
         pid = guard.pid
         assert pid is not None
-        assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0  # it has begun
+        assert await guard.sweep(f"TAG={OURS}:nobody", PATIENCE) == 0  # it has begun
         assert _environ(pid) == b""
         assert (os.getsid(pid), os.readlink(f"/proc/{pid}/cwd")) == (pid, "/")
         guard.start()
@@ -415,8 +418,8 @@ async def test_a_closed_guard_is_not_started_again_and_asks_nobody() -> None:
     guard.add(2**22 + 1)
     guard.remove(2**22 + 1)
     guard.sweep_soon("TAG=x")
-    assert await guard.sweep("TAG=x", 30.0) == 0
-    with anyio.fail_after(60):
+    assert await guard.sweep("TAG=x", PATIENCE) == 0
+    with anyio.fail_after(PATIENCE):
         await guard.watch()
     assert (guard.pid, said) == (None, [])
 
@@ -433,7 +436,7 @@ async def test_a_sweep_without_descriptors_is_given_up_and_said_once(monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(os, "pipe", none_left)
             for _ in range(2):
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     assert await guard.sweep("TAG=x", 60.0) == 0
         assert len(said) == 1
         assert said[0].startswith("the guard process: Too many open files.")
@@ -470,7 +473,7 @@ def test_a_stopped_process_is_seen_as_often_as_one_looks() -> None:
     try:
         assert not _guard._is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while not _guard._is_stopped(process.pid):
             assert time.monotonic() < end
             time.sleep(0.001)
@@ -480,3 +483,54 @@ def test_a_stopped_process_is_seen_as_often_as_one_looks() -> None:
         process.kill()
         process.wait()
     assert not _guard._is_stopped(process.pid)
+
+
+@in_real_time
+async def test_t39_a_guard_that_ends_as_soon_as_it_is_started_is_not_started_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    guard = Guard(current_backend(), "ends", told.append)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard.watch)
+            guard.start()
+            assert await until(lambda: bool(told))
+            tasks.cancel_scope.cancel()
+    finally:
+        guard.close()
+    assert "it ends as soon as it is started" in told[0]
+
+
+@in_real_time
+async def test_t44_a_stopped_guard_is_noticed_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_guard, "LOOK", 0.02)
+    told: list[str] = []
+    guard = Guard(current_backend(), "stopped", told.append)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard.watch)
+            guard.start()
+            first = guard.pid
+            assert first is not None
+            os.kill(first, signal.SIGSTOP)
+            assert await until(lambda: guard.pid not in (None, first))
+            assert not lives(first)
+            assert await guard.sweep("NOBODY=1", 60.0) == 0
+            tasks.cancel_scope.cancel()
+    finally:
+        guard.close()
+    assert told == ["the guard process had been stopped (SIGSTOP), and is replaced"]
+
+
+@in_real_time
+async def test_t44_nothing_is_started_under_a_stopped_guard() -> None:
+    async with linked(definition_of("echo.py")) as link:
+        first = link.guard.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        assert await until(lambda: b") T " in Path(f"/proc/{first}/stat").read_bytes())
+        link.guard.start()
+        assert link.guard.pid != first
+        assert not lives(first)

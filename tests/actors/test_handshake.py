@@ -12,12 +12,14 @@ import anyio
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.stdio import CLIENT, Link, definition_of, linked
+from tests.support.timers import timers_at_work
 
 from greenroom.actors.backend import Backend, current_backend
 from greenroom.actors.handshake import RpcFailure, shake_hands
 from greenroom.actors.host import Declaration
 from greenroom.actors.lists import list_all
 from greenroom.actors.peer import Exchange, Handshake
+from greenroom.actors.timers import Timers
 from greenroom.config.model import Era, Settings
 from greenroom.protocol import bounds
 from greenroom.protocol.jsonrpc.terms import RpcError
@@ -29,6 +31,7 @@ async def _shake_hands(link: Link, hint: str | None = None, settings: Settings =
     return await shake_hands(
         link.peer,
         link.backend,
+        link.timers,
         settings=settings,
         client_info=CLIENT,
         declaration=Declaration(),
@@ -60,7 +63,9 @@ async def test_a_modern_server_is_met_whatever_the_hint(hint: str | None, tmp_pa
 @in_real_time
 async def test_every_field_of_all_four_lists_is_kept() -> None:
     async with linked(definition_of("faulty.py", "--kinds", "tools,resources,prompts")) as link:
-        listing = await list_all(link.peer, link.backend, await _shake_hands(link, "2025-11-25"), SETTINGS)
+        listing = await list_all(
+            link.peer, link.backend, link.timers, await _shake_hands(link, "2025-11-25"), SETTINGS
+        )
         assert listing.tools is not None
         assert listing.tools[0]["x-vendor"] == {"kept": True}
         assert listing.resources == ({"uri": "note://one", "name": "one"},)
@@ -78,12 +83,18 @@ class Paced:
     """A peer whose far end answers by the clock. `heard`: what it was asked, and when; `left`: what was abandoned."""
 
     def __init__(
-        self, loop_backend: Backend, tasks: anyio.abc.TaskGroup, answer: Callable[[Exchange], Answer]
+        self,
+        loop_backend: Backend,
+        timers: Timers,
+        tasks: anyio.abc.TaskGroup,
+        answer: Callable[[Exchange], Answer],
     ) -> None:
+        self.timers = timers
         self.last_heard = 0.0
         self.protocol_version: str | None = None
         self.beside: str | None = None
         self.may_speak_both = False
+        self.said_instead = ""
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.heard: list[tuple[float, str, str | None]] = []
@@ -122,6 +133,7 @@ async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Han
     return await shake_hands(
         peer,
         peer._backend,
+        peer.timers,
         settings=settings,
         client_info=CLIENT,
         declaration=Declaration({"roots": {}}),
@@ -131,8 +143,8 @@ async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Han
 
 @asynccontextmanager
 async def paced(answer: Callable[[Exchange], Answer]) -> AsyncGenerator[Paced]:
-    async with anyio.create_task_group() as tasks:
-        yield Paced(current_backend(), tasks, answer)
+    async with timers_at_work() as timers, anyio.create_task_group() as tasks:
+        yield Paced(current_backend(), timers, tasks, answer)
         tasks.cancel_scope.cancel()
 
 
@@ -208,10 +220,10 @@ async def test_what_a_server_says_of_itself_has_bounds() -> None:
         ({**WELCOME, "instructions": "x" * bounds.ITEM_BYTES}, "longer than 2,097,152 bytes"),
         ({**WELCOME, "capabilities": deep}, "nested deeper than 100"),
         ({**WELCOME, "serverInfo": {"x": [[]] * bounds.ITEM_PARTS}}, "of more than 20,000 parts"),
-        (RpcError(-32603, "no! " * 1_000_000), "no! … (-32603)"),
-        (RpcError(-32603, "x" * 2_001), f"initialize: {'x' * 2_000}… (-32603)"),
+        (RpcError(-32603, f"{'no! ' * 1_000_000}\nValueError: why"), "ValueError: why (-32603)"),
+        (RpcError(-32603, "x" * 2_001), f"initialize: {'x' * 1_999}… (-32603)"),
         (RpcError(-32603, "x" * 2_000), f"initialize: {'x' * 2_000} (-32603)"),
-        (RpcError(-32603, "x" * 2_001, fault=True), f"initialize: {'x' * 2_000}…"),
+        (RpcError(-32603, "x" * 2_001, fault=True), f"initialize: {'x' * 1_999}…"),
     ]
     for answer, why in answers:
         said: dict[str, Answer] = {FIRST: (0.0, answer), THEN: (0.0, NO)}
@@ -267,8 +279,9 @@ async def test_who_is_initialized_how(
     wanted = {name: value for name, value in how.items() if name != "by_handshake"}
     async with paced(lambda one: (0.0, answers[one.method]) if one.method in answers else None) as peer:
         meeting = shake_hands(
-            peer, peer._backend, settings=Settings(), client_info=CLIENT, declaration=declaration, **wanted
-        )
+            peer, peer._backend, peer.timers, settings=Settings(), client_info=CLIENT, declaration=declaration,
+            **wanted,
+        )  # fmt: skip
         if isinstance(met, str):
             with pytest.raises(RpcFailure) as caught:
                 await meeting
@@ -291,6 +304,7 @@ async def test_a_deadline_counts_from_when_the_server_was_started() -> None:
             await shake_hands(
                 peer,
                 peer._backend,
+                peer.timers,
                 settings=Settings(probe_timeout=2.0),
                 client_info=CLIENT,
                 declaration=Declaration(),
@@ -314,3 +328,13 @@ async def test_refused_with_a_newer_version_that_we_know_it_is_asked_once_more()
     async with paced(lambda asked: next(said)) as peer:
         assert (await _meet(peer, Settings())).protocol_version == "2026-07-28"
     assert [method for _, method, _ in peer.heard] == [THEN, THEN]
+
+
+@in_virtual_time
+async def test_a_server_that_answers_initialize_with_a_version_without_it_is_told_so() -> None:
+    def answer(asked: Exchange) -> Answer:
+        return (0.0, {**WELCOME, "protocolVersion": "2026-07-28"}) if asked.method == "initialize" else None
+
+    async with paced(answer) as peer:
+        with pytest.raises(RpcFailure, match="answers it with 2026-07-28, a version without this method"):
+            await _meet(peer, Settings(probe_timeout=2.0, connect_timeout=9.0))

@@ -20,18 +20,11 @@ from tests.support.hostile_http import packed
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http, text
 
-from greenroom.actors.transports import http_client
+from greenroom.actors.transports import http_bounds
 from greenroom.actors.transports.event_parser import EventParser
-from greenroom.actors.transports.http_client import (
-    OURS,
-    PIECE,
-    BadAnswer,
-    Frame,
-    Incoming,
-    read_bounded,
-    take_over,
-    trusted_certificates,
-)
+from greenroom.actors.transports.http_bounds import OURS, PIECE, Frame, Incoming, read_bounded, take_over
+from greenroom.actors.transports.http_client import trusted_certificates
+from greenroom.actors.transports.http_faults import BadAnswer
 from greenroom.protocol.bounds import (
     HTTP_ASIDE_BYTES,
     HTTP_COOKIES,
@@ -40,6 +33,7 @@ from greenroom.protocol.bounds import (
     HTTP_INTERIM,
     HTTP_PACKED,
     LARGE_MESSAGE,
+    MESSAGE_ESCAPES,
     MESSAGE_VALUES,
 )
 from greenroom.protocol.errors import ConnectFailed
@@ -209,18 +203,18 @@ async def test_each_answer_on_a_connection_has_a_frame_of_its_own() -> None:
     plain = b"HTTP/1.1 200 OK\r\n\r\n"
     full = HEAD + b"a: b\r\n" * (HTTP_HEAD_LINES - 5) + b"\r\n0\r\n\r\n"
     network = Network(full, full, plain, b"body", HEAD + b"a:\r\n" * HTTP_HEAD_LINES)
-    stream = http_client._Stream(network)
+    stream = http_bounds._BoundedStream(network)
     for _ in range(2):
         await stream.write(b"POST")
         assert await stream.read(1 << 20) == full
     await stream.write(b"POST")
     for piece in (plain, b"body"):
         assert await stream.read(1 << 20) == piece
-    assert network.most == [http_client._FIRST_READ] * 3 + [http_client._LAST_READ]
+    assert network.most == [http_bounds._FIRST_READ] * 3 + [http_bounds._LAST_READ]
     await stream.write(b"POST")
     with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
         await stream.read(1 << 20)
-    assert network.most[-1] == http_client._FIRST_READ
+    assert network.most[-1] == http_bounds._FIRST_READ
     network.pieces = [b"x"]
     await stream.write(b"POST")
     assert await stream.read(1) == b"x"
@@ -230,24 +224,6 @@ async def test_each_answer_on_a_connection_has_a_frame_of_its_own() -> None:
 
 
 # ---- what is ours ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-@pytest.mark.parametrize("proxy", ["socks5://u:secret@127.0.0.1:1", "gopher://127.0.0.1:1"])
-@in_real_time
-async def test_a_proxy_that_cannot_be_used_is_told_where_it_matters(
-    proxy: str, scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ALL_PROXY", proxy)
-    with raw_http() as server:
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        async with room_at(server.url) as room:
-            assert (await room.call("ok")).text == "ok"
-        monkeypatch.setenv("NO_PROXY", "")
-        async with room_at(server.url.replace("http", scheme), connect=False) as room:
-            with pytest.raises(ConnectFailed, match="ALL_PROXY names cannot be used") as caught:
-                await room.connect("raw")
-            assert "secret" not in str(caught.value)
 
 
 def test_certificates_that_cannot_be_read_are_told_where_they_matter(
@@ -310,7 +286,7 @@ async def test_cookies_are_kept_few_short_and_plain() -> None:
 
 
 def test_as_many_cookies_are_kept_as_there_may_be() -> None:
-    jar = http_client._Cookies(keeps=True)
+    jar = http_bounds.Cookies(keeps=True)
     request = httpx2.Request("GET", "http://server.test/")
     for number in range(HTTP_COOKIES + 3):
         response = httpx2.Response(200, headers={"set-cookie": f"c{number}=v"}, request=request)
@@ -318,24 +294,32 @@ def test_as_many_cookies_are_kept_as_there_may_be() -> None:
     assert [cookie.name for cookie in jar] == [f"c{number}" for number in range(HTTP_COOKIES)]
     many = [("set-cookie", f"d{number}=v") for number in range(HTTP_COOKIES_AT_ONCE + 1)]
     for headers, kept in ((many[:-1], HTTP_COOKIES_AT_ONCE), (many, 0)):
-        jar = http_client._Cookies(keeps=True)
+        jar = http_bounds.Cookies(keeps=True)
         httpx2.Cookies(jar).extract_cookies(httpx2.Response(200, headers=headers, request=request))
         assert len(jar) == kept
 
 
-@pytest.mark.parametrize("what", [b"[],", b"1,"])
+@pytest.mark.parametrize(
+    ("what", "bound"),
+    [
+        (b"[],", f"{MESSAGE_VALUES:,} values and keys"),
+        (b"1,", f"{MESSAGE_VALUES:,} values and keys"),
+        (rb"\\", f"{MESSAGE_ESCAPES:,} escaped characters"),
+    ],
+)
 @in_real_time
-async def test_t35_what_comes_over_http_has_no_more_values_than_a_line(what: bytes) -> None:
+async def test_t35_what_comes_over_http_has_no_more_to_pass_over_than_a_line(what: bytes, bound: str) -> None:
     told: list[str] = []
     parser = EventParser(1 << 26, lambda _head, bound: told.append(bound))
+    what *= 20_000
     parser.feed(b'data: {"x":[')
     for _ in range(400):
-        parser.feed(what * 20_000)
+        parser.feed(what)
     assert parser.feed(b"1]}\n\n") == []
-    assert told == [f"{MESSAGE_VALUES:,} values and keys"]
+    assert told == [bound]
     assert [event.data for event in parser.feed(b"data: {}\n\n")] == [b"{}"], "the next one is read"
 
-    response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what * 20_000] * 300))
+    response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what] * 300))
     with pytest.raises(BadAnswer, match=f"over the bound of {told[0]}"):
         await read_bounded(response, 1 << 26)
 
@@ -415,17 +399,23 @@ async def test_what_is_asked_of_the_network_is_asked_of_it_with_its_times() -> N
             socket_options: Iterable[Any] | None = None,
         ) -> httpcore2.AsyncNetworkStream:
             asked.append((host, port, timeout, local_address, socket_options))
+            if host == "never":
+                await anyio.sleep_forever()
             return Recorded()
 
         async def sleep(self, seconds: float) -> None:
             asked.append(seconds)
 
-    network = http_client._Backend(Connects())
+    network = http_bounds._BoundedNetwork(Connects())
     await network.sleep(2.5)
     stream = await network.connect_tcp("h", 80, 1.5, "::1", [(1, 2, 3)])
     tls: Any = object()
     secured = await stream.start_tls(tls, "h.test", 3.5)
-    assert asked == [2.5, ("h", 80, 1.5, "::1", [(1, 2, 3)]), (tls, "h.test", 3.5)]
+    assert asked == [2.5, ("h", 80, None, "::1", [(1, 2, 3)]), (tls, "h.test", None)], (
+        "the time is counted by us"
+    )
+    with pytest.raises(httpcore2.ConnectTimeout):
+        await network.connect_tcp("never", 80, 0.01)
     for each in (stream, secured):
         del asked[:]
         await each.write(b"POST", 4.5)

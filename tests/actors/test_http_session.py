@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.support import in_real_time
 from tests.support.http_rooms import room_at
+from tests.support.patience import PATIENCE
 from tests.support.raw_http import MODERN, Handler, Seen, raw_http, text
 from tests.support.stdio import until
 
@@ -64,6 +65,191 @@ async def test_t07_each_form_of_being_forgotten_is_recovered_from(status: int, m
             assert (await room.call("ok")).text == "ok"
             assert server.methods().count("initialize") == 2
     assert forgotten
+
+
+RESTARTED = [
+    # how a server that has lost its sessions refuses a request of one of them: its status, its content type and body
+    (400, "json", {"code": -32000, "message": "Bad Request: No valid session ID provided"}),
+    (400, "json", {"code": -32600, "message": "Missing or invalid Mcp-Session-Id header"}),
+    (200, "json", {"code": -32001, "message": "Session not found"}),
+    (200, "json", {"code": -32600, "message": "Invalid Request: session expired"}),
+    (404, "json", {"code": -32601, "message": "Session not found"}),
+    (422, "json", {"code": -32602, "message": "Unknown session ID: 5f1e-a0"}),
+    (400, "text", "Invalid or missing session ID"),
+    (403, "text", "The session has been terminated"),
+    (410, "text", "Session 5f1e-a0 no longer exists"),
+    (500, "text", "Internal error: session not found"),
+    (401, "text", "Unauthorized: Session ID is not valid"),
+    (400, "object", {"error": "No transport found for sessionId"}),
+    (400, "object", {"detail": {"message": "Mcp-Session-Id is required"}}),
+    (503, "object", {"error": {"message": "client must be initialized first"}}),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "body"), RESTARTED, ids=[f"{it[0]} {it[1]}" for it in RESTARTED])
+@in_real_time
+async def test_a_server_that_lost_its_sessions_is_used_again_in_whichever_words_it_says_so(
+    status: int, kind: str, body: Any
+) -> None:
+    old: set[str] = set()
+
+    def restarted(handler: Handler, seen: Seen) -> bool:
+        if seen.verb == "GET":
+            handler.say(404)  # it has a route for POST alone
+            return True
+        if seen.headers.get("mcp-session-id") not in old:
+            return False
+        if kind == "json":
+            handler.json({"jsonrpc": "2.0", "id": None, "error": body}, status)
+        elif kind == "object":
+            handler.json(body, status)
+        else:
+            handler.say(status, body.encode())
+        return True
+
+    with raw_http() as server:
+        server.hook = restarted
+        async with room_at(server.url) as room:
+            assert (await room.call("ok")).text == "ok"
+            old |= server.sessions
+            answers: list[str] = []
+
+            async def ask() -> None:
+                answers.append((await room.call("ok")).text)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(5):
+                    tasks.start_soon(ask)
+            assert answers == ["ok"] * 5
+            assert server.methods().count("initialize") == 2
+
+
+OWN = [
+    # what says something else, and may have been said by a tool that ran
+    (200, -32000, "browser session not found"),
+    (200, -32603, "Session not found"),
+    (200, -32000, "The cart was emptied: session expired"),
+    (400, -32000, "your login session has expired"),
+    (500, -32603, "database not initialized"),
+    (403, -32000, "Invalid session token"),
+    (404, -32601, "Method not found"),
+    (404, -32602, "no such thing"),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "message"), OWN)
+@in_real_time
+async def test_what_is_not_about_the_transports_session_is_the_calls_own_and_is_not_sent_again(
+    status: int, code: int, message: str
+) -> None:
+    def refuse(handler: Handler, seen: Seen) -> bool:
+        if seen.method == "tools/call":
+            handler.error(seen.message, code, message, status=status)
+        return seen.method == "tools/call"
+
+    with raw_http() as server:
+        server.hook = refuse
+        async with room_at(server.url) as room:
+            with pytest.raises(CallError, match=message) as caught:
+                await room.call("ok")
+            assert caught.value.reach is Reach.ANSWERED
+            assert server.methods().count("tools/call") == 1
+            assert server.methods().count("initialize") == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 406, 410, 422, 501])
+@in_real_time
+async def test_a_server_that_refuses_get_has_no_stream_and_can_be_used(status: int) -> None:
+    def refuse(handler: Handler, seen: Seen) -> bool:
+        if seen.verb == "GET":
+            handler.say(status, b"session not found")
+        return seen.verb == "GET"
+
+    with raw_http() as server:
+        server.hook = refuse
+        async with room_at(server.url) as room:
+            for _ in range(3):
+                assert (await room.call("ok")).text == "ok"
+            assert server.methods().count("initialize") == 1
+            assert [seen.verb for seen in server.requests].count("GET") == 1
+
+
+REFUSALS = [
+    (
+        400,
+        b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "No valid session ID provided"}}',
+    ),
+    (400, b"Server not initialized"),
+    (401, b""),
+    (403, b""),
+    (404, b""),
+    (404, b"Session not found"),
+    (405, b""),
+    (422, b"Field required: id"),
+    (500, b"boom"),
+]
+
+
+@pytest.mark.parametrize("era", ["2025-03-26", "2025-11-25", MODERN])
+@pytest.mark.parametrize(("status", "body"), REFUSALS, ids=[f"{it[0]} {it[1][:9]!r}" for it in REFUSALS])
+@in_real_time
+async def test_a_server_that_takes_requests_alone_can_be_used(era: str, status: int, body: bytes) -> None:
+    """Whatever it says to a notification, or to an answer of ours: requests decide whether it knows us."""
+    refused: list[str] = []
+
+    def refuse(handler: Handler, seen: Seen) -> bool:
+        if seen.verb == "POST" and {"id", "method"} <= seen.message.keys():
+            return False
+        if seen.verb == "POST":
+            refused.append(seen.method)
+        handler.say(status, body)
+        return True
+
+    with raw_http(era) as server:
+        server.hook = refuse
+        async with room_at(server.url) as room:
+            for _ in range(3):
+                assert (await room.call("ok")).text == "ok"
+            (state,) = room.status()
+            assert (state.incarnation, state.state) == (1, State.CONNECTED)
+    assert refused == ([] if era == MODERN else ["notifications/initialized"])
+    assert server.methods().count("initialize") == (0 if era == MODERN else 1)
+
+
+@in_real_time
+async def test_a_refused_answer_of_ours_ends_no_call() -> None:
+    """A server asks for roots within a call, refuses the answer as of no session, and answers the call."""
+    asked: list[Any] = []
+    refused: list[Any] = []
+
+    def refuse(handler: Handler, seen: Seen) -> bool:
+        if seen.verb == "POST" and not seen.method:
+            refused.append(seen.message["id"])
+            handler.say(404, b"Session not found")
+        elif seen.method == "tools/call" and not asked:
+            asked.append(seen)
+            handler.begin_events()
+            handler.event({"jsonrpc": "2.0", "id": "q", "method": "ping"})
+            assert handler.stage.release.wait(PATIENCE)
+            handler.event({"jsonrpc": "2.0", "id": seen.message["id"], "result": text("whole")})
+        else:
+            return False
+        return True
+
+    with raw_http() as server:
+        server.hook = refuse
+        answers: list[str] = []
+        async with room_at(server.url) as room, anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                answers.append((await room.call("ok")).text)
+
+            tasks.start_soon(ask)
+            assert await until(lambda: bool(refused))
+            assert (await room.call("ok")).text == "ok"
+            server.release.set()
+        assert answers == ["whole"]
+        assert server.methods().count("initialize") == 1
 
 
 @pytest.mark.parametrize(("status", "code"), [(400, -32000), (200, -32000), (400, -32602)])
@@ -155,12 +341,12 @@ async def test_t24_a_change_said_on_the_stream_is_one_reading_of_the_lists() -> 
         if seen.verb != "GET":
             return False
         handler.begin_events()
-        handler.stage.release.wait(60)
+        handler.stage.release.wait(PATIENCE)
         handler.stage.release.clear()
         change = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
         handler.wfile.write(f"data: {json.dumps(change)}\n\n".encode() * 5)  # at once, on any machine
         said.append(seen)
-        handler.stage.release.wait(60)
+        handler.stage.release.wait(PATIENCE)
         return True
 
     with raw_http() as server:
@@ -186,7 +372,7 @@ async def test_t24_a_stream_that_comes_back_without_resuming_reads_the_lists_aga
         opened.append(seen)
         handler.begin_events()
         handler.wfile.write(b"retry: 50\n\n")
-        (has_changed if len(opened) == 1 else handler.stage.release).wait(60)
+        (has_changed if len(opened) == 1 else handler.stage.release).wait(PATIENCE)
         return True
 
     with raw_http() as server:
@@ -232,7 +418,7 @@ async def test_what_a_server_asks_during_the_first_call_is_heard() -> None:
             time.sleep(0.3)  # a loaded machine
             streams.append(handler)  # first: with the head of the answer the client may go on
             handler.begin_events()
-            handler.stage.release.wait(60)
+            handler.stage.release.wait(PATIENCE)
             return True
         if seen.method == "tools/call":
             for each in streams:

@@ -19,6 +19,7 @@ import pytest
 from mcp.server import MCPServer, Server
 from mcp.server.mcpserver import Context
 from tests.support import in_real_time, in_virtual_time, run
+from tests.support.patience import PATIENCE
 from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors.backend import current_backend, pump_group
@@ -374,7 +375,7 @@ def test_pumps_live_as_long_as_their_connection_and_an_error_comes_out_as_itself
                 if body == "waits":
                     await anyio.sleep_forever()
 
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             await connection("ends", partial(pump, "one"))
             assert ended == ["one"]
             with pytest.raises(ValueError, match="the body's"):

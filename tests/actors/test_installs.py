@@ -16,15 +16,16 @@ import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import alive, logged_pids, serve
 from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, held, logged, npx, release
+from tests.support.patience import PATIENCE
 from tests.support.rooms import Outcomes, open_room, record_events, settle, teach
+from tests.support.timers import timers_at_work
 
 from greenroom import CallTimeout, Greenroom, ServerStatus
 from greenroom.actors.backend import current_backend
 from greenroom.actors.event_stream import EventStream
 from greenroom.actors.host import Declaration, NoHost
-from greenroom.actors.incarnation import Patience
+from greenroom.actors.patience import Patience
 from greenroom.actors.room_context import RoomContext, Spawner
-from greenroom.actors.server import declared_to
 from greenroom.actors.timers import Timers
 from greenroom.actors.transports.child_process import tree_signs
 from greenroom.config.installers import is_installer
@@ -43,8 +44,8 @@ def room_of(entries: Mapping[str, Any], **settings: Any) -> Greenroom:
     return Greenroom.open({"mcpServers": dict(entries), "settings": settings}, cache_path=":memory:")
 
 
-async def until(true: Callable[[], bool], within: float = 60.0) -> None:
-    with anyio.fail_after(within):
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(PATIENCE):
         while not true():
             await anyio.sleep(0.02)
 
@@ -65,7 +66,8 @@ async def test_t47_one_that_shows_no_work_is_ended_by_sigterm_and_tried_again(tm
     async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}) as room:
         await room.catalogued()
         (status,) = room.status()
-        assert f"no sign of work for {IMPATIENT}s (stuck)" in (status.failure or "")
+        assert f"no sign of work for {IMPATIENT}s (if it only needs longer" in (status.failure or "")
+        assert "stuck" in (status.failure or "")
         assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
         await until(lambda: len(logged(tmp_path, "npx")) == 2)
 
@@ -76,7 +78,7 @@ async def test_t47_one_that_works_for_ever_has_the_install_time(tmp_path: Path) 
     async with room_of({"endless": {**entry, "installTimeoutMs": 2_000}}) as room:
         await room.catalogued()
         (status,) = room.status()
-        assert "within 2s, with the time to install it (more" in (status.failure or "")
+        assert "within 2s, with the time to install it (" in (status.failure or "")
 
 
 @in_real_time
@@ -95,7 +97,7 @@ async def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(tmp_pa
         release(tmp_path)
         await room.catalogued()
         await until(lambda: one.outcome == "now")
-        assert len(port_of(room).index.servers) == 4
+        assert len(port_of(room).catalogue.index.servers) == 4
         assert len(logged(tmp_path, "start")) == 4, "each was started once"
 
 
@@ -178,9 +180,9 @@ async def test_t47_a_discovery_that_fails_is_tried_again_until_it_is_known() -> 
         assert not room.tools()
         await anyio.sleep(200.0)
         for server in servers.values():
-            assert 6 <= server.starts <= 12, "by the circuit breaker's rules"
+            assert 3 <= server.starts <= 12, "again and again, ever later"
             server.refuse_start = None
-        await anyio.sleep(90.0)
+        await anyio.sleep(300.0)
         assert [target.name for target in room.tools()] == ["apart_echo", "shared_echo"]
         starts = [server.starts for server in servers.values()]
         await anyio.sleep(200.0)
@@ -207,7 +209,7 @@ class ElicitingHost(NoHost):
 
 @in_virtual_time
 async def test_t47_a_client_that_comes_meanwhile_ends_no_first_start() -> None:
-    """It can answer what the server was not told of: the server is let finish, then connected again for the call."""
+    """It can answer what the server was not told of: that is no reason to start the server again."""
     server = FakeServer(initialize_latency=5.0)
     async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
         await anyio.sleep(1.0)
@@ -215,11 +217,9 @@ async def test_t47_a_client_that_comes_meanwhile_ends_no_first_start() -> None:
         one = calls.start(room, "a_echo", {"n": 1})
         await anyio.sleep(4.5)
         assert [target.name for target in room.tools()] == ["a_echo"]
-        assert one.outcome is None
-        await anyio.sleep(6.0)
         assert one.outcome == '{"n": 1}'
-        assert (server.starts, server.most_live) == (2, 1)
-        assert declared_to(room._runtime.root.actor("a")) == {"elicitation": {}}
+        await anyio.sleep(6.0)
+        assert (server.starts, server.most_live) == (1, 1)
 
 
 @in_virtual_time
@@ -242,13 +242,11 @@ async def test_t47_the_log_is_told_that_an_install_goes_on() -> None:
 async def patient(quiet: float, most: float | None) -> AsyncGenerator[tuple[Patience, Timers]]:
     """Of an attempt that begins now, in the context of a room whose timers run."""
     backend = current_backend()
-    timers = Timers(backend.now, lambda error: pytest.fail(repr(error)))
-    async with anyio.create_task_group() as tasks:
+    async with timers_at_work() as timers, anyio.create_task_group() as tasks:
         spawner = Spawner(backend, tasks)
         context = RoomContext(
             backend, timers, EventStream(backend), Settings(), fake_connectors({}), spawner, client_info={}
         )
-        tasks.start_soon(timers.run)
         yield Patience(context, backend.now(), quiet, most), timers
         tasks.cancel_scope.cancel()
 
@@ -261,12 +259,12 @@ async def test_t47_patience_is_counted_from_the_last_look_that_saw_work() -> Non
         patience.begin(lambda: work[0], told.append)
         assert patience.is_installing
         await anyio.sleep(1.0)
-        assert patience.scope.deadline == began + 3.0, "a first look is no sign"
+        assert patience.limit.when == began + 3.0, "a first look is no sign"
         await anyio.sleep(1.1)
         work[0] += 1
         await anyio.sleep(5.0)
-        assert patience.scope.deadline == pytest.approx(began + 2.25 + 3.0), "four looks in each quiet time"
-        assert patience.reason() == "no answer to the handshake, and no sign of work for 3s"
+        assert patience.limit.when == pytest.approx(began + 2.25 + 3.0), "four looks in each quiet time"
+        assert patience.reason().startswith("no answer to the handshake, and no sign of work for 3s (if it ")
         patience.stop()
         assert (patience.is_installing, len(timers)) == (False, 0)
         patience.stop()
@@ -285,10 +283,13 @@ async def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_
         patience.begin(signs, told.append)
         await anyio.sleep(99.5)
         assert len(looks) == 100, "once a second"
-        assert patience.scope.deadline == patience.began + 100.0
+        assert patience.limit.when == patience.began + 100.0
         assert "no sign of work" in patience.reason()
         await anyio.sleep(0.5)
-        assert patience.reason() == "no answer to the handshake within 100s, with the time to install it"
+        assert patience.reason().startswith(
+            "no answer to the handshake within 100s, with the time to install it ("
+        )
+        assert "installTimeoutMs" in patience.reason()
         patience.stop()
     assert told == [f"still installing after {seconds} s" for seconds in (10, 20, 40, 80)]
 
@@ -299,8 +300,11 @@ async def test_t47_less_time_in_all_than_for_silence_is_as_much() -> None:
         assert impatient.most == 3.0
     async with patient(quiet=3.0, most=None) as (plain, timers):
         plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
-        assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
-        assert plain.reason() == "no answer to the handshake within 3s"
+        assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 1)
+        assert plain.reason().startswith("no answer to the handshake within 3s (")
+        assert "connectTimeoutMs" in plain.reason()
+        plain.stop()
+        assert len(timers) == 0
 
 
 def test_t47_a_tree_shows_its_processes_and_their_work() -> None:
@@ -314,7 +318,7 @@ def test_t47_a_tree_shows_its_processes_and_their_work() -> None:
         return tree_signs(tree.pid)
 
     def soon(true: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + PATIENCE
         while not true() and time.monotonic() < deadline:
             time.sleep(0.01)
         return true()

@@ -9,6 +9,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.support import run_virtual
+from tests.support.timers import timers_at_work
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.handshake import RpcFailure
@@ -69,12 +70,12 @@ def listed(
     found: list[Any] = []
 
     async def main() -> None:
-        async with anyio.create_task_group() as tasks:
+        async with timers_at_work() as timers, anyio.create_task_group() as tasks:
             peer: Any = Answering(tasks, answer)
             found.append(peer)
             try:
                 handshake = Handshake("2025-11-25", dict(capabilities), {})
-                found.append(await list_all(peer, current_backend(), handshake, Settings(**settings)))
+                found.append(await list_all(peer, current_backend(), timers, handshake, Settings(**settings)))
             except RpcFailure as failure:
                 found.append(failure)
             except BaseExceptionGroup as group:  # a bug

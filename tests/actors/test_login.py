@@ -24,11 +24,12 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import attached, in_real_time, in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time, patience, run
 from tests.support.api_server import api_server
 from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
 from tests.support.http_rooms import room_at
 from tests.support.loops import on_asyncio
+from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 from tests.support.stdio import until
 
@@ -37,6 +38,7 @@ from greenroom.actors.login import token_endpoint
 from greenroom.actors.login.login_record import Login, LoginFailed, Unreachable
 from greenroom.actors.login.login_store import LoginStore
 from greenroom.actors.login.logins import keep, log_in, log_out, logins, stored_login
+from greenroom.actors.login.oauth import obtained
 from greenroom.actors.login.token_endpoint import renew
 from greenroom.actors.peer import Connector
 from greenroom.actors.workers import apart
@@ -44,9 +46,10 @@ from greenroom.cli import auth_command, main
 from greenroom.cli.auth_command import AtTheTerminal, can_browse, pasted
 from greenroom.config.model import ServerDefinition, Settings, with_settings
 from greenroom.protocol.address import Address
-from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
+from greenroom.protocol.errors import CallError, ConnectFailed, NeedsAuth, Reach
 from greenroom.protocol.lifecycle import State
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
+from greenroom.testing.room_inside import RoomInside
 
 
 @pytest.fixture(autouse=True)
@@ -304,6 +307,130 @@ async def test_a_provider_that_is_down_is_a_failure_to_connect_and_costs_no_logi
             await logged_in(server)
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        (400, b'{"error": "temporarily_unavailable"}'),
+        (400, b'{"error": "server_error", "error_description": "x"}'),
+        (200, b'{"error": "server_error"}'),
+        (429, b"slow down"),
+        (403, b"<html>blocked by a firewall</html>"),
+        (200, b"<html>sign in to this network</html>"),
+        (404, b""),
+        (302, b""),
+        (408, b""),
+    ],
+    ids=lambda says: f"{says[0]} {says[1].decode()[:30]}",
+)
+@in_real_time
+async def test_trouble_while_a_token_is_renewed_costs_no_login_and_the_call_did_not_run(
+    says: tuple[int, bytes],
+) -> None:
+    with auth_server() as server:
+        kept = await logged_in(server)
+        async with room_at(server.url) as room:
+            server.expire()
+            server.says = says
+            with pytest.raises(CallError, match=r"127\.0\.0\.1 .*HTTP") as caught:
+                await room.call("ok")
+            assert not isinstance(caught.value, NeedsAuth)
+            assert caught.value.reach is Reach.NOT_SENT  # the 401 came before it ran
+            assert not room.status()[0].needs_auth
+            assert stored_login(definition(server)) == kept
+            server.says = None
+            assert (await room.call("ok")).text == "ok"
+
+
+@pytest.mark.parametrize("error", ["invalid_grant", "invalid_client", "unauthorized_client"])
+@pytest.mark.parametrize("status", [200, 400, 401])
+@in_real_time
+async def test_a_refusal_to_renew_asks_for_a_login_whatever_its_status(status: int, error: str) -> None:
+    with auth_server() as server:
+        await logged_in(server)
+        async with room_at(server.url) as room:
+            server.expire()
+            server.says = (status, f'{{"error": "{error}"}}'.encode())
+            with pytest.raises(NeedsAuth) as caught:
+                await room.call("ok")
+            assert caught.value.reach is Reach.NOT_SENT
+
+
+@pytest.mark.parametrize("lasts", [3599.5, "3600", 0.5, "soon", -1, None])
+@in_real_time
+async def test_however_the_time_of_a_token_is_written_a_login_works(lasts: Any) -> None:
+    with auth_server(lasts=lasts) as server:
+        login = await logged_in(server)
+        is_time = lasts in (3599.5, "3600", 0.5)
+        assert (login.expires_at is not None) is is_time
+        server.lasts = 3600.0
+        async with room_at(server.url) as room:
+            assert (await room.call("ok")).text == "ok"
+
+
+@in_real_time
+async def test_a_token_that_its_server_does_not_know_is_no_login() -> None:
+    says = (200, b'{"access_token": "of-another", "token_type": "Bearer"}')
+    with (
+        auth_server(says=says) as server,
+        pytest.raises(LoginFailed, match="refuses the new token, too"),
+    ):
+        await log_in(definition(server), {}, Person(server), None)
+
+
+def test_what_another_program_has_obtained_meanwhile_is_used(data: Path) -> None:
+    with auth_server(registers=False, given={"me": "s3cret"}) as server:
+        oauth = {"clientId": "me", "clientSecret": "s3cret", "issuer": server.base}
+
+        def had(replaces: str | None) -> Login:
+            return obtained(logins(), definition(server), oauth, replaces)
+
+        first = had(None)
+        assert stored_login(definition(server)) == first
+        assert had(None) == had("another") == first, "somebody else has it already"
+        second = had(first.id)
+        assert second.access_token != first.access_token
+        assert stored_login(definition(server)) == second
+        assert server.grants == ["client_credentials"] * 2
+
+
+@pytest.mark.parametrize("says", [(400, b'{"error": "temporarily_unavailable"}'), (503, b"")])
+@in_real_time
+async def test_trouble_with_client_credentials_is_no_lost_login(says: tuple[int, bytes]) -> None:
+    with auth_server(registers=False, given={"me": "s3cret"}, says=says) as server:
+        oauth = {
+            "grantType": "client_credentials",
+            "clientId": "me",
+            "clientSecret": "s3cret",
+            "issuer": server.base,
+        }
+        async with room_at(server.url, oauth=oauth, connect=False) as room:
+            with pytest.raises(ConnectFailed, match="out of order"):
+                await room.connect("raw")
+            server.says = None
+            await room.connect("raw")
+            assert (await room.call("ok")).text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"has_metadata": False}, "publishes no metadata"),
+        ({"names_issuer": False}, 'has no "issuer"'),
+        ({}, "registers no client at /register"),
+    ],
+)
+@on_asyncio
+@in_real_time
+async def test_where_no_client_can_be_registered_it_says_why_and_what_to_give(
+    flags: dict[str, bool], words: str
+) -> None:
+    with auth_server(registers=False, **flags) as server:
+        with pytest.raises(LoginFailed, match=words) as caught:
+            await logged_in(server)
+        assert '"oauth.clientId"' in str(caught.value)
+        assert "127.0.0.1" in str(caught.value)
+
+
 @in_real_time
 async def test_a_running_room_notices_a_finished_login() -> None:
     with auth_server() as server:
@@ -323,18 +450,18 @@ async def test_a_running_room_notices_a_finished_login() -> None:
 
 def test_t23_of_eight_processes_that_renew_at_once_one_asks_and_none_loses_the_newer_token() -> None:
     # Forked before there is a thread of ours: each waits for the login that all are to renew.
-    gates = [os.pipe() for _ in range(8)]
+    pipes = [os.pipe() for _ in range(8)]
     with warnings.catch_warnings(
         action="ignore", category=DeprecationWarning
     ):  # of the test runner's threads
-        children = [_renewing(reading, gates) for reading, _ in gates]
-    for reading, _ in gates:
+        children = [_renewing(reading, pipes) for reading, _ in pipes]
+    for reading, _ in pipes:
         os.close(reading)
 
     async def body() -> None:
         with auth_server() as server:
             old = await logged_in(server)
-            for _, writing in gates:
+            for _, writing in pipes:
                 os.write(writing, json.dumps(attrs.asdict(old)).encode())
             ended = [(await apart(partial(os.waitpid, pid, 0)))[1] for pid in children]
             assert ended == [0] * 8
@@ -346,17 +473,17 @@ def test_t23_of_eight_processes_that_renew_at_once_one_asks_and_none_loses_the_n
     try:
         run("asyncio", body)
     finally:
-        for _, writing in gates:
+        for _, writing in pipes:
             os.close(writing)
 
 
-def _renewing(reading: int, gates: list[tuple[int, int]]) -> int:
+def _renewing(reading: int, pipes: list[tuple[int, int]]) -> int:
     """The pid of a process that reads a login, and renews it."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            for _, writing in gates:
+            for _, writing in pipes:
                 os.close(writing)
             old = Login(**json.loads(os.read(reading, 1 << 16)))
             found = renew(logins(), old, {})
@@ -388,13 +515,13 @@ async def test_a_server_that_is_parked_again_is_watched_once() -> None:
     fake = fake_connectors({"s": server})
 
     def connector(definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
-        room._runtime.root.supervision.logins.connecting(definition)
+        RoomInside(room).machinery.servers.logins.connecting(definition)
         return fake(definition, address, incarnation)
 
     config = {"mcpServers": {"s": {"url": "http://h"}}}
     room = Greenroom.open(config, cache_path=":memory:", connectors=connector, bootstrap=False)
     async with room:
-        timers = room._runtime.context.timers
+        timers = RoomInside(room).machinery.context.timers
         before = len(timers)
         for _ in range(3):
             with pytest.raises(NeedsAuth):
@@ -766,6 +893,45 @@ async def test_no_token_is_shown_when_a_server_quotes_it() -> None:
             assert ACCESS not in str(caught.value)
 
 
+@attrs.define
+class Answers(Person):
+    """Comes back with this, whatever page was shown."""
+
+    said: Mapping[str, str] = {}
+
+    async def answer(self) -> Mapping[str, str]:
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"error": "access_denied"}, "the authorization server refused: access_denied"),
+        ({"error": "planted token"}, "the authorization server refused"),
+        ({"error": "planted" * 10}, "the authorization server refused"),
+        ({"code": "planted", "state": "planted"}, "the answer belongs to another login: start again"),
+    ],
+)
+@in_real_time
+async def test_an_answer_that_brings_no_login_says_why_and_nothing_that_may_be_secret(
+    said: Mapping[str, str], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with auth_server() as server, pytest.raises(LoginFailed) as failed:
+        await log_in(definition(server), {}, Answers(server, said=said), None)
+    assert str(failed.value).startswith(words)
+    assert "planted" not in str(failed.value)
+    assert "planted" not in caplog.text
+
+
+@in_real_time
+async def test_a_login_that_cannot_be_read_can_be_logged_out_of() -> None:
+    with auth_server() as server:
+        await logged_in(server)
+        logins().path("raw", server.url).write_text("{")
+        assert log_out(definition(server)) == (True, "a stored login cannot be read")
+        assert log_out(definition(server)) == (False, None)
+
+
 @on_asyncio
 @in_real_time
 async def test_logging_out_of_nothing_and_of_a_provider_that_is_down() -> None:
@@ -924,7 +1090,7 @@ def test_the_port_takes_the_answer_to_this_login_alone_and_writes_nothing_down(
         assert person._answers.empty()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, port))
-    attached.until(lambda: len(os.listdir("/proc/self/fd")) == before)
+    patience.until(lambda: len(os.listdir("/proc/self/fd")) == before)
     out, err = capfd.readouterr()
     assert (out, "code=C" in err) == ("", False)
     assert "Open this address in a browser, log in at a" in err
@@ -973,12 +1139,12 @@ def test_an_answer_may_come_in_pieces_and_what_is_behind_it_is_not_read(
         with at_the_terminal("https://other.example/cb") as person:
             before = len(os.listdir("/proc/self/fd"))
             anyio.run(person.send_to, "https://h.example/authorize?state=S")
-            assert "paste the address" in told.get(timeout=60)
+            assert "paste the address" in told.get(timeout=PATIENCE)
             for piece in (b"\n  \n", b"https://other.example/cb?co", b"de=C&state=S\nmore=2&code=D\n"):
                 os.write(writing, piece)
             assert anyio.run(person.answer) == {"code": "C", "state": "S"}
             assert person._reader is not None
-            person._reader.join(60)
+            person._reader.join(PATIENCE)
             assert person._answers.empty()
             assert told.empty(), "an empty line is no mistake"
         assert anyio.run(person.answer) == {}, "whoever still waits is woken"
@@ -999,7 +1165,7 @@ def test_a_browser_that_does_not_open_is_made_up_for_by_the_address(
     url = "https://h.example/authorize?state=S"
     with at_the_terminal("https://other.example/cb", browses=browses) as person:
         anyio.run(person.send_to, url)
-    said = told.get(timeout=60)
+    said = told.get(timeout=PATIENCE)
     assert said.startswith(words)
     assert said.endswith(f"\n{url}")
     assert opened == ([url] if browses else [])

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors import message_buffer
-from greenroom.actors.message_buffer import LONG, MessageBuffer, ValueCount, has_more_values
+from greenroom.actors.message_buffer import LONG, MessageBuffer
+from greenroom.protocol import value_count
 from greenroom.protocol.bounds import LARGE_MESSAGE, MESSAGE_VALUES
+from greenroom.protocol.value_count import ValueCount, has_more_values
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -37,7 +39,7 @@ def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
     data = json.dumps(value).encode()
     plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_buffer, "_BLOCK", block)
+        patch.setattr(value_count, "_BLOCK", block)
         values, held, over = ValueCount(most), bytearray(), False
         for piece in pieces(data, cuts) + [b" "] * len(data):  # so that the scan catches up
             held += piece
@@ -62,6 +64,27 @@ def test_a_long_message_with_too_many_values_is_told_at_once(what: bytes) -> Non
     assert over == f"{MESSAGE_VALUES:,} values and keys"
     assert len(buffer.data) < 3 * MESSAGE_VALUES
     assert not MessageBuffer().add(b'"%b"' % (what * MESSAGE_VALUES)), "in a string they are none"
+
+
+@pytest.mark.parametrize("what", [rb"\n", rb"\u0061", rb"\\", rb"\ud83d\ude00", rb"\ud83d "])
+@pytest.mark.parametrize("step", [7_000, 1 << 18])
+def test_a_long_message_with_too_many_escapes_is_told_at_once(
+    what: bytes, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: who looks into a message passes over as many as may be, and no step over more than came."""
+    most = 700_000  # ten million of them take a test long
+    monkeypatch.setattr(message_buffer, "MESSAGE_ESCAPES", most)
+    buffer, over, came, each = MessageBuffer(), "", 0, what.count(b"\\") * (step // len(what))
+    while not over:
+        assert came <= most
+        over = buffer.add(what * (step // len(what)))
+        came += each
+    assert over == f"{most:,} escaped characters"
+    assert came - most <= 2 * each, "each is counted once, however they are repaired"
+    few = MessageBuffer()
+    for _ in range(7):
+        assert not few.add(rb"\n" * 100_000), "as many as may be"
+    assert len(few.end()) == 2 * most
 
 
 @pytest.mark.parametrize("size", [LONG, LARGE_MESSAGE])

@@ -19,16 +19,8 @@ from tools.real_servers import NODE_SERVERS, executable
 
 from greenroom import Greenroom
 from greenroom.actors.transports import npx
-from greenroom.actors.transports.npx import (
-    FRESH,
-    Direct,
-    _started_as,
-    folders,
-    look_up,
-    program_of,
-    starts_with,
-    wanted,
-)
+from greenroom.actors.transports.npx import FRESH, DirectStart, _started_as, look_up
+from greenroom.actors.transports.npx_request import folders, program_of, starts_with, wanted
 from greenroom.config.model import ServerDefinition
 from greenroom.errors import ConnectFailed
 
@@ -414,7 +406,7 @@ def test_a_real_package_runs_without_npm(tmp_path: Path) -> None:
 
 
 def test_its_programs_come_first_as_npm_puts_them() -> None:
-    direct = Direct(("node", "/x/cli.js", "-v"), "/x/cli.js", "/x/.bin")
+    direct = DirectStart(("node", "/x/cli.js", "-v"), "/x/cli.js", "/x/.bin")
     definition = ServerDefinition("s", command="npx", args=("pkg", "-v"), env={"A": "1"})
     started = _started_as(direct, definition, {"PATH": "/usr/bin:/bin"})
     assert (started.command, started.args) == ("node", ("/x/cli.js", "-v"))
@@ -424,8 +416,9 @@ def test_its_programs_come_first_as_npm_puts_them() -> None:
     assert _started_as(direct, definition, {}).env == {"A": "1", "PATH": f"/x/.bin:{os.defpath}"}
 
 
-def room_with_npx(home: Home, **more: Any) -> Greenroom:
-    """A room with a server for whose package the cache has a program that fails; its `npx` works."""
+def room_with_npx(home: Home, general: dict[str, Any] | None = None, **more: Any) -> Greenroom:
+    """A room with a server for whose package the cache has a program that fails; its `npx` works. `general`: settings
+    for all servers; `more`: keys of its entry."""
     home.cache("pkg@1.2.3", head=b"#!/bin/sh\necho no such module >&2; exit 1\n")
     npx = home.path / "bin" / "npx"
     npx.write_text(f"#!/bin/sh\nexec {sys.executable} -S {FAULTY} --log {home.path}/npx.log\n")
@@ -439,7 +432,7 @@ def room_with_npx(home: Home, **more: Any) -> Greenroom:
         "env": environment,
         **more,
     }
-    settings = {"bootstrap": False, "restartBackoff": {"minMs": 1, "maxMs": 1}}
+    settings = {"bootstrap": False, "restartBackoff": {"minMs": 1, "maxMs": 1}, **(general or {})}
     config = {"mcpServers": {"p": entry}, "settings": settings}
     return Greenroom.open(config, cache_path=":memory:")
 
@@ -472,7 +465,20 @@ def test_only_a_tilde_of_its_own_is_the_home_folder() -> None:
     assert [npx._at_home(path, "/h") for path in paths] == ["/h", "/h/a", "~a/b", "/x/~", "a"]
 
 
+OFF, ON = {"resolveNpx": False}, {"resolveNpx": True}
+
+
+@pytest.mark.parametrize(("general", "own"), [({}, OFF), (OFF, {}), (ON, OFF)])
 @in_real_time
-async def test_it_can_be_switched_off(home: Home) -> None:
-    async with room_with_npx(home, resolveNpx=False) as room:
+async def test_it_can_be_switched_off_for_one_server_or_for_all(
+    home: Home, general: dict[str, Any], own: dict[str, Any]
+) -> None:
+    async with room_with_npx(home, general, **own) as room:
         assert (await room.call("p_echo", {"text": "hi"})).text == "hi"
+
+
+@in_real_time
+async def test_what_a_server_says_of_npm_goes_before_what_is_said_for_all(home: Home) -> None:
+    async with room_with_npx(home, OFF, **ON) as room:
+        with pytest.raises(ConnectFailed, match="no such module"):
+            await room.connect("p")

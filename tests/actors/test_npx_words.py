@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.transports.npx import Folders, Wanted, folders, is_installed_for, is_it, wanted
+from greenroom.actors.transports.npx_request import (
+    Folders,
+    NpxRequest,
+    folders,
+    is_installed_for,
+    is_it,
+    wanted,
+)
 
 
-def asked(spec: str) -> Wanted:
+def asked(spec: str) -> NpxRequest:
     found = wanted("npx", ["-y", spec])
     assert found is not None
     return found

@@ -33,7 +33,7 @@ def _without_numbers(events: list[Event]) -> list[tuple[object, ...]]:
 async def test_calls_are_told_as_the_stream_told_them_and_the_oldest_are_forgotten() -> None:
     room = open_room({"a": FakeServer(call_latency=1.0)}, maxInFlight=2)
     port = port_of(room)
-    port.keep_recent()
+    port.services.keep_recent()
     async with room, room.session("ann") as ann, room.events() as stream:
         told: list[Event] = []
         everything: list[Event] = []
@@ -53,7 +53,10 @@ async def test_calls_are_told_as_the_stream_told_them_and_the_oldest_are_forgott
             began = anyio.current_time()
             tasks.start_soon(room.call, "a_echo")
             await anyio.sleep(0.5)
-            everything, lately = port.recent(1e9)(), port.recent(anyio.current_time() - began)()
+            everything, lately = (
+                port.services.recent(1e9)(),
+                port.services.recent(anyio.current_time() - began)(),
+            )
             tasks.cancel_scope.cancel()
     found = _without_numbers(everything)
     assert sorted(map(str, found)) == sorted(map(str, _without_numbers(told)))
@@ -68,10 +71,10 @@ async def test_calls_are_told_as_the_stream_told_them_and_the_oldest_are_forgott
 async def test_a_gateway_keeps_no_more_calls_than_the_bound() -> None:
     room = open_room({"a": FakeServer()})
     port = port_of(room)
-    port.keep_recent()
+    port.services.keep_recent()
     async with room:
         await room.connect("a")
         for _ in range(RECENT_CALLS + 10):
             await room.call("a_echo")
-        numbers = {event.call for event in port.recent(1e9)() if isinstance(event, CallEnded)}
+        numbers = {event.call for event in port.services.recent(1e9)() if isinstance(event, CallEnded)}
     assert numbers == set(range(11, RECENT_CALLS + 11))

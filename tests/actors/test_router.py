@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.support import in_virtual_time, run_virtual
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room
 
 from greenroom.actors.backend import current_backend
@@ -23,6 +24,7 @@ from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 from greenroom.events import Kind
 from greenroom.protocol.events import NoteCode
 from greenroom.testing.fake_servers import FakeServer, tool
+from greenroom.testing.room_inside import RoomInside
 
 
 def entry(server: str, *names: str, revision: int = 1, **more: Any) -> ServerEntry:
@@ -210,7 +212,7 @@ ODD = st.recursive(
 def test_nothing_a_server_says_of_itself_breaks_the_router(tools: list[dict[str, Any]]) -> None:
     async def body() -> None:
         async with router_at_work() as bench:
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 await bench.learn(
                     ServerEntry("a", "hash", tools=tuple(tools), resources=tuple(tools), revision=1)
                 )
@@ -227,7 +229,7 @@ async def test_t24_a_changed_list_is_read_again_once_and_told_once(changes: int)
     async with open_room({"a": server}) as room:
         await room.connect("a")
         announced = list[str]()
-        room._runtime.context.events.listen(lambda event: announced.append(event.detail), [Kind.CATALOGUE])
+        RoomInside(room).events.listen(lambda event: announced.append(event.detail), [Kind.CATALOGUE])
         server.tools = [tool("other")]
         for _ in range(changes):
             server.announce_tools()

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import math
 import weakref
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -15,12 +16,13 @@ import pytest
 from tests.support import in_virtual_time, run_virtual
 from tests.support.loops import on_asyncio, on_one_loop
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
+from tests.support.virtual import stand_still
 
 from greenroom import CallTimeout, Greenroom, Reach, ServerLost, Unavailable, UsageError
 from greenroom.actors.call import Call
-from greenroom.actors.calls import answer_inputs
-from greenroom.actors.incarnation import ACTING, MOST_OPEN
+from greenroom.actors.connection import ACTING
 from greenroom.actors.peer import Exchange, LostReason
+from greenroom.actors.server_requests import MOST_OPEN
 from greenroom.config.model import Settings
 from greenroom.errors import Busy, ConnectFailed, Drained, InputRefused, RemoteError, ServerDown
 from greenroom.events import Event, Kind
@@ -30,6 +32,7 @@ from greenroom.protocol.jsonrpc.terms import OVERLOADED, RpcError
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeConnection, FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 READ_ONLY = {"readOnlyHint": True}
 IDEMPOTENT = {"idempotentHint": True}
@@ -521,7 +524,7 @@ async def test_a_callback_that_raises_costs_a_note_and_nothing_else(kind: str) -
         notes = record_events(room, Note)
         target = room.describe("a_echo")
         if kind == "a reader of events":
-            room._runtime.context.events.listen(bad)
+            RoomInside(room).events.listen(bad)
         port_of(room).start_call(
             target,
             {},
@@ -700,14 +703,14 @@ async def test_t12_calls_leave_a_tally_and_nothing_else() -> None:
         async with Outcomes() as calls:
             left = calls.start(room, "a_echo")
             await anyio.sleep(1.0)
-            assert room._runtime.context.tally.open == 1
+            assert RoomInside(room).open_calls == 1
             left.cancel()
-        assert room._runtime.context.tally.open == 0
+        assert RoomInside(room).open_calls == 0
         del left, calls
         server.calls.clear()
         await anyio.sleep(5.0)
         assert not [call for call in calls_kept() if id(call) not in others]
-        assert len(room._runtime.context.timers._heap) < 10
+        assert RoomInside(room).timer_count < 10
     assert str(room.drain_report) == "1001 calls accepted: 1000 completed, 0 failed, 1 cancelled (0 refused)"
 
 
@@ -741,7 +744,7 @@ def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> 
 
 
 def _actor(room: Greenroom) -> Any:
-    return room._runtime.root.actor("a")
+    return RoomInside(room).machinery.servers.actor("a")
 
 
 @in_virtual_time
@@ -939,6 +942,27 @@ async def test_the_oldest_call_decides_how_long_busy_lasts() -> None:
 
 
 @in_virtual_time
+async def test_a_waiting_call_is_sent_as_the_probe_although_the_call_that_came_is_refused_as_busy() -> None:
+    """It was made the probe, and waited for whatever happened next in its queue."""
+    server = FakeServer(call_latency=HANG)
+    entry = {"maxInFlight": 1, "maxQueued": 1, "requestTimeoutMs": 5_000}
+    settings: dict[str, Any] = {"failureThreshold": 1, "cooldownMs": 30_000, "queueTimeoutMs": 600_000}
+    async with open_room({"a": server}, entries={"a": entry}, **settings) as room, Outcomes() as calls:
+        await room.connect("a")
+        calls.start(room, "a_echo")
+        await anyio.sleep(1.0)
+        waiting = calls.start(room, "a_echo")
+        await anyio.sleep(14.0)
+        assert (server.live, waiting.outcome) == (0, None), "it hung, and its circuit breaker refuses"
+        server.call_latency = 0.0
+        stand_still(30.0)
+        with suppress(Busy):
+            await room.call("a_echo")
+        await anyio.sleep(5.0)
+        assert waiting.outcome == "{}"
+
+
+@in_virtual_time
 async def test_a_bug_in_a_step_ends_every_call_and_only_this_server() -> None:
     server, other = FakeServer(call_latency=HANG), FakeServer()
     async with open_room({"a": server, "b": other}, entries={"a": {"maxInFlight": 1}}) as room:
@@ -947,7 +971,7 @@ async def test_a_bug_in_a_step_ends_every_call_and_only_this_server() -> None:
         async with Outcomes() as calls:
             both = [calls.start(room, "a_echo") for _ in range(2)]
             await settle()
-            _actor(room).steps.stop_for_bug(ZeroDivisionError("ours"))
+            _actor(room).stop_for_bug(ZeroDivisionError("ours"))
         assert [call.error.code for call in both] == ["bug", "bug"]
         assert {call.error.reach for call in both} == {Reach.SENT, Reach.NOT_SENT}
         assert "ZeroDivisionError: ours" in notes[0].detail
@@ -964,7 +988,7 @@ async def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock() 
     server = FakeServer()
     async with open_room({"a": server}, entries={"a": {"idleTimeout": 1}}) as room:
         await room.connect("a")
-        release = _actor(room).idling.lease()
+        release = _actor(room).lease()
         await room.call("a_echo")
         await anyio.sleep(100.0)
         assert server.live == 1
@@ -1006,12 +1030,12 @@ async def test_a_server_has_one_alarm() -> None:
     server = FakeServer()
     async with open_room({"a": server}) as room:
         await room.connect("a")
-        at_rest = len(room._runtime.context.timers._heap)
+        at_rest = RoomInside(room).timer_count
         for _ in range(5):
             await room.call("a_echo")
             await anyio.sleep(65.0)
         await settle()
-        assert len(room._runtime.context.timers._heap) == at_rest
+        assert RoomInside(room).timer_count == at_rest
 
 
 @in_virtual_time
@@ -1100,6 +1124,29 @@ async def test_what_breaks_while_its_server_drains_is_not_sent_again() -> None:
         assert len(server.calls) == 1
 
 
+@pytest.mark.parametrize("how", ["its stream broke", "its connection was lost"])
+@in_virtual_time
+async def test_a_call_is_not_sent_again_when_its_tool_has_changed_meanwhile(how: str) -> None:
+    server = FakeServer(tools=[tool("echo", "Echoes.", annotations=READ_ONLY)], call_latency=HANG)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        async with Outcomes() as calls:
+            call = calls.start(room, "a_echo")
+            await settle()
+            server.tools = [tool("echo", "Echoes, and sends all away.", annotations=READ_ONLY)]
+            server.announce_tools()
+            await anyio.sleep(1.0)
+            assert call.outcome is None, "it was sent before"
+            if how == "its stream broke":
+                (exchange,) = server.connections[0]._open
+                exchange.owner.exchange_ended(exchange, None, RpcError(-32000, how, broken=True))
+            else:
+                server.connections[0].lose(LostReason("exited"))
+        assert (call.error.code, call.error.reach, call.error.tool) == ("tool_changed", Reach.SENT, "a_echo")
+        assert "may have run" in str(call.error)
+        assert len(server.calls) == 1
+
+
 @in_virtual_time
 async def test_calls_that_were_not_sent_keep_their_order_through_a_lost_connection() -> None:
     server = FakeServer()
@@ -1156,10 +1203,8 @@ async def test_while_its_client_is_asked_a_call_waits_up_to_its_total_and_no_lon
 
 @in_virtual_time
 async def test_what_a_caller_says_of_the_log_level_goes_before_the_rooms() -> None:
-    server, level = FakeServer(), "io.modelcontextprotocol/logLevel"
+    server, level = modern_server(lambda _call: "logged"), "io.modelcontextprotocol/logLevel"
     async with open_room({"a": server}) as room:
-        await room.connect("a")
-        server.connections[0].protocol_version = "2026-07-28"
         room.set_log_level("error")
         await room.call("a_echo")
         await room.call("a_echo", meta={level: "debug", "x": 1})
@@ -1228,7 +1273,7 @@ async def test_a_bug_is_told_without_secrets(monkeypatch: pytest.MonkeyPatch) ->
         async with Outcomes() as calls:
             call = calls.start(room, "a_echo")
             await settle()
-            _actor(room).steps.stop_for_bug(ZeroDivisionError(f"with {SECRET} in it"))
+            _actor(room).stop_for_bug(ZeroDivisionError(f"with {SECRET} in it"))
         assert call.error.code == "bug"
         assert "ZeroDivisionError: with " in str(call.error)
         assert "hush" not in str(call.error)
@@ -1368,7 +1413,7 @@ async def test_an_answer_that_has_come_is_not_lost_to_a_cancellation(size: int) 
                 if isinstance(event, CallEnded):
                     scope.cancel()
 
-            room._runtime.context.events.listen(leave, [Kind.CALL])
+            RoomInside(room).events.listen(leave, [Kind.CALL])
             got.append(len((await room.call("a_echo")).text))
             await anyio.lowlevel.checkpoint()
             got.append(-1)
@@ -1537,75 +1582,72 @@ async def test_so_many_requests_of_a_server_are_open_at_once_and_no_more() -> No
 # ---- input that a server wants before it answers -------------------------------------------------------------------
 
 
-class Table:
-    def __init__(self) -> None:
-        self.done: list[Any] = []
-
-    def send_again(self, call: Call, more: Any) -> None:
-        self.done.append(more)
-
-    def give_up(self, call: Call, error: CallError) -> None:
-        self.done.append(error)
+def modern_server(handler: Callable[[Any], Any]) -> FakeServer:
+    """A server of 2026-07-28 whose calls this answers."""
+    server = FakeServer(handler=handler)
+    found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    server.methods["server/discover"] = lambda _params: found
+    return server
 
 
-class Answers:
-    async def answer_all(self, _call: Call, requests: Any) -> Any:
-        if "no" in requests:
-            raise RpcRefusal(-7, "not now")
-        await anyio.sleep(1.0)
-        return {"answered": sorted(requests)}
+def wanted(*keys: str, **more: Any) -> dict[str, Any]:
+    """A result that needs an answer of the client for each of these keys."""
+    requests = {key: {"method": "elicitation/create", "params": {"message": key}} for key in keys}
+    return {"resultType": "input_required", **({"inputRequests": requests} if keys else {}), **more}
 
 
-@asynccontextmanager
-async def asking() -> AsyncGenerator[tuple[Call, Table, Callable[..., Any]]]:
-    call, table, answers = Call("tools/call", {}), Table(), Answers()
+async def accept(request: Any) -> dict[str, Any]:
+    if request.params["message"] == "no":
+        raise RpcRefusal(-7, "not now")
+    await anyio.sleep(1.0)
+    return {"action": "accept", "content": {"said": request.params["message"]}}
 
-    async def ask(**result: Any) -> None:
-        await answer_inputs(table, call, result, answers)  # pyright: ignore[reportArgumentType]
 
-    yield call, table, ask
+def newer_room(server: FakeServer) -> Greenroom:
+    entries = {"a": {"era": "stateless"}}
+    return open_room({"a": server}, entries=entries, callbacks={"on_elicitation": accept})
 
 
 @in_virtual_time
 async def test_input_is_found_and_sent_with_the_state_it_came_with() -> None:
-    async with asking() as (call, table, ask):
-        await ask(inputRequests={"b": {}, "a": {}}, requestState="s")
-        await ask(inputRequests={"a": {}})
-        assert table.done == [
-            {"inputResponses": {"answered": ["a", "b"]}, "requestState": "s"},
-            {"inputResponses": {"answered": ["a"]}},
-        ]
-        assert call.asking is None
-        await ask(inputRequests={"no": {}})
-        refused = table.done[-1]
-        assert isinstance(refused, InputRefused)
-        assert "not now (-7)" in str(refused)
-        assert refused.reach is Reach.ANSWERED
+    rounds = iter([wanted("b", "a", requestState="s"), wanted("a"), "done", wanted("no")])
+    server = modern_server(lambda _call: next(rounds))
+    async with newer_room(server) as room:
+        assert (await room.call("a_echo")).text == "done"
+        _, first, second = server.calls
+        said = {key: {"action": "accept", "content": {"said": key}} for key in "ab"}
+        assert (first["inputResponses"], first["requestState"]) == (said, "s")
+        assert second["inputResponses"] == {"a": said["a"]}
+        with pytest.raises(InputRefused, match=r"not now \(-7\)") as refused:
+            await room.call("a_echo")
+        assert refused.value.reach is Reach.ANSWERED
+        assert len(server.calls) == 4
 
 
 @in_virtual_time
 async def test_who_wants_nothing_in_particular_is_asked_again_after_growing_pauses() -> None:
-    async with asking() as (_, table, ask):
-        at: list[float] = []
-        for number in range(10):
-            before = anyio.current_time()
-            await ask(requestState=number, **({"inputRequests": {"a": {}}} if number == 5 else {}))
-            at.append(round(anyio.current_time() - before, 3))
-        assert at == [0.05, 0.1, 0.2, 0.25, 0.25, 1.0, 0.05, 0.1, 0.2, 0.25]
-        assert table.done[0] == {"requestState": 0}
-        await ask()
-        assert isinstance(table.done[-1], ProtocolFault)
-        assert "10 times over" in str(table.done[-1])
+    at: list[float] = []
+
+    def answer(_call: Any) -> Any:
+        at.append(anyio.current_time())
+        return wanted(*(["a"] if len(at) == 6 else []), requestState=len(at))
+
+    server = modern_server(answer)
+    async with newer_room(server) as room:
+        with pytest.raises(ProtocolFault, match="10 times over"):
+            await room.call("a_echo")
+    pauses = [round(after - before, 3) for before, after in pairwise(at)]
+    assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25, 1.0, 0.05, 0.1, 0.2, 0.25]
+    assert [params.get("requestState") for params in server.calls] == [None, *range(1, 11)]
 
 
 @in_virtual_time
-async def test_a_call_that_has_left_is_asked_nothing() -> None:
-    async with asking() as (call, table, ask):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: ask(inputRequests={"a": {}}))
-            await anyio.sleep(0.5)
-            assert call.asking is not None
-            call.asking.cancel()
-        call.ended = True
-        await ask(inputRequests={"a": {}})
-        assert (table.done, call.asking, anyio.current_time()) == ([], None, 0.5)
+async def test_a_call_that_has_left_is_asked_nothing_more() -> None:
+    server = modern_server(lambda _call: wanted("a"))
+    async with newer_room(server) as room, Outcomes() as calls:
+        running = calls.start(room, "a_echo")
+        await anyio.sleep(0.5)
+        running.cancel()
+        await anyio.sleep(5.0)
+        assert running.outcome == "cancelled"
+        assert len(server.calls) == 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import anyio
 import pytest
 from tests.support import in_real_time
 from tests.support.http_rooms import room_at
+from tests.support.patience import PATIENCE
 from tests.support.raw_http import MIB, Handler, Seen, raw_http, text
 from tests.support.stdio import until
 
@@ -187,7 +187,7 @@ async def test_t06_when_the_stream_ends_the_next_call_opens_another() -> None:
 @in_real_time
 async def test_t05_a_server_that_never_answers_initialize_costs_the_connect_time() -> None:
     def silent(handler: Handler, seen: Seen) -> bool:
-        handler.stage.release.wait(60)
+        handler.stage.release.wait(2 * PATIENCE)
         handler.cut()
         return True
 
@@ -195,10 +195,8 @@ async def test_t05_a_server_that_never_answers_initialize_costs_the_connect_time
         server.hook = silent
         limits = {"probeTimeoutMs": 100}
         async with room_at(server.url, limits, connect=False, connectTimeoutMs=1500) as room:
-            began = time.monotonic()
-            with pytest.raises(ConnectFailed, match="no answer"):
+            with anyio.fail_after(PATIENCE), pytest.raises(ConnectFailed, match="no answer"):
                 await room.connect("raw")
-            assert time.monotonic() - began < 30
             server.release.set()
 
 
@@ -206,16 +204,15 @@ async def test_t05_a_server_that_never_answers_initialize_costs_the_connect_time
 async def test_a_probe_that_is_answered_late_does_not_delay_initialize() -> None:
     def late(handler: Handler, seen: Seen) -> bool:
         if seen.method == "server/discover":
-            handler.stage.release.wait(60)
+            handler.stage.release.wait(2 * PATIENCE)
         return False
 
     with raw_http() as server:
         server.hook = late
-        began = time.monotonic()
-        async with room_at(server.url, {"probeTimeoutMs": 200}) as room:
-            assert time.monotonic() - began < 30
-            assert (await room.call("ok")).text == "ok"
-            server.release.set()
+        with anyio.fail_after(PATIENCE):
+            async with room_at(server.url, {"probeTimeoutMs": 200}) as room:
+                assert (await room.call("ok")).text == "ok"
+                server.release.set()
 
 
 @in_real_time

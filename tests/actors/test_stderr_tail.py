@@ -14,7 +14,7 @@ from tests.support import run
 
 from greenroom import Greenroom
 from greenroom.actors.peer import LostReason, connect_failed, describe
-from greenroom.actors.transports.stdio import StderrRing, telling
+from greenroom.actors.transports.stderr_ring import StderrRing, telling
 from greenroom.errors import ConnectFailed
 
 # In the manner of these programs, paths and registries shortened; two are also run for real below.
@@ -271,7 +271,7 @@ def test_a_real_node_says_what_it_missed(tmp_path: Path, backend: str) -> None:
 def test_a_real_python_says_what_it_missed(tmp_path: Path, backend: str) -> None:
     script = tmp_path / "server.py"
     script.write_text("def f():\n    import no_such_module_here\nf()\n")
-    wanted = "(ModuleNotFoundError: No module named 'no_such_module_here'"  # 3.15 goes on, of `-S`
+    wanted = "(stderr: ModuleNotFoundError: No module named 'no_such_module_here'"  # 3.15 goes on, of `-S`
     _expect(backend, {"command": sys.executable, "args": ["-S", os.fspath(script)]}, wanted)
 
 
@@ -290,7 +290,45 @@ def _expect(backend: str, entry: dict[str, object], wanted: str) -> None:
 def test_a_failed_start_carries_what_the_program_left_behind() -> None:
     lost = LostReason("exited with code 3", 3, ("npm error 404", "not found"))
     error = connect_failed("a", lost)
-    assert "exited with code 3 (npm error 404 — not found)" in error.message
+    assert "exited with code 3 (stderr: npm error 404 — not found)" in error.message
     assert (error.server, error.exit_code) == ("a", 3)
     assert tuple(error.stderr_tail) == ("npm error 404", "not found")
     assert describe(LostReason("closed its stdout")) == "closed its stdout"
+
+
+def test_what_is_kept_of_stderr_quotes_the_last_lines_printable() -> None:
+    ring = StderrRing(64)
+    ring.feed(b"old\n" * 1000)
+    ring.feed("\x1b[31mred\x1b[0m\n\n  two  \r\nthr\xffee\n".encode("latin-1"))
+    assert ring.tail() == ("red", "two", "thr\ufffdee")
+    assert StderrRing(8).tail() == ()
+
+
+def test_what_is_kept_of_stderr_keeps_its_size_however_it_is_fed() -> None:
+    ring = StderrRing(7)
+    for chunk in (b"ab\n", b"cd\n", b"ef\n"):
+        ring.feed(chunk)
+    assert ring.tail() == ("cd", "ef")
+    ring.feed(b"a\nb\nc\nd\n")
+    assert ring.tail() == ("b", "c", "d")
+    assert StderrRing(500).tail() == ()
+    long = StderrRing(1000)
+    long.feed(b"x" * 400 + b"y" * 500)
+    (line,) = long.tail()
+    assert line.startswith("x" * 390)
+    assert len(line) <= 400
+    assert (long.last_line(), StderrRing(1).last_line()) == (line, "")
+
+
+def test_what_is_kept_of_stderr_counts_all_that_came_and_knows_the_last_line_that_says_something() -> None:
+    ring = StderrRing(8)
+    for chunk in (b"0123456789", b"", b"ab  \n\n \n"):
+        ring.feed(chunk)
+    assert (ring.total, ring.tail(), ring.last_line()) == (18, (), ""), (
+        "a line that lost its head is left out"
+    )
+    ring.feed(b"cd  \n\n")
+    assert (ring.total, ring.tail(), ring.last_line()) == (24, ("cd",), "cd")
+    whole = StderrRing(4)
+    whole.feed(b"abcd")
+    assert whole.tail() == ("abcd",)

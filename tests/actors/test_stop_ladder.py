@@ -15,8 +15,9 @@ from tests.support.stdio import Recorder
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports import child_process
+from greenroom.actors.transports.child_environment import child_environment
 from greenroom.actors.transports.child_process import tree_signs
-from greenroom.actors.transports.stdio import StdioConnection, _in_words, child_environment
+from greenroom.actors.transports.stdio import StdioConnection, _in_words
 from greenroom.config.model import ServerDefinition, Settings
 
 NOBODY = (1 << 22) + 1  # above every process id
@@ -77,8 +78,10 @@ class Far:
         self.is_reaped = True
         self.did("reaped")
 
-    async def wait_group_gone(self) -> None:
+    async def wait_group_gone(self, seconds: float) -> bool:
+        assert seconds == 2.0
         self.did("group gone")
+        return True
 
     # of the guard
 
@@ -191,10 +194,13 @@ async def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(monkeypatch
 
     monkeypatch.setattr(child_process, "group_lives", group_lives)
     child = ended_child()
-    await child.wait_group_gone()
-    child.close()
+    assert await child.wait_group_gone(10.0)
     pauses = [round(after - before, 4) for before, after in pairwise(looks)]
     assert pauses == [0.001, 0.002, 0.004, 0.008, 0.016, *[0.02] * 6]
+    looks.clear()
+    assert not await child.wait_group_gone(0.01)
+    child.close()
+    assert [round(after - before, 4) for before, after in pairwise(looks)] == [0.001, 0.002, 0.004, 0.003]
 
 
 def test_an_exported_function_is_no_variable_that_a_child_gets(monkeypatch: pytest.MonkeyPatch) -> None:

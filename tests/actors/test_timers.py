@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+from contextlib import AbstractAsyncContextManager
 
 import anyio
+import anyio.lowlevel
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import in_virtual_time, run_virtual
+from tests.support.timers import timers_at_work
+from tests.support.virtual import stand_still
 
-from greenroom.actors.timers import Alarm, Timer, Timers
-
-
-@asynccontextmanager
-async def timers_at_work(bugs: list[BaseException] | None = None) -> AsyncGenerator[Timers]:
-    timers = Timers(anyio.current_time, (bugs if bugs is not None else []).append)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(timers.run)
-        yield timers
-        tasks.cancel_scope.cancel()
+from greenroom.actors.backend import current_backend
+from greenroom.actors.timers import Alarm, Timer, at_most, in_time, limited
 
 
 @in_virtual_time
@@ -76,7 +73,7 @@ async def test_a_callback_that_sets_one_for_this_very_instant_starves_nobody() -
 async def test_a_raising_callback_is_reported_and_stops_no_other() -> None:
     bugs: list[BaseException] = []
     fired: list[str] = []
-    async with timers_at_work(bugs) as timers:
+    async with timers_at_work(bugs.append) as timers:
         timers.at(1.0, lambda: fired.append(str(1 / 0)))
         timers.at(1.0, lambda: fired.append("next"))
         await anyio.sleep(2.0)
@@ -178,3 +175,146 @@ async def test_an_alarm_rings_once_at_the_earliest_of_its_times_and_may_be_set_a
         await anyio.sleep(95.5)
         assert rang == [(4.0, math.inf), (9.0, math.inf), (14.0, math.inf)]
         assert (alarm.when, len(timers)) == (math.inf, 0)
+
+
+# ---- A process that stood still -------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_what_came_while_the_process_stood_still_is_read_before_a_deadline_is_judged() -> None:
+    backend, read = current_backend(), list[bytes]()
+    ours, theirs = os.pipe()
+    seen: dict[str, int] = {}
+
+    def readable() -> bool:
+        read.append(os.read(ours, 1))
+        return True
+
+    async with timers_at_work() as timers, anyio.create_task_group() as tasks:
+        tasks.start_soon(backend.read_forever, ours, readable)
+        timers.at(5.0, lambda: seen.update(timer=len(read)))
+        alarm = Alarm(timers, lambda: seen.update(alarm=len(read)))
+        alarm.wake_by(6.0)
+
+        async def limit() -> None:
+            with limited(timers, 7.0) as within:
+                await anyio.sleep_forever()
+            assert within.scope.cancelled_caught
+            seen["limit"] = len(read)
+
+        tasks.start_soon(limit)
+        await anyio.sleep(1.0)
+        os.write(theirs, b"answer")
+        stand_still(60.0)
+        await anyio.sleep(1.0)
+        tasks.cancel_scope.cancel()
+    os.close(ours)
+    os.close(theirs)
+    assert seen == {"timer": 6, "alarm": 6, "limit": 6}
+
+
+@in_virtual_time
+async def test_so_it_is_where_there_is_no_room_and_an_answer_that_takes_several_turns_counts() -> None:
+    backend, (ours, theirs) = current_backend(), os.pipe()
+    read, said = list[bytes](), list[bytes]()
+
+    def readable() -> bool:
+        read.append(os.read(ours, 1))
+        return len(read) < 6
+
+    async def ask(within: AbstractAsyncContextManager[object]) -> None:
+        async with within:
+            await backend.read_forever(ours, readable)
+            for _ in range(5):
+                await anyio.lowlevel.checkpoint()
+            said.append(b"".join(read))
+            read.clear()
+
+    for limit in (at_most, in_time):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, limit(5.0))
+            await anyio.sleep(1.0)
+            os.write(theirs, b"answer")
+            stand_still(60.0)
+    os.close(ours)
+    os.close(theirs)
+    assert said == [b"answer", b"answer"]
+
+
+async def _fails_while_it_handles_another() -> None:
+    async with in_time(5.0):
+        try:
+            raise ValueError
+        except ValueError:
+            {}["mine"]
+
+
+@in_virtual_time
+async def test_nothing_came_then_the_wait_ends_on_time_and_an_error_in_it_is_raised_as_it_is() -> None:
+    began = anyio.current_time()
+    async with at_most(5.0) as limit:
+        await anyio.sleep_forever()
+    assert (limit.cancelled_caught, anyio.current_time() - began) == (True, 5.0)
+    with pytest.raises(TimeoutError):
+        async with in_time(-1.0):
+            await anyio.sleep_forever()
+    assert anyio.current_time() - began == 5.0
+    async with at_most(math.inf) as limit:
+        await anyio.sleep(100.0)
+    assert not limit.cancelled_caught
+    with pytest.raises(KeyError) as raised:
+        async with in_time(5.0):
+            raise KeyError("mine") from ValueError("its cause")
+    assert isinstance(raised.value.__cause__, ValueError)
+    with pytest.raises(KeyError) as raised:
+        await _fails_while_it_handles_another()
+    assert isinstance(raised.value.__context__, ValueError), "what led to it is told, too"
+    with anyio.move_on_after(3.0) as outer:
+        async with in_time(5.0):
+            await anyio.sleep_forever()
+    assert outer.cancelled_caught, "who is cancelled from outside is not late"
+
+
+@in_virtual_time
+async def test_a_limit_may_be_moved_and_ends_with_its_context() -> None:
+    async with timers_at_work() as timers:
+        with limited(timers, 3.0) as within:
+            within.move(9.0)
+            await anyio.sleep(5.0)
+            within.move(math.inf)
+            await anyio.sleep(5.0)
+        assert not within.scope.cancelled_caught
+        assert len(timers) == 0
+        began = anyio.current_time()
+        with limited(timers, began + 2.0) as within:
+            await anyio.sleep_forever()
+        assert within.scope.cancelled_caught
+        assert anyio.current_time() - began == 2.0
+
+
+@in_virtual_time
+async def test_what_was_had_in_time_is_not_lost_to_who_cancels_meanwhile() -> None:
+    for limit in (at_most, in_time):
+        had = False
+        with anyio.CancelScope() as outer:
+            async with limit(5.0):
+                outer.cancel()  # the body does not wait any more: what it has is to be handed on
+            had = True
+            await anyio.lowlevel.checkpoint()
+        assert had
+        assert outer.cancelled_caught
+
+
+def test_a_wait_is_left_when_its_loop_is_shut_down_around_it() -> None:
+    """`asyncio.run` cancels every task by itself, the timer of the wait, too; it hung there."""
+
+    async def wait() -> None:
+        async with at_most(60.0):
+            await anyio.sleep_forever()
+
+    async def main() -> None:
+        waits = asyncio.create_task(wait())
+        await anyio.wait_all_tasks_blocked()
+        assert not waits.done()
+
+    asyncio.run(main())

@@ -14,6 +14,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.support import in_real_time
+from tests.support.patience import PATIENCE
 from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors.backend import current_backend
@@ -165,7 +166,7 @@ async def test_a_server_that_is_busy_accepting_others_is_waited_for(tmp_path: Pa
             tasks.start_soon(connect)
             await anyio.sleep(0.05)
             assert not opened.is_set()
-            with listener.accept()[0], anyio.fail_after(30):
+            with listener.accept()[0], anyio.fail_after(PATIENCE):
                 await opened.wait()
 
 

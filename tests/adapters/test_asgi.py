@@ -16,9 +16,9 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 from tests.support import in_virtual_time
-from tests.support.attached import until
 from tests.support.forked import ROOT
 from tests.support.gateway import PATIENCE, children, gone_within
+from tests.support.patience import until
 
 from greenroom import Greenroom
 from greenroom.adapters.asgi import room_lifespan

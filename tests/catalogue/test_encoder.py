@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.support.tiny_model import PIECES, PLACES, write_model
 
-from greenroom.catalogue.encoder import Encoder, Tokenizer, words_of
+from greenroom.catalogue.encoder import Encoder, Tokenizer
 from greenroom.catalogue.meaning_model import Unusable, model_folder
 
 # What torch and transformers' BertModel make of the same weights: the mean of the last layer, with length 1.
@@ -45,28 +43,6 @@ def test_the_shortest_and_the_longest_text_have_a_vector_of_length_1(folder: Pat
     encoder = Encoder(folder)
     for text in ("", " ", "work " * 1_000, "\ud83d"):
         assert np.linalg.norm(encoder.encode(text)) == pytest.approx(1, abs=1e-5)
-
-
-@given(st.text())
-def test_words_have_no_spaces_and_are_the_same_when_taken_apart_again(text: str) -> None:
-    words = words_of(text)
-    assert all(word and not any(map(str.isspace, word)) for word in words)
-    assert words_of(" ".join(words)) == words
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Créer un Issue", ["creer", "un", "issue"]),
-        ("list_issues(repo)", ["list", "_", "issues", "(", "repo", ")"]),
-        ("a\u200bb\0c\ufffd d\t e\u3000f", ["abc", "d", "e", "f"]),
-        ("在搜索files", ["在", "搜", "索", "files"]),
-        ("€5—«x»", ["€5", "—", "«", "x", "»"]),
-        ("ΣΑΣ", ["σασ"]),
-    ],
-)
-def test_words_are_taken_apart_as_for_bert(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
 
 
 def test_a_word_is_its_longest_known_pieces_or_unknown(tokenizer: Tokenizer) -> None:

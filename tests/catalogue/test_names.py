@@ -214,10 +214,10 @@ def test_of_two_that_want_one_name_the_one_that_can_still_go_up_gives_way(highes
 @pytest.mark.parametrize(
     ("server", "written"),
     [
-        ("github-mcp", {"a-b", "github-mcp_a-b", "github_a-b"}),
-        ("mcp", {"a-b", "mcp_a-b"}),
-        ("x", {"a-b", "x_a-b"}),
-        ("é.x", {"a-b", "__x_a-b"}),
+        ("github-mcp", {"a-b", "github-mcp_a-b", "github_a-b", "mcp__github-mcp_a-b"}),
+        ("mcp", {"a-b", "mcp_a-b", "mcp__mcp_a-b"}),
+        ("x", {"a-b", "x_a-b", "mcp__x_a-b"}),
+        ("é.x", {"a-b", "__x_a-b", "mcp____x_a-b"}),
     ],
 )
 def test_each_way_to_write_a_tool_of_one_server_selects_it(server: str, written: set[str]) -> None:

@@ -11,7 +11,8 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
 
 from greenroom import Greenroom
-from greenroom.catalogue.overrides import ToolOverride, _fits
+from greenroom.catalogue.hidden_characters import Spelled
+from greenroom.catalogue.overrides import ToolOverride, _fits, overrides_of
 from greenroom.config.parse import parse_config
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.bounds import LARGE_MESSAGE
@@ -24,7 +25,7 @@ ISSUE = {
     "properties": {
         "repo": {"type": "string"},
         "title": {"type": "string", "description": "what it is called"},
-        "labels": {"type": "array"},
+        "labels": {"type": "array", "items": {}},
     },
     "required": ["repo", "title"],
 }
@@ -74,7 +75,7 @@ async def test_a_tool_is_shown_and_called_by_what_the_configuration_says() -> No
         assert shown.description == "Report a defect"
         assert shown.schema()["properties"] == {
             "summary": {"type": "string", "description": "in a few words"},
-            "labels": {"type": "array", "default": ["bug"]},
+            "labels": {"type": "array", "items": {}, "default": ["bug"]},
         }
         assert shown.schema()["required"] == ["summary"]
         assert [match.target.name for match in room.search("defect").matches] == ["github_new_issue"]
@@ -129,8 +130,8 @@ async def test_a_profile_shows_it_otherwise_still() -> None:
         await room.connect("github")
         await room.settled()
         async with room.session("ann", profile="work") as ann:
-            assert [tool.name for tool in port_of(ann).index.tools()] == ["github_report"]
-            schema = port_of(ann).index.tools()[0].schema()
+            assert [tool.name for tool in port_of(ann).catalogue.index.tools()] == ["github_report"]
+            schema = port_of(ann).catalogue.index.tools()[0].schema()
             assert (list(schema["properties"]), schema["required"]) == (["summary"], ["summary"])
             assert (await ann.call("github_report", {"summary": "x"})).text == SENT
         assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
@@ -153,7 +154,7 @@ async def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_
         await room.connect("github")
         await room.settled()
         assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
-        (said,) = port_of(room).index.faults("github")
+        (said,) = port_of(room).catalogue.index.faults("github")
         assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
 
 
@@ -166,6 +167,12 @@ async def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_
         ({"a": {"hide": 1}}, ".a.hide", "must be true or false"),
         ({"a": {"renam": "b"}}, ".a.renam", 'did you mean "rename"?'),
         ({"a": {"params": {"p": {"hidden": True}}}}, ".a.params.p.hidden", "unknown key"),
+        ({"a": {"params": 5}}, ".a.params", ""),
+        ({"a": {"params": {"p": 5}}}, ".a.params.p", ""),
+        ({"a": {"params": {"p": {"hide": 1}}}}, ".a.params.p.hide", ""),
+        ({"a": {"params": {"p": {"nullIsNothing": 0}}}}, ".a.params.p.nullIsNothing", ""),
+        ({"a": {"params": {"p": {"description": 5}}}}, ".a.params.p.description", ""),
+        ({"a": {"params": {"p": {"rename": "x" * 65}}}}, ".a.params.p.rename", ""),
         ({"a": {"rename": "x"}, "b": {"rename": "x"}}, ".b", 'two tools would be called "x"'),
         ({"a": {"rename": "b"}, "b": {"description": ""}}, ".b", 'two tools would be called "b"'),
         (
@@ -197,7 +204,7 @@ async def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken()
         names = [tool.name for tool in room.tools()]
         assert len(names) == 3
         assert "github_list" not in names
-        assert any('"list"' in said for said in port_of(room).index.faults("github"))
+        assert any('"list"' in said for said in port_of(room).catalogue.index.faults("github"))
 
 
 @in_virtual_time
@@ -334,3 +341,184 @@ async def test_a_large_error_is_told_in_the_names_of_here_too() -> None:
         async with talk("ann") as ann:
             result = (await call(ann, "direct", "github_new_issue", summary="x"))["result"]
             assert result["content"] == [{"type": "text", "text": "new_issue: no summary"}, filler]
+
+
+# ---- an override by itself ------------------------------------------------------------------------------------------
+
+SCHEMA = {
+    "type": "object",
+    "title": "kept",
+    "properties": {
+        "a": {"type": "string", "description": "an a"},
+        "b": {"type": "integer"},
+        "c": True,
+    },
+    "required": ["a", "b", "c", 5],
+}
+SHOWN_BY_SERVER = {"name": "t", "description": "does", "inputSchema": SCHEMA, "annotations": {"x": 1}}
+
+
+def of(**said: Any) -> ToolOverride:
+    return ToolOverride.of(said)
+
+
+def shown(**said: Any) -> dict[str, Any]:
+    return dict(of(**said).shown(SHOWN_BY_SERVER))
+
+
+def test_a_record_is_changed_where_the_override_says_so_and_nowhere_else() -> None:
+    assert shown() == SHOWN_BY_SERVER
+    assert shown(rename="u") == SHOWN_BY_SERVER, "the name is the caller's to change"
+    assert shown(description="") == {**SHOWN_BY_SERVER, "description": ""}
+    changed = shown(
+        params={"a": {"rename": "x", "description": ""}, "b": {"default": 0}, "c": {"rename": "y"}}
+    )
+    assert changed == {
+        **SHOWN_BY_SERVER,
+        "inputSchema": {
+            "type": "object",
+            "title": "kept",
+            "properties": {
+                "x": {"type": "string", "description": ""},
+                "b": {"type": "integer", "default": 0},
+                "y": True,
+            },
+            "required": ["x", "y"],
+        },
+    }
+    hidden = shown(params={"a": {"hide": True, "default": None}})["inputSchema"]
+    assert (list(hidden["properties"]), hidden["required"]) == (["b", "c"], ["b", "c"])
+    assert SCHEMA["required"] == ["a", "b", "c", 5], "the server's own record stays"
+    bare = of(params={"a": {"rename": "x"}}).shown({"inputSchema": {"properties": {"a": {}}}})
+    assert bare["inputSchema"] == {"properties": {"x": {}}}
+    assert of(params={"a": {"hide": True}}).shown({"inputSchema": None})["inputSchema"] == {"properties": {}}
+
+
+@pytest.mark.parametrize(
+    ("params", "faults"),
+    [
+        ({"a": {"hide": True}}, ['"a" is required, so hiding it needs a default']),
+        ({"a": {"hide": True, "default": "x"}}, []),
+        ({"a": {"hide": True, "default": None}}, ['the default of "a" does not fit its schema']),
+        ({"b": {"default": True}}, ['the default of "b" does not fit its schema']),
+        ({"c": {"default": object()}}, []),
+        ({"z": {}}, ['has no parameter "z" (it has: a, b, c)']),
+        ({"a": {"rename": "b"}}, ['two parameters would be called "b"']),
+        ({"a": {"rename": "b"}, "b": {"rename": "a"}}, []),
+        ({"a": {"rename": "b"}, "b": {"hide": True, "default": 1}}, []),
+        (
+            {"a": {"rename": "z"}, "b": {"rename": "z"}, "c": {"rename": "z"}},
+            ['two parameters would be called "z"'],
+        ),
+    ],
+)
+def test_why_an_override_does_not_fit_is_said_in_full(params: Any, faults: list[str]) -> None:
+    assert of(params=params).faults(SHOWN_BY_SERVER) == faults
+
+
+STRONG = of(
+    rename="s", hide=True, description="", params={"a": {"rename": "as", "description": "", "default": 1}}
+)
+WEAK = of(
+    rename="w",
+    description="weak",
+    params={
+        "a": {"rename": "aw", "hide": True, "description": "weak", "default": 2, "nullIsNothing": True},
+        "b": {"rename": "bw"},
+    },
+)
+
+
+def test_of_two_overrides_the_stronger_counts_wherever_it_says_something() -> None:
+    assert WEAK.under(None) is WEAK
+    both = WEAK.under(STRONG)
+    assert (both.rename, both.hide, both.description) == ("s", True, "")
+    one = both.parameters["a"]
+    assert (one.rename, one.hide, one.description, one.default) == ("as", True, "", 1)
+    assert one.null_is_nothing is True
+    assert both.parameters["b"].rename == "bw"
+    other = STRONG.under(of())
+    assert other == STRONG
+    kept = of().under(WEAK)
+    assert kept == WEAK
+    assert of(hide=True).under(of()).hide is True
+    quiet = of(params={"a": {"default": None}}).under(of(params={"a": {}}))
+    assert (quiet.parameters["a"].has_default, quiet.parameters["a"].default) == (True, None)
+    assert of(params={"a": {"default": 1}}).under(of(params={"a": {"default": None}})).own({}, "s") == {
+        "a": None
+    }
+
+
+def test_overrides_of_a_definition_lie_over_weaker_ones_tool_by_tool() -> None:
+    weaker = overrides_of({"t": {"rename": "w", "description": "d"}, "u": {"hide": True}})
+    found = overrides_of({"t": {"rename": "s"}, "v": {"description": ""}}, weaker)
+    assert {name: (one.rename, one.hide, one.description) for name, one in found.items()} == {
+        "t": ("s", False, "d"),
+        "u": (None, True, None),
+        "v": (None, False, ""),
+    }
+    assert weaker["t"].rename == "w"
+    assert overrides_of({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (None, {"a": "x", "b": 1}),
+        ({}, {"a": "x", "b": 1}),
+        ({"first": "y"}, {"a": "y", "b": 1}),
+        ({"first": None, "b": None}, {"a": "x", "b": None}),
+        ({"first": "", "b": 0}, {"a": "", "b": 0}),
+        ({"other": 5}, {"other": 5, "a": "x", "b": 1}),
+    ],
+)
+def test_a_call_gets_its_defaults_where_nothing_is_given(given: Any, sent: Any) -> None:
+    params = {"a": {"rename": "first", "default": "x", "nullIsNothing": True}, "b": {"default": 1}}
+    assert of(params=params).own(given, "s") == sent
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"h": 1}, 'Unknown parameter "h".'),
+        ({"a": 1}, 'Unknown parameter "a". It is called "first".'),
+        ({"hidden": 1}, None),
+    ],
+)
+def test_a_parameter_under_its_old_name_is_refused_for_its_server(given: Any, message: str | None) -> None:
+    params = {"a": {"rename": "first"}, "h": {"hide": True, "rename": "hidden", "default": 0}}
+    override = of(params=params)
+    if message is None:
+        assert override.own(given, "s") == {"hidden": 1, "h": 0}
+        return
+    with pytest.raises(UsageError) as caught:
+        override.own(given, "s")
+    assert (caught.value.message, caught.value.code, caught.value.server) == (message, "invalid_args", "s")
+
+
+def test_the_way_back_to_hidden_characters_comes_last() -> None:
+    spelled = Spelled({"ab": "a\u200bb"}, {"v": "v\u200b"})
+    override = ToolOverride(spelled=spelled)
+    assert override.own({"ab": "v", "c": {"ab": ["v", 5]}}, "s") == {
+        "a\u200bb": "v\u200b",
+        "c": {"a\u200bb": ["v\u200b", 5]},
+    }
+
+
+def test_an_error_names_no_parameter_that_is_hidden() -> None:
+    override = of(rename="act", params={"a": {"rename": "first"}, "h": {"hide": True, "rename": "shown"}})
+    assert override.told("do: a and h, a-b, b_a, do.it", "do") == "act: first and h, a-b, b_a, act.it"
+    assert of().told("do: a", "do") == "do: a"
+
+
+def test_names_that_a_hidden_one_leaves_may_be_taken() -> None:
+    fine = [
+        {"t": {"rename": "u"}, "u": {"hide": True}},
+        {"t": {"rename": "x" * 64}},
+        {"t": {"params": {"a": {"rename": "b"}, "b": {"hide": True, "default": 1}}}},
+        {"t": {"params": {}}},
+    ]
+    for overrides in fine:
+        config = parse_config({"mcpServers": {"s": {"command": "x", "toolOverrides": overrides}}})
+        assert not config.problems, config.problems
+        assert config.servers["s"].tool_overrides == overrides

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.patience import PATIENCE
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import (
@@ -132,7 +133,7 @@ def test_a_uri_that_is_too_long_to_be_compared_is_kept_out_at_once(uri: str) -> 
     assert reads(kept_out("pay", "prompt x"), long) is None
     for _ in range(20):
         reads(kept_out(pin), long[:16_384])
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < PATIENCE  # comparing it would take hours
 
 
 # ---- which requests -------------------------------------------------------------------------------------------------

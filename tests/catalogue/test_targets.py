@@ -165,6 +165,51 @@ def test_a_resource_has_the_names_of_its_slug_and_its_uri() -> None:
     assert [match.target.original for match in search(index, "my file").matches] == ["u:x"]
 
 
+def _meant(found: Target | Ambiguous | Missing) -> object:
+    return found.original if isinstance(found, Target) else found
+
+
+@pytest.mark.parametrize("mode", list(PrefixMode))
+def test_a_resource_is_meant_by_the_spelling_that_pi_has_now(mode: PrefixMode) -> None:
+    index = built({"name": "t"}, resources=({"uri": "u:x", "name": "My File"},), tool_prefix=mode)
+    (resource,) = (target for target in index.tools() if target.kind == "resource")
+    newer = resource.name.replace("get_", "read_")
+    for name in (newer, newer.replace("_", "-"), "read_my_file"):
+        assert _meant(index.resolve(name, "s")) == "u:x", name
+    for name in (newer, newer.replace("read_my", "read-my")):
+        assert _meant(index.resolve(name)) == "u:x", name
+    assert isinstance(index.resolve("s_read_other"), Missing)
+
+
+def test_what_is_called_so_itself_comes_before_the_other_spelling() -> None:
+    resources = ({"uri": "u:x", "name": "my file"},)
+    for name in ("read_my_file", "read-my-file"):
+        index = built({"name": name}, resources=resources)
+        for spelled in ("s_read_my_file", "s_read-my-file"):
+            found = index.resolve(spelled)
+            assert isinstance(found, Target)
+            assert found.original == name
+
+
+@pytest.mark.parametrize("pattern", ["{}_simulators", "{}_*", "s_{}_simulators", "mcp__s_{}_simul*"])
+@pytest.mark.parametrize("verb", ["get", "read"])
+def test_a_resource_is_chosen_and_left_out_by_either_spelling(pattern: str, verb: str) -> None:
+    resources = ({"uri": "u:x", "name": "simulators"},)
+    said = (pattern.format(verb),)
+    out = built({"name": "t"}, resources=resources, exclude_tools=said)
+    assert [target.name for target in out.tools()] == ["s_t"]
+    assert isinstance(out.resolve("s_get_simulators"), Missing)
+    only = built({"name": "t"}, resources=resources, include_tools=said)
+    assert [target.original for target in only.tools()] == ["u:x"]
+
+
+def test_the_mode_mcp_is_that_of_pi() -> None:
+    index = built({"name": "do-it"}, tool_prefix=PrefixMode.MCP)
+    assert [target.name for target in index.tools()] == ["mcp__s_do-it"]
+    for name in ("mcp__s_do-it", "mcp__s_do_it"):
+        assert isinstance(index.resolve(name), Target)
+
+
 # ---- look-ups ------------------------------------------------------------------------------------------------------
 
 

@@ -111,7 +111,7 @@ def test_a_value_follows_the_schema_of_its_parameter(tmp_path: Path) -> None:
     unknown = greenroom(tmp_path, "call", "s_echo", *words, *where)
     as_json = {"count": 1, "free": 1, "deep": True, "some": 2, "ids": [1], "map": {}, "unknown": [2]}
     as_json |= {"note2": "x", "text2": 3}
-    assert json.loads(unknown.stdout) == {**as_json, "text": 1, "note": True}
+    assert json.loads(unknown.stdout) == {**as_json, "text": "1", "note": "true"}
     known = greenroom(tmp_path, "call", "s_echo", *words, *where)
     assert json.loads(known.stdout) == {**as_json, "text": "1", "note": "true"}
     again = greenroom(tmp_path, "call", "s_echo", 'text="01"', "note=null", "count=many", "text2=1", *where)
@@ -122,6 +122,15 @@ def test_a_value_follows_the_schema_of_its_parameter(tmp_path: Path) -> None:
         through = greenroom(tmp_path, "call", "s_echo", *words, *where)
         assert json.loads(through.stdout) == {**as_json, "text": "1", "note": "true"}
         gateway.end()
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    with started(*command, env=environment(cold), cwd=cold) as gateway:
+        gateway.initialize()
+        first = greenroom(cold, "call", "s_echo", *words, *where)
+        assert json.loads(first.stdout) == {**as_json, "text": "1", "note": "true"}, first
+        gateway.end()
+    failed = greenroom(cold, "call", "bad_tool", "x=1", *where)
+    assert (failed.returncode, "/no/such" in failed.stderr + failed.stdout) == (1, True), failed
 
 
 def test_a_script_gets_all_of_the_answer_and_a_terminal_a_page(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.attached import Background, background, until
+from tests.support.attached import Background, background
 from tests.support.forked import GREENROOM, popen_forked
 from tests.support.gateway import PATIENCE, faulty
+from tests.support.patience import until
 
 from greenroom.gateway.doors import control_client
 from greenroom.protocol.errors import Reach

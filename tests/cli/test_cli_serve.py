@@ -121,7 +121,7 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
         assert (status["source"], status["pid"]) == ("gateway", one.process.pid)
         assert [server["name"] for server in status["servers"]] == ["github", "clock", "fresh", "off", "bad"]
         assert run(["status", *where]) == 0
-        assert "✓ clock " in capsys.readouterr().out
+        assert "✓  clock " in capsys.readouterr().out
         assert run(["tools", "clock", *where]) == 0
         assert capsys.readouterr().out == "clock_now\nTotal: 1 tool\n"
         assert run(["search", "issue", "--limit", "1", *where]) == 0

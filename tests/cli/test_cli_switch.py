@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.homes import own_config
@@ -21,6 +22,10 @@ from greenroom.config.model import Config
 
 def effective(home: Path) -> Config:
     return load_config(cwd=Path.cwd(), home=home, environ={}, platform=sys.platform)
+
+
+def switched(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return json.loads(capsys.readouterr().out)["servers"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_a_server_of_another_program_is_switched_in_our_own_file(
     windsurf.write_text("{}")
     theirs = cursor.read_bytes()
     assert run(["disable", "a", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"server": "a", "disabled": True, "files": [str(file)]}
+    assert switched(capsys) == [{"server": "a", "disabled": True, "files": [str(file)]}]
     config = effective(home)
     assert config.servers["a"].disabled
     assert config.servers["a"].command == "a"
@@ -106,6 +111,16 @@ def test_a_trusted_project_stays_trusted_when_its_owner_switches_a_server(
         assert config.servers["a"].disabled is (command == "disable")
         assert config.servers["a"].command == entry.get("command", "a")
     capsys.readouterr()
+
+
+def test_several_servers_are_switched_at_once_or_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = own_config(home, '{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}')
+    before = file.read_bytes()
+    assert run(["disable", "a", "b", "nobody"]) == 2
+    assert file.read_bytes() == before
+    assert run(["disable", "a", "b", "a", "--json"]) == 0
+    assert [row["server"] for row in switched(capsys)] == ["a", "b"]
+    assert {name for name, each in effective(home).servers.items() if each.disabled} == {"a", "b"}
 
 
 def test_twice_changes_nothing_and_an_unknown_server_is_bad_usage(
@@ -147,7 +162,7 @@ def test_a_shell_completes_commands_servers_and_clients(home: Path) -> None:
     )
     assert completed(home, "greenroom st") == [name for name in COMMANDS if name.startswith("st")]
     assert completed(home, "greenroom tools t") == ["time", "tide"]
-    assert completed(home, "greenroom init cl") == ["claude-desktop", "claude-code"]
+    assert completed(home, "greenroom init cl") == ["claude-desktop", "claude-code", "cline"]
 
 
 def test_a_shell_completes_the_tools_that_the_cache_knows(home: Path) -> None:
@@ -181,17 +196,16 @@ def test_with_a_named_file_nothing_else_is_written_and_its_whole_path_is_told(
     named.write_text('{"imports": ["cursor"], "mcpServers": {"z": {"command": "z"}}}')
     for server in ("a", "z"):
         assert run(["disable", server, "--config", "named.json", "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
-        assert said == {"server": server, "disabled": True, "files": [str(named)]}
+        assert switched(capsys) == [{"server": server, "disabled": True, "files": [str(named)]}]
         assert run(["disable", server, "--config", "named.json", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == {"server": server, "disabled": True, "files": []}
+        assert switched(capsys) == [{"server": server, "disabled": True, "files": []}]
     assert (own.read_bytes(), cursor.read_bytes()) == before
     assert json.loads(named.read_text())["mcpServers"] == {
         "z": {"command": "z", "disabled": True},
         "a": {"disabled": True},
     }
     assert run(["enable", "z", "--config", "named.json", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["disabled"] is False
+    assert switched(capsys)[0]["disabled"] is False
 
 
 def test_who_brings_back_a_server_that_cannot_be_used_is_told_where_to_look(

@@ -20,13 +20,14 @@ from tests.support.homes import own_config
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
-from greenroom.cli.main import COMMANDS, cli, run
+from greenroom.cli.main import COMMANDS, GROUPS, cli, run
 from greenroom.config.files import load_config
 from greenroom.gateway.doors import control_client as control
 from greenroom.gateway.views import status_view
 from greenroom.protocol.errors import ConfigError, Problem, ServerDown, UsageError
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
+from greenroom.protocol.typed_arguments import typed_arguments
 
 CLOCK = {"command": "no-such-clock"}
 
@@ -66,13 +67,6 @@ def untrusted(_home: Path) -> None:
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"mine": CLOCK, "other": CLOCK}}))
 
 
-def logs_of_events(home: Path) -> None:
-    event = '{"seq": 1, "at": 1.0, "kind": "note", "detail": "odd"}'
-    Path("good").write_text(f"{event}\n\n")
-    Path("one-odd").write_text(f"{event}\n?\n")
-    Path("two-odd").write_bytes(event.encode() + b"\xff\n?\n[]\n")
-
-
 ROOMS: dict[str, Callable[[Path], None]] = {
     "nothing": void,
     "clock": of({"clock": CLOCK}),
@@ -88,7 +82,6 @@ ROOMS: dict[str, Callable[[Path], None]] = {
     "two ways": of({"a": {"url": "http://127.0.0.1:9/mcp", "command": "x"}}),
     "odd keys": of({"a": {"command": "a", **{f"zebra{number}": 1 for number in range(14)}}}),
     "ten odd keys": of({"a": {"command": "a", **{f"zebra{number}": 1 for number in range(10)}}}),
-    "logs": logs_of_events,
 }  # fmt: skip
 
 # Of each pattern: `""` is nothing at all, `= text` the whole, `! text` what must not be in it, anything else is in it.
@@ -134,18 +127,22 @@ TABLE: list[Row] = [
     Row("nothing", "completion fish", 0, ("_GREENROOM_COMPLETE=fish_complete", 'split --max 1 ","'), ("",)),
     Row("nothing", "stop --json", 0, ('"ended": null',)),
     Row("nothing", "config --schema", 0, ('"properties"',)),
+    Row("a secret", "config --changed", 0, ('"clock"', '! "default"', '"settings": {}')),
+    Row("clock and a broken one", "config clock", 0, ('"clock"', '! "bad"', '"settings": {}')),
+    Row("clock and a broken one", "config bad", 0, ('"bad"', '! "clock"')),
+    Row("clock", "config zebra", 2, err=('There is no server "zebra"',)),
     # looking, with nothing running
     Row("clock and a broken one", "status", 0,
-        ("○ clock  not connected", "✗ bad    broken", "\n0 of 2 connected, 0 tools\n"), (OFFLINE,)),
+        ("○  clock   not connected ", "✗  bad     broken", "\n0 of 2 connected, 0 tools\n"), (OFFLINE,)),
     Row("clock and a broken one", "status --json", 0, ('"source": "cache"', '"status": "not-connected"')),
-    Row("clock and a broken one", "top", 0, ("server", "\nclock ", "! \x1b"), ("no gateway runs",)),
-    Row("clock and a broken one", "top --json", 0, ('"server": "clock"',)),
+    Row("clock and a broken one", "ls", 0, ("○  clock ",), (OFFLINE,)),
+    Row("nothing", "top", 2, err=("greenroom status --watch", "! stop")),
     Row("clock", "search zebra", 0, NOT_KNOWN),
     Row("clock", "tools", 0, NOT_KNOWN),
     Row("clock", "tools clock", 1, ("",), (*NOT_KNOWN, "! not found")),
     Row("clock", "tools clock --json", 1, ('"error": "not_known_yet"', '"count": 0'), ()),
     Row("clock", "describe clock_now", 1, ("",), (*NOT_KNOWN, "! not found")),
-    Row("known", "status", 0, ("○ clock  cached, 1 tool", "cut after 3 pages", "! 1 tools")),
+    Row("known", "status", 0, ("○  clock   cached      1 ", "cut after 3 pages", "! 1 tools")),
     Row("known", "", 0, ("1 tool", "! 1 tools", "! 1 servers")),
     Row("known", "doctor", 1, ("! 1 tools", "! 1 servers")),
     Row("known", "search time", 0, ("- clock_now - The time",)),
@@ -155,8 +152,8 @@ TABLE: list[Row] = [
     Row("known", "tools --server clock", 0, ("= clock_now\nTotal: 1 tool\n",)),
     Row("known", "tools clock --server clock", 0, ("= clock_now\nTotal: 1 tool\n",)),
     Row("known", "tools --json", 0, ('"original": "now"',)),
-    Row("known for 3 days", "status", 0, ("○ clock  not connected", "! cut after")),
-    Row("known for a day", "status", 0, ("○ clock  cached, 1 tool", "cut after 3 pages")),
+    Row("known for 3 days", "status", 0, ("○  clock   not connected ", "! cut after")),
+    Row("known for a day", "status", 0, ("○  clock   cached      1 ", "cut after 3 pages")),
     Row("a torn cache", "tools", 0, NOT_KNOWN, ("The catalogue cache ",)),
     *(Row("a broken file", command, 0, ("cannot be read", "greenroom doctor\n", "! greenroom add"), ("mcp.json",))
       for command in ("status", "refresh")),
@@ -201,13 +198,6 @@ TABLE: list[Row] = [
       "auth a", "auth a --logout", "accept a", "reconnect a", "bench churn a")),
     *(Row("two ways", typed, 1, err=("remove all but one", "! no server")) for typed in (
       "tools a", "search x --server a", "call a_x", "describe a_x", "call x --server a", "logs a", "refresh a")),
-    # timelines
-    Row("logs", "trace good", 0, ('"traceEvents"',), ("",)),
-    Row("logs", "trace one-odd", 0, ('"traceEvents"',), ("1 line of one-odd is not an event and was left out.\n",)),
-    Row("logs", "trace two-odd", 0, ('"traceEvents"',), ("3 lines of two-odd are not events and were",)),
-    Row("logs", "trace two-odd -o out --json", 0, ('"output": "out"', '"skipped": 3'), ("3 lines of two-odd",)),
-    Row("logs", f"trace good -o {os.devnull}", 0, ("",), ("",)),
-    Row("logs", "trace good -o no/such/folder", 2, err=("--output no/such/folder",)),
 ]  # fmt: skip
 
 
@@ -244,15 +234,6 @@ def test_a_torn_cache_is_said_once(home: Path, capsys: pytest.CaptureFixture[str
         assert ("The catalogue cache " in capsys.readouterr().err) is is_said, "it was set aside"
 
 
-def test_a_timeline_replaces_the_file_that_it_is_written_to_and_is_its_owners(home: Path) -> None:
-    logs_of_events(home)
-    Path("there").write_text("x" * 10_000)
-    for name in ("there", "new"):
-        assert run(["trace", "good", "-o", name]) == 0
-        assert json.loads(Path(name).read_text())["traceEvents"]
-    assert Path("new").stat().st_mode & 0o777 == 0o600
-
-
 # ---- the commands ----------------------------------------------------------------------------------------------------
 
 
@@ -284,7 +265,8 @@ def test_every_command_explains_itself_answers_in_json_and_is_in_the_docs(
     assert set(COMMANDS) <= {word for row in rows for word in re.findall(r"`([a-z]+)(?: [^`]*)?`", row)}
     assert run(["--help"]) == 0
     help_text = capsys.readouterr().out
-    assert re.findall(r"^  ([a-z]+) ", help_text.partition("Commands:")[2], re.MULTILINE) == list(COMMANDS)
+    names = re.findall(r"^  ([a-z]+)(?:,| )", help_text.partition(f"{next(iter(GROUPS))}:")[2], re.MULTILINE)
+    assert names == list(COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +368,11 @@ def asking(**arguments: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def calling(**arguments: Any) -> list[tuple[str, dict[str, Any]]]:
-    return [("mcp", {"arguments": {"tool": "t", "args": {}, **arguments}})]
+    return saying({}, **arguments)
+
+
+def saying(texts: dict[str, str], **arguments: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [("mcp", {"arguments": {"tool": "t", "args": {}, **arguments}, "texts": texts})]
 
 
 def refreshing(*states: str) -> dict[str, Any]:
@@ -410,7 +396,7 @@ class Talk(NamedTuple):
     err: Patterns = ()
 
 
-BOTH = [("refresh", {"server": "s0"}), ("refreshed", BEGUN)]
+BOTH = [("refresh", {"servers": ("s0",), "every": False}), ("refreshed", BEGUN)]
 FIRST = {"regex": False, "includeSchemas": False, "limit": 12, "offset": 0}
 NEXT = {"regex": True, "includeSchemas": True, "limit": 3, "offset": 6, "server": "s"}
 LIST = {"tools": [{"name": "a_b"}], "count": 1, "message": "Not known yet: s."}
@@ -435,8 +421,7 @@ TALKS = [
          [("tools", {**HERE, "server": "s"})]),
     Talk("""call t n=2 --args '{"n": 1, "m": 1}' --server s""", {"mcp": IMAGE}, 0,
          ("= done\n[image: image/png, 4 characters of base64]\n",),
-         [("mcp", {**HERE, "arguments": {"describe": "t", "server": "s"}}),
-          *calling(args={"n": 2, "m": 1}, server="s")]),
+         saying({"n": "2"}, args={"n": 1, "m": 1}, server="s")),
     Talk("call t --json", {"mcp": answer("call", server="s", source="a server's", pid="another")}, 0,
          ('"mode": "call"', '"text": "done"', '"source": "gateway"', '"pid": 7', '! "pid": "another"'), calling()),
     Talk("call t --json", {"mcp": answer("search")}, 0, ('"mode": "search"', '! "content"'), calling()),
@@ -481,28 +466,30 @@ def background(*clients: Any) -> dict[str, Any]:
     return {"background": {"pid": 9, "clients": [*clients]}}
 
 
-KNOWN = "○ a cached, 1 tool "
-APPROVE = "for approval; to see them, and decide: greenroom top"
+KNOWN = "○ a cached 1 "
+APPROVE = "for approval; to see and decide: greenroom approve"
 LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server, and the line of it
     ({}, KNOWN),
-    ({"status": "connected", "state": "connected"}, "✓ a connected, 1 tool"),
-    ({"status": "failed"}, "✗ a failed"),
+    ({"status": "connected", "state": "connected"}, "✓ a connected 1"),
+    ({"status": "failed"}, "✗ a failed 1"),
     ({"status": "broken"}, "✗ a broken"),
-    ({"status": "needs-auth"}, "⚠ a needs auth"),
+    ({"status": "needs-auth"}, "⚠ a needs auth 1"),
     ({"status": "untrusted"}, "⚠ a untrusted"),
     ({"status": "disabled"}, "⊘ a disabled"),
-    ({"status": "not-connected"}, "○ a not connected"),
+    ({"status": "not-connected"}, "○ a not connected 1"),
     ({"state": "closed"}, KNOWN),
-    ({"state": "draining"}, f"{KNOWN}draining"),
+    ({"state": "draining"}, "○ a draining 1"),
+    ({"state": "connecting", "waiting": 3.2}, "○ a connecting 1 for 3 s"),
+    ({"status": "not-connected", "toolCount": 0, "cached": False}, "○ a not connected ?"),
     ({"pid": 7}, f"{KNOWN}pid 7"),
     ({"inFlight": 1}, f"{KNOWN}1 in flight, 0 queued"),
     ({"queued": 1}, f"{KNOWN}0 in flight, 1 queued"),
-    ({"waitingFor": "slot"}, f"{KNOWN}waiting for slot"),
-    ({"waitingFor": "slot", "waiting": 0.0}, f"{KNOWN}waiting for slot for 0 s"),
-    ({"waitingFor": "install", "waiting": 12.4, "lastLine": "npm: 3"}, f"{KNOWN}installing for 12 s: npm: 3"),
-    ({"waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6}, f"{KNOWN}waiting for permit for 3 s, next try in 8 s"),
+    ({"waitingFor": "slot"}, "○ a waiting 1 for slot"),
+    ({"waitingFor": "slot", "waiting": 0.0}, "○ a waiting 1 for slot for 0 s"),
+    ({"waitingFor": "install", "waiting": 12.4, "lastLine": "npm: 3"}, "○ a installing 1 for 12 s: npm: 3"),
+    ({"waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6}, "○ a waiting 1 for permit for 3 s, next try in 8 s"),
     ({"retryIn": 0.0}, f"{KNOWN}next try in 0 s"),
-    ({"waitingFor": "gate", "waiting": 30.0, "retryIn": 22.0}, f"{KNOWN}waits 30 s, next try in 22 s"),
+    ({"waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0}, "○ a waiting 1 30 s, next try in 22 s"),
     ({"failure": "it said \x1b[2J", "down": "drained"}, f"{KNOWN}drained; it said"),
     ({"problems": ("odd",)}, f"{KNOWN}odd"),
     ({"faults": ("x",)}, f"{KNOWN}clients would refuse x"),
@@ -537,7 +524,8 @@ def status_of(gateway: Written, capsys: pytest.CaptureFixture[str], row: Any, wh
 def test_the_line_of_a_server_says_what_is_worth_knowing(
     gateway: Written, row: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, *others = status_of(gateway, capsys, row, {})
+    head, first, *others = status_of(gateway, capsys, row, {})
+    assert head == "SERVER STATE TOOLS NOTES"
     assert first == line.strip()
     is_up, has_failed = row.get("status") == "connected", row.get("status") == "failed"
     assert others[:2] == ["", f"{int(is_up)} of 1 connected, 1 tool"]
@@ -548,7 +536,7 @@ def test_the_line_of_a_server_says_what_is_worth_knowing(
 def test_what_concerns_all_servers_stands_below_them(
     gateway: Written, whole: dict[str, Any], lines: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert tuple(status_of(gateway, capsys, {}, whole)[3:]) == lines
+    assert tuple(status_of(gateway, capsys, {}, whole)[4:]) == lines
 
 
 def test_a_status_says_of_each_server_what_its_row_says() -> None:
@@ -606,8 +594,9 @@ def test_values_are_json_where_they_are_json(
         assert meant in capsys.readouterr().err
         assert gateway.asked == []
     else:
-        sent = [asked["arguments"] for _, asked in gateway.asked if "tool" in asked["arguments"]]
-        assert [arguments["args"] for arguments in sent] == [meant]
+        ((_, asked),) = gateway.asked
+        # What the gateway makes of the texts, of a tool whose schema says nothing of them.
+        assert {**asked["arguments"]["args"], **typed_arguments(asked["texts"], {})} == meant
 
 
 # ---- calls that somebody has to allow --------------------------------------------------------------------------------

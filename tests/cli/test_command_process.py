@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.support.gateway import faulty, gone_within, logged_pids, serve
 from tests.support.homes import own_config
+from tests.support.patience import PATIENCE
 
 HEAVY = (
     "mcp",
@@ -80,7 +81,7 @@ def greenroom(*arguments: str, stdout: Any = subprocess.PIPE, **environ: str) ->
         env={**os.environ, **environ},
         stdout=stdout,
         stderr=subprocess.PIPE,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -92,7 +93,7 @@ def test_a_terminal_without_the_letters_is_shown_their_numbers(home: Path) -> No
     data = greenroom("status", "--json", "--config", config, PYTHONIOENCODING="latin-1")
 
     assert told.returncode == 0, told.stderr
-    assert rb"\u25cb \u4e2d\U0001f3ad" in told.stdout
+    assert rb"\u25cb  \u4e2d\U0001f3ad" in told.stdout
     assert json.loads(data.stdout)["servers"][0]["name"] == "中🎭"
 
 
@@ -121,7 +122,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
         assert process.stderr.read().splitlines() == [
             b"greenroom: no gateway runs for this configuration; this is what the cache knows."
         ]
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=PATIENCE) == 0
 
 
 def test_a_reader_that_has_gone_before_the_first_line_is_no_error(home: Path) -> None:

@@ -32,7 +32,7 @@ from greenroom.cli.main import cli, run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
 from greenroom.gateway.doors.control_protocol import control_directory, identity, socket_path
-from greenroom.gateway.otlp import wrong_with
+from greenroom.observe.otlp import wrong_with
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.version import VERSION
 
@@ -214,6 +214,23 @@ def cached(*tools: str | dict[str, Any]) -> None:
     assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
 
 
+def test_each_tool_is_named_with_what_was_mended_in_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": sys.executable}))
+    wrong = {"type": "object", "properties": {"x": {"type": "float"}, "y": {"type": "array"}}}
+    cached(*({"name": f"t{number}", "inputSchema": wrong} for number in range(9)))
+    run(["doctor", "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    *told, more = [one for one in findings if one["check"] == "names"]
+    assert len(told) == 5
+    for one in told:
+        assert 'inputSchema.properties.x.type "float" is no type' in one["what"]
+        assert "inputSchema.properties.y.items is missing (mended)" in one["what"]
+    assert more["what"].startswith("4 more")
+    assert "greenroom status --json" in more["mend"]
+
+
 def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,8 +248,8 @@ def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
         assert run(["doctor", "--json"]) == 0
         findings = json.loads(capsys.readouterr().out)["findings"]
         found = [one for one in findings if one["check"] == "names"]
-        assert len(found) == bool(what)
-        for one in found:
+        assert len(found) == 1 + bool(more), "each is named"
+        for one in found[:1]:
             assert one["what"].startswith(what)
             assert mend in one["mend"]
             assert ("it works" in one["mend"]) == (mend == "author; it works")
@@ -294,7 +311,7 @@ def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("✓ Nothing is wrong")
-    assert "· How these start is not known here, and --start would look: a\n" in said.out
+    assert "· Nobody has seen these start: a. To start" in said.out
     assert said.err == ""
 
 
@@ -361,7 +378,7 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
     assert found["guarded"]["mend"] == "greenroom auth --config mcp.json guarded"
     assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
-    assert "--start would look: guarded, unused\n" in plain
+    assert "Nobody has seen these start: guarded, unused. " in plain
     assert SECRET not in said
     assert (rows["calm"]["odd"], rows["unused"]["startTook"]) == (None, None)
     assert 0 <= rows["calm"]["startTook"] < 60
@@ -401,7 +418,7 @@ def test_of_many_servers_that_nobody_has_seen_starting_some_are_named(
 ) -> None:
     own_config(home, servers(**{name: {"command": sys.executable} for name in names}))
     run(["doctor"])
-    assert f"--start would look: {shown}\n" in capsys.readouterr().out
+    assert f"Nobody has seen these start: {shown}. " in capsys.readouterr().out
 
 
 def test_a_program_is_looked_for_where_its_server_would_find_it(
@@ -527,13 +544,27 @@ def test_a_broken_server_is_counted_and_said_once(home: Path, capsys: pytest.Cap
     assert "Cannot be used: bad, worse. To see why: greenroom doctor" in capsys.readouterr().out
 
 
+def test_a_command_of_windows_and_a_script_saved_there_are_told_as_such(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = home / "server.sh"
+    script.write_bytes(b"#!/bin/sh\r\necho\r\n")
+    script.chmod(0o755)
+    own_config(home, servers(a={"command": "cmd", "args": ["/c", "npx", "x"]}, b={"command": str(script)}))
+    assert run(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert '→ write "command": "npx"' in said
+    assert "ends with a carriage return" in said
+    assert "install it" not in said.lower()
+
+
 def test_a_command_with_its_arguments_is_told_where_they_belong(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own_config(home, servers(a={"command": f"{sys.executable} -u /y.py"}, b={"command": "/no/where -u"}))
     assert run(["doctor"]) == 1
     said = capsys.readouterr().out
-    assert f'→ "command": "{sys.executable}", and put the rest into "args"' in said
+    assert f'→ write "command": "{sys.executable}", and put the rest into "args"' in said
     assert said.count('"args"') == 1
 
 

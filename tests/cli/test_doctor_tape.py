@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.attached import background, until
+from tests.support.attached import background
 from tests.support.gateway import faulty, serve
+from tests.support.patience import until
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 

@@ -34,7 +34,7 @@ from greenroom.cli.main import COMMANDS, cli, run
 from greenroom.config.files import load_config
 
 WIDTHS: Final = (80, 120, 200)
-ECHO: Final = os.fspath(Path(__file__).parents[2] / "testing" / "servers" / "echo.py")
+ECHO: Final = os.fspath(Path(__file__).parents[2] / "src" / "greenroom" / "testing" / "servers" / "echo.py")
 LONG: Final = "a-server-with-quite-a-long-name-that-somebody-has-given-to-it"
 WHY: Final = (
     "exited with code 1 (could not find the database at /var/lib/thing/db.sqlite: set DATABASE_PATH, or ask)"
@@ -70,8 +70,6 @@ class Row(NamedTuple):
 HELP: Final = (
     "serve",
     "attach",
-    "top",
-    "trace",
     "page",
     "cluster start",
     "cluster status",
@@ -86,7 +84,8 @@ ROWS: Final = (
     Row("status --nonsense"),
     Row("status --config /a/path/that/is/not/there/but/which/is/long/enough/to/be/too/long/for/a/line.json"),
     Row("status", "status"),
-    Row("top --once", "top"),
+    Row("status -o wide", "status"),
+    Row("status --watch --json"),
     Row("tools", "tools"),
     Row("tools echo", "tools"),
     Row(f"tools {LONG}", "tools"),
@@ -139,7 +138,6 @@ ROWS: Final = (
     Row("approve"),
     Row("approve 5"),
     Row("bench churn echo -n 2", "bench churn", is_slow=True),
-    Row("trace"),
     Row("tape nowhere.tape"),
     Row("replay nowhere.tape"),
     Row("explore nowhere.tape -- true"),
@@ -253,7 +251,7 @@ def test_the_window_itself_says_how_wide_it_is(room: Path) -> None:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         done = subprocess.run(
-            [sys.executable, "-m", "greenroom", "search", "nothing"],
+            [sys.executable, "-m", "greenroom", "explain", "bad"],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from tests.support import run as run_async
-from tests.support.attached import until
 from tests.support.gateway import PATIENCE
+from tests.support.patience import until
 from tests.support.shapes import conforms
 
 from greenroom.cli.main import run
@@ -252,7 +252,7 @@ def test_an_exploration_that_is_told_to_end_leaves_no_files(
     until(has_begun)
     agent = int(outputs[0].read_text())
     process.send_signal(number)
-    assert process.wait(30) == 143
+    assert process.wait(PATIENCE) == 143
     assert list(place.iterdir()) == []
     until(lambda: not _lives(agent))
 
@@ -272,7 +272,7 @@ def test_nothing_of_the_agent_outlives_the_exploration(
     until(lambda: output.exists() and output.read_text().endswith("\n"))
     agent = int(output.read_text())
     process.send_signal(number)
-    assert process.wait(30) == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
+    assert process.wait(PATIENCE) == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
     until(lambda: not _lives(agent))
 
 

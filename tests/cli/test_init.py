@@ -70,8 +70,22 @@ TOML_FILES: dict[str, bytes] = {
     "toml-strings": b"text = '''\n[mcp_servers.greenroom]\n'''\nmore = \"\"\"\n[x\n\"\"\"\n",
     "toml-ours-is-old": b'[mcp_servers.greenroom]\ncommand = "o"\n[mcp_servers.greenroom.env]\nA = "1"\n# x\n[tui]\n',
 }
-FILES = [("cursor", name) for name in JSON_FILES] + [("codex", name) for name in TOML_FILES]
-REPLACED = ("null-section", "ours-is-old", "toml-ours-is-old")
+YAML_FILES: dict[str, bytes] = {
+    "yaml-empty": b"",
+    "yaml-keys": b"# mine\nGOOSE_MODEL: x # why\n",
+    "yaml-no-newline": b"GOOSE_MODEL: x",
+    "yaml-section": b"extensions: # all\n  # built in\n  developer:\n    type: builtin\n\n  'a b':\n    cmd: a\nX: 1\n",
+    "yaml-deep": b"extensions:\n    a:\n        cmd: |\n            greenroom:\n        args: [x]\n",
+    "yaml-crlf": b"a: 1\r\nextensions:\r\n  z:\r\n    cmd: q\r\n",
+    "yaml-empty-section": b"extensions: {}\nX: 1\n",
+    "yaml-ours-is-old": b"extensions:\n  greenroom:\n    cmd: old\n  a:\n    cmd: a\n",
+}
+FILES = [
+    *(("cursor", name) for name in JSON_FILES),
+    *(("codex", name) for name in TOML_FILES),
+    *(("goose", name) for name in YAML_FILES),
+]
+REPLACED = ("null-section", "ours-is-old", "toml-ours-is-old", "yaml-empty-section", "yaml-ours-is-old")
 SECRET = "sk-planted-4711"
 
 
@@ -92,7 +106,7 @@ def read(file: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("client", "name"), FILES)
 def test_only_our_entry_differs_and_undo_restores_the_bytes(home: Path, client: str, name: str) -> None:
-    data = {**JSON_FILES, **TOML_FILES}[name]
+    data = {**JSON_FILES, **TOML_FILES, **YAML_FILES}[name]
     file = write(client, data)
     before, section = file.read_bytes(), CLIENTS[client].section
     was = read(file)
@@ -121,7 +135,8 @@ def test_each_client_gets_the_entry_that_it_reads(home: Path, client: str) -> No
     assert file.is_relative_to(home)
     assert file.stat().st_mode & 0o777 == 0o600
     entry = read(file)[CLIENTS[client].section]["greenroom"]
-    words = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
+    command = entry["cmd" if client == "goose" else "command"]
+    words = command if client == "opencode" else [command, *entry["args"]]
     assert words[-3:] == ["attach", "--config", str(Path.cwd() / "some.json")]
     assert Path(words[0]).is_absolute()
     assert run(["init", client, "--undo"]) == 0
@@ -270,7 +285,9 @@ def test_undo_leads_back_to_what_somebody_else_wrote_between_our_changes(home: P
     assert file.read_bytes() == b'{"a": 2}'
 
 
-@pytest.mark.parametrize("client", ["cursor", "vscode", "codex", "zed", "opencode"])
+@pytest.mark.parametrize(
+    "client", ["cursor", "vscode", "codex", "zed", "opencode", "copilot-cli", "goose", "cline"]
+)
 def test_servers_move_to_our_file_and_nothing_is_lost(
     home: Path, client: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,15 +298,31 @@ def test_servers_move_to_our_file_and_nothing_is_lost(
         one: dict[str, Any] = {"command": "one", "args": ["-v"], "env": {"K": SECRET}}
         if client == "opencode":
             one = {"type": "local", "command": ["one", "-v"], "environment": {"K": SECRET}}
+        if client == "copilot-cli":
+            one |= {"type": "local", "tools": ["*"]}
         servers = {"one": one, "two": {"url": "https://two.example/mcp"}, "asks": {"command": "${input:x}"}}
         data = json.dumps({"x": 1, CLIENTS[client].section: servers}, indent=2)
+    if client == "goose":
+        data = f"""
+extensions:
+  asks: {{type: builtin, name: developer}}
+  one:
+    type: stdio
+    cmd: one
+    args: [-v]
+    envs:
+      K: {SECRET}
+  two:
+    type: streamable_http
+    uri: https://two.example/mcp
+"""
     file = write(client, data.encode())
     before = file.read_bytes()
     assert run(["init", client, "--move"]) == 0
     said = capsys.readouterr()
     assert SECRET not in said.out + said.err
     left = read(file)[CLIENTS[client].section]
-    assert [*left] == (["greenroom"] if client == "codex" else ["asks", "greenroom"])
+    assert {*left} == ({"greenroom"} if client == "codex" else {"asks", "greenroom"})
     config = load_config(cwd=home, home=home, environ={}, platform=sys.platform)
     assert config.problems == ()
     assert [*config.servers] == ["one", "two"]
@@ -358,6 +391,26 @@ def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest
     assert capsys.readouterr().out.count("✓ ") == 1
     assert [row["client"] for row in rows_of(capsys, "--list") if row["written"]] == ["cursor"]
     assert run(["init", "nobody"]) == 2
+
+
+def test_servers_that_a_client_starts_itself_are_counted_and_those_that_run_twice_named(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("kiro", b'{"SECTION": {"one": {"command": "one"}, "two": {"command": "two"}}}')
+    move = "greenroom init kiro --move"
+    for words in ([], ["init"]):
+        assert run(words) == 0
+        assert f"Kiro has 2 servers: {move}" in capsys.readouterr().out
+    assert [row["servers"] for row in rows_of(capsys, "--list") if row["found"]] == [2]
+    assert run(["init", "kiro"]) == 0
+    assert f"Kiro also starts 2 servers itself: {move}" in capsys.readouterr().out
+    own = home / ".config" / "greenroom" / "mcp.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"mcpServers": {"another name": {"command": "two"}}}')
+    assert run([]) == 0
+    assert f"Kiro starts two itself, too, so it runs twice: {move}" in capsys.readouterr().out
+    assert run(["init", "kiro", "--move"]) == 0
+    assert "Kiro" not in capsys.readouterr().out.partition("Restart Kiro")[2]
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])

@@ -22,6 +22,7 @@ from greenroom.actors.transports.stderr_log import StderrLogs, older_log, stderr
 from greenroom.events import Kind
 from greenroom.protocol import bounds
 from greenroom.protocol.address import Address
+from greenroom.testing.room_inside import RoomInside
 
 SECRET = "sk-planted-4711"
 NOBODY: Any = SimpleNamespace(waiter=lambda: SimpleNamespace(set=lambda: None))  # no task writes
@@ -120,7 +121,7 @@ def test_follow_shows_what_comes_also_over_a_new_file(tmp_path: Path) -> None:
 
 def notes_of(room: Greenroom) -> list[str]:
     notes: list[str] = []
-    room._runtime.events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
+    RoomInside(room).events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
     return notes
 
 
@@ -158,7 +159,7 @@ async def test_a_room_without_a_file_for_its_catalogue_leaves_no_log(tmp_path: P
     config = {"mcpServers": {"a": faulty(tmp_path, "a")}}
 
     async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-        assert room._runtime._stderr_logs is None
+        assert RoomInside(room).machinery._stderr_logs is None
         await room.call("a_stderr", {"text": "hello"})
 
 

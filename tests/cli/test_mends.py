@@ -19,6 +19,7 @@ from tests.cli.test_next_steps import FILLED_IN, quarantined, steps_in
 from tests.support.gateway import FAULTY
 from tests.support.homes import home as home
 from tests.support.homes import own_config
+from tests.support.patience import PATIENCE
 
 from greenroom.cli.main import run
 
@@ -53,7 +54,13 @@ def in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PATH": path}
     shell = ["/bin/sh", "-c", command]
     done = subprocess.run(
-        shell, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        shell,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     if done.returncode == 2 and "Nobody can answer here" in done.stderr:
         return in_a_shell(list(steps_in(done.stderr))[-1])

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.support.attached import until
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import alive, gone_within, started
+from tests.support.patience import until
 
 GOOD = '{"mcpServers": {"a": {"command": "cat", "disabled": true}}}'
 HALF = '{"mcpServers": {'
@@ -93,6 +93,41 @@ def test_attach_status_and_stop_mean_one_room_also_when_the_files_change(
     assert f"(pid {pid}) has ended" in ended
     assert "no background room runs" in greenroom(home, "stop").stderr
     assert not [*home.rglob("*.sock")]
+
+
+STRANGE = '{"mcpServers": {"evil": {"command": "touch", "args": ["it-ran"]}}}'
+
+
+def test_a_project_s_file_that_nobody_trusts_hides_no_room(home: Path) -> None:
+    """The room that was started elsewhere serves this folder, too, whatever a stranger's file in it says, until its
+    owner trusts it: then the folder has a room of its own."""
+    (home / "other").mkdir()
+    write(home, {OWN: GOOD})
+    greenroom(home, "serve", "--background", folder="other")
+    pid = shown(home, "other")
+    assert pid is not None
+    try:
+        for text in (STRANGE, HALF, "[]"):
+            write(home, {PROJECT: text})
+            assert shown(home) == pid, text
+            greenroom(home, "approve")  # which fails where it finds no room
+            tools = greenroom(home, "tools").stderr
+            assert "of another configuration" not in tools
+            with started(*GREENROOM, "attach", env=environment(home), cwd=home / "work") as client:
+                client.initialize()
+                assert clients(home, "other") == [client.process.pid], "of this room, and no second one"
+                assert client.end() == 0
+        write(home, {PROJECT: STRANGE})
+        greenroom(home, "trust", "--yes")
+        assert shown(home) is None
+        write(home, {PROJECT: HALF})
+        assert shown(home) is None, "its servers are still meant"
+        greenroom(home, "trust", "--revoke")
+        assert f"(pid {pid}) has ended" in greenroom(home, "stop").stderr
+        assert not gone_within({pid})
+    finally:
+        greenroom(home, "stop", folder="other")
+        assert not (home / "work" / "it-ran").exists()
 
 
 def test_of_two_rooms_that_come_to_have_the_same_files_one_gives_way_with_its_clients(home: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_next_steps import BROKEN, check, steps_in
 from tests.support.forked import GREENROOM, run_forked
-from tests.support.gateway import FAULTY, faulty, started
+from tests.support.gateway import FAULTY, PATIENCE, faulty, serve, started
 from tests.support.homes import home as home
 from tests.support.homes import own_config
 
@@ -171,3 +171,28 @@ def test_it_names_the_gateways_that_run_here_and_elsewhere(tmp_path: Path, home:
         assert here.end() == 0
         assert there.end() == 0
     assert "none runs" in alone().stdout
+
+
+def test_the_status_begins_with_what_holds_calls_now(tmp_path: Path) -> None:
+    """It said that all is well while calls were refused for want of a slot (issue 38, 5.2)."""
+    servers = {name: faulty(tmp_path, name) for name in ("busy", "late")}
+    with serve(tmp_path, servers, maxConnections=1) as gateway:
+        gateway.initialize()
+        assert not gateway.mcp(tool="busy_pid").get("isError")
+        gateway.start_mcp(tool="busy_sleep", args={"seconds": 600})
+        gateway.start_mcp(tool="late_pid")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": os.fspath(tmp_path),
+            "XDG_CACHE_HOME": os.fspath(tmp_path / "cache"),
+            "XDG_RUNTIME_DIR": os.fspath(tmp_path),
+        }
+        command = [*GREENROOM, "status", "--config", os.fspath(tmp_path / "mcp.json")]
+        said = ""
+        until = time.monotonic() + PATIENCE
+        while "waits for a slot" not in said and time.monotonic() < until:
+            said = run_forked(command, env=environment, cwd=tmp_path, text=True).stdout
+        first, holder, step = said.splitlines()[:3]
+        assert first == "✗ 1 call waits for a slot: all 1 are taken (late)."
+        assert holder == "  Held by busy."
+        assert "maxConnections" in step

@@ -14,6 +14,7 @@ import pytest
 from tests.support.forked import GREENROOM, popen_forked
 from tests.support.homes import home as home
 from tests.support.homes import own_config
+from tests.support.patience import PATIENCE
 
 from greenroom.cli.main import run
 from greenroom.config.files import load_config, own_file
@@ -115,6 +116,12 @@ def test_a_server_that_another_file_defines_is_not_taken_out_and_the_way_is_said
     assert run(["remove", "theirs"]) == 2
     assert "greenroom disable theirs" in capsys.readouterr().err
     assert run(["remove", "nobody"]) == 2
+    own = own_config(home, '{"mcpServers": {"mine": {"command": "a"}, "two": {"command": "b"}}}')
+    before = own.read_bytes()
+    assert run(["remove", "mine", "theirs"]) == 2
+    assert own.read_bytes() == before, "all or none"
+    assert run(["remove", "mine", "two"]) == 0
+    assert capsys.readouterr().out.count("is no longer in") == 2
     assert run(["add", "theirs", "--json", "--", "cat"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["replaced"] is False
@@ -142,7 +149,7 @@ def test_servers_that_a_script_adds_side_by_side_all_come_into_the_file(tmp_path
     with ExitStack() as stack:
         how = {"cwd": tmp_path, "env": environment, "stdout": subprocess.DEVNULL}
         adding = [stack.enter_context(popen_forked(each, **how)) for each in words]
-        assert [each.wait(60) for each in adding] == [0] * len(names)
+        assert [each.wait(PATIENCE) for each in adding] == [0] * len(names)
     assert sorted(json.loads(file.read_text())["mcpServers"]) == names
 
 

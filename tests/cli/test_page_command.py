@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.attached import until
 from tests.support.forked import GREENROOM, greenroom_in, popen_forked
 from tests.support.gateway import PATIENCE, Gateway, serve
+from tests.support.patience import until
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 
@@ -29,7 +29,10 @@ from greenroom.protocol.version import VERSION
 
 ECHO = {
     "command": sys.executable,
-    "args": ["-S", os.fspath(Path(__file__).parents[2] / "testing" / "servers" / "echo.py")],
+    "args": [
+        "-S",
+        os.fspath(Path(__file__).parents[2] / "src" / "greenroom" / "testing" / "servers" / "echo.py"),
+    ],
 }
 
 
@@ -237,8 +240,8 @@ def test_a_tape_is_shown_without_a_gateway_and_nobody_can_do_anything(tmp_path: 
         with page.watching() as messages:
             assert next(messages)[0] == "snapshot"
         assert [call["waited"] for call in page.ask("/page/calls")[1]["calls"]] == [0.5] * 3
-        spans = [each for each in page.ask("/page/trace")[1]["traceEvents"] if each["ph"] == "X"]
-        assert (1_500_000, 500_000) in {(each["ts"], each["dur"]) for each in spans}
+        lanes = page.ask("/page/timeline")[1]["lanes"]
+        assert (1.5, 2.0) in {(each["start"], each.get("end")) for lane in lanes for each in lane["spans"]}
         shown = page.ask("/page/call?number=2")[1]
         assert shown["params"]["arguments"] == {"what": "milk"}
         assert shown["result"] == json.loads(large)

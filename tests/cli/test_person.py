@@ -17,6 +17,7 @@ import attrs
 import pytest
 from tests.support.forked import GREENROOM, environment_of
 from tests.support.gateway import gone_within, named_after, started
+from tests.support.patience import PATIENCE
 
 # `one` asks one thing, `two` two things at once, and `left` ends its call while it asks. Each answers what it was told.
 SERVER = """
@@ -53,7 +54,6 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-PATIENCE = 30.0  # seconds; a person would not wait longer
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import pytest
+from tests.config.test_config_keys import SETTINGS
 from tests.support.homes import own_config
 
 from greenroom import Greenroom
@@ -16,6 +17,7 @@ from greenroom.cli import attach_command, serve_command
 from greenroom.cli.completion import complete_clients, complete_profiles, complete_servers
 from greenroom.cli.main import run
 from greenroom.config.model import Config, Isolation
+from greenroom.config.parse import parse_config
 from greenroom.gateway import serve as _gateway
 from greenroom.protocol.version import VERSION
 
@@ -70,6 +72,36 @@ def test_what_serve_was_told_reaches_the_gateway_and_is_kept_when_the_configurat
     again = options.reread()
     assert chosen(again) == (3, 1.5, 2, 0.25, None)
     assert again.settings.min_connections == 1, "the file is read again"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--max-connections", "99", "--idle-timeout", "1", "--failure-threshold", "99", "--cooldown", "1")],
+    ids=["plain", "options"],
+)
+@pytest.mark.parametrize("http", [(), ("--http", ":8123")], ids=["stdio", "http"])
+def test_every_setting_that_changes_while_a_gateway_runs_counts_or_is_said_not_to(
+    http: tuple[str, ...],
+    options: tuple[str, ...],
+    home: Path,
+    served: list[Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = profiled(home)
+    assert run(["serve", "--config", config, *http, *options]) == 0
+    started, reread = served[0].args[0].settings, served[0].args[2].reread
+    for name, said, attribute, _ in SETTINGS:
+        inner: Any = said
+        for part in reversed(name.split(".")):
+            inner = {part: inner}
+        settings = {"maxConnections": 98, **inner} if name == "minConnections" else inner
+        profiled(home, **settings)
+        capsys.readouterr()
+        now = getattr(reread().settings, attribute)
+        expected = getattr(parse_config({"settings": settings}).settings, attribute)
+        assert now == expected or f"{name} has changed in the configuration" in capsys.readouterr().err, name
+        profiled(home)
+        assert reread().settings == started, "and so does a setting that is taken out again"
 
 
 def test_a_zero_that_serve_is_told_is_a_zero(home: Path, served: list[Any]) -> None:

@@ -22,10 +22,10 @@ from greenroom.cli.common import run_to_end
 # What a gateway of stdio servers never needs, or not before its first call.
 LATER = (
     "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock", "difflib", "tomllib",
-    "tomlkit", "uvicorn", "starlette", "greenroom.gateway.doors.http_app",
+    "tomlkit", "uvicorn", "httptools", "starlette", "greenroom.gateway.doors.http_app",
     "greenroom.actors.transports.streamable_http", "greenroom.actors.transports.in_process",
     "greenroom.actors.transports.unix_socket", "greenroom.actors.transports.stdio",
-    "greenroom.gateway.exposures.direct", "greenroom.gateway.metrics", "greenroom.safety.audit_file",
+    "greenroom.gateway.exposures.direct", "greenroom.observe.metrics", "greenroom.safety.audit_file",
     "greenroom.gateway.doors.attach_server", "greenroom.gateway.doors.attach_client",
     "greenroom.gateway.doors.background", "greenroom.gateway.doors.control_client",
 )  # fmt: skip

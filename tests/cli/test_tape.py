@@ -14,6 +14,7 @@ import pytest
 from tests.support import run as run_async
 from tests.support.forked import greenroom_in
 from tests.support.gateway import serve
+from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 
@@ -52,7 +53,7 @@ def talk(words: Sequence[str], calls: Sequence[tuple[str, Any]]) -> tuple[list[A
         ask(key, "tools/call", {"name": name, "arguments": arguments})
         for key, (name, arguments) in enumerate(calls, 1)
     ]
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     return answers, said.decode()
 
@@ -97,7 +98,7 @@ def test_a_tape_is_told(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert story[1] == "3 calls of 1 server in 1 session, of which 1 failed."
     things = [line[11:] for line in story[3:-1]]
     assert things[0].startswith("own  was known before: ")
-    assert "own  starts" in things
+    assert any(thing.startswith("own  starts") for thing in things)  # "…, after 2 ms" on a busy machine
     assert any(thing.startswith("own  is connected after ") for thing in things)
     assert any('own_echo {"text":"two"} → {"text": "two"} (' in thing for thing in things)
     assert any("→ ✗ " in thing for thing in things)
@@ -115,7 +116,7 @@ def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "a.tape").write_text("{}\n")
     for command in ("tape", "replay"):
         assert run([command, os.fspath(tmp_path / "a.tape")]) == 2
-        assert "a.tape, line 1" in capsys.readouterr().err
+        assert "a.tape is no tape of Greenroom" in capsys.readouterr().err
         assert run([command, os.fspath(tmp_path / "none.tape")]) == 2
         assert "There is no tape" in capsys.readouterr().err
 

@@ -13,6 +13,7 @@ from typing import Any
 from tests.support.as_windows import MODULES
 from tests.support.homes import home as home
 from tests.support.homes import own_config
+from tests.support.patience import PATIENCE
 
 from greenroom.cli.exit_codes import FAILED, OK, USAGE
 
@@ -27,7 +28,7 @@ SERVERS = {
 STARTS_NOTHING = {
     "": OK, "--version --json": OK, "status --json": OK, "doctor --json": OK, "config": OK, "tools": OK,
     "search x": OK, "cost": OK, "explain web": OK, "init": OK, "trust": OK, "auth": OK, "accept": OK, "outputs": OK,
-    "top --once": OK, "logs web": FAILED, "approve": FAILED, "trace": USAGE, "add new -- sh": OK, "disable new": OK,
+    "status -o wide": OK, "logs web": FAILED, "approve": FAILED, "add new -- sh": OK, "disable new": OK,
     "remove new": OK,
 }  # fmt: skip
 
@@ -35,7 +36,7 @@ STARTS_NOTHING = {
 def windows(*words: str) -> Any:
     environ = {**os.environ, "PYTHONPATH": os.fspath(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "tests.support.as_windows", *words]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+from tests.support.patience import PATIENCE
 
 from greenroom.cluster.directory import DirectorySilent, LocalDirectory
 from greenroom.cluster.host import ClusterHost, HostAbout
@@ -68,7 +69,7 @@ class Away:
 
     async def _ask(self, method: str, *args: Any) -> Any:
         try:
-            with anyio.fail_after(1):
+            with anyio.fail_after(PATIENCE):
                 async with await anyio.connect_unix(self._path) as stream:
                     await stream.send(pickle.dumps((method, args)))
                     said = pickle.loads(await _whole(stream))

@@ -9,9 +9,10 @@ from typing import Any
 import anyio
 import pytest
 from tests.cluster._host_process import TOKEN
-from tests.cluster.test_hosts import WITHIN, cluster, server
+from tests.cluster.test_hosts import cluster, server
 from tests.gateway.test_http_tls import certificate
 from tests.support import in_real_time
+from tests.support.patience import PATIENCE
 
 from greenroom.cluster.encryption import encryption
 from greenroom.cluster.front import ClusterRoom
@@ -43,7 +44,7 @@ async def test_calls_go_over_encrypted_links_and_nobody_without_a_certificate_ge
         assert host.url.startswith("https://")
         async with await anyio.connect_tcp("127.0.0.1", host.link_port) as plain:
             await plain.send(Hello(TOKEN, host.epoch, "one", {}).line())
-            with anyio.fail_after(WITHIN), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 assert b"{" not in await plain.receive()
 
 
@@ -78,7 +79,7 @@ async def test_a_host_that_refuses_an_encrypted_link_is_asked_again(
             return said if greeted > 1 else Hello(said.token, "another epoch", said.server, said.variables)
 
         monkeypatch.setattr(room.membership, "hello", hello)
-        with anyio.fail_after(WITHIN):
+        with anyio.fail_after(PATIENCE):
             assert not (await room.call("one_echo", {"text": "it"})).is_error
         assert greeted == 2
 

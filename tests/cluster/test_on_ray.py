@@ -14,10 +14,12 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support import in_real_time
+from tests.support.patience import PATIENCE
 from tests.support.tiny_ray import ray as ray
 
 from greenroom import UsageError
 from greenroom.cluster.directory import DirectorySilent
+from greenroom.cluster.front import ClusterRoom
 from greenroom.cluster.leases import Joined, Joining, LeaseTimes, Renewed
 from greenroom.cluster.on_ray import carries_host, overdue
 from greenroom.cluster.ray_directory import Driver, RayDirectory, connect
@@ -38,7 +40,7 @@ def test_nothing_imports_ray_without_need() -> None:
         "greenroom, greenroom.cluster, greenroom.cluster.on_ray, greenroom.cluster.front, greenroom.cli.main"
     )
     code = f"import sys, {rooms}; greenroom.Greenroom; sys.exit('ray' in sys.modules)"
-    assert subprocess.run((sys.executable, "-c", code), check=False, timeout=60).returncode == 0
+    assert subprocess.run((sys.executable, "-c", code), check=False, timeout=PATIENCE).returncode == 0
 
 
 # ---- A front's way to the directory ---------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ async def test_a_child_that_has_ended_is_silence_and_then_another(ray: Path) -> 
     with connected() as directory:
         for child in children():
             os.kill(child, signal.SIGKILL)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             assert await until(directory, silent=True)
             assert await until(directory, silent=False)
     assert not children()
@@ -86,10 +88,10 @@ async def test_a_child_that_loses_the_directory_for_good_is_silence_and_then_ano
     monkeypatch.setenv("DEAF", str(deaf))
     driver = Driver("head:1", None)
     try:
-        directory = RayDirectory(driver.ask, within=0.3)
+        directory = RayDirectory(driver.ask, within=1.0)
         driver.connect()
         deaf.write_text(str(children()))
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             assert await until(directory, silent=True)
             assert await until(directory, silent=False)
     finally:
@@ -105,7 +107,7 @@ async def test_another_cluster_at_the_address_has_another_token(
         monkeypatch.setenv("SECRET", "another")
         for child in children():
             os.kill(child, signal.SIGKILL)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             assert await until(directory, silent=True)
             assert await until(directory, silent=False)
         assert directory.token() == "another"
@@ -134,7 +136,15 @@ def children() -> list[int]:
 @pytest.mark.parametrize(
     ("variables", "address", "says"),
     [
-        ({}, "refuses", "at refuses cannot be used: no cluster is there$"),
+        ({}, "refuses:1", r"no cluster is there\. It was looked for\. .*: ray status --address=refuses:1$"),
+        ({}, "other:1", r"with: Ray: 2\.1 Python: 3\.9\. .* versions of Ray and Python"),
+        ({}, "exits:1", r"Ray has ended it\. .*: ray status --address=exits:1$"),
+        ({}, "dies:1", r"the process that asks Ray has ended\. .*: ray status --address=dies:1$"),
+        ({"RAY_ADDRESS": "refuses:1"}, "auto", "The Ray cluster at refuses:1 cannot be used"),
+        ({"RAY_ADDRESS": "local"}, "auto", "'local' is no address of a Ray cluster"),
+        ({}, "local", "Write HOST:PORT of its head, or auto"),
+        ({}, "ray://head:10001", "Write HOST:PORT of its head, or auto"),
+        ({}, "head", "Write HOST:PORT of its head, or auto"),
         ({"OTHER": "0.0.1"}, "head:1", "its hosts have Greenroom 0.0.1, and this is"),
         ({"NONE": "1"}, "head:1", "begin with `greenroom cluster start`"),
     ],
@@ -150,6 +160,19 @@ def test_a_cluster_that_cannot_be_used_says_why(
     assert not children()
 
 
+@in_real_time
+async def test_a_front_whose_directory_is_dead_says_so_when_it_is_entered(
+    ray: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEAD", "1")
+    with pytest.raises(
+        UsageError, match=r"at head:1 cannot be used: .*head is dead\. .*ray status --address"
+    ):
+        async with ClusterRoom.open({"mcpServers": {}}, ray="head:1"):
+            pass
+    assert not children()
+
+
 def test_a_machine_that_is_no_node_of_the_cluster_is_told_how_to_become_one(ray: Path) -> None:
     services = ray.parent / "_private" / "services.py"
     services.parent.mkdir()
@@ -159,8 +182,11 @@ def test_a_machine_that_is_no_node_of_the_cluster_is_told_how_to_become_one(ray:
 
 
 def test_without_ray_one_is_told_what_to_install(ray: Path) -> None:
-    ray.write_text("raise ImportError('no Ray here')")
-    with pytest.raises(UsageError, match=r'install "greenroom\[ray\]"'):
+    ray.write_text("raise ModuleNotFoundError('no Ray here', name='ray')")
+    with pytest.raises(UsageError, match=r'Ray is not installed: pip install "greenroom\[ray\]"'):
+        connect("head:1", LeaseTimes())
+    ray.write_text("import no_such_part")
+    with pytest.raises(UsageError, match=r"No module named 'no_such_part'\): pip install"):
         connect("head:1", LeaseTimes())
 
 
@@ -172,12 +198,12 @@ def test_a_directory_that_is_not_the_newest_ends(ray: Path, newest: int, ends: b
     ray.write_text(ray.read_text() + "def nodes(): os._exit(0)  # it goes on")
     code = """
 from greenroom.cluster.leases import LeaseTimes
-from greenroom.cluster.on_ray import Watch
+from greenroom.cluster.on_ray import NodeWatch
 from greenroom.cluster.ray_directory import About
-Watch(About("1", "token", LeaseTimes(), 7), None).run()
+NodeWatch(About("1", "token", LeaseTimes(), 7), None).run()
 """
     ended = subprocess.run(
-        (sys.executable, "-c", code), check=False, timeout=60, capture_output=True, text=True
+        (sys.executable, "-c", code), check=False, timeout=PATIENCE, capture_output=True, text=True
     )
     assert (ended.returncode, "there is a newer directory" in ended.stdout) == (int(ends), ends)
 

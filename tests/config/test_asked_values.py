@@ -13,10 +13,12 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import in_real_time
+from tests.support.patience import PATIENCE
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
 from greenroom import Greenroom
+from greenroom.actors.timers import at_most
 from greenroom.config.asked_values import command_in, is_asked, keyring_in, with_answer
 from greenroom.config.files import load_config
 from greenroom.config.masking import redacted
@@ -24,7 +26,7 @@ from greenroom.config.model import ServerDefinition
 from greenroom.config.parse import Layer, merge, parse_config
 from greenroom.config.references import asked_of, without_asked
 from greenroom.config.secret_sources import LARGEST_ENV_FILE as LARGEST
-from greenroom.config.secret_sources import Entry, kept, variables_in
+from greenroom.config.secret_sources import KeyringEntry, kept, variables_in
 from greenroom.errors import ConnectFailed
 
 
@@ -171,7 +173,7 @@ class Ring:
 
     def get_password(self, service: str, username: str) -> str | None:
         if self.slow is not None:
-            self.slow.wait(60)
+            self.slow.wait(PATIENCE)
         if service == "locked":
             raise RuntimeError("planted")
         return self.entries.get((service, username))
@@ -227,7 +229,7 @@ async def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
     ring.set_password("nul", "n", "planted\0")
     ring.set_password("empty", "n", "")
     with pytest.raises(ConnectFailed) as failed:
-        await kept("s", [Entry(service, "n", "env.TOKEN")], 60)
+        await kept("s", [KeyringEntry(service, "n", "env.TOKEN")], 60, at_most)
     assert 'The value of env.TOKEN of server "s", which the keyring keeps, ' in str(failed.value)
     assert why in str(failed.value)
     assert failed.value.server == "s"
@@ -238,10 +240,10 @@ async def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
 async def test_each_entry_of_the_keyring_is_what_it_is(ring: Ring) -> None:
     entries = {("a", "b"): "one", ("b", "a"): "two", ("a", "c"): " "}
     ring.entries.update(entries)
-    assert await kept("s", [Entry(*each, "env.TOKEN") for each in entries], 60) == entries
-    assert await kept("s", [], 60) == {}
+    assert await kept("s", [KeyringEntry(*each, "env.TOKEN") for each in entries], 60, at_most) == entries
+    assert await kept("s", [], 60, at_most) == {}
     with pytest.raises(ConnectFailed, match=r"The value of env\.D of") as failed:
-        await kept("s", [Entry("a", "b", "env.C"), Entry("none", "n", "env.D")], 60)
+        await kept("s", [KeyringEntry("a", "b", "env.C"), KeyringEntry("none", "n", "env.D")], 60, at_most)
     assert failed.value.server == "s"
 
 
@@ -262,9 +264,9 @@ async def test_a_keyring_that_asks_its_owner_is_not_waited_for_without_end(ring:
     ring.slow = threading.Event()
     try:
         with pytest.raises(ConnectFailed, match=r"has not come in 0\.05 s"):
-            await kept("s", [Entry("a", "n", "env.TOKEN")], 0.05)
+            await kept("s", [KeyringEntry("a", "n", "env.TOKEN")], 0.05, at_most)
         with anyio.move_on_after(0.05) as over:
-            await kept("s", [Entry("a", "n", "env.TOKEN")], 60)
+            await kept("s", [KeyringEntry("a", "n", "env.TOKEN")], 60, at_most)
         assert over.cancelled_caught
     finally:
         ring.slow.set()  # pyright: ignore[reportOptionalMemberAccess]
@@ -274,7 +276,7 @@ async def test_a_keyring_that_asks_its_owner_is_not_waited_for_without_end(ring:
 async def test_without_the_extra_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConnectFailed, match=r'pip install "greenroom\[keyring\]"'):
-        await kept("s", [Entry("a", "n", "env.TOKEN")], 60)
+        await kept("s", [KeyringEntry("a", "n", "env.TOKEN")], 60, at_most)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ def test_an_unknown_version_has_no_effect_and_is_said() -> None:
         ({"mode": "eager"}, (Lifecycle.EAGER, None, None)),
         ({"mode": "per_session", "idleTimeoutMs": 0}, (Lifecycle.LAZY, 0.0, Isolation.PER_SESSION)),
         ({"idleTimeoutMs": 90_000}, (Lifecycle.LAZY, 90.0, None)),
+        ({"mode": "keep-alive", "idleTimeoutMs": 90_000}, (Lifecycle.LAZY, 90.0, None)),
+        ({"mode": "keep-alive", "idleTimeoutMs": 0}, (Lifecycle.KEEP_ALIVE, 0.0, None)),
         ({}, (Lifecycle.LAZY, None, None)),
     ],
 )
@@ -562,3 +564,19 @@ def test_what_is_said_to_be_left_behind_was_there_and_is_named_with_its_file() -
         assert (merge(layers).servers["a"].headers, merge(layers).servers["a"].oauth) == ({}, False)
     same = [Layer("s", {"mcpServers": {"a": {"url": "http://h"}}}), Layer("w", {"mcpServers": {"a": moved}})]
     assert merge(same).servers["a"].headers == {"A": "b"}
+
+
+@pytest.mark.parametrize("key", ["supports_parallel_tool_calls", "supportsParallelToolCalls"])
+def test_a_server_whose_tools_must_not_run_side_by_side_has_one_call_at_a_time(key: str) -> None:
+    def read(said: Any, **more: Any) -> Config:
+        return parse_config({"mcpServers": {"a": {"command": "x", key: said, **more}}}, source="m.json")
+
+    assert read(False).servers["a"].max_in_flight == 1
+    assert read(False, maxInFlight=3).servers["a"].max_in_flight == 3, "our own word is stronger"
+    for said in (True, None):
+        config = read(said)
+        assert (config.servers["a"].max_in_flight, config.problems) == (None, ())
+    wrong = read("no")
+    assert wrong.servers["a"].max_in_flight is None
+    assert not wrong.broken
+    assert "must be true or false" in str(wrong.problems[0])

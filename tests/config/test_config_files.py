@@ -701,3 +701,11 @@ def test_a_working_directory_that_is_gone_needs_a_path_that_does_not_start_there
     for path in (None, "b.json", "~b.json"):
         with pytest.raises(UsageError, match="The working directory is gone"):
             working_directory(path)
+
+
+def test_a_file_of_too_many_values_is_no_configuration(tmp_path: Path) -> None:
+    """Reading it would hold the whole program up (issue 38)."""
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {}, "x": [' + "1," * 1_000_000 + "1]}")
+    with pytest.raises(ConfigError, match="values and keys"):
+        load_config(file, cwd=tmp_path, home=tmp_path, environ={}, trust=True)

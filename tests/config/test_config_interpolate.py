@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from greenroom.config.model import ServerDefinition
 from greenroom.config.references import (
-    Expanded,
+    Expansion,
     expand,
     expand_definition,
     expand_path,
@@ -217,7 +217,7 @@ def test_a_value_of_a_session_is_needed_wherever_it_stands_unless_it_has_a_defau
     empty = with_session(ENVIRON, {"A": ""})
     assert expand_definition(definition(place, "x${session.A}"), empty).definition == definition(place, "x")
     kept = expand_definition(definition(place, "${session.A}${session.B:-b}"), ENVIRON)
-    assert kept == Expanded(definition(place, "${session.A}b"))
+    assert kept == Expansion(definition(place, "${session.A}b"))
 
 
 @pytest.mark.parametrize("place", ["args", "env", "headers"])
@@ -309,3 +309,26 @@ def test_references_can_be_left_out_shown_and_named() -> None:
     assert (refers_to_session("${session.A}"), refers_to_session("session.A ${A}")) == (True, False)
     assert expand("${A}$env:B", {"A": "a", "B": "b"}) == "ab"
     assert expand("$env:B} and ${B", {"B": "b"}) == "b} and ${B"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "http://h/" + "${A}" * 20_000},
+        {"command": "${A}" * 20_000},
+        {"command": "c", "args": ("${A}",) * 20_000},
+        {"command": "c", "env": {"X": "${A}" * 20_000}},
+        {"url": "http://h/", "headers": {"X": "{env:A}" * 20_000}},
+        {"url": "http://h/", "headers": {"X": "${session.A}" * 20_000}},
+    ],
+    ids=str,
+)
+def test_a_long_value_is_not_written_without_end(entry: dict[str, Any]) -> None:
+    """2 GB were made of 80 kB (issue 38)."""
+    environ = with_session({"A": "a" * 100_000}, {"A": "a" * 100_000})
+    with pytest.raises(ConfigError, match="stand for more than 8,388,608 characters: use fewer of them"):
+        expand_definition(ServerDefinition("s", **entry), environ)
+    text = "${A}" * 20_000
+    assert len(expand(text, environ)) < 9_000_000, (
+        "where nothing can be refused, the rest stays as it is written"
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenroom.config.foreign_keys import Given, Givens
+from greenroom.config.foreign_keys import ForeignValue, Givens
 from greenroom.config.identity import definition_hash
 from greenroom.config.model import Config, Lifecycle, ServerDefinition, Settings
 from greenroom.config.parse import Layer, lay_over, merge, parse_config
@@ -307,8 +307,8 @@ _OF_COMMAND = {
 }
 
 
-def _given(value: Any) -> Given:
-    return Given(value, "m.json", ())
+def _given(value: Any) -> ForeignValue:
+    return ForeignValue(value, "m.json", ())
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_no_credential_reaches_a_place_that_it_was_not_written_for(entries: list
     """Weakest first. What decides who gets a credential is, in the end, what it was when its file had been laid over
     the weaker ones: whoever wrote the credential wrote it beside that."""
     layers = [
-        {name: Given(value, str(n), (name,)) for name, value in entry.items()}
+        {name: ForeignValue(value, str(n), (name,)) for name, value in entry.items()}
         for n, entry in enumerate(entries)
     ]
     sums: list[Givens] = []

@@ -183,10 +183,6 @@ def test_a_server_without_a_name_is_a_warning() -> None:
             {"lifecycle": "keep-alive", "idleTimeout": 5},
             '.idleTimeout: has no effect on a "keep-alive" server, which is never stopped for being idle',
         ),
-        (
-            {"lifecycle": {"mode": "keep-alive", "idleTimeoutMs": 5}},
-            '.lifecycle.idleTimeoutMs: has no effect on a "keep-alive" server',
-        ),
         ({"headers": {"A": "b"}}, '.headers: has no effect on a server with "command"'),
         ({"bearerToken": "t"}, '.bearerToken: has no effect on a server with "command"'),
         ({"lifecycle": "per_call", "isolation": "per_session"}, 'says the same as "isolation", which is used'),

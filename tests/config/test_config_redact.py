@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.config.credentials import SecretValue, of_environment
+from greenroom.config.known_secrets import KnownSecrets
 from greenroom.config.masking import Hider, redacted, redacted_server, secrets_of
 from greenroom.config.model import ServerDefinition
 from greenroom.config.parse import parse_config
 from greenroom.config.schema import config_schema
-from greenroom.config.secrets import Hidden, KnownSecrets, Secrets, of_environment
+from greenroom.config.scrubbing import Secrets
 from greenroom.protocol.address import Address
 
 SECRET = "hunter2hunter2"
@@ -128,15 +130,15 @@ def test_the_schema_knows_every_key_and_is_plain_json() -> None:
     settings = schema["properties"]["settings"]["properties"]
     assert settings["idleTimeout"]["default"] == 10
     assert settings["restartBackoff"]["properties"]["minMs"]["default"] == 1000
-    assert settings["toolPrefix"]["enum"] == ["none", "server", "short"]
+    assert settings["toolPrefix"]["enum"] == ["mcp", "none", "server", "short"]
 
 
 # ---- what is known to be secret, in texts that are not ours --------------------------------------------------------
 
 
 def test_a_secret_is_hidden_line_by_line_and_those_of_everywhere_too() -> None:
-    everywhere = Secrets([Hidden("TOKEN", "everywhere-1234")])
-    secrets = Secrets([Hidden("PRIVATE_KEY", "first-line-99\n  second-line-77  \n")], everywhere)
+    everywhere = Secrets([SecretValue("TOKEN", "everywhere-1234")])
+    secrets = Secrets([SecretValue("PRIVATE_KEY", "first-line-99\n  second-line-77  \n")], everywhere)
     for text in ("everywhere-1234", "first-line-99", "second-line-77"):
         assert secrets.without(f"<{text}>") == "<***>"
         assert secrets.stand_in(f"<{text}>")
@@ -147,7 +149,7 @@ def test_a_secret_is_hidden_line_by_line_and_those_of_everywhere_too() -> None:
 def test_a_login_is_hidden_by_its_password_however_it_is_told() -> None:
     coded = base64.b64encode(b"anna:hunter-2345").decode()
     for secrets in (
-        Secrets([Hidden("Authorization", f"Basic {coded}")]),
+        Secrets([SecretValue("Authorization", f"Basic {coded}")]),
         Secrets(of_environment({"HTTP_PROXY": "http://anna:hunter-2345@proxy:1"})),
     ):
         assert secrets.without("the password hunter-2345 is wrong") == "the password *** is wrong"
@@ -157,18 +159,18 @@ def test_a_login_is_hidden_by_its_password_however_it_is_told() -> None:
 
 
 def test_what_only_begins_like_a_secret_stays_and_costs_nothing() -> None:
-    secrets = Secrets([Hidden("TOKEN", "abcdefghijkl" + "0123456789" * 3)])
+    secrets = Secrets([SecretValue("TOKEN", "abcdefghijkl" + "0123456789" * 3)])
     text = "abcdefghijkl is the alphabet, abcdefghijkl again, and abcdefghijkl01 once more."
     assert secrets.without(text) == text
 
 
 def test_a_session_that_is_opened_again_by_the_same_name_has_its_secrets_hidden_again() -> None:
-    known, definition = KnownSecrets([Hidden("TOKEN", "everywhere-1234")]), object()
-    own, general = Hidden("TOKEN", "of-the-session-1"), Hidden("TOKEN", "of-the-server-1")
+    known, definition = KnownSecrets([SecretValue("TOKEN", "everywhere-1234")]), object()
+    own, general = SecretValue("TOKEN", "of-the-session-1"), SecretValue("TOKEN", "of-the-server-1")
     text = "everywhere-1234 of-the-server-1 of-the-session-1"
     asked: list[str] = []
 
-    def find(*found: Hidden) -> list[Hidden]:
+    def find(*found: SecretValue) -> list[SecretValue]:
         asked.append(found[0].value)
         return [*found]
 

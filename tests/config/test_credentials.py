@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support import in_real_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import HELLO, started
 from tests.support.lister import lister, tool
+from tests.support.teller import room_of, teller
 
+from greenroom import CallError
+from greenroom.config.credentials import SecretValue, of_environment
 from greenroom.config.masking import secrets_of
 from greenroom.config.parse import parse_config
-from greenroom.config.scrubbing import scrubbed
-from greenroom.config.secrets import Hidden, Secrets, of_environment
+from greenroom.config.scrubbing import Secrets, scrubbed
 
 ORDINARY = {
     "AWS_REGION": "us-east-1",
@@ -144,14 +147,14 @@ def test_t55_a_credential_that_is_a_word_goes_only_where_it_stands_alone(value: 
 
 def test_t55_what_a_command_or_the_keyring_gives_is_a_credential_whatever_its_name() -> None:
     for value in ("hunter2", "develop", "20251124"):
-        known = Secrets([Hidden("BRANCH", value, known=True)])
+        known = Secrets([SecretValue("BRANCH", value, known=True)])
         assert known.without(f"<{value}>") == "<***>"
     for name, value in (
         ("PROJECT_ROOT", "/work"),
         ("CONFIG", "/srv/work/foo"),
         ("URL", "https://h.example/x"),
     ):
-        assert Secrets([Hidden(name, value, known=True)]).without(value) == value
+        assert Secrets([SecretValue(name, value, known=True)]).without(value) == value
 
 
 WORDS = st.from_regex(r"[A-Z]?[a-z]{3,9}", fullmatch=True)
@@ -253,3 +256,12 @@ def test_t55_a_gateway_passes_paths_and_ordinary_values_on_and_no_credential(tmp
         [*GREENROOM, "call", "s_say", "--config", os.fspath(config)], env=environment, cwd=folder, text=True
     )
     assert [each for each in stays if each not in done.stdout] == []
+
+
+@in_real_time
+async def test_what_the_settings_let_every_server_inherit_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "q7Zk2Wm9x4TrB8Lp")
+    async with room_of({"inheritEnv": True}, t=teller()) as room:
+        with pytest.raises(CallError, match="fatal") as lost:
+            await room.call("t_die")
+    assert 'fatal: ["***"' in str(lost.value), "it was started with it"

@@ -17,10 +17,11 @@ from tests.support.stdio import until
 from tests.support.teller import room_of
 
 from greenroom import CallError
-from greenroom.actors.transports.http_client import OURS, Broken, signing
+from greenroom.actors.transports.http_client import OURS, signing
+from greenroom.actors.transports.http_faults import Broken
+from greenroom.config.credentials import SecretValue
 from greenroom.config.masking import redacted
 from greenroom.config.parse import Layer, merge, parse_config
-from greenroom.config.secrets import Hidden
 from greenroom.errors import ConnectFailed
 from greenroom.protocol.errors import Reach
 
@@ -64,14 +65,14 @@ async def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_giv
     monkeypatch.setenv("OF_OURS", "planted")
     asked = shell('printf \'{"X-Signature": "%s-%s"}\' "$OF_OURS" "$MORE"', env={"MORE": "1"})
     config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
-    learned: list[Hidden] = []
+    learned: list[SecretValue] = []
     sign = signing(config.servers["h"], learned.extend)
     login, ours = (httpx2.Request("POST", "http://h", extensions=more) for more in ({}, {OURS: True}))
     for request in (login, ours):
         await sign(request)
     assert "x-signature" not in login.headers
     assert ours.headers["x-signature"] == "planted-1"
-    assert learned == [Hidden("the header X-Signature", "planted-1")]
+    assert learned == [SecretValue("the header X-Signature", "planted-1")]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_variable_that_is_not_set_is_a_warning() -> None:
 
 @in_real_time
 async def test_it_is_told_the_whole_request_and_what_it_gives_is_stronger_in_any_case() -> None:
-    learned: list[Hidden] = []
+    learned: list[SecretValue] = []
     script = 'printf \'{"x-team": "%s", "X-Args": "\'"$1"\'", "X-Empty": ""}\' "$(base64 | tr -d "\\n")"'
     asked = shell(script, "two words")
     config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})

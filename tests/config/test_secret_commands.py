@@ -17,12 +17,13 @@ from tests.support.teller import room_of, teller
 from greenroom.actors.transports._guard_program import children_of
 from greenroom.actors.transports.orphans import strays
 from greenroom.config.asked_values import command_in
+from greenroom.config.credentials import SecretValue
+from greenroom.config.known_secrets import KnownSecrets
 from greenroom.config.masking import redacted
 from greenroom.config.parse import Layer, merge, parse_config
 from greenroom.config.references import expand_definition, without_asked
 from greenroom.config.secret_sources import LARGEST_OUTPUT as LARGEST
-from greenroom.config.secret_sources import Asked, Failure, Job, answers, failure_of
-from greenroom.config.secrets import Hidden, KnownSecrets
+from greenroom.config.secret_sources import CommandRun, NoOutput, SecretCommand, answers, failure_of
 from greenroom.errors import ConnectFailed
 
 
@@ -54,6 +55,17 @@ async def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(
 
 
 @in_real_time
+async def test_a_header_that_cannot_be_sent_says_which_and_nothing_of_what_the_command_gave() -> None:
+    with raw_http() as server:
+        entry = {"url": server.url, "headers": {"X-Key": "!printf 'planted\\nsecret'"}}
+        async with room_of(raw=entry) as room:
+            with pytest.raises(ConnectFailed, match=r"headers\.X-Key, which a command gives: ") as failed:
+                await room.connect("raw")
+    assert "planted" not in str(failed.value)
+    assert server.requests == []
+
+
+@in_real_time
 async def test_a_bearer_token_from_a_command_is_sent_as_one() -> None:
     with raw_http() as server:
         entry = {
@@ -81,7 +93,7 @@ async def test_a_bearer_token_from_a_command_is_sent_as_one() -> None:
 @in_real_time
 async def test_a_failure_names_the_place_and_shows_nothing_that_was_said(command: str, what: str) -> None:
     with pytest.raises(ConnectFailed) as failed:
-        await answers("s", [Asked(command, "env.TOKEN")], 60)
+        await answers("s", [SecretCommand(command, "env.TOKEN")], 60)
     assert 'The command for env.TOKEN of server "s"' in str(failed.value)
     assert what in str(failed.value)
     assert "planted" not in str(failed.value)
@@ -94,29 +106,29 @@ SETTING = "the setting"
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        (Job((*SHELL, "sleep 0.3; echo ' late '"), 60, SETTING), "late"),
-        (Job((*SHELL, "printf 0123456789"), 60, SETTING, most=10), "0123456789"),
-        (Job((*SHELL, "printf 0123456789"), 60, SETTING, most=9), Failure("wrote more than 9 bytes")),
-        (Job((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING, environ={"GIVEN": "given"}), "-given"),
-        (Job((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING), "ours-"),
-        (Job(("/bin/cat",), 60, SETTING, given=lambda: b"an input"), "an input"),
-        (Job(("/bin/cat",), 60, SETTING), Failure("wrote nothing to its standard output")),
-        (Job(("/no/such/program",), 60, SETTING), Failure("could not be started (No such file or directory)")),
-        (Job((*SHELL, "exec sleep 1000"), 0.2, SETTING), Failure("has not ended in 0.2 s (the setting)")),
+        (CommandRun((*SHELL, "sleep 0.3; echo ' late '"), 60, SETTING), "late"),
+        (CommandRun((*SHELL, "printf 0123456789"), 60, SETTING, most=10), "0123456789"),
+        (CommandRun((*SHELL, "printf 0123456789"), 60, SETTING, most=9), NoOutput("wrote more than 9 bytes")),
+        (CommandRun((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING, environ={"GIVEN": "given"}), "-given"),
+        (CommandRun((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING), "ours-"),
+        (CommandRun(("/bin/cat",), 60, SETTING, given=lambda: b"an input"), "an input"),
+        (CommandRun(("/bin/cat",), 60, SETTING), NoOutput("wrote nothing to its standard output")),
+        (CommandRun(("/no/such/program",), 60, SETTING), NoOutput("could not be started (No such file or directory)")),
+        (CommandRun((*SHELL, "exec sleep 1000"), 0.2, SETTING), NoOutput("has not ended in 0.2 s (the setting)")),
         (
-            Job((*SHELL, "echo planted; exec >&-; exec sleep 1000"), 0.2, SETTING),
-            Failure("has not ended in 0.2 s (the setting)"),
+            CommandRun((*SHELL, "echo planted; exec >&-; exec sleep 1000"), 0.2, SETTING),
+            NoOutput("has not ended in 0.2 s (the setting)"),
         ),
-        (Job((*SHELL, "echo planted; exec >&-; sleep 0.2"), 60, SETTING), "planted"),
+        (CommandRun((*SHELL, "echo planted; exec >&-; sleep 0.2"), 60, SETTING), "planted"),
     ],
 )  # fmt: skip
 @in_real_time
 async def test_a_run_of_a_program_gives_what_it_wrote_or_says_why_not(
-    job: Job, said: str | Failure, monkeypatch: pytest.MonkeyPatch
+    job: CommandRun, said: str | NoOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OURS", "ours")
     assert await job.output() == said
-    assert failure_of(said) == (said.what if isinstance(said, Failure) else None)
+    assert failure_of(said) == (said.what if isinstance(said, NoOutput) else None)
     assert "planted" not in repr(job)
 
 
@@ -129,10 +141,10 @@ def test_each_different_command_is_run_once_and_a_failure_ends_the_others(
     )
 
     async def main() -> None:
-        asked = [Asked(one, "env.A"), Asked(two, "args[0]"), Asked(one, "env.B")]
+        asked = [SecretCommand(one, "env.A"), SecretCommand(two, "args[0]"), SecretCommand(one, "env.B")]
         assert await answers("s", asked, 60) == {one: "one-planted", two: "two-planted"}
         with pytest.raises(ConnectFailed, match=r"The command for env\.C of server") as failed:
-            await answers("s", [Asked(fails, "env.C"), Asked(one, "env.D")], 60)
+            await answers("s", [SecretCommand(fails, "env.C"), SecretCommand(one, "env.D")], 60)
         assert failed.value.server == "s"
 
     run(backend, main)
@@ -164,7 +176,10 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed_first(tmp_path
     place = tmp_path / "pid"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(
-            answers, "s", [Asked(f"echo $$ > {place}.new; mv {place}.new {place}; {command}", "x")], 600
+            answers,
+            "s",
+            [SecretCommand(f"echo $$ > {place}.new; mv {place}.new {place}; {command}", "x")],
+            600,
         )
         while not place.exists():
             await anyio.sleep(0.01)
@@ -181,7 +196,7 @@ async def test_a_running_command_is_nobodys_orphan(tmp_path: Path) -> None:
     found: dict[str, str] = {}
 
     async def ask() -> None:
-        found.update(await answers("t", [Asked(command, "env.TOKEN")], PATIENCE))
+        found.update(await answers("t", [SecretCommand(command, "env.TOKEN")], PATIENCE))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
@@ -199,7 +214,7 @@ def test_a_command_is_read_where_a_thousand_descriptors_are_open(backend: str) -
     held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
 
     async def main() -> None:
-        assert await answers("t", [Asked("echo planted", "env.TOKEN")], PATIENCE) == {
+        assert await answers("t", [SecretCommand("echo planted", "env.TOKEN")], PATIENCE) == {
             "echo planted": "planted"
         }
 
@@ -243,10 +258,10 @@ def test_another_file_does_not_get_what_a_command_gives() -> None:
 
 def test_the_answers_of_the_last_starts_are_known_and_older_ones_are_forgotten() -> None:
     known = KnownSecrets()
-    known.learn("s", "definition", lambda: [Hidden("token", "of-the-definition")])
+    known.learn("s", "definition", lambda: [SecretValue("token", "of-the-definition")])
     for number in range(20):
-        known.answered("s", (Hidden("the secret", f"answer-{number:03}"),))
-        known.answered("s", (Hidden("the secret", f"answer-{number:03}"),))
+        known.answered("s", (SecretValue("the secret", f"answer-{number:03}"),))
+        known.answered("s", (SecretValue("the secret", f"answer-{number:03}"),))
     from greenroom.protocol.address import Address
 
     said = known.of(Address("s")).without("answer-003 answer-004 answer-019 of-the-definition")

@@ -39,9 +39,8 @@ for line in sys.stdin:
         say(method="notifications/custom", params={"x": 1})
         print(f"error: the token {secret[:11]}\n   {secret[11:]} was refused", file=sys.stderr, flush=True)
         if how == "odd":
-            say(id=key, error=escapes)
-        else:
-            sys.exit(3)
+            print(f"error: {escapes}", file=sys.stderr, flush=True)
+        sys.exit(3)
     else:
         say(id=key, error={"code": -32601, "message": "no"})
 """

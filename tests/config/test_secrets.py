@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from greenroom.config.secrets import Hidden, KnownSecrets, Secrets, in_words, of_environment, without_logins
+from greenroom.config.credentials import SecretValue, of_environment
+from greenroom.config.known_secrets import KnownSecrets
+from greenroom.config.scrubbing import Secrets, without_logins
 from greenroom.protocol.address import Address
+from greenroom.protocol.safe_text import in_words
 
 ODD = 'p/a"s\\s é&<w>%d'  # what each program quotes in its own way
 
@@ -34,13 +37,13 @@ ODD = 'p/a"s\\s é&<w>%d'  # what each program quotes in its own way
     ],
 )
 def test_a_secret_is_found_as_programs_quote_it(spelling: str) -> None:
-    secrets = Secrets([Hidden("TOKEN", ODD)])
+    secrets = Secrets([SecretValue("TOKEN", ODD)])
     assert secrets.without(f"before {spelling} after") == "before *** after"
     assert secrets.stand_in(f"before {spelling} after")
 
 
 def test_a_secret_that_is_configured_quoted_is_found_unquoted() -> None:
-    assert Secrets([Hidden("TOKEN", "a%2Fb%2Fc-d")]).without("it is a/b/c-d") == "it is ***"
+    assert Secrets([SecretValue("TOKEN", "a%2Fb%2Fc-d")]).without("it is a/b/c-d") == "it is ***"
 
 
 @pytest.mark.parametrize(
@@ -68,31 +71,31 @@ def test_a_secret_that_is_configured_quoted_is_found_unquoted() -> None:
 )
 def test_only_what_can_be_told_from_ordinary_text_is_hidden(name: str, value: str, is_hidden: bool) -> None:
     text = f"it said {value} and more"
-    assert (Secrets([Hidden(name, value)]).without(text) != text) is is_hidden
+    assert (Secrets([SecretValue(name, value)]).without(text) != text) is is_hidden
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BASIC", "Token", "ApiKey"])
 def test_the_scheme_before_a_secret_is_no_part_of_it(scheme: str) -> None:
-    secrets = Secrets([Hidden("Authorization", f"{scheme}  hunter-2345")])
+    secrets = Secrets([SecretValue("Authorization", f"{scheme}  hunter-2345")])
     assert secrets.without("the value hunter-2345 is wrong") == "the value *** is wrong"
-    assert Secrets([Hidden("X", "bearers")]).without("bearers of news") == "bearers of news"
+    assert Secrets([SecretValue("X", "bearers")]).without("bearers of news") == "bearers of news"
 
 
 @pytest.mark.parametrize(
     ("hidden", "found"),
     [
-        (Hidden("login", "anna:pass-word-1"), ["anna:pass-word-1", "pass-word-1"]),
-        (Hidden("login", "justatoken-1"), ["justatoken-1"]),
-        (Hidden("PROXY", "http://anna:pass-word-1@h/x"), ["anna:pass-word-1", "pass-word-1"]),
-        (Hidden("the login in PROXY", "anna:p%40ss-word"), ["p%40ss-word", "p@ss-word"]),
+        (SecretValue("login", "anna:pass-word-1"), ["anna:pass-word-1", "pass-word-1"]),
+        (SecretValue("login", "justatoken-1"), ["justatoken-1"]),
+        (SecretValue("PROXY", "http://anna:pass-word-1@h/x"), ["anna:pass-word-1", "pass-word-1"]),
+        (SecretValue("the login in PROXY", "anna:p%40ss-word"), ["p%40ss-word", "p@ss-word"]),
         (
-            Hidden("Authorization", "Basic " + base64.b64encode(b"anna:pass-word-1").decode()),
+            SecretValue("Authorization", "Basic " + base64.b64encode(b"anna:pass-word-1").decode()),
             ["pass-word-1", base64.b64encode(b"anna:pass-word-1").decode()],
         ),
-        (Hidden("Authorization", "Basic not-base64!"), ["not-base64!"]),
+        (SecretValue("Authorization", "Basic not-base64!"), ["not-base64!"]),
     ],
 )
-def test_the_password_of_a_login_is_a_secret_of_its_own(hidden: Hidden, found: list[str]) -> None:
+def test_the_password_of_a_login_is_a_secret_of_its_own(hidden: SecretValue, found: list[str]) -> None:
     secrets = Secrets([hidden])
     for one in found:
         assert secrets.without(f"<{one}>") == "<***>"
@@ -106,7 +109,7 @@ SECRET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 @pytest.mark.parametrize("length", range(1, 37))
 def test_of_a_secret_that_was_cut_off_half_is_enough_and_at_a_cut_four_characters(length: int) -> None:
-    secrets = Secrets([Hidden("TOKEN", SECRET)])
+    secrets = Secrets([SecretValue("TOKEN", SECRET)])
     begun = SECRET[:length]
     assert ("***" in secrets.without(f"it is {begun} and more")) is (length >= 18)
     for end in ("", "…", '"…', "… and so on"):
@@ -178,22 +181,22 @@ def test_of_the_environment_logins_of_urls_are_secret_whatever_the_name() -> Non
 
 
 def test_a_secret_in_a_text_of_a_text_is_found_three_deep() -> None:
-    secrets = Secrets([Hidden("TOKEN", 'se"cret/é')])
+    secrets = Secrets([SecretValue("TOKEN", 'se"cret/é')])
     value: Any = {"a": 'se"cret/é'}
     for _ in range(3):
         value = json.dumps(value)
         assert "cret" not in secrets.without(value)
-    others = Secrets([Hidden("TOKEN", "the-other-1")], secrets)
+    others = Secrets([SecretValue("TOKEN", "the-other-1")], secrets)
     assert set(secrets.in_json()) < set(others.in_json())
     assert list(secrets.in_json()) == sorted(secrets.in_json()), "those that begin alike stand together"
     before = secrets.in_json()
-    secrets.learn([Hidden("TOKEN", "learned-late")])
+    secrets.learn([SecretValue("TOKEN", "learned-late")])
     assert set(before) < set(secrets.in_json())
     assert secrets.without("learned-late") == "***"
 
 
 def test_a_value_loses_its_secrets_in_names_and_lists_and_keeps_its_numbers() -> None:
-    secrets = Secrets([Hidden("TOKEN", "hunter22")])
+    secrets = Secrets([SecretValue("TOKEN", "hunter22")])
     value = {"hunter22": ["a hunter22", 5, None, True, {"x": ("hunter22",)}]}
     assert secrets.without_any(value) == {"***": ["a ***", 5, None, True, {"x": ["***"]}]}
     assert secrets.without("") == ""
@@ -207,10 +210,10 @@ def told(known: KnownSecrets, address: Address | None, *values: str) -> list[str
 
 
 def test_each_server_and_session_hides_its_own_and_those_of_everywhere() -> None:
-    known = KnownSecrets([Hidden("TOKEN", "everywhere-1")])
-    known.learn("a", 1, lambda: [Hidden("TOKEN", "of-server-a")])
-    known.learn("a", 1, lambda: [Hidden("TOKEN", "of-session-x")], "x")
-    known.add("b", None, [Hidden("TOKEN", "login-of-b")])
+    known = KnownSecrets([SecretValue("TOKEN", "everywhere-1")])
+    known.learn("a", 1, lambda: [SecretValue("TOKEN", "of-server-a")])
+    known.learn("a", 1, lambda: [SecretValue("TOKEN", "of-session-x")], "x")
+    known.add("b", None, [SecretValue("TOKEN", "login-of-b")])
     values = ("everywhere-1", "of-server-a", "of-session-x", "login-of-b")
     assert told(known, None, *values) == ["***", *values[1:]]
     assert told(known, Address("a"), *values) == ["***", "***", *values[2:]]
@@ -218,36 +221,36 @@ def test_each_server_and_session_hides_its_own_and_those_of_everywhere() -> None
     assert told(known, Address.of_session("a", "y"), *values) == ["***", "***", *values[2:]]
     assert told(known, Address.of_call("a", "1", "x"), *values) == ["***", "of-server-a", "***", "login-of-b"]
     assert told(known, Address("b"), *values) == [*["***"], *values[1:3], "***"]
-    known.add("b", None, [Hidden("TOKEN", "newer-of-b")])
+    known.add("b", None, [SecretValue("TOKEN", "newer-of-b")])
     assert told(known, Address("b"), "login-of-b", "newer-of-b") == ["***", "***"]
 
 
 def test_the_secrets_of_an_earlier_definition_stay_known() -> None:
     known = KnownSecrets()
-    known.learn("a", 1, lambda: [Hidden("TOKEN", "the-first-1")])
-    known.learn("a", 2, lambda: [Hidden("TOKEN", "the-second-2")])
-    known.learn("a", 1, lambda: [Hidden("TOKEN", "the-third-3")])
+    known.learn("a", 1, lambda: [SecretValue("TOKEN", "the-first-1")])
+    known.learn("a", 2, lambda: [SecretValue("TOKEN", "the-second-2")])
+    known.learn("a", 1, lambda: [SecretValue("TOKEN", "the-third-3")])
     assert told(known, Address("a"), "the-first-1", "the-second-2", "the-third-3") == ["***"] * 3
 
 
 def test_what_commands_gave_is_hidden_beside_the_rest_and_forgotten_with_its_session() -> None:
-    known = KnownSecrets([Hidden("TOKEN", "everywhere-1")])
-    known.learn("a", 1, lambda: [Hidden("TOKEN", "written-1")], "x")
-    known.answered("a", (Hidden("TOKEN", "answered-1"),), "x")
-    known.answered("a", (Hidden("TOKEN", "answered-2"), Hidden("TOKEN", "answered-3")), "x")
+    known = KnownSecrets([SecretValue("TOKEN", "everywhere-1")])
+    known.learn("a", 1, lambda: [SecretValue("TOKEN", "written-1")], "x")
+    known.answered("a", (SecretValue("TOKEN", "answered-1"),), "x")
+    known.answered("a", (SecretValue("TOKEN", "answered-2"), SecretValue("TOKEN", "answered-3")), "x")
     values = ("everywhere-1", "written-1", "answered-1", "answered-2", "answered-3")
     own = Address.of_session("a", "x")
     assert told(known, own, *values) == ["***"] * 5
     assert told(known, Address("a"), *values) == ["***", *values[1:]]
-    known.add("a", "x", [Hidden("TOKEN", "login-late")])
+    known.add("a", "x", [SecretValue("TOKEN", "login-late")])
     assert told(known, own, "login-late") == ["***"]
     known.forget("y")
     assert told(known, own, *values) == ["***"] * 5
     known.forget("x")
     assert told(known, own, *values) == ["***", *values[1:]]
-    known.answered("a", (Hidden("TOKEN", "answered-4"),), "x")
+    known.answered("a", (SecretValue("TOKEN", "answered-4"),), "x")
     assert told(known, own, "answered-1", "answered-4") == ["answered-1", "***"]
-    known.learn("a", 1, lambda: [Hidden("TOKEN", "written-2")], "x")
+    known.learn("a", 1, lambda: [SecretValue("TOKEN", "written-2")], "x")
     assert "written-2" not in told(known, Address.of_session("a", "z"), "nothing")
 
 
@@ -259,8 +262,8 @@ SPLIT = "q7Zk2Wm9x4TrB8LpYn3V"
 @pytest.mark.parametrize("between", ["\n", "\r\n", "\n  ", " — "])
 @pytest.mark.parametrize("cut", range(1, len(SPLIT)))
 def test_a_secret_that_goes_on_in_the_next_line_goes_whole(cut: int, between: str) -> None:
-    everywhere = Secrets([Hidden("TOKEN", SPLIT)])
-    for secrets in (everywhere, Secrets([Hidden("TOKEN", "another-secret-1")], everywhere)):
+    everywhere = Secrets([SecretValue("TOKEN", SPLIT)])
+    for secrets in (everywhere, Secrets([SecretValue("TOKEN", "another-secret-1")], everywhere)):
         text = f"first{between}bad token {SPLIT[:cut]}{between}{SPLIT[cut:]} was refused{between}last"
         assert secrets.without(text) == f"first{between}bad token ***{between}*** was refused{between}last"
         thirds = f"{SPLIT[:cut]}{between}{SPLIT[cut : cut + 2]}{between}{SPLIT[cut + 2 :]}"
@@ -271,12 +274,12 @@ def test_a_secret_that_goes_on_in_the_next_line_goes_whole(cut: int, between: st
 @pytest.mark.parametrize("cut", range(1, len(SPLIT)))
 def test_the_larger_part_of_a_secret_is_known_at_the_beginning_of_a_line(cut: int) -> None:
     """The line before it may not be quoted."""
-    found = Secrets([Hidden("TOKEN", SPLIT)]).without(f"error:\n{SPLIT[cut:]} is wrong")
+    found = Secrets([SecretValue("TOKEN", SPLIT)]).without(f"error:\n{SPLIT[cut:]} is wrong")
     assert ("***" in found) is (cut <= len(SPLIT) // 2)
 
 
 def test_ordinary_lines_stay() -> None:
-    secrets = Secrets([Hidden("PASSWORD", "postgres"), Hidden("TOKEN", SPLIT)])
+    secrets = Secrets([SecretValue("PASSWORD", "postgres"), SecretValue("TOKEN", SPLIT)])
     text = "post\ngres is down — the\nlast line of post\n  gres\n"
     assert secrets.without(text) == text
 
@@ -289,9 +292,9 @@ MANY = [f"{n // 5:02}{QUOTED[::-1][n % 2]} {n}-é/{QUOTED * (n % 15)}q-end" for 
 
 def of_many() -> KnownSecrets:
     """A server and its sessions, each with a secret."""
-    known = KnownSecrets([Hidden("TOKEN", "everywhere-1")])
+    known = KnownSecrets([SecretValue("TOKEN", "everywhere-1")])
     for number, value in enumerate(MANY):
-        known.add("shop", f"session-{number}", [Hidden("TOKEN", value)])
+        known.add("shop", f"session-{number}", [SecretValue("TOKEN", value)])
     return known
 
 
@@ -314,12 +317,12 @@ def said(draw: Any, values: list[str]) -> str:
 @examples(300)
 @given(st.data(), st.integers(1, len(MANY)))
 def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject, count: int) -> None:
-    known = KnownSecrets([Hidden("TOKEN", "everywhere-1")])
-    known.add("shop", None, [Hidden("PASSWORD", "postgres")])
+    known = KnownSecrets([SecretValue("TOKEN", "everywhere-1")])
+    known.add("shop", None, [SecretValue("PASSWORD", "postgres")])
     for number, value in enumerate(MANY[:count]):
-        known.add("shop", f"session-{number}", [Hidden("TOKEN", value)])
+        known.add("shop", f"session-{number}", [SecretValue("TOKEN", value)])
     own = known.of_server("shop", None)
-    plain = Secrets([Hidden("TOKEN", each) for each in MANY[:count]], own)
+    plain = Secrets([SecretValue("TOKEN", each) for each in MANY[:count]], own)
     text = data.draw(said(["postgres", "everywhere-1", *MANY]))
     of_all = known.of_all("shop", None)
     assert of_all.without(text) == plain.without(text)
@@ -341,14 +344,14 @@ def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject
 )
 def test_one_of_another_server_is_found_in_pieces(value: str, text: str) -> None:
     known = KnownSecrets()
-    known.add("shop", None, [Hidden("TOKEN", value)])
+    known.add("shop", None, [SecretValue("TOKEN", value)])
     found = known.of_all("other", None).without(text)
-    assert found == Secrets([Hidden("TOKEN", value)]).without(text) != text
+    assert found == Secrets([SecretValue("TOKEN", value)]).without(text) != text
 
 
 def test_a_common_word_is_a_secret_of_its_own_server_alone() -> None:
     known = KnownSecrets()
-    known.add("a", None, [Hidden("PASSWORD", "postgres"), Hidden("TOKEN", MANY[0])])
+    known.add("a", None, [SecretValue("PASSWORD", "postgres"), SecretValue("TOKEN", MANY[0])])
     known.add("b", None, [])
     text = f"postgres says {MANY[0]}"
     assert known.of_all("a", None).without(text) == "*** says ***"
@@ -358,8 +361,8 @@ def test_a_common_word_is_a_secret_of_its_own_server_alone() -> None:
 def test_what_becomes_known_later_is_one_of_all_and_what_is_kept_stays_with_a_session_that_ends() -> None:
     known = of_many()
     before = known.of_all("other", None)
-    known.answered("shop", (Hidden("TOKEN", "a9f3-answered-51c7e2"),), "session-0")
-    known.remember("shop", "gone", Secrets([Hidden("TOKEN", "e7d84b-ended-6fa0c1")]))
+    known.answered("shop", (SecretValue("TOKEN", "a9f3-answered-51c7e2"),), "session-0")
+    known.remember("shop", "gone", Secrets([SecretValue("TOKEN", "e7d84b-ended-6fa0c1")]))
     assert known.of_all("other", None).without("a9f3-answered-51c7e2 e7d84b-ended-6fa0c1") == "*** ***"
     for number in range(len(MANY)):
         known.forget(f"session-{number}")
@@ -376,7 +379,7 @@ def test_ten_times_as_many_secrets_do_not_take_ten_times_as_long() -> None:
         known = KnownSecrets()
         for number in range(count):
             value = hashlib.sha256(b"%d" % number).hexdigest()
-            known.add("shop", f"session-{number}", [Hidden("API_TOKEN", value)])
+            known.add("shop", f"session-{number}", [SecretValue("API_TOKEN", value)])
         secrets = known.of_all("shop", None)
         raw = json.dumps({"text": "hello world " * 5_000}).encode()
         assert secrets.scrub(raw) is raw

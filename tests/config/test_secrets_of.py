@@ -10,7 +10,7 @@ import pytest
 from greenroom.config.masking import hides, redacted, redacted_server, secrets_of
 from greenroom.config.model import Config, ServerDefinition
 from greenroom.config.parse import parse_config
-from greenroom.config.secrets import Secrets
+from greenroom.config.scrubbing import Secrets
 from greenroom.protocol.errors import Problem
 
 URL = {"url": "https://h"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,15 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from tests.support.forked import GREENROOM, popen_forked
 from tests.support.gateway import FAULTY, started
+from tests.support.patience import PATIENCE
 
+from greenroom.actors.transports.api_document import api_in_file
 from greenroom.cli import common, trust_command
 from greenroom.cli.main import run
+from greenroom.cli.shapes import plain
 from greenroom.cli.trust_command import _decide
 from greenroom.config import files as config_files
 from greenroom.config import trust
+from greenroom.config.credentials import names_credential
 from greenroom.config.files import load_config, project_asks
+from greenroom.config.loader_variables import loaders_among
 from greenroom.config.model import Config
 from greenroom.config.secret_sources import variables_in
 from greenroom.config.trust import Agreements, ProjectFile, digest, trust_file, what_matters
@@ -120,7 +129,7 @@ def test_t31_a_hostile_repository_runs_nothing_and_reaches_nobody(
             assert "greenroom trust" in shown.err, words
             assert "my-own-token" not in shown.out + shown.err
         assert run(["status"]) == 0
-        assert "⚠ mcp.json-runs" in capsys.readouterr().out
+        assert "⚠  greenroom-mcp.json-runs" in capsys.readouterr().out
         assert run(["call", "mcp.json-runs_x"]) == 1
         assert "greenroom trust" in capsys.readouterr().err
 
@@ -531,7 +540,7 @@ def test_a_file_that_cannot_be_compared_is_never_called_trusted(
     agreed: bool, digest: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = ProjectFile("f", "/d", {"mcpServers": {"s": {"env": {"TOKEN": SECRET}}}}, (), digest)
-    said = trust_command._as_json(one, agreed)
+    said = plain(trust_command._as_json(one, agreed))
     assert (said["file"], said["directory"], said["trusted"]) == ("f", "/d", agreed and digest is not None)
     assert SECRET not in json.dumps(said)
     if agreed:
@@ -599,7 +608,8 @@ def test_taking_back_means_this_directory_and_says_what_it_was(
 LOADERS = [
     "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "LD_LIBRARY_PATH", "NODE_OPTIONS", "NODE_PATH", "BASH_ENV", "PATH",
     "HOME", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "GIT_SSH_COMMAND", "npm_config_registry", "UV_INDEX_URL",
-    "PIP_INDEX_URL", "https_proxy", "DOCKER_HOST", "XDG_CONFIG_HOME",
+    "PIP_INDEX_URL", "https_proxy", "DOCKER_HOST", "XDG_CONFIG_HOME", "BASH_FUNC_x%%", "SSLKEYLOGFILE", "LESSOPEN",
+    "MAKEFLAGS", "CLOUDSDK_PYTHON", "SVN_SSH", "NODE_COMPILE_CACHE",
 ]  # fmt: skip
 ORDINARY = [
     "API_KEY", "GITHUB_TOKEN", "GITLAB_TOKEN", "NODE_ENV", "ENV", "DATA_PATH", "AWS_REGION", "PIPEDRIVE_KEY",
@@ -609,57 +619,252 @@ ORDINARY = [
 
 def test_t59_an_env_file_that_changes_after_the_yes_runs_nothing_of_the_repository(home: Path) -> None:
     """A running gateway, a trusted project; then its `.env` gets a variable that makes the server load the
-    repository's code. The server is started again for a rotated key, and not for that."""
+    repository's code. The server is started again for a rotated key, and not for that, nor for any other name or
+    value, until its owner has seen it."""
     marker = home.parent / "it-ran"
     Path("sitecustomize.py").write_text(f"open({str(marker)!r}, 'w')\n")
     entry = {"command": sys.executable, "args": [os.fspath(FAULTY)], "envFile": "../.env"}
     write(Path(".greenroom/mcp.json"), {"mcpServers": {"one": entry}, "settings": {"failureBackoff": 0.01}})
     env = Path(".env")
-    env.write_text("COLOUR=first\n")
+    env.write_text("API_KEY=one\n")
     said_yes(home)
+    until = time.monotonic() + PATIENCE
 
-    def told(gateway: Any, key: str) -> bool:
-        answer = gateway.mcp(tool="one_env", args={})
-        return f'"COLOUR": "{key}"' in json.dumps(answer).replace("\\", "")
+    def told(gateway: Any, wanted: str) -> str:
+        while wanted not in (said := json.dumps(gateway.mcp(tool="one_env", args={})).replace("\\", "")):
+            assert time.monotonic() < until, said
+            time.sleep(0.05)
+        return said
 
     environ = {**os.environ, "XDG_RUNTIME_DIR": os.fspath(home.parent)}
     with started(*GREENROOM, "serve", env=environ, cwd=Path.cwd()) as gateway:
         gateway.initialize()
-        assert told(gateway, "first")
-        env.write_text("COLOUR=second\n")
-        until = time.monotonic() + 60
-        while not told(gateway, "second"):
-            assert time.monotonic() < until, "a rotated key needs no new yes"
-            time.sleep(0.05)
-        env.write_text(f"COLOUR=third\nPYTHONPATH={Path.cwd()}\n")
-        while "PYTHONPATH" not in (said := json.dumps(gateway.mcp(tool="one_env", args={}))):
-            assert time.monotonic() < until, said
-            time.sleep(0.05)
-        assert "greenroom trust" in said
-        assert str(Path.cwd()) + '"' not in said
+        told(gateway, '"API_KEY": "one"')
+        env.write_text("API_KEY=two\n")
+        told(gateway, '"API_KEY": "two"')
+        env.write_text("API_KEY=two\nCHROME_PATH=/planted/chrome\n")
+        said = told(gateway, "greenroom trust")
+        assert "/planted" not in said
+        said_yes(home)
+        assert "/planted/chrome" in told(gateway, '"CHROME_PATH"'), "its owner has seen it"
+        env.write_text("API_KEY=two\nCHROME_PATH=/other/chrome\n")
+        assert "/other" not in told(gateway, "greenroom trust")
+        env.write_text("API_KEY=two\nCHROME_PATH=/planted/chrome\n")
+        assert "/planted/chrome" in told(gateway, '"CHROME_PATH"'), "as it was"
+        env.write_text(f"API_KEY=three\nPYTHONPATH={Path.cwd()}\n")
+        told(gateway, "greenroom trust")
+        said_yes(home)
+        assert str(Path.cwd()) + '"' not in told(gateway, "PYTHONPATH"), "not even with a yes"
         assert gateway.end() == 0
     assert not marker.exists()
 
 
-def test_t59_what_a_projects_env_file_may_set(home: Path) -> None:
+def project_with(home: Path, **variables: str) -> Path:
+    """A trusted project whose server has these variables in its `envFile`."""
     write(Path(".mcp.json"), {"mcpServers": {"one": {"command": "x", "envFile": ".env"}}})
-    said_yes(home)
     file = Path(".env").resolve()
-    file.write_text("\n".join(f"{name}=x" for name in ORDINARY))
-    (definition,) = loaded(home).servers.values()
-    assert definition.env_file == str(file)
-    assert variables_in(str(file), "one", definition.env_file_asked).keys() == set(ORDINARY)
+    file.write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+    said_yes(home)
+    return file
+
+
+def variables(home: Path) -> dict[str, str]:
+    """What the server `one` is started with now. Raises when it is not started."""
+    config = loaded(home)
+    if "one" not in config.servers:
+        raise ConnectFailed(str(config.broken["one"]), server="one")
+    definition = config.servers["one"]
+    return variables_in(str(definition.env_file), "one", definition.env_file_agreed)
+
+
+def test_t59_what_a_projects_env_file_may_set(home: Path) -> None:
+    file = project_with(home, **dict.fromkeys(ORDINARY, "x"))
+    assert variables(home).keys() == set(ORDINARY)
     for name in LOADERS:
-        file.write_text(f"API_KEY=x\n{name}=planted\n")
-        with pytest.raises(ConnectFailed, match=name) as refused:
-            variables_in(str(file), "one", definition.env_file_asked)
+        file = project_with(home, API_KEY="x", **{name: "planted"})
+        with pytest.raises(ConnectFailed, match=re.escape(name)) as refused:
+            variables(home)
         assert "planted" not in refused.value.message
     own_file = home / ".config" / "greenroom" / "mcp.json"
     write(own_file, {"mcpServers": {"mine": {"command": "x", "envFile": str(file)}}})
     mine = loaded(home).servers["mine"]
-    assert variables_in(str(file), "mine", mine.env_file_asked), (
+    assert variables_in(str(file), "mine", mine.env_file_agreed), (
         "who names it in a file of his own decides himself"
     )
+
+
+NAMES = st.from_regex(r"[A-Z][A-Z_]{0,20}", fullmatch=True)
+VALUES = st.text("abcXYZ019/.-_", min_size=1, max_size=12)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(st.dictionaries(NAMES, VALUES, max_size=3), NAMES, VALUES)
+@example({}, "PLAYWRIGHT_CHROMIUM_EXECUTABLE_PATH", "./evil")
+@example({"PUPPETEER_EXECUTABLE_PATH": "/usr/bin/chrome"}, "PUPPETEER_EXECUTABLE_PATH", "./chrome")
+@example({"TOKEN_COMMAND": "a"}, "TOKEN_COMMAND", "b")
+@example({"API_TOKEN": "a"}, "API_TOKEN", "./evil")
+def test_t59_a_new_name_asks_again_and_so_does_another_value_of_what_is_no_credential(
+    home: Path, agreed: dict[str, str], name: str, value: str
+) -> None:
+    """Whatever the variable is called. A value of a credential may change, as long as it is no path and no command."""
+    file = project_with(home, **agreed)
+    now = {**agreed, name: value}
+    file.write_text("".join(f"{each}={text}\n" for each, text in now.items()))
+    if loaders_among(now):
+        return  # refused in any case
+    may_differ = names_credential(name) and not value.startswith(("/", "./", "../"))
+    if agreed.get(name) == value or (
+        name in agreed and may_differ and not agreed[name].startswith(("/", "."))
+    ):
+        assert variables(home) == now
+    elif name not in agreed or not names_credential(name) or value.startswith(("/", "./", "../")):
+        with pytest.raises(ConnectFailed, match="greenroom trust"):
+            variables(home)
+
+
+def test_t59_a_key_is_rotated_without_a_new_yes(home: Path) -> None:
+    for name in ("API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "CLIENT_SECRET"):
+        file = project_with(home, **{name: "first", "PORT": "1"})
+        for value in ("second", "Zk2Wm9x4TrB8Lp==", "p4ss/w0rd"):
+            file.write_text(f"PORT=1\n{name}={value}\n")
+            assert variables(home) == {"PORT": "1", name: value}
+
+
+def test_t59_what_is_read_at_the_start_is_what_was_agreed_to(home: Path) -> None:
+    """Between reading the configuration and starting the server, the file may have changed."""
+    file = project_with(home, PORT="1")
+    definition = loaded(home).servers["one"]
+    file.write_text("PORT=1\nSOMETHING=planted\n")
+    with pytest.raises(ConnectFailed, match=r"SOMETHING.*\n?.*greenroom trust") as refused:
+        variables_in(str(file), "one", definition.env_file_agreed)
+    assert "planted" not in refused.value.message
+
+
+def test_t59_trust_shows_the_variables_and_hides_what_may_be_secret(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project_with(home, API_KEY=SECRET, CHROME_PATH="/usr/bin/chrome", MODEL=SECRET)
+    assert run(["trust", "--revoke"]) == 0
+    capsys.readouterr()
+    assert run(["trust", "--yes"]) == 0
+    shown = capsys.readouterr().out
+    assert SECRET not in shown
+    assert f"variables of {file}" in shown
+    assert 'CHROME_PATH: "/usr/bin/chrome"' in shown
+    assert "API_KEY: " in shown
+    assert "MODEL: " in shown
+    assert run(["trust", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["files"]
+    assert told["matters"]["envFiles"] == {
+        str(file): {"API_KEY": "***", "CHROME_PATH": "/usr/bin/chrome", "MODEL": "***"}
+    }
+
+
+def test_t59_a_file_with_more_variables_than_anybody_reads_is_not_trusted(home: Path) -> None:
+    servers = {}
+    for number in range(9):
+        Path(f"{number}.env").write_text("X=" + "x" * 60_000)
+        servers[f"s{number}"] = {"command": "x", "envFile": f"{number}.env"}
+    write(Path(".mcp.json"), {"mcpServers": servers})
+    assert run(["trust", "--yes"]) == 1
+    assert not loaded(home).servers
+
+
+def document(host: str) -> str:
+    """An API of one operation, which is at this host."""
+    operation = {"operationId": "look", "servers": [{"url": f"https://{host}"}]}
+    about = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}}
+    return json.dumps({**about, "paths": {"/x": {"get": operation}}})
+
+
+def project_with_document(home: Path, key: str = "openapi") -> Path:
+    """A trusted project whose API has its document in a file."""
+    entry = {"baseUrl": "https://api.example", key: "api/openapi.json", "headers": {"Authorization": "x"}}
+    if key == "spec":
+        entry["type"] = "openapi"
+    write(Path(".mcp.json"), {"mcpServers": {"one": entry}})
+    file = Path("api/openapi.json").resolve()
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(document("api.example"))
+    said_yes(home)
+    return file
+
+
+@pytest.mark.parametrize("key", ["openapi", "spec"])
+def test_t59_a_projects_document_that_changes_after_the_yes_sends_nothing_elsewhere(
+    home: Path, key: str
+) -> None:
+    """It says to which hosts requests go, and so the credentials."""
+    file = project_with_document(home, key)
+    assert [*api_in_file(loaded(home).servers["one"]).operations] == ["look"]
+    file.write_text(document("planted.example"))
+    config = loaded(home)
+    assert not config.servers
+    assert "greenroom trust" in str(config.broken["one"])
+    assert str(file) in config.places, "a running gateway sees when it changes"
+    said_yes(home)
+    assert loaded(home).servers
+    file.unlink()
+    assert not loaded(home).servers
+    file.write_text(document("planted.example"))
+    assert loaded(home).servers, "as it was"
+
+
+def test_t59_the_document_that_is_read_at_the_start_is_the_one_that_was_agreed_to(home: Path) -> None:
+    file = project_with_document(home)
+    definition = loaded(home).servers["one"]
+    file.write_text(document("planted.example"))
+    with pytest.raises(ConnectFailed, match=r"not as it was when it was trusted.*greenroom trust"):
+        api_in_file(definition)
+    own_file = home / ".config" / "greenroom" / "mcp.json"
+    write(own_file, {"mcpServers": {"mine": {"url": "https://api.example", "openapi": str(file)}}})
+    assert api_in_file(loaded(home).servers["mine"]).operations, "his own file names it"
+
+
+def test_t59_trust_says_which_document_it_is_and_one_at_a_url_is_named_by_that(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project_with_document(home)
+    told = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert run(["trust", "--revoke"]) == 0
+    capsys.readouterr()
+    assert run(["trust", "--yes"]) == 0
+    assert f"document {file}: SHA-256 {told}" in capsys.readouterr().out
+    assert run(["trust", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["files"]
+    assert shown["matters"]["documents"] == {str(file): told}
+    file.unlink()
+    assert run(["trust", "--yes"]) == 0
+    assert f"document {file}: it cannot be read" in capsys.readouterr().out
+    entry = {"url": "https://api.example", "openapi": "https://api.example/openapi.json"}
+    write(Path(".mcp.json"), {"mcpServers": {"one": entry}})
+    assert run(["trust", "--yes"]) == 0
+    assert "document " not in capsys.readouterr().out
+    assert loaded(home).servers
+
+
+@pytest.mark.parametrize(
+    ("more", "runs"),
+    [({}, True), ({"cwd": "~"}, False), ({"env": {"PYTHONSAFEPATH": "1"}}, False)],
+    ids=["nothing", "cwd", "PYTHONSAFEPATH"],
+)
+def test_a_module_of_the_folder_is_imported_unless_the_entry_says_otherwise(
+    home: Path, more: dict[str, Any], runs: bool
+) -> None:
+    """SECURITY.md says so, and what helps. The folder is a stranger's; the server is the user's own."""
+    marker = home.parent / "it-ran"
+    Path("greenroom_stranger.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    entry = {"command": sys.executable, "args": ["-m", "greenroom_stranger"], **more}
+    write(home / ".config" / "greenroom" / "mcp.json", {"mcpServers": {"mine": entry}})
+    done = popen_forked(
+        [*GREENROOM, "call", "mine_x"],
+        env={**os.environ},
+        cwd=Path.cwd(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert done.wait(PATIENCE) == 1
+    assert marker.exists() is runs
 
 
 def test_what_is_trusted_side_by_side_is_all_kept(tmp_path: Path) -> None:
@@ -674,6 +879,6 @@ def test_what_is_trusted_side_by_side_is_all_kept(tmp_path: Path) -> None:
             stack.enter_context(popen_forked([*GREENROOM, "trust", "--yes"], cwd=project, **how))
             for project in projects
         ]
-        assert [each.wait(60) for each in trusting] == [0] * len(projects)
+        assert [each.wait(PATIENCE) for each in trusting] == [0] * len(projects)
     kept = Agreements(trust_file(tmp_path, {})).read()
     assert sorted(each["directory"] for each in kept.values()) == [os.fspath(each) for each in projects]

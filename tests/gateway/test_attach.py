@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.attached import Background, background, until
+from tests.support.attached import Background, background
 from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
+from tests.support.patience import until
 
+from greenroom.config import private_files
 from greenroom.gateway.doors.attach_protocol import Hello, Words, send_hello
 
 
@@ -139,6 +141,24 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
         )
         assert not gone_within({int(before)}), "the guard has ended the servers of the killed room"
         assert client.end() == 0
+
+
+def test_a_room_that_is_lost_right_after_another_was_is_not_replaced(tmp_path: Path) -> None:
+    """Each room that the client finds takes it, and ends at once."""
+    with background(tmp_path, {}) as room:
+        room.place.socket.parent.mkdir(parents=True, mode=0o700)
+        listener = private_files.bind_own(room.place.socket, 4)
+        with listener, room.attach() as client:
+            listener.settimeout(PATIENCE)
+            for _ in range(2):
+                line, _address = listener.accept()
+                with line:
+                    assert line.recv(1 << 16)
+                    line.sendall(b"{}\n")
+            assert client.process.wait(PATIENCE) == 1
+            listener.settimeout(0.0)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
 
 
 def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.protocol.bounds import PROMOTED
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 CHANGED = "notifications/tools/list_changed"
 META = {
@@ -208,7 +209,7 @@ async def test_a_promoted_tool_that_is_chosen_later_is_listed_once() -> None:
 async def test_a_resource_under_a_tools_name_is_not_promoted() -> None:
     async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
         resources = ({"uri": "file:///x", "name": "x"},)
-        room._runtime.router.ref.tell(Learn(ServerEntry("a", "", tools=(), resources=resources)))
+        RoomInside(room).machinery.router.ref.tell(Learn(ServerEntry("a", "", tools=(), resources=resources)))
         await settle()
         async with talk("ann") as ann:
             refused = await mcp(ann, promote="a_get_x")
@@ -308,7 +309,7 @@ async def test_a_tool_with_the_name_of_ours_is_not_promoted() -> None:
     async with open_room({"a": FakeServer()}, toolPrefix="none") as room, talking(room, "proxy") as talk:
         await teach(room, "a", [tool("mcp"), tool("other")])
         async with talk("ann") as ann:
-            shown = {target.original: target for target in port_of(room).index.tools("a")}
+            shown = {target.original: target for target in port_of(room).catalogue.index.tools("a")}
             (one,) = (each for _, beside in talk.conversations._beside.values() for each in beside.clients)
             assert one.promote(shown["mcp"]) is (shown["mcp"].name != "mcp")
             assert one.promote(shown["other"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.gateway import PATIENCE, Gateway, faulty, logged_pids, named_after, serve
+from tests.support.patience import until_still
 
 FIFTY = 50
 
@@ -100,12 +101,6 @@ def test_t02_a_gateway_at_rest_does_nothing_at_all(tmp_path: Path) -> None:
         number = gateway.start_mcp(tool="s0_sleep", args={"seconds": 0.2})
         gateway.notify("notifications/cancelled", {"requestId": number})
         gateway.mcp(tool="s0_echo", args={"text": "settled"})
-        before = -1.0
-        while before != (before := cpu_time(gateway.process.pid)):
-            time.sleep(0.3)  # until it is at rest
-
-        time.sleep(1.0)
-
-        assert cpu_time(gateway.process.pid) - before < 0.01
+        until_still(lambda: cpu_time(gateway.process.pid), 1.0, "its processor time")
         gateway.end()
     assert named_after(tmp_path) == set()

@@ -23,9 +23,9 @@ from greenroom import Greenroom
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.events import Note, NoteCode
 from greenroom.gateway.page.tape_page import TapePage
-from greenroom.gateway.timeline import trace_of_records
+from greenroom.gateway.page.timeline import lanes_of
+from greenroom.observe.taped_spans import tell_spans
 from greenroom.supervisor.room import port_of
-from greenroom.supervisor.taped_spans import tell_spans
 from greenroom.tape.comparing import compare_tapes
 from greenroom.tape.reading import BadTape, Tape, read_tape
 from greenroom.tape.recent import tape_of, write_tape
@@ -79,7 +79,7 @@ def recorded() -> tuple[list[Any], list[Any]]:
             with suppress(GreenroomError):
                 await room.call("shop_get", {"late": True}, timeout=0.1)
             shop.crash()
-            write_tape(folder / "b.tape", tape_of(port_of(room).last_minutes(), ["pin"]))
+            write_tape(folder / "b.tape", tape_of(port_of(room).services.last_minutes(), ["pin"]))
 
     with TemporaryDirectory() as folder:
         run_virtual("asyncio", main, Path(folder))
@@ -157,7 +157,7 @@ def used(tape: Tape) -> None:
     """In each way in which a tape is looked at."""
     "".join(told(tape))
     json.dumps(as_json(tape))
-    trace_of_records(records_of(tape)).to_json()
+    lanes_of(records_of(tape))
     tell_spans(tape, TracerProvider())
     compare_tapes(tape, tape)
     selected(tape, failed=True, since=-1.0)
@@ -166,7 +166,7 @@ def used(tape: Tape) -> None:
     async def looked() -> None:
         for what, params in (
             ("hello", {}),
-            ("trace", {}),
+            ("timeline", {}),
             ("calls", {}),
             *(("call", {"number": str(each.n)}) for each in tape.calls),
         ):
@@ -203,3 +203,10 @@ def test_whatever_is_changed_is_refused_with_its_line_or_does_no_harm(
         used(tape)
         with suppress(ConfigError, BadTape):
             assert run_virtual("asyncio", replayed, tape, pace) == []
+
+
+def test_a_head_with_a_member_that_is_no_text_is_no_tape(tmp_path: Path) -> None:
+    path = tmp_path / "one.tape"
+    path.write_bytes(b'{"k": "tape", "v": 1, "\xfft": 1.0}\n')
+    with pytest.raises(BadTape, match="is no tape of Greenroom"):
+        read_tape(path)

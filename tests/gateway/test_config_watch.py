@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +13,20 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.config.test_config_keys import SETTINGS
 from tests.support import in_real_time, in_virtual_time
+from tests.support.descriptors import hears_of_files, no_more_descriptors
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
+from tests.support.patience import PATIENCE, until
 
+from greenroom import Greenroom
 from greenroom.actors.workers import Part
 from greenroom.config import file_watcher as bell
 from greenroom.config.model import Config
+from greenroom.config.parse import parse_config
 from greenroom.gateway import config_watch as watch
+from greenroom.gateway.event_log import Log
 from greenroom.protocol.errors import ConfigError, Problem, UsageError
 
 RELOADED = "configuration reloaded"
@@ -63,16 +68,12 @@ def serving(folder: Path, *options: str) -> Generator[Callable[[], list[str]]]:
         ) as gateway,
     ):
         gateway.initialize()
-        time.sleep(0.6)  # it begins to watch a moment after it has begun to serve
+        until(
+            lambda: hears_of_files(gateway.process.pid),
+            "the watch, which begins a moment after it has begun to serve",
+        )
         yield said
         assert gateway.end() == 0
-
-
-def until(happened: Callable[[], bool], within: float = 60.0) -> bool:
-    deadline = time.monotonic() + within
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return happened()
 
 
 def put(file: Path, text: str) -> None:
@@ -151,8 +152,6 @@ def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
         assert "bogus" in said()[0]
         os.utime(file)  # touched
         put(file, file.read_text())
-        time.sleep(1.0)
-        assert len(said()) == 1
         put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1, "bogie": 2}}}')
         assert until(lambda: len(said()) == 2)
         assert "bogie" in said()[1]
@@ -160,8 +159,6 @@ def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
         put(file, "{")
         assert until(lambda: len(said()) == 3)
         os.utime(file, (1, 1))
-        time.sleep(0.6)
-        assert len(said()) == 3
         assert "the old one stays: " in said()[2]
         assert "is skipped" not in said()[2]
         put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1, "bogie": 2}}}')
@@ -279,7 +276,7 @@ async def test_it_rings_for_names_on_the_way_and_for_no_others(tmp_path: Path) -
     file = tmp_path / "here" / "file"
     file.parent.mkdir()
 
-    async def rings(path: Path, happen: Callable[[], object], within: float = 60.0) -> bool:
+    async def rings(path: Path, happen: Callable[[], object], within: float = PATIENCE) -> bool:
         with bell.hung_at([path], Part("it", print)) as hung:
             happen()
             with anyio.move_on_after(within):
@@ -554,3 +551,48 @@ def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch
         stamps.append(watch.look(here))
         assert watch.look(here) == stamps[-1]
     assert all(one != two for place, one in enumerate(stamps) for two in stamps[:place])
+
+
+@in_real_time
+async def test_a_setting_that_a_gateway_reads_once_is_said_when_it_changes() -> None:
+    """All others are asked for where they count, in the configuration of the room."""
+    reading, writing = os.pipe()
+    log = Log(writing)
+    try:
+        async with Greenroom.open({}) as room:
+            for name, said, attribute, _ in SETTINGS:
+                inner: Any = said
+                for part in reversed(name.split(".")):
+                    inner = {part: inner}
+                settings = {"maxConnections": 98, **inner} if name == "minConnections" else inner
+                changed = parse_config({"settings": settings})
+                assert await watch.reload(room, lambda changed=changed: changed, log, watch.ReloadState())
+                assert getattr(room.config.settings, attribute) == getattr(changed.settings, attribute)
+                assert await watch.reload(room, lambda: parse_config({}), log, watch.ReloadState())
+        told = os.read(reading, 1 << 16).decode().splitlines()
+    finally:
+        os.close(reading)
+        os.close(writing)
+    words = "not followed by this gateway, only by one that is started again"
+    assert sorted(told) == sorted(f"greenroom: {words}: {name}" for name in watch.READ_ONCE for _ in "ab")
+
+
+@in_real_time
+async def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_and_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bell, "LOOK_AGAIN", 0.0)
+    told: list[str] = []
+    part = Part("hearing", told.append)
+    bell.prepare()
+    with no_more_descriptors():
+        for _ in range(2):
+            with bell.hung_at([tmp_path / "x"], part) as hung, anyio.fail_after(PATIENCE):
+                await hung.rung()
+    with bell.hung_at([tmp_path / "x"], part) as hung, anyio.fail_after(PATIENCE):
+        (tmp_path / "x").touch()
+        await hung.rung()
+    assert len(told) == 2, told
+    problem, again = told
+    assert problem.startswith("hearing: Too many open files")
+    assert again == "hearing: works again"

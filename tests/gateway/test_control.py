@@ -20,6 +20,7 @@ import anyio.to_thread
 import pytest
 from tests.support import in_real_time, in_virtual_time, run
 from tests.support.bodies import body_of
+from tests.support.patience import PATIENCE
 
 from greenroom import Greenroom
 from greenroom.actors.workers import Part
@@ -90,7 +91,7 @@ def serving(
                 )
 
             await group.start(listen)
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE):
                 await body(path)
             group.cancel_scope.cancel()
         assert not path.exists()
@@ -198,7 +199,7 @@ async def test_malformed_parameters_of_a_refresh_are_the_commands_fault() -> Non
     async with Greenroom.open({"mcpServers": {}}) as room:
         methods = commands(room, "0")
         for method, params, fault in (
-            ("refresh", {"server": 5}, '"server" must be a string'),
+            ("refresh", {"servers": 5}, '"servers" must be a list of strings'),
             ("refreshed", {}, '"names" must be a list of strings'),
             ("refreshed", {"names": [[]], "since": 0}, '"names" must be a list of strings'),
             ("refreshed", {"names": ["x"]}, '"since" must be a number, not null'),
@@ -383,14 +384,14 @@ def test_a_slow_answer_is_waited_for_where_others_are_answered_unless_it_is_from
             slow, _ = listener.accept()
             with slow:
                 if quickly:
-                    done.wait(60)
+                    done.wait(PATIENCE)
                     return
                 other, _ = listener.accept()
                 with other:
                     assert other.recv(100) == b'{"method": "hello"}\n'
                     other.sendall(b'{"result": {}}\n')
                 slow.sendall(b'{"result": 7}\n')
-                done.wait(60)
+                done.wait(PATIENCE)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -427,7 +428,7 @@ async def test_who_is_not_of_this_user_is_hung_up_on_at_once(
 
     def command(path: Path) -> bytes:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(60)
+            connection.settimeout(PATIENCE)
             connection.connect(os.fspath(path))
             return connection.recv(1)
 

@@ -12,12 +12,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support import in_real_time, in_virtual_time, run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
 from tests.support.loops import on_asyncio, on_one_loop
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
@@ -274,22 +276,27 @@ async def ask_by_url(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
 
 
 @in_virtual_time
-async def test_a_shared_server_is_told_what_anybody_can_answer_and_restarted_only_for_more() -> None:
+async def test_a_shared_server_is_told_what_anybody_here_can_answer_and_never_restarted_for_who_comes() -> (
+    None
+):
     server = AskingServer({"echo": echo})
     async with asking_room({"s": server}) as room, talking(room) as talk:
         await teach(room, "s")
         async with talk("ann", sampling={}) as ann:
             await call(ann, "direct", "s_echo")
-            assert server.initialized_with == [{"sampling": {}}]
             async with talk("ben", roots={}) as ben:
                 await call(ben, "direct", "s_echo")
+                for number in range(20):
+                    async with (
+                        talk(f"guest {number}", elicitation={}) as guest,
+                        talk(f"mute {number}") as mute,
+                    ):
+                        for one in (guest, mute):
+                            await call(one, "direct", "s_echo")
+                assert server.initialized_with == [{"sampling": {}}]
+                await room.restart("s")
+                await call(ann, "direct", "s_echo")
                 assert server.initialized_with[1:] == [{"sampling": {}, "roots": {}}]
-            for number in range(20):
-                async with talk(f"guest {number}", roots={}) as guest, talk(f"mute {number}") as mute:
-                    for one in (guest, mute):
-                        await call(one, "direct", "s_echo")
-            await call(ann, "direct", "s_echo")
-            assert server.starts == 2
         assert server.starts == 2
 
 
@@ -371,6 +378,23 @@ def logs(person: Person) -> list[str]:
 
 def say(server: AskingServer, level: str, text: str) -> None:
     server.tell("notifications/message", {"level": level, "data": text})
+
+
+@in_virtual_time
+async def test_a_first_list_is_complete_in_whatever_turn_it_is_asked_for() -> None:
+    async with (
+        open_room({"s": FakeServer()}, bootstrap=True) as room,
+        talking(room) as talk,
+        AsyncExitStack() as stack,
+    ):
+        people: list[Person] = []
+        while not room.tools():  # one more in each turn until the server is known
+            people.append(await stack.enter_async_context(talk(f"p{len(people)}")))
+            people[-1].begin("tools/list")
+            await anyio.lowlevel.checkpoint()
+        for person in people:
+            listed = await person.answer(2)
+            assert [each["name"] for each in listed["result"]["tools"]] == ["s_echo"]
 
 
 @BOTH
@@ -592,7 +616,10 @@ async def test_t20_a_session_may_bring_callbacks_of_its_own() -> None:
             for server in (shared, own):
                 say(server, "info", "i")
                 say(server, "error", "e")
-            assert heard == [("s", "e"), ("own[session:ann]", "i"), ("own[session:ann]", "e")]
+                say(server, "loud", "l")
+            own_child = "own[session:ann]"
+            at_own = [(own_child, "i"), (own_child, "e"), (own_child, "l")]
+            assert heard == [("s", "e"), ("s", "l"), *at_own], "a level that nobody knows is heard"
         assert '"the room"' in (await room.call("s_sample")).text
 
 
@@ -729,7 +756,7 @@ async def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
         talk("ann", profile=profile),
         talk("ben", profile=profile) as ben,
     ):
-        seen = port_of(room) if profile is None else talk.conversations._beside[profile][0]
+        seen = port_of(room).catalogue if profile is None else talk.conversations._beside[profile][0]
         await made_by_a_thread(lambda: seen.index.is_searchable)
         if expose == "proxy":
             asked = {"name": "mcp", "arguments": {"search": "tool7", "limit": 1}}
@@ -744,7 +771,7 @@ async def test_where_nobody_searches_or_a_search_is_quick_nothing_is_made_before
 ) -> None:
     async with with_tools(count) as room, talking(room, expose) as talk, talk("ann"):
         await anyio.sleep(1.0)
-        assert not port_of(room).index.is_searchable
+        assert not port_of(room).catalogue.index.is_searchable
 
 
 @asynccontextmanager
@@ -761,7 +788,7 @@ async def with_tools(count: int) -> AsyncGenerator[Greenroom]:
 
 async def made_by_a_thread(is_made: Callable[[], bool]) -> None:
     """Wait for it. A thread takes no virtual time, so it is given some of ours."""
-    gives_up = time.monotonic() + 60
+    gives_up = time.monotonic() + PATIENCE
     while not is_made():
         assert time.monotonic() < gives_up
         threading.Event().wait(0.001)
@@ -776,9 +803,9 @@ async def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_s
             async with anyio.create_task_group() as tasks:
                 async with conversations.open(Person(), tasks.start_soon, name="ann"):
                     if is_patient:
-                        await made_by_a_thread(lambda: port_of(room).index.is_searchable)
+                        await made_by_a_thread(lambda: port_of(room).catalogue.index.is_searchable)
                 tasks.cancel_scope.cancel()
-            assert port_of(room).index.is_searchable is is_patient
+            assert port_of(room).catalogue.index.is_searchable is is_patient
 
 
 def test_a_search_that_cannot_be_prepared_ends_nobody(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,11 @@ def test_every_list_and_answer_is_the_servers_own(modern: bool, tmp_path: Path) 
                             **(theirs["error"].get("data") or {}),
                             "greenroom/server": server,
                         }
+                    if (
+                        not modern and params.get("name") == "odd"
+                    ):  # its structure is a list, new in 2026-07-28
+                        said = theirs["result"]["structuredContent"]
+                        theirs["result"]["structuredContent"] = {"result": said}
                     assert _plain(answer) == _plain(theirs), (server, method, params)
         for kind in LISTS:
             assert door.list_all(kind) == sorted(ours[kind], key=lambda item: item[NAME[kind]])
@@ -158,7 +163,8 @@ def test_chosen_tools_only(tmp_path: Path) -> None:
 
 
 def test_a_name_nobody_has_connects_whoever_may_have_it(tmp_path: Path) -> None:
-    with direct_door(tmp_path, {"old": whole("old")}, bootstrap=False) as door:
+    servers = {"old": whole("old"), "off": whole("off") | {"disabled": True}, "odd": {"command": 7}}
+    with direct_door(tmp_path, servers, bootstrap=False) as door:
         door.initialize()
         assert door.list_all("tools") == []
         assert door.call("old_echo", {"text": "hi"})["result"]["structuredContent"] == {"text": "hi"}
@@ -167,6 +173,9 @@ def test_a_name_nobody_has_connects_whoever_may_have_it(tmp_path: Path) -> None:
         assert refused["isError"]
         assert "old_zebra" in refused["content"][0]["text"]
         assert door.call("zebra")["result"]["isError"]
+        for name, reason in ({"off_echo": "is disabled", "odd_echo": "cannot be used"}).items():
+            assert f'Server "{name[:3]}" {reason}' in door.call(name)["result"]["content"][0]["text"]
+            assert reason in door.ask("prompts/get", {"name": name})["error"]["message"]
         assert door.ask("prompts/get", {"name": "zebra"})["error"]["code"] == -32602
         assert door.call("old-echo", {})["result"]["structuredContent"] == {}
 

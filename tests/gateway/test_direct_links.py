@@ -190,7 +190,6 @@ def encoded(value: Any) -> bytes:
         {"content": [], "structuredContent": {"a": 1}},
         {"resultType": "input_required", "structuredContent": {"a": 1}},
         {"task": {"taskId": "1"}},
-        {"content": "odd"},
     ],
 )
 def test_a_result_that_clients_can_read_passes_as_it_came(result: Any) -> None:
@@ -230,11 +229,11 @@ def test_what_was_read_is_under_the_uri_it_was_asked_by_where_it_says_none() -> 
         ]
 
     assert read() == []
-    assert read({"uri": "u:own"}) == ["u:own"]
-    assert read({"uri": "u:own"}, {"text": "a"}, {"uri": 7}) == ["u:own", "u:asked", "u:asked"]
-    assert read("odd", {"uri": "u:own"}) == ["u:own"]
-    odd = encoded({"contents": "odd"})
-    assert readable("resources/read", params, odd) is odd
+    assert read({"uri": "u:own", "text": ""}) == ["u:own"]
+    assert read({"uri": "u:own", "blob": ""}, {"text": "a"}, {"uri": 7}) == ["u:own", "u:asked", "u:asked"]
+    assert read("odd", {"uri": "u:own"}) == ["u:asked", "u:own"]
+    odd = readable("resources/read", params, encoded({"contents": "odd"}))
+    assert json.loads(odd)["contents"] == [{"uri": "u:asked", "text": "odd"}]
 
 
 @pytest.mark.parametrize(
@@ -278,3 +277,50 @@ def test_t46_results_that_strict_clients_refuse_are_readable(tmp_path: Path, mod
         params = {"ref": ref, "argument": {"name": "x", "value": ""}}
         completion = door.result("completion/complete", params)["completion"]
         assert (len(completion["values"]), completion["hasMore"]) == (100, True)
+
+
+CONTENTS = [
+    "said",
+    ["said"],
+    {"text": "said"},
+    [{"uri": 7, "text": "said"}],
+    [{"uri": "odd://0", "said": 1}],
+    [["said"]],
+]
+MESSAGES = [
+    "said",
+    ["said"],
+    {"role": "user", "content": "said"},
+    [{"role": "system", "content": {"type": "text", "text": "said"}}],
+    [{"role": "user", "content": ["said"]}],
+    [{"said": 1}],
+    [{"role": "user", "content": {"type": "text", "text": "said"}}, None],
+]
+
+
+@ERAS
+def test_what_a_server_answers_in_another_form_is_shown_in_one_that_clients_take(
+    tmp_path: Path, modern: bool
+) -> None:
+    """The SDKs of clients refuse the whole result for it, and the words are lost (issue 38, 1.6)."""
+    more: dict[str, Any] = {
+        **{f"resources/read odd://{n}": {"contents": each} for n, each in enumerate(CONTENTS)},
+        "resources/list": {"resources": [{"uri": f"odd://{n}", "name": "odd"} for n in range(len(CONTENTS))]},
+        **{f"prompts/get odd{n}": {"messages": each} for n, each in enumerate(MESSAGES)},
+        "prompts/list": {"prompts": [{"name": f"odd{n}"} for n in range(len(MESSAGES))]},
+        "tools/call link": {"content": "said"},
+        "tools/call embed": {"content": ["said", 7]},
+    }
+    with direct_door(tmp_path, {"a": _server(tmp_path, "a", **more)}, modern=modern) as door:
+        _ready(door, 6)
+        for n in range(len(CONTENTS)):
+            result = door.ask("resources/read", {"uri": f"odd://{n}"})["result"]
+            assert "said" in result["contents"][0]["text"]
+            types.ReadResourceResult.model_validate(result)
+        for n in range(len(MESSAGES)):
+            result = door.ask("prompts/get", {"name": f"a_odd{n}"})["result"]
+            assert "said" in result["messages"][0]["content"]["text"]
+            types.GetPromptResult.model_validate(result)
+        for name in ("link", "embed"):
+            result = door.call(f"a_{name}")["result"]
+            assert result["content"][0] == {"type": "text", "text": "said"}

@@ -73,11 +73,11 @@ class Room(FakeRoom):
     def last(self) -> Any:
         return self.started[-1]
 
-    async def find(self, name: str, server: str | None = None) -> Target:
+    async def find(self, tool: str, server: str | None = None) -> Target:
         await anyio.lowlevel.checkpoint()
-        found = self.index.resolve(name)
+        found = self.index.resolve(tool)
         if not isinstance(found, Target):
-            raise UnknownTool(name)
+            raise UnknownTool(tool)
         return found
 
     async def find_prompt(self, name: str, server: str | None = None) -> Target:
@@ -97,10 +97,10 @@ class Room(FakeRoom):
     def locate(self, uri: str, server: str | None = None) -> Place:
         return Place(uri, "github", f"own:{uri}", {})
 
-    async def watch_resource(self, place: Place) -> None:
+    async def watch(self, place: Place) -> None:
         self.watched.append(place.original)
 
-    def unwatch_resource(self, place: Place) -> None:
+    def unwatch(self, place: Place) -> None:
         self.watched.remove(place.original)
 
     async def settled(self) -> Any:
@@ -116,8 +116,8 @@ class Room(FakeRoom):
             raise UsageError("no level loud", code="usage")
         self.levels.append((level, server))
 
-    def restart_outdated(self) -> None:
-        self.heard.append("restart_outdated")
+    def client_came(self) -> None:
+        self.heard.append("client_came")
 
     def roots_changed(self) -> None:
         self.heard.append("roots_changed")
@@ -169,10 +169,10 @@ class Client:
 def test_each_exposure_tells_its_host_who_comes_says_something_and_leaves(exposure: Any) -> None:
     room = Room()
     client = Client(exposure(room), roots={})
-    assert room.heard == ["restart_outdated"]
+    assert room.heard == ["client_came"]
     assert room.host.declaration(Address("github")).capabilities == {"roots": {}}
     client.tell("notifications/roots/list_changed")
-    assert room.heard == ["restart_outdated", "roots_changed"]
+    assert room.heard == ["client_came", "roots_changed"]
     room.host.heard(Address("github"), "notifications/message", {"data": 1})
     assert [each["params"] for each in client.said] == [{"data": 1}]
     client.talk.close()
@@ -539,7 +539,7 @@ def test_what_is_listed_has_the_names_of_the_index_and_what_changed_is_announced
     newer, older = (
         (shown.listing("tools/list", modern=modern) or {})["tools"][0] for modern in (True, False)
     )
-    assert (newer["outputSchema"], "outputSchema" in older) == ({"type": "array"}, False)
+    assert (newer["outputSchema"]["type"], older["outputSchema"]["type"]) == ("array", "object")
     assert newer["_meta"] == older["_meta"] == {"y": 2}, "nobody speaks in our name"
     made = shown.listing("tools/list", modern=False)
     assert shown.listing("tools/list", modern=False) is made, "kept until there is another index"
@@ -606,7 +606,7 @@ def test_a_change_of_a_part_is_a_change_of_what_is_watched(
         (b'{"content":[{"type":"text","text":"a"}]}', [{"type": "text", "text": "a"}]),
         (b'{"structuredContent":{}, "content": []}', []),
         (b'{"content":  [\n]}', []),
-        (b'{"content":"odd"}', "odd"),
+        (b'{"content":"odd"}', [{"type": "text", "text": "odd"}]),
         (b'{"items":[{"a":1}]}', []),  # what stands behind the key it has not
         (b'{"content":null}', []),
         (b"{}", []),
@@ -727,7 +727,9 @@ async def test_a_large_result_is_read_and_remembered_as_a_small_one(params: Any)
             room.last.call.end(result)
             while not client.said:
                 await anyio.lowlevel.checkpoint()
-            kept = {key: value for key, value in result.items() if value is not None}
+            kept: dict[str, Any] = {key: value for key, value in result.items() if value is not None}
+            if isinstance(kept.get("structuredContent"), list):  # which an older client does not know
+                kept["structuredContent"] = {"result": kept["structuredContent"]}
             assert client.answer == {
                 **kept,
                 "content": content if content is not None else kept["content"],
@@ -763,6 +765,24 @@ def test_a_request_in_a_result_loses_credentials_and_its_state_stays() -> None:
     told = client.answer
     assert told["inputRequests"]["q"]["params"]["message"] == "[clock] Is *** right?"
     assert told["requestState"].endswith(".secret")
+
+
+def test_a_request_in_a_result_hides_nothing_from_a_person() -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    params = {
+        "message": "\x1b[2KSure\u202e?",
+        "requestedSchema": {"properties": {"a": {"title": "\x1b[1Gx"}}},
+    }
+    seen = {"message": "[clock] Sure?", "requestedSchema": {"properties": {"a": {"title": "x"}}}}
+    for each, wanted in ((params, seen), ({"requestedSchema": {"properties": {"\u202ea": {}}}}, None)):
+        client.ask("tools/call", {"name": "clock_now", "_meta": ENVELOPE})
+        asked = {"method": "elicitation/create", "params": each}
+        room.last.call.end({"resultType": "input_required", "inputRequests": {"q": asked}})
+        if wanted is not None:
+            assert wanted.items() <= client.answer["inputRequests"]["q"]["params"].items()
+        else:
+            assert "cannot see" in json.dumps(client.answer)
 
 
 def test_what_an_override_hides_is_set_in_every_era() -> None:
@@ -925,7 +945,7 @@ async def test_whatever_keeps_an_item_from_being_found_is_told(
         assert client.talk.in_flight == 0
 
 
-def test_an_older_client_is_told_of_results_that_are_objects_and_of_no_other_kind() -> None:
+def test_an_older_client_is_shown_output_schemas_of_objects_only() -> None:
     room = Room(direct_tools=True)
     schemas: list[Any] = [{"type": "object"}, {"type": "array"}, {}, None]
     room.learn(
@@ -934,10 +954,10 @@ def test_an_older_client_is_told_of_results_that_are_objects_and_of_no_other_kin
         {**NOW, "name": "t9"},
     )
     shown = Shown(room)
-    for modern, kept in ((True, ["t0", "t1"]), (False, ["t0"])):
+    for modern, types in ((True, ["object", "array"]), (False, ["object", "object"])):
         listed = shown.listing("tools/list", modern=modern) or {}
-        found = [each["name"] for each in listed["tools"] if "outputSchema" in each]
-        assert found == [f"clock_{name}" for name in kept]
+        found = [each["outputSchema"]["type"] for each in listed["tools"] if "outputSchema" in each]
+        assert found == types
 
 
 @in_real_time

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import in_real_time, in_virtual_time, run
 from tests.support.door_rooms import NOW, FakeCall, FakeRoom
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room
 from tests.support.stdio import until
 
@@ -48,6 +49,7 @@ from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost
 from greenroom.protocol.jsonrpc.terms import RpcFault
 from greenroom.supervisor.room import port_of
 from greenroom.testing import FakeServer
+from greenroom.testing.room_inside import RoomInside
 from greenroom.testing.servers import echo
 
 ENVELOPE = {
@@ -408,6 +410,7 @@ class Watching:
         self.watched: list[str] = []
         self.asked: list[str] = []
         self.answers = anyio.Event()
+        self.catalogue = self.resources = self
 
     def locate(self, uri: str, server: str | None = None) -> Any:
         if uri.startswith("no:"):
@@ -416,12 +419,12 @@ class Watching:
             return Place("x:/listed", "s", "x:/own", {})
         return Place(uri, "s", uri, {})
 
-    async def watch_resource(self, place: Any) -> None:
+    async def watch(self, place: Any) -> None:
         self.watched.append(place.original)
         self.asked.append(place.original)
         await self.answers.wait()
 
-    def unwatch_resource(self, place: Any) -> None:
+    def unwatch(self, place: Any) -> None:
         self.watched.remove(place.original)
 
 
@@ -531,7 +534,9 @@ async def test_what_servers_say_of_themselves_is_said_under_their_names_or_nothi
         direct = Direct(port_of(room))
         assert direct.instructions() is None
         for server in ("a", "b"):
-            room._runtime.router.ref.tell(Learn(ServerEntry(server, "", instructions=f"Use {server}.")))
+            RoomInside(room).machinery.router.ref.tell(
+                Learn(ServerEntry(server, "", instructions=f"Use {server}."))
+            )
         await room.settled()
         assert direct.instructions() == "# a\n\nUse a.\n\n# b\n\nUse b."
 
@@ -1225,7 +1230,7 @@ async def test_a_job_that_ends_while_its_large_answer_is_made_is_answered_once()
 
     class Slow(Ends):
         def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
-            made.wait(60)
+            made.wait(PATIENCE)
             return result
 
     ends = Slow()
@@ -1245,7 +1250,7 @@ async def test_a_large_answer_of_a_job_that_becomes_a_task_while_it_is_made_is_m
     class Slow(Ends):
         def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
             begun.set()
-            made.wait(60)
+            made.wait(PATIENCE)
             return b"for the client"
 
     class TaskEnds(Ends):
@@ -1266,6 +1271,7 @@ class Followed:
     """A call that a job follows, and that knows the job, as its callback does."""
 
     job: Job | None = None
+    news = None
     cancels = 0
 
     def cancel(self) -> None:
@@ -1472,6 +1478,7 @@ class Asked:
 
     def __init__(self, *, modern: bool = False, **capabilities: Any) -> None:
         self.modern, self.capabilities, self.initialized = modern, capabilities, False
+        self.version = rpc.MODERN_VERSIONS[0] if modern else rpc.HANDSHAKE_VERSIONS[-1]
         self.asked: list[Any] = []
         self.told: list[Any] = []
 

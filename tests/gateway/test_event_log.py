@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import select
@@ -11,24 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from greenroom.actors.workers import Part
-from greenroom.gateway import event_log
 from greenroom.gateway.event_log import Log, Teller, line_of
 from greenroom.gateway.serve import events_file
 from greenroom.protocol.address import Address
-from greenroom.protocol.errors import Reach, UsageError
+from greenroom.protocol.errors import Reach
 from greenroom.protocol.event_records import record_of
 from greenroom.protocol.events import (
+    BreakerDecision,
+    BreakerMove,
     CallAccepted,
     CallEnded,
     CatalogueChanged,
     ConnectStep,
-    GateDecision,
-    GateMove,
     Lagged,
     Note,
     NoteCode,
@@ -79,7 +73,7 @@ def test_each_thing_is_told_once() -> None:
     assert _step(State.CONNECTING, State.DRAINING, *failed) == "clock: no such file"
     assert _step(State.DRAINING, State.CLOSED, *failed) is None
     assert _step(State.CONNECTING, State.DRAINING, Cause.CONNECT_FAILED) == "clock: connecting"
-    decided = GateDecision(9, 3.0, CLOCK, 1, move=GateMove.ANSWERED)
+    decided = BreakerDecision(9, 3.0, CLOCK, 1, move=BreakerMove.ANSWERED)
     assert line_of(decided) == "clock: circuit breaker: reset: it answered"
     assert line_of(msgspec.structs.replace(decided, cause=Cause.LOST)) is None
     assert line_of(Step(9, 3.0, CLOCK, 1, step=ConnectStep.STARTED)) is None
@@ -92,8 +86,8 @@ def _failed(server: str, why: str) -> Transition:
     )
 
 
-def _decision(move: GateMove, *, tripped: bool, **more: Any) -> GateDecision:
-    return GateDecision(*(9, 3.0, CLOCK, 1), move=move, tripped=tripped, **more)
+def _decision(move: BreakerMove, *, tripped: bool, **more: Any) -> BreakerDecision:
+    return BreakerDecision(*(9, 3.0, CLOCK, 1), move=move, tripped=tripped, **more)
 
 
 def test_a_server_that_fails_as_it_did_before_is_no_news_until_it_works() -> None:
@@ -119,22 +113,23 @@ def test_another_definition_that_fails_is_news() -> None:
 
 def test_a_breaker_is_told_when_it_trips_is_quarantined_and_is_reset() -> None:
     teller = Teller()
-    failure: dict[str, Any] = {"cause": Cause.CONNECT_FAILED, "shut_for": 30.0}
+    failure: dict[str, Any] = {"cause": Cause.CONNECT_FAILED, "open_for": 30.0}
     told = [
-        teller.line(_decision(GateMove.FAILED, tripped=n >= 5, failures=n, **failure)) for n in range(1, 16)
+        teller.line(_decision(BreakerMove.FAILED, tripped=n >= 5, failures=n, **failure))
+        for n in range(1, 16)
     ]
     shut = "calls are refused for 30 s, then one is let through"
     assert told == [*[None] * 4, f"clock: circuit breaker: 5 failures in a row; {shut}", *[None] * 10]
-    assert teller.line(_decision(GateMove.HALF_OPEN, tripped=True)) is None
-    assert teller.line(_decision(GateMove.PROBE_LEFT, tripped=True)) is None
-    kept_out = _decision(GateMove.QUARANTINED, tripped=True, words="6 restarts", shut_for=30.0)
+    assert teller.line(_decision(BreakerMove.HALF_OPEN, tripped=True)) is None
+    assert teller.line(_decision(BreakerMove.PROBE_LEFT, tripped=True)) is None
+    kept_out = _decision(BreakerMove.QUARANTINED, tripped=True, words="6 restarts", open_for=30.0)
     assert teller.line(kept_out) == f"clock: circuit breaker: quarantined: 6 restarts; {shut}"
     assert teller.line(kept_out) is None
     assert (
-        teller.line(_decision(GateMove.ANSWERED, tripped=False))
+        teller.line(_decision(BreakerMove.ANSWERED, tripped=False))
         == "clock: circuit breaker: reset: it answered"
     )
-    assert teller.line(_decision(GateMove.ANSWERED, tripped=False)) is None
+    assert teller.line(_decision(BreakerMove.ANSWERED, tripped=False)) is None
     assert teller.line(kept_out) is not None
 
 
@@ -258,178 +253,3 @@ def test_calls_reach_the_file_with_the_next_other_event(tmp_path: Path) -> None:
         assert path.read_text().count("\n") == 2
         hear(CALLED)
     assert path.read_text().count("\n") == 3
-
-
-class Disk:
-    """The system calls of an events file. `takes`: what each write takes: all, some bytes, or an error."""
-
-    O_WRONLY, O_APPEND, O_CREAT = os.O_WRONLY, os.O_APPEND, os.O_CREAT
-
-    def __init__(self, *takes: int | OSError | None) -> None:
-        self.takes = list(takes)
-        self.content = b""
-        self.opened: list[int] = []
-
-    def open_own(self, _path: Path, _flags: int, *, is_named: bool) -> int:
-        assert is_named
-        self.opened.append(len(self.opened))
-        return self.opened[-1]
-
-    def close(self, fd: int) -> None:
-        assert fd == self.opened[-1]
-
-    def write(self, fd: int, data: bytes) -> int:
-        assert fd == self.opened[-1]
-        take = self.takes.pop(0) if self.takes else None
-        if isinstance(take, OSError):
-            raise take
-        taken = bytes(data)[:take]
-        self.content += taken
-        return len(taken)
-
-
-@given(
-    st.lists(st.sampled_from(["event", "call"]), min_size=1, max_size=30),
-    st.lists(
-        st.sampled_from([None, None, BlockingIOError(11, "full"), OSError(28, "no space"), 1, 50, 200]),
-        max_size=15,
-    ),
-)
-def test_whatever_the_disk_does_each_event_is_in_the_file_or_counted_as_missing(
-    events: list[str], takes: list[Any]
-) -> None:
-    disk, said = Disk(*takes), list[str]()
-    now = [0.0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_log, "os", disk)
-        patch.setattr(event_log, "open_own", disk.open_own)
-        file = event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
-        for number, event in enumerate(events):
-            now[0] += 100.0  # so that it is tried again
-            file(msgspec.structs.replace(IDLED if event == "event" else CALLED, seq=number))
-        disk.takes.clear()
-        now[0] += 100.0
-        file(msgspec.structs.replace(IDLED, seq=len(events)))
-        file.close()
-    lines = disk.content.split(b"\n")
-    assert lines.pop() == b"", "it ends with a whole line"
-    read: list[Any] = []
-    torn = 0
-    for line in lines:
-        try:
-            read.append(json.loads(line))
-        except ValueError:
-            torn += 1
-    errors = sum(type(take) is OSError for take in takes)
-    parts = sum(type(take) is int for take in takes)
-    assert torn <= min(errors, parts), "a torn line ends before the next one begins"
-    found = [record["seq"] for record in read if record["kind"] != "lagged"]
-    missed = sum(record["missed"] for record in read if record["kind"] == "lagged")
-    assert found == sorted(set(found)), "each once, in order"
-    assert found[-1] == len(events)
-    assert len(found) + missed >= len(events) + 1
-    if not parts:
-        assert len(found) + missed == len(events) + 1
-    if not errors:
-        assert (len(found), said) == (len(events) + 1, [])
-
-
-def test_a_file_that_is_read_slowly_keeps_a_bound_and_says_what_it_left_out() -> None:
-    blocked = [BlockingIOError(11, "full")] * 10_000
-    disk = Disk(*blocked)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_log, "os", disk)
-        patch.setattr(event_log, "open_own", disk.open_own)
-        patch.setattr(event_log, "_MOST", 2_000)
-        file = event_log.EventsFile(Path("e"), Part("the file", print, now=lambda: 0.0))
-        for _ in range(50):
-            file(IDLED)
-        kept = file._events
-        assert 0 < kept < 50
-        disk.takes.clear()
-        file(IDLED)
-        file(IDLED)
-    read = [json.loads(line) for line in disk.content.splitlines()]
-    assert [record["kind"] for record in read] == ["transition"] * kept + ["lagged", "transition"]
-    assert read[-2]["missed"] == 50 - kept + 1
-
-
-def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_missing_is_counted() -> None:
-    disk, said, now = Disk(OSError(28, "no space")), list[str](), [0.0]
-    broken = False
-
-    def open_own(path: Path, flags: int, *, is_named: bool) -> int:
-        if broken:
-            raise OSError(13, "denied")
-        return disk.open_own(path, flags, is_named=is_named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_log, "os", disk)
-        patch.setattr(event_log, "open_own", open_own)
-        file = event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
-        file(msgspec.structs.replace(IDLED, seq=1))  # the disk is full
-        broken = True
-        for seq in (2, 3):
-            now[0] += 100.0
-            file(msgspec.structs.replace(IDLED, seq=seq))
-        broken = False
-        file(msgspec.structs.replace(IDLED, seq=4))  # it is not due
-        now[0] += 100.0
-        file(msgspec.structs.replace(IDLED, seq=5))
-        file.close()
-    records = [json.loads(line) for line in disk.content.splitlines()]
-    assert [record.get("missed", record.get("seq")) for record in records] == [4, 5]
-    assert said == [
-        "the file: no space. It is tried again.",
-        "the file: denied. It is tried again.",
-        "the file: works again",
-    ]
-
-
-@pytest.mark.parametrize("seconds_apart", [0.0, 100.0])
-def test_what_was_said_to_be_missing_is_still_missing_when_that_line_is_lost(seconds_apart: float) -> None:
-    """The disk is full, and full again when the gap is to be said; what was written before is not missing."""
-    disk, now = Disk(None, OSError(28, "no space"), OSError(28, "no space")), [0.0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_log, "os", disk)
-        patch.setattr(event_log, "open_own", disk.open_own)
-        file = event_log.EventsFile(Path("e"), Part("the file", print, now=lambda: now[0]))
-        for seq in (1, 2, 3):
-            file(msgspec.structs.replace(IDLED, seq=seq))
-            now[0] += seconds_apart
-        now[0] += 1_000.0
-        file(msgspec.structs.replace(IDLED, seq=4))
-        if not seconds_apart:  # the third was not tried, and this is the one that fails
-            now[0] += 1_000.0
-            file(msgspec.structs.replace(IDLED, seq=5))
-        file.close()
-    records = [json.loads(line) for line in disk.content.splitlines()]
-    last = 4 if seconds_apart else 5
-    assert [record.get("missed", record.get("seq")) for record in records] == [1, last - 2, last]
-
-
-@pytest.mark.parametrize(
-    ("number", "passes"),
-    [
-        *(
-            (getattr(errno, name), True)
-            for name in ["ENXIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EIO", "EAGAIN"]
-        ),
-        *((getattr(errno, name), False) for name in ["EACCES", "ENOENT", "ENOTDIR", "EISDIR", "EROFS"]),
-    ],
-)
-def test_a_file_that_may_be_there_later_is_no_mistake_of_whoever_named_it(number: int, passes: bool) -> None:
-    said = list[str]()
-
-    def open_own(*_: Any, is_named: bool) -> int:
-        raise OSError(number, "it is odd")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_log, "open_own", open_own)
-        if passes:
-            event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
-            assert said == ["the file: it is odd. It is tried again."]
-        else:
-            with pytest.raises(UsageError, match=r"--events e: it is odd\. Name a file that can be written"):
-                event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
-            assert said == []

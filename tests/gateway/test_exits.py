@@ -8,17 +8,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.descriptors import hears_of_files
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import alive, faulty, logged_pids, serve, started
+from tests.support.patience import PATIENCE, until, until_still
 
-AT_ONCE = 30.0  # seconds: less than anything here is given that is not to be waited for
-PATIENT: dict[str, Any] = {"drainTimeoutMs": 60_000, "stopTimeoutMs": 120_000}
+# Longer than anybody waits here, so whoever is waited for in vain fails the test.
+PATIENT: dict[str, Any] = {"drainTimeoutMs": 1_000_000, "stopTimeoutMs": 2_000_000}
 DEMO = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 
 
@@ -42,32 +44,29 @@ def switches(pid: int) -> int:
     """How often a process has woken: the voluntary context switches of all its threads."""
     count = 0
     for thread in threads_of(pid):
-        for line in (thread / "status").read_text().splitlines():
-            if line.startswith("voluntary_ctxt_switches"):
-                count += int(line.split()[1])
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            for line in (thread / "status").read_text().splitlines():
+                if line.startswith("voluntary_ctxt_switches"):
+                    count += int(line.split()[1])
     return count
 
 
 @pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("after", [0.0, 0.6])
+@pytest.mark.parametrize("watches", [False, True])  # its configuration, a moment after it has begun to serve
 def test_t51_with_nothing_running_it_is_gone_in_a_moment(
-    tmp_path: Path, end: int | None, after: float
+    tmp_path: Path, end: int | None, watches: bool
 ) -> None:
     with serve(tmp_path, {"clock": DEMO}, **PATIENT) as gateway:
         gateway.initialize()
-        time.sleep(after)  # its watching begins a moment after it has begun to serve
-        begun = time.monotonic()
+        until(lambda: hears_of_files(gateway.process.pid) or not watches)
         assert gateway.end(end) == 0
-        assert time.monotonic() - begun < AT_ONCE
 
 
 def test_t51_the_drain_begins_at_once(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **PATIENT) as gateway:
         gateway.initialize()
         assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
-        begun = time.monotonic()
         assert gateway.end(signal.SIGTERM) == 0
-        assert time.monotonic() - begun < AT_ONCE
 
 
 def test_stop_says_why_the_gateway_of_a_client_goes_on(tmp_path: Path) -> None:
@@ -80,14 +79,12 @@ def test_stop_says_why_the_gateway_of_a_client_goes_on(tmp_path: Path) -> None:
 
 
 def test_t51_a_stop_that_is_under_way_is_hurried(tmp_path: Path) -> None:
-    """It has two minutes, of which it would use most; then the client goes, and nothing may take that long."""
+    """It has half an hour, of which it would use most; then the client goes, and nothing may take that long."""
     stubborn = faulty(tmp_path, "a", "--ignore-eof", "--ignore-term", "--close-stdout-at", "call:echo")
     with serve(tmp_path, {"a": stubborn}, **PATIENT) as gateway:
         gateway.initialize()
         assert gateway.mcp(tool="a_echo", args={})["isError"]
-        begun = time.monotonic()
         assert gateway.end() == 0
-        assert time.monotonic() - begun < AT_ONCE
     assert alive(logged_pids(tmp_path)) == set()
 
 
@@ -96,11 +93,7 @@ def test_t51_nothing_wakes_a_gateway_at_rest(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
         gateway.initialize()
         gateway.mcp(tool="a_echo", args={"text": "hello"})
-        before = -1
-        while before != (before := switches(gateway.process.pid)):
-            time.sleep(0.8)  # until it is at rest
-        time.sleep(2.0)
-        assert switches(gateway.process.pid) - before == 0
+        until_still(lambda: switches(gateway.process.pid), 2.0, "how often it was woken")
         assert gateway.end() == 0
 
 
@@ -153,7 +146,7 @@ def test_streams_that_cannot_be_used_are_named(tmp_path: Path, redirected: str, 
         env=environment(tmp_path),
         input=ping,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == code
@@ -224,7 +217,7 @@ resolve = socket.getaddrinfo
 def hang(host, *rest, **more):
     if host in ("slow.invalid", b"slow.invalid"):
         print("resolving", file=sys.stderr, flush=True)
-        time.sleep(120)
+        time.sleep(1_000)
     return resolve(host, *rest, **more)
 socket.getaddrinfo = hang
 main(["serve", "--config", sys.argv[1]])
@@ -244,9 +237,7 @@ def test_t51_a_name_that_is_being_resolved_holds_nobody_up(tmp_path: Path, end: 
         assert gateway.process.stderr is not None
         while b"resolving" not in (line := gateway.process.stderr.readline()):
             assert line, "it has ended"
-        begun = time.monotonic()
         assert gateway.end(end) == 0
-        assert time.monotonic() - begun < AT_ONCE
 
 
 def test_t51_a_writer_that_hangs_on_the_catalogue_holds_nobody_up(tmp_path: Path) -> None:
@@ -257,6 +248,4 @@ def test_t51_a_writer_that_hangs_on_the_catalogue_holds_nobody_up(tmp_path: Path
         fcntl.flock(held, fcntl.LOCK_EX)
         gateway.initialize()
         assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
-        begun = time.monotonic()
         assert gateway.end() == 0
-        assert time.monotonic() - begun < AT_ONCE

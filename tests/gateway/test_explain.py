@@ -114,7 +114,7 @@ RESTING: list[tuple[dict[str, Any], dict[str, Any], Said]] = [
         ("It is down: It was drained.", "greenroom reconnect 'a b'"),
     ),
     ({"retry_in": 3.0}, {"lifecycle": Lifecycle.KEEP_ALIVE}, without_step("It does not run.")),
-    ({"waiting_for": Place.GATE.value}, {}, without_step("It does not run.")),
+    ({"waiting_for": Place.BREAKER.value}, {}, without_step("It does not run.")),
 ]
 
 
@@ -155,21 +155,21 @@ CONNECTING: dict[str, Any] = {**KNOWN, "state": State.CONNECTING}
 @pytest.mark.parametrize(
     ("row", "entry", "expected"),
     [
-        ({"waiting": 3.4}, {}, "It has been connecting for 3 s, at most 30 s (connectTimeoutMs)."),
+        ({"waiting": 3.4}, {}, "It has been connecting for 3 s; the limit is 30 s (connectTimeoutMs)."),
         (
             {"waiting": 3.4, "last_line": "loading"},
             {"connect_timeout": 2.5},
-            "It has been connecting for 3 s, at most 2.5 s (connectTimeoutMs). Its last line: loading",
+            "It has been connecting for 3 s; the limit is 2.5 s (connectTimeoutMs). Its last line: loading",
         ),
         (
-            {"waiting": 61.0, "waiting_for": "install", "last_line": "added it"},
+            {"waiting": 61.0, "waiting_for": "install", "last_line": "added"},
             {},
-            "Its program is being installed for 61 s, at most 10 min (installTimeoutMs). Its last line: added it",
+            "It has been installing its program for 61 s; the limit is 10 min (installTimeoutMs). Its last line: added",
         ),
         (
             {"waiting_for": "install"},
             {"install_timeout": 9.0},
-            "Its program is being installed, at most 9 s (installTimeoutMs).",
+            "It has been installing its program; the limit is 9 s (installTimeoutMs).",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_of_one_that_is_stopped_what_may_finish(entry: dict[str, Any], thing: st
             "Its first start waits for its turn: 2 may install at a time (installTurns).",
             None,
         ),
-        (Place.GATE, "A start waits until its circuit breaker lets it pass.", None),
+        (Place.BREAKER, "A start waits until its circuit breaker lets it pass.", None),
     ],
 )
 def test_what_a_start_waits_for(place: Place, what: str, step: str | None) -> None:

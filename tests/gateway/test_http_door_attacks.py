@@ -7,6 +7,8 @@ import json
 import os
 import re
 import socket
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.gateway.test_http_door import ACCEPT_BOTH, Held, held_call, text_of, 
 from tests.support.asking import Asking, AskingServer
 from tests.support.bodies import body_of
 from tests.support.http_door import ACCEPT, Opened, Person, request
+from tests.support.patience import PATIENCE
 
 from greenroom.gateway.doors.http_auth import Access, Token
 from greenroom.gateway.doors.http_request import Rules
@@ -91,13 +94,14 @@ ROWS: list[tuple[str, bytes, int, str]] = [
     ("a form", http(HELLO, "Content-Type: application/x-www-form-urlencoded"), 415, ""),
     ("plain text", http(HELLO, "Content-Type: text/plain"), 415, ""),
     ("oversize body", http(b" " * 20_000), 413, "10000"),
-    ("oversize length", http(HELLO, "Content-Length: 99999999999999999999"), 413, ""),
+    ("oversize length", http(HELLO, "Content-Length: 99999999999999999999"), 400, "overflow"),
+    ("a length over the bound", http(HELLO, "Content-Length: 10001"), 413, "10000"),
     ("two lengths", http(HELLO, "Content-Length: 5", twice=True), 400, ""),
-    ("length and chunks", http("0\r\n\r\n", "Transfer-Encoding: chunked"), 400, "two lengths"),
+    ("length and chunks", http("0\r\n\r\n", "Transfer-Encoding: chunked"), 400, "Transfer-Encoding"),
     ("space before a colon", http(HELLO, "Authorization : x"), 400, ""),
-    ("a folded header", http(HELLO, "X-One: 1\r\n Authorization: Bearer x"), 200, ""),
+    ("a folded header", http(HELLO, "X-One: 1\r\n Authorization: Bearer x"), 400, "whitespace"),
     ("oversize head", http(HELLO, "X-Long: " + "x" * 40_000), 431, ""),
-    ("a head that never ends", http(HELLO, "X-Long: " + "x" * 600_000), 400, ""),
+    ("a head that never ends", http(HELLO, "X-Long: " + "x" * 600_000), 431, ""),
     ("no HTTP", b"\x16\x03\x01 hello\r\n\r\n", 400, ""),
     ("deep JSON", http(DEEP[:9_000]), 400, "-32700"),
     ("no JSON", http("hello"), 400, "-32700"),
@@ -159,6 +163,11 @@ def stateless(method: str, *lines: str, **params: Any) -> bytes:
     return http(json.dumps(said), *given, *lines)
 
 
+IN_BODY = json.dumps(
+    request("tools/list", 7, {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}})
+)
+
+
 def of_version(version: str, **meta: Any) -> bytes:
     said = {"io.modelcontextprotocol/protocolVersion": version, **meta}
     lines = (f"MCP-Protocol-Version: {version}", "Mcp-Method: tools/list")
@@ -179,6 +188,19 @@ STATELESS_ROWS: list[tuple[str, bytes, int, str]] = [
         400,
         "-32020",
     ),
+    (
+        "2026 in the body alone",
+        stateless("tools/list", "MCP-Protocol-Version: 2025-11-25", "Mcp-Method: tools/list"),
+        400,
+        '"id":1,"error":{"code":-32020',
+    ),
+    (
+        "2026 in the body alone, with an escaped slash",
+        http(IN_BODY.replace("l/p", "l\\/p"), "MCP-Protocol-Version: 2025-06-18"),
+        400,
+        "-32020",
+    ),
+    ("2026 in the body, and no header", http(IN_BODY), 400, "-32020"),
     (
         "2026 without the name of its resource",
         stateless("resources/read", "Mcp-Method: resources/read", uri="a://b"),
@@ -377,7 +399,7 @@ async def test_the_head_of_a_second_request_may_take_as_long_as_that_of_the_firs
         await anyio.sleep(0.4)  # between two requests there is time
         assert opened.server.connections() == before + 1
         await stream.send(whole[:40])
-        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(5):
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(PATIENCE):
             await stream.receive()
 
 
@@ -457,6 +479,30 @@ async def test_hundreds_of_clients_may_connect_before_the_first_of_them_sends(
 async def test_a_body_that_never_ends_is_refused(opened: Opened, server: AskingServer, /) -> None:
     slow = await sent(opened.port, http(HELLO, "Content-Length: 9000"))
     assert slow.startswith("HTTP/1.1 408 ")
+
+
+@body_of(with_tokens, body_time=0.2, max_body=1_000_000)
+async def test_a_body_that_came_while_the_loop_stood_still_is_read(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    long = HELLO + " " * 400_000
+    head, _, body = http(long, "Expect: 100-continue").partition(b"\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", opened.port)) as client:
+        client.sendall(head + b"\r\n\r\n")
+        await anyio.wait_readable(client)
+        assert b" 100 " in client.recv(1000)  # its time has begun
+
+        def send() -> None:
+            over = time.monotonic() + 0.3
+            client.sendall(body)  # the system holds it
+            while time.monotonic() < over:
+                pass
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        sender.join()  # and the loop stands still meanwhile
+        await anyio.wait_readable(client)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 @body_of(with_tokens, replay_bytes=100_000, busy_bytes=1 << 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -9,7 +10,9 @@ from typing import Any, cast
 import anyio
 import attrs
 import pytest
-from tests.gateway.test_http_door_parts import NOTE, Talk, Wire, wired
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.test_http_request import Wire
 from tests.support import in_virtual_time, run_virtual
 from tests.support.bodies import body_of
 from tests.support.kept import paths_to
@@ -17,8 +20,9 @@ from tests.support.loops import on_asyncio
 
 from greenroom.gateway.doors.http_messages import Read
 from greenroom.gateway.doors.http_request import Caller, Refusal, Rules
-from greenroom.gateway.doors.http_sessions import Member, Sessions
+from greenroom.gateway.doors.http_sessions import HttpSession, HttpSessions, Member
 from greenroom.gateway.doors.http_streams import Reply, Stream
+from greenroom.gateway.doors.shares import Shares
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 
@@ -27,6 +31,45 @@ ANN, BOB = Caller("ann"), Caller("bob")
 
 def read(text: bytes, key: bytes = b"") -> Read:
     return Read(rpc.read_client_line(text), key)
+
+
+NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
+
+
+class Hears:
+    """A conversation that only hears."""
+
+    in_flight = 0
+
+    def receive(self, *_: Any) -> None:
+        pass
+
+
+class Talk:
+    """A session of the door whose conversation only hears."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.session = HttpSession(Caller(), None, Rules(**rules), {})
+        hears: Any = Hears()
+        self.session.client = hears
+
+    def asks(self, key: int | str) -> None:
+        said = wired(key)
+        self.session.take(
+            Read(rpc.read_client_line(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % said), said)
+        )
+
+    def is_answered(self, key: int | str) -> None:
+        assert self.session.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % wired(key))
+
+    def cancels(self, key: int | str) -> None:
+        text = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % wired(key)
+        assert self.session.take(Read(rpc.read_client_line(text), b"")) is None
+
+
+def wired(key: int | str) -> bytes:
+    """A request id as it is written."""
+    return json.dumps(key).encode()
 
 
 # ---- one session ---------------------------------------------------------------------------------------------------
@@ -111,11 +154,11 @@ class Conversations:
 
 
 async def _with_sessions(
-    body: Callable[[Sessions, Conversations], Awaitable[None]], shares: int, rules: Rules
+    body: Callable[[HttpSessions, Conversations], Awaitable[None]], shares: int, rules: Rules
 ) -> None:
     async with anyio.create_task_group() as group:
         conversations = Conversations()
-        sessions = Sessions(conversations, group, rules, shares=shares)  # pyright: ignore[reportArgumentType]
+        sessions = HttpSessions(conversations, group, rules, shares=Shares(rules.max_sessions, shares))  # pyright: ignore[reportArgumentType]
         await body(sessions, conversations)
         sessions.end_all()
         await anyio.sleep(0.001)
@@ -124,12 +167,12 @@ async def _with_sessions(
 
 
 def with_sessions(
-    body: Callable[[Sessions, Conversations], Awaitable[None]], shares: int = 1, **rules: Any
+    body: Callable[[HttpSessions, Conversations], Awaitable[None]], shares: int = 1, **rules: Any
 ) -> None:
     run_virtual("asyncio", lambda: _with_sessions(body, shares, Rules(**rules)))
 
 
-async def opened(sessions: Sessions, caller: Caller = ANN, *, has_no_session: bool = False) -> Any:
+async def opened(sessions: HttpSessions, caller: Caller = ANN, *, has_no_session: bool = False) -> Any:
     if has_no_session:
         return await sessions.stateless_client(caller, None, {}, b"who %d" % len(sessions))
     return await sessions.open_session(caller, None, {})
@@ -138,7 +181,7 @@ async def opened(sessions: Sessions, caller: Caller = ANN, *, has_no_session: bo
 @pytest.mark.parametrize("has_no_session", [False, True])
 @body_of(with_sessions)
 async def test_nothing_is_kept_of_a_session_that_has_ended(
-    sessions: Sessions, conversations: Conversations, /, has_no_session: bool
+    sessions: HttpSessions, conversations: Conversations, /, has_no_session: bool
 ) -> None:
     member = await opened(sessions, has_no_session=has_no_session)
     other = await opened(sessions, BOB, has_no_session=has_no_session)
@@ -148,7 +191,7 @@ async def test_nothing_is_kept_of_a_session_that_has_ended(
     sessions.touch(member)
     await anyio.sleep(0.001)
     assert paths_to(member, within=(sessions,)) == []
-    assert (sessions._each, conversations.open_ones) == ({"ann": 0, "bob": 1}, ["http-2"])
+    assert (len(sessions), conversations.open_ones) == (1, ["http-2"])
     assert paths_to(other, within=(sessions,))
 
 
@@ -157,7 +200,7 @@ async def test_nothing_is_kept_of_a_session_that_has_ended(
 def test_no_one_of_several_callers_can_take_all_places(
     shares: int, of_each: int, in_all: int, has_no_session: bool
 ) -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
+    async def main(sessions: HttpSessions, _: Conversations) -> None:
         first = [await opened(sessions, has_no_session=has_no_session) for _ in range(of_each)]
         with pytest.raises(Refusal, match="sessions"):
             await opened(sessions, has_no_session=has_no_session)
@@ -173,7 +216,7 @@ def test_no_one_of_several_callers_can_take_all_places(
 
 @body_of(with_sessions)
 async def test_a_session_is_found_by_who_opened_it_under_its_profile_and_by_nobody_else(
-    sessions: Sessions, conversations: Conversations, /
+    sessions: HttpSessions, conversations: Conversations, /
 ) -> None:
     session = await sessions.open_session(ANN, "work", {})
     assert sessions.find(session.id, ANN, "work") is session
@@ -189,29 +232,10 @@ async def test_a_session_is_found_by_who_opened_it_under_its_profile_and_by_nobo
     session.over = anyio.Event()
 
 
-@body_of(with_sessions)
-async def test_what_gives_way_has_been_silent_and_nobody_of_it_waits_or_listens(
-    sessions: Sessions, conversations: Conversations, /
-) -> None:
-    first, second, at_work, listening = [await opened(sessions) for _ in range(4)]
-    start = anyio.current_time()
-    at_work.client.in_flight = 1
-    listening._standalone()._reader = object()
-    await anyio.sleep(5.0)
-    sessions.touch(first)
-    assert [name for name, _ in sessions.silent(start - 0.1)] == []
-    assert [name for name, _ in sessions.silent(start + 4.9)] == ["http-2"]
-    found = dict(sessions.silent(start + 5.0))
-    assert list(found) == ["http-2", "http-1"], "the longest silent first"
-    found["http-2"]()
-    assert second.over.is_set()
-    assert [name for name, _ in sessions.silent(start + 5.0)] == ["http-1"]
-
-
 @pytest.mark.parametrize("has_no_session", [False, True])
 @body_of(with_sessions)
 async def test_who_still_waits_when_a_session_ends_is_answered(
-    sessions: Sessions, conversations: Conversations, /, has_no_session: bool
+    sessions: HttpSessions, conversations: Conversations, /, has_no_session: bool
 ) -> None:
     member = await opened(sessions, has_no_session=has_no_session)
     reply = Reply(b"7", lambda: Stream(1, Rules()))
@@ -329,7 +353,8 @@ async def test_a_stream_that_has_said_something_begins_with_that() -> None:
     wire = Wire()
     reply = talk.session._replies[wired("a")]
     talk.is_answered("a")
-    await talk.session.answer(reply, wire.request())
+    talk.session.answer(reply, wire.request())
+    await anyio.sleep(0.1)
     assert wire.written.startswith(b"id: 1-1\nevent: message\ndata: " + NOTE)
     assert wire.written.count(b"id: ") == 2
     assert (b"mcp-session-id", talk.session.id.encode()) in wire.headers
@@ -352,7 +377,7 @@ async def test_a_get_is_answered_at_once_and_names_its_session() -> None:
 
 @body_of(with_sessions)
 async def test_whoever_differs_in_anything_is_another_client(
-    sessions: Sessions, conversations: Conversations, /
+    sessions: HttpSessions, conversations: Conversations, /
 ) -> None:
     seen: list[Any] = []
     for caller, profile, variables, who in (
@@ -387,7 +412,7 @@ async def test_requests_that_come_together_are_of_one_client_also_when_it_cannot
 
     conversations = Slow()
     async with anyio.create_task_group() as group:
-        sessions = Sessions(conversations, group, Rules())  # pyright: ignore[reportArgumentType]
+        sessions = HttpSessions(conversations, group, Rules(), shares=Shares(1_000))  # pyright: ignore[reportArgumentType]
         found: list[Any] = []
 
         async def come() -> None:
@@ -415,10 +440,36 @@ async def test_requests_that_come_together_are_of_one_client_also_when_it_cannot
 
 @pytest.mark.parametrize(("most", "of_each"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])
 def test_of_several_callers_each_has_at_least_one_place(most: int, of_each: int) -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
+    async def main(sessions: HttpSessions, _: Conversations) -> None:
         for _number in range(of_each):
             await opened(sessions)
         with pytest.raises(Refusal, match="sessions"):
             await opened(sessions)
 
     with_sessions(main, 2, max_sessions=most)
+
+
+@given(
+    most=st.integers(1, 40),
+    tokens=st.integers(2, 6),
+    steps=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=200),
+)
+def test_whatever_others_take_each_caller_gets_something_and_an_owner_more(
+    most: int, tokens: int, steps: list[tuple[int, bool]]
+) -> None:
+    """Of an owner (0) and other callers, each takes and gives back as it likes."""
+    shares, held = Shares(most, tokens, has_owners=True), [0] * tokens
+    callers = [Caller(f"t{number}", is_owner=number == 0) for number in range(tokens)]
+    for number, takes in steps:
+        number %= tokens
+        if takes:
+            held[number] += shares.take(callers[number])
+        elif held[number]:
+            shares.give_back(callers[number])
+            held[number] -= 1
+        assert len(shares) == sum(held) <= most
+        assert max(held[1:]) <= max(1, most // 2)
+    of_others = sum(held[1:])
+    if held[0] < most // 4:
+        assert shares.has_room_for(callers[0])
+        assert of_others <= most - most // 4 + sum(0 < each <= most // (2 * tokens) for each in held)

@@ -28,10 +28,10 @@ from greenroom.gateway.doors.http_app import Operations
 from greenroom.gateway.doors.http_auth import Access
 from greenroom.gateway.doors.http_streams import Feed
 from greenroom.gateway.event_log import TOLD, follow
-from greenroom.gateway.metrics import HEARD, METRICS, Metrics, _snapshot
+from greenroom.observe.metrics import HEARD, METRICS, Metrics, _snapshot, is_usable, word_of
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallError, UsageError
-from greenroom.protocol.events import CallEnded, Eviction, GateDecision, GateMove, Lagged, Transition
+from greenroom.protocol.events import BreakerDecision, BreakerMove, CallEnded, Eviction, Lagged, Transition
 from greenroom.protocol.lifecycle import Cause, Reason, State
 from greenroom.protocol.status import ServerStatus
 from greenroom.testing.fake_servers import FakeServer, tool
@@ -261,8 +261,8 @@ def test_each_event_is_counted_once_under_its_own_words() -> None:
     metrics.hear(Transition(**step, after=State.CLOSED, cause=Cause.EVICTED))
     metrics.hear(Transition(**step, after=State.CLOSED))
     metrics.hear(Transition(**step, after=State.DRAINING, cause=Cause.EVICTED))
-    for move in GateMove:
-        metrics.hear(GateDecision(**one, move=move))
+    for move in BreakerMove:
+        metrics.hear(BreakerDecision(**one, move=move))
     metrics.hear(Eviction(**one, reason=next(iter(Reason))))
     metrics.hear(Transition(seq=0, at=9.0, before=State.IDLE, after=State.CONNECTED))  # of no server
     metrics.hear(Lagged(2))
@@ -278,7 +278,7 @@ def test_each_event_is_counted_once_under_its_own_words() -> None:
         ("transitions_total", "one", "draining"): 1,
         ("restarts_total", "one"): 2,
         ("endings_total", "one", Cause.EVICTED.value): 1,
-        **{("gate_moves_total", "one", move.value): 1 for move in GateMove},
+        **{("breaker_moves_total", "one", move.value): 1 for move in BreakerMove},
         ("evictions_total", "one"): 1,
         ("events_lost_total",): 5,
     }
@@ -287,13 +287,14 @@ def test_each_event_is_counted_once_under_its_own_words() -> None:
 
 def test_what_is_there_now_is_added_up_over_the_addresses_of_a_server() -> None:
     rows = [
-        ServerStatus("one", state=State.CONNECTED, in_flight=2, queued=3, waiting_for="gate"),
+        ServerStatus("one", state=State.CONNECTED, in_flight=2, queued=3, waiting_for="breaker"),
         ServerStatus("one", "session:a", state=State.CONNECTED, in_flight=4, queued=5, waiting_for="slot"),
         ServerStatus("one", "session:b", state=State.IDLE, queued=1, waiting_for="slot", retry_in=1.0),
         ServerStatus("two", retry_in=0.0),
     ]
     room = FakeRoom(max_connections=20)
-    room.slots_held, room.refusals = 6, {"busy": 7}
+    room.slots_held, room.session_slots_held, room.refusals = 6, 30, {"busy": 7}
+    room.limited = {"settings.limits.x: 1/s": 3}
     found = {
         (sample.name.removeprefix("greenroom_"), *sample.labels.values()): sample.value
         for family in _snapshot(room, rows, 8)
@@ -305,15 +306,39 @@ def test_what_is_there_now_is_added_up_over_the_addresses_of_a_server() -> None:
         ("connections", "two", "idle"): 1,
         ("server_usable", "one"): 1,
         ("server_usable", "two"): 0,
-        ("gate_shut", "one"): 0,
-        ("gate_shut", "two"): 1,
+        ("breaker_open", "one"): 0,
+        ("breaker_open", "two"): 1,
         ("in_flight", "one"): 6,
         ("in_flight", "two"): 0,
         ("queued", "one"): 9,
         ("queued", "two"): 0,
         ("pool_slots",): 20,
         ("pool_held",): 6,
+        ("session_slots",): 100,
+        ("session_slots_held",): 30,
         ("pool_waiting",): 2,
         ("http_sessions",): 8,
         ("refused_total", "busy"): 7,
+        ("limited_total", "settings.limits.x: 1/s"): 3,
     }
+
+
+HEALTH = {"state": State.CONNECTED}
+
+
+@pytest.mark.parametrize(
+    ("row", "word", "usable"),
+    [
+        ({}, "idle", True),
+        (HEALTH, "connected", True),
+        ({**HEALTH, "disabled": True}, "connected", False),
+        ({**HEALTH, "retry_in": 0.0}, "failed", False),
+        ({**HEALTH, "retry_in": 2.0, "down": "x"}, "down", False),
+        ({"needs_auth": True, "retry_in": 2.0, "down": "x"}, "needs_login", False),
+        ({"broken": "", "needs_auth": True}, "broken", False),
+        ({"state": State.DRAINING}, "draining", True),
+    ],
+)
+def test_the_state_of_a_server_in_one_word(row: Any, word: str, usable: bool) -> None:
+    status = ServerStatus("own", **row)
+    assert (word_of(status), is_usable(status)) == (word, usable)

@@ -30,7 +30,7 @@ from tests.support.http_door import HELLO, NO_CERTIFICATES, Opened, http_door, r
 from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
-from greenroom.actors.transports.http_client import ExchangeFault
+from greenroom.actors.transports.http_faults import ExchangeFault
 from greenroom.config.model import Settings
 from greenroom.gateway.doors.http_auth import Access, OAuth, Terms, Token, terms_in
 from greenroom.gateway.doors.http_request import Refusal
@@ -563,7 +563,7 @@ def test_other_machines_may_come_when_there_is_an_issuer() -> None:
     )
     assert terms is not None
     assert terms.audiences == ("https://g.example/mcp",)
-    assert Access("0.0.0.0", oauth=OAuth(terms, lambda _: None)).shares == 2
+    assert Access("0.0.0.0", oauth=OAuth(terms, lambda _: None)).callers == 2
 
 
 @pytest.mark.parametrize("end", ["", "/"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -11,18 +12,21 @@ import attrs
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_door_attacks import ANN, TOKENS
+from tests.gateway.test_http_request import virtually
 from tests.support import in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
-from tests.support.door_rooms import FakeRoom
+from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
 from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
 from greenroom import Greenroom
+from greenroom.catalogue.entries import ServerEntry
 from greenroom.gateway.doors.http_app import Operations
 from greenroom.gateway.doors.http_auth import Access
+from greenroom.gateway.doors.http_request import Caller
 from greenroom.gateway.doors.http_streams import Feed
 from greenroom.gateway.event_log import TOLD, follow
 from greenroom.protocol.events import Note, NoteCode
@@ -185,7 +189,7 @@ async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_cou
     await anyio.sleep(100.04)
     said: list[Any] = []
     for page in (operations._any, operations._all, operations._status):
-        answer = await page(cast("Any", None))
+        answer = await page(cast("Any", SimpleNamespace(state=SimpleNamespace(caller=Caller()))))
         said.append((answer.status_code, json.loads(bytes(answer.body))))
     assert said[0] == (200, {"status": "healthy", "alive_servers": [], "dead_servers": []})
     assert said[1] == (200, {"status": "healthy", "servers": {}})
@@ -198,3 +202,58 @@ async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_cou
     )
     ready = await operations.open_pages()["/ready"](cast("Any", None))
     assert ready.status_code == 503, "there is no door yet"
+
+
+def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() -> None:
+    hidden = "What \u200bit is"
+    room = FakeRoom()
+    room.entries["github"] = ServerEntry(
+        "github",
+        "h",
+        tools=(CREATE_ISSUE,),
+        resources=(README, {"name": "rel", "uri": "rel/path", "mimeType": "text/plain"}),
+        templates=({"name": "day", "uriTemplate": "day://{n}", "description": hidden},),
+        prompts=({"name": "ask", "arguments": [{"name": "a"}]}, {"name": "plain"}, {"name": "third"}),
+    )
+    room.reindex()
+    said: dict[str, Any] = {}
+
+    async def main() -> None:
+        pages = Operations(cast("Any", room), "9.9", Feed(15.0)).pages()
+        said.update(json.loads(bytes((await pages["/map"](cast("Any", None))).body)))
+
+    virtually(main)
+    assert {tool["name"]: tool["original"] for tool in said["tools"] if tool["kind"] == "tool"} == {
+        "clock_now": "now",
+        "github_create_issue": "create_issue",
+    }
+    assert [(each["name"], each["original"], each["arguments"]) for each in said["prompts"]] == [
+        ("github_ask", "ask", [{"name": "a"}]),
+        ("github_plain", "plain", []),
+        ("github_third", "third", []),
+    ]
+    assert said["resources"] == [
+        {
+            "uri": "file:///readme",
+            "server": "github",
+            "original": "file:///readme",
+            "name": "Read Me",
+            "description": "What it is",
+        },
+        {
+            "uri": "rel/path",
+            "server": "github",
+            "original": "rel/path",
+            "name": "rel",
+            "mimeType": "text/plain",
+        },
+    ]
+    ((template,)) = said["templates"]
+    assert (template["uri"], template["server"], "\u200b" in template["description"]) == (
+        "day://{n}", "github", False,
+    )  # fmt: skip
+    assert said["counts"] == {
+        "github": {"tools": 1, "resources": 2, "prompts": 3, "skills": 0},
+        "clock": {"tools": 1, "resources": 0, "prompts": 0, "skills": 0},
+    }
+    assert said["unknownServers"] == ["fresh"]

@@ -63,7 +63,7 @@ def test_what_is_asked_for_a_task_comes_on_the_stream_that_awaits_its_result() -
                 async with anyio.create_task_group() as tasks:
 
                     async def read(some: Any) -> None:
-                        while "elicitation/create" not in found:
+                        while not {"elicitation/create", "notifications/progress"} <= found.keys():
                             said = await message_in(some)
                             found[said["method"]] = said
                         tasks.cancel_scope.cancel()
@@ -134,8 +134,10 @@ def test_a_gateway_that_ends_carries_out_requests_about_tasks() -> None:
 
 
 def test_whoever_listens_is_told_a_result_of_megabytes_and_may_vanish() -> None:
+    may_end = anyio.Event()
+
     async def large(_call: FakeCall) -> str:
-        await anyio.sleep(0.3)
+        await may_end.wait()
         return "x" * (2 << 20)
 
     async def main() -> None:
@@ -163,6 +165,7 @@ def test_whoever_listens_is_told_a_result_of_megabytes_and_may_vanish() -> None:
             async with await listen(task) as stream:
                 lines = stream.aiter_lines()
                 await message_in(lines)
+                may_end.set()
                 told = (await message_in(lines))["params"]
             assert told["_meta"] == {META + "subscriptionId": "mine"}
             assert (told["taskId"], told["status"]) == (task, "completed")

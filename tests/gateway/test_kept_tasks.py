@@ -8,21 +8,21 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tests.gateway.test_tasks import UNKNOWN, Gateway, Person, gateway, text
+from tests.gateway.test_tasks import UNKNOWN, Gateway, Person, open_gateway, text
 from tests.support import in_real_time
 from tests.support.gateway import PATIENCE, faulty, serve
 
 from greenroom.gateway import task_folder
 from greenroom.gateway import tasks as kept
 from greenroom.protocol.errors import RpcRefusal
-from greenroom.testing.fake_servers import FakeCall, FakeServer
+from greenroom.testing.fake_servers import FakeCall, FakeServer, tool
 
 
 async def work(call: FakeCall) -> str:
@@ -34,12 +34,12 @@ async def work(call: FakeCall) -> str:
 @asynccontextmanager
 async def keeping(folder: Path, server: FakeServer | None = None, **settings: Any) -> AsyncGenerator[Gateway]:
     said: dict[str, Any] = {"tasks": {"keep": str(folder)}, **settings}
-    async with gateway(server or FakeServer(handler=work), **said) as gate:
+    async with open_gateway(server or FakeServer(handler=work), **said) as gateway:
         try:
-            yield gate
-            await gate.clients.tasks.kept()
+            yield gateway
+            await gateway.clients.tasks.kept()
         finally:
-            gate.clients.tasks.close()
+            gateway.clients.tasks.close()
 
 
 def test_whoever_is_at_standard_input_has_one_owner_for_all_gateways() -> None:
@@ -59,7 +59,7 @@ async def status(who: Person, task: str) -> str:
 
 async def ended(who: Person, task: str) -> str:
     """Its status once it has ended."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while (found := await status(who, task)) == "working":
             await anyio.sleep(0.01)
     return found
@@ -89,7 +89,7 @@ async def test_a_result_outlives_its_gateway_for_its_principal_and_for_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "state" / "tasks"
-    async with keeping(folder) as gate, gate.person() as ann:
+    async with keeping(folder) as gateway, gateway.person() as ann:
         task = await begin(ann, n=1)
         assert await ended(ann, task) == "completed"
         before = await ann.ask("tasks/get", {"taskId": task})
@@ -97,7 +97,7 @@ async def test_a_result_outlives_its_gateway_for_its_principal_and_for_its_time(
     modes = [each.stat().st_mode & 0o777 for each in (folder, path.parent, path)]
     assert modes == [0o700, 0o700, 0o600]
     assert b"ann" not in path.read_bytes()
-    async with keeping(folder) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+    async with keeping(folder) as gateway, gateway.person() as ann, gateway.person(subject="bob") as bob:
         after = await ann.ask("tasks/get", {"taskId": task})
         assert after == {**before, "lastUpdatedAt": after["lastUpdatedAt"]}
         assert text(await ann.ask("tasks/result", {"taskId": task})) == "done 1"
@@ -108,24 +108,80 @@ async def test_a_result_outlives_its_gateway_for_its_principal_and_for_its_time(
     monkeypatch.setattr(kept, "_TIDIED", 0.1)
     async with keeping(folder):
         assert files(folder)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while path.parent.exists():
                 await anyio.sleep(0.01)
-    async with keeping(folder) as gate, gate.person() as ann:
+    async with keeping(folder) as gateway, gateway.person() as ann:
         assert await status(ann, task) == "unknown"
         assert len(list(folder.glob("gateway-*"))) == 1, "what is empty goes"
+
+
+EITHER = {"oneOf": [{"type": "object"}, {"type": "array"}, {"type": "null"}]}
+NOT_OBJECTS: dict[str, Any] = {
+    "an object that might be a list": ({"a": 1}, EITHER),
+    "a list": ([1], {"type": "array"}),
+    "null, which an SDK has left out": (None, EITHER),
+}
+OLDER = ("2024-11-05", "2025-06-18", "2025-11-25")
+AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+
+
+# To a client that speaks by handshake a server of both versions does, too, and leaves no null out.
+@pytest.mark.parametrize(
+    ("of", "modern"), [*((of, True) for of in NOT_OBJECTS), *((of, False) for of in list(NOT_OBJECTS)[:2])]
+)
+@in_real_time
+async def test_whoever_began_a_task_its_result_is_told_in_the_version_of_who_fetches_it(
+    of: str, modern: bool, tmp_path: Path
+) -> None:
+    value, schema = NOT_OBJECTS[of]
+    has_begun = anyio.Event()
+
+    async def work(_call: FakeCall) -> Any:
+        await has_begun.wait()
+        result = {"content": [AUDIO], "resultType": "complete"}
+        return result if value is None else {**result, "structuredContent": value}
+
+    tools = [{**tool("echo"), "outputSchema": schema}]
+    server = FakeServer(tools, handler=work)
+    found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    server.methods["server/discover"] = lambda _params: found
+    async with keeping(tmp_path, server, taskAfterMs=1) as gateway, gateway.person(modern=modern) as ann:
+        if modern:
+            task = (await ann.ask("tools/call", {"name": "a_echo"}))["taskId"]
+        else:
+            task = await begin(ann)
+        has_begun.set()
+        assert await ended(ann, task) == "completed"
+        await fetched(gateway, task, value)
+    async with keeping(tmp_path, server) as gateway:
+        await fetched(gateway, task, value)
+
+
+async def fetched(gateway: Gateway, task: str, value: Any) -> None:
+    """What clients of each version are told, is what such a client knows."""
+    async with gateway.person(modern=True) as new:
+        told = (await new.ask("tasks/get", {"taskId": task}))["result"]
+        assert told["resultType"] == "complete"
+        assert (told.get("structuredContent"), told["content"]) == (value, [AUDIO])
+    for version in OLDER:
+        async with gateway.person(version=version) as old:
+            told = await old.ask("tasks/result", {"taskId": task})
+            assert (told["structuredContent"], "resultType" in told) == ({"result": value}, False)
+            is_new = version < "2025-03-26"
+            assert told["content"][0]["type"] == ("text" if is_new else "audio")
 
 
 @in_real_time
 async def test_how_a_task_failed_or_was_cancelled_outlives_its_gateway_too(tmp_path: Path) -> None:
     server = FakeServer(handler=work)
-    async with keeping(tmp_path / "t", server) as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t", server) as gateway, gateway.person() as ann:
         cancelled = await begin(ann)
         await ann.ask("tasks/cancel", {"taskId": cancelled})
         server.call_error = (-32_001, "no disk")
         failed = await begin(ann, n=2)
         assert await ended(ann, failed) == "failed"
-    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t") as gateway, gateway.person() as ann:
         assert await status(ann, cancelled) == "cancelled"
         assert (await ann.ask("tasks/get", {"taskId": failed}))["statusMessage"] == "[a] no disk"
         assert (await ann.ask("tasks/result", {"taskId": failed}))["code"] == -32_001
@@ -133,14 +189,14 @@ async def test_how_a_task_failed_or_was_cancelled_outlives_its_gateway_too(tmp_p
 
 @in_real_time
 async def test_a_task_that_ran_when_the_gateway_was_killed_has_failed(tmp_path: Path) -> None:
-    async with keeping(tmp_path / "t", taskAfterMs=500) as gate, gate.person(modern=True) as ann:
+    async with keeping(tmp_path / "t", taskAfterMs=500) as gateway, gateway.person(modern=True) as ann:
         task = (await ann.ask("tools/call", {"name": "a_echo"}))["taskId"]
-        await gate.clients.tasks.kept()
+        await gateway.clients.tasks.kept()
         shutil.copytree(tmp_path / "t", tmp_path / "killed")
         await ann.ask("tasks/cancel", {"taskId": task})
     (tmp_path / "killed").chmod(0o700)
     for _ in range(2):  # the second finds what the first has written
-        async with keeping(tmp_path / "killed") as gate, gate.person(modern=True) as ann:
+        async with keeping(tmp_path / "killed") as gateway, gateway.person(modern=True) as ann:
             found = await ann.ask("tasks/get", {"taskId": task})
             assert found["status"] == "failed"
             assert found["error"]["data"] == {"error": "call_failed", "reach": "sent"}
@@ -150,7 +206,7 @@ async def test_a_task_that_ran_when_the_gateway_was_killed_has_failed(tmp_path: 
 @in_real_time
 async def test_a_task_is_told_completed_when_its_result_is_in_the_folder(tmp_path: Path) -> None:
     on_disk = list[str]()
-    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t") as gateway, gateway.person() as ann:
         send = ann.send
 
         def hear(line: bytes) -> bool:
@@ -168,7 +224,7 @@ async def test_a_task_is_told_completed_when_its_result_is_in_the_folder(tmp_pat
 async def test_files_that_are_torn_or_of_others_are_passed_over_with_one_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t") as gateway, gateway.person() as ann:
         tasks = [await begin(ann, n=number) for number in range(7)]
         assert [await ended(ann, task) for task in tasks] == ["completed"] * 7
     (own,) = (tmp_path / "t").glob("gateway-*")
@@ -206,7 +262,7 @@ async def test_files_that_are_torn_or_of_others_are_passed_over_with_one_note(
     (open_to_all / paths[0].name).write_bytes(
         paths[5].read_bytes().replace(tasks[5].encode(), tasks[0].encode())
     )
-    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t") as gateway, gateway.person() as ann:
         assert [await status(ann, task) for task in tasks[:6]] == ["unknown"] * 5 + ["completed"]
         assert await status(ann, tasks[6]) == ("unknown" if is_root else "completed")
         names = ["x" * 32, "../" * 10, "", "\0" * 32, *(f"{number:032}" for number in range(len(odd)))]
@@ -219,14 +275,69 @@ async def test_files_that_are_torn_or_of_others_are_passed_over_with_one_note(
     assert (own / "mine.txt").exists()
 
 
+DAMAGES: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "two lines": lambda head, result: resized(head, result + b"\n" + result),
+    "two objects": lambda head, result: resized(head, result + result),
+    "a line break in it": lambda head, result: resized(head, result[:1] + b"\n" + result[1:]),
+    "a carriage return in it": lambda head, result: resized(head, result[:1] + b"\r" + result[1:]),
+    "more after it": lambda head, result: head + b"\n" + result + b"\n" + result,
+    "two heads": lambda head, result: head + b"\n" + head + b"\n" + result,
+    "no JSON": lambda head, result: resized(head, result[:-1] + b","),
+    "half of it": lambda head, result: resized(head, result[: len(result) // 2]),
+    "a list": lambda head, _: resized(head, b"[]"),
+    "too deep": lambda head, _: resized(head, b'{"content":' + b"[" * 5_000 + b"]" * 5_000 + b"}"),
+    "other bytes": lambda head, result: resized(head, result.replace(b"done", b"d\xffne")),
+    "long and other bytes": lambda head, _: resized(head, b'{"content":"\xff' + b"x" * 2_000_000 + b'"}'),
+    "too many values": lambda head, _: resized(head, b'{"content":[' + b"1," * 3_000_000 + b"1]}"),
+    "a time that is none": lambda head, result: with_members(head, result, created="yesterday"),
+    "a failure without its error": lambda head, result: with_members(head, result, status="failed"),
+    "an error that is none": lambda head, result: with_members(
+        head, result, status="failed", error={"code": "x"}
+    ),
+}
+
+
+def resized(head: bytes, result: bytes) -> bytes:
+    return with_members(head, result, size=len(result))
+
+
+def with_members(head: bytes, result: bytes, **members: Any) -> bytes:
+    return json.dumps({**json.loads(head), **members}).encode() + b"\n" + result
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("modern", [False, True])
+@in_real_time
+async def test_a_damaged_file_is_told_and_left_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str, modern: bool
+) -> None:
+    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+        task = await begin(ann, n=1)
+        assert await ended(ann, task) == "completed"
+    (path,) = (tmp_path / "t").glob("*/*.task")
+    until = path.stat().st_mtime
+    head, _, result = path.read_bytes().partition(b"\n")
+    path.write_bytes(DAMAGES[damage](head, result))
+    os.utime(path, (until, until))
+    async with keeping(tmp_path / "t") as gate, gate.person(modern=modern) as ann:
+        for method in ("tasks/get", "tasks/cancel", *(() if modern else ("tasks/result",))):
+            assert (await ann.ask(method, {"taskId": task}))["code"] == UNKNOWN, method
+        if not modern:
+            assert "tasks" in await ann.ask("tasks/list")
+    said = capsys.readouterr().out
+    assert said.count("a task cannot be read, and is passed over") == 1
+    assert str(path) in said
+    assert "bug" not in said
+
+
 @in_real_time
 async def test_the_folder_is_bounded_in_number_and_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FakeServer(handler=lambda call: "x" * call["size"])
 
-    async def of(subject: str, gate: Gateway, *sizes: int) -> list[str]:
-        async with gate.person(subject=subject) as who:
+    async def of(subject: str, gateway: Gateway, *sizes: int) -> list[str]:
+        async with gateway.person(subject=subject) as who:
             tasks = list[str]()
             for size in sizes:
                 tasks.append(await begin(who, size=size))
@@ -234,19 +345,19 @@ async def test_the_folder_is_bounded_in_number_and_bytes(
             return tasks
 
     monkeypatch.setattr(kept, "TASKS_OF_ONE", 3)
-    async with keeping(tmp_path / "t", server) as gate:
-        of_ann = await of("ann", gate, 10, 10, 10, 10)
-        await gate.clients.tasks.kept()
+    async with keeping(tmp_path / "t", server) as gateway:
+        of_ann = await of("ann", gateway, 10, 10, 10, 10)
+        await gateway.clients.tasks.kept()
         assert files(tmp_path / "t").keys() == set(of_ann[1:])
-        of_bob = await of("bob", gate, 2_000)
+        of_bob = await of("bob", gateway, 2_000)
     monkeypatch.setattr(task_folder, "TASK_BYTES", 2_000)
     async with keeping(tmp_path / "t", server):
         assert files(tmp_path / "t").keys() == set(of_ann[1:])
     monkeypatch.setattr(task_folder, "TASKS_OF_ONE", 2)
-    async with keeping(tmp_path / "t", server) as gate:
+    async with keeping(tmp_path / "t", server) as gateway:
         assert files(tmp_path / "t").keys() == set(of_ann[2:])
-        late = await of("bob", gate, 10)
-        await gate.clients.tasks.kept()
+        late = await of("bob", gateway, 10)
+        await gateway.clients.tasks.kept()
     monkeypatch.setattr(task_folder, "TASKS", 1)
     async with keeping(tmp_path / "t", server):
         assert files(tmp_path / "t").keys() == set(late), "the oldest goes first"
@@ -263,14 +374,14 @@ async def test_what_a_server_says_at_length_of_a_task_is_kept_in_part_and_keeps_
             return "done"
         raise RpcRefusal(-32_001, "e" * call["n"], {"x": "d" * 3_000_000})
 
-    async with keeping(tmp_path / "t", FakeServer(handler=loud)) as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t", FakeServer(handler=loud)) as gateway, gateway.person() as ann:
         done, failed, worse = await begin(ann), await begin(ann, n=3), await begin(ann, n=3_000_000)
         assert [await ended(ann, each) for each in (done, failed, worse)] == ["completed", "failed", "failed"]
         before = [await ann.ask("tasks/get", {"taskId": each}) for each in (done, failed, worse)]
         assert all(len(json.dumps(each)) < 10_000 for each in before)
         error = await ann.ask("tasks/result", {"taskId": failed})
         assert (error["code"], error["message"]) == (-32_001, "[a] eee")
-    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t") as gateway, gateway.person() as ann:
         assert [await status(ann, each) for each in (done, failed, worse)] == [
             "completed",
             "failed",
@@ -281,7 +392,7 @@ async def test_what_a_server_says_at_length_of_a_task_is_kept_in_part_and_keeps_
 
 @in_real_time
 async def test_what_cannot_be_removed_keeps_none_of_the_others(tmp_path: Path) -> None:
-    async with keeping(tmp_path / "t") as gate, gate.person() as ann:
+    async with keeping(tmp_path / "t") as gateway, gateway.person() as ann:
         assert await ended(ann, await begin(ann, n=1)) == "completed"
     (path,) = (tmp_path / "t").glob("*/*.task")
     for name in (f"{'f' * 64}-{'x' * 32}.task", f".{path.name}.abc.tmp"):
@@ -299,7 +410,7 @@ async def test_a_folder_that_cannot_be_used_is_told_and_tasks_end_with_the_gatew
 ) -> None:
     folder = tmp_path / "t"
     folder.mkdir(mode=0o755)
-    async with keeping(folder) as gate, gate.person() as ann:
+    async with keeping(folder) as gateway, gateway.person() as ann:
         assert "it must be a directory of mode 0700" in capsys.readouterr().out
         assert await ended(ann, await begin(ann, n=1)) == "completed"
 
@@ -335,7 +446,7 @@ async def test_several_gateways_keep_their_tasks_and_each_finds_those_of_all(tmp
             assert text(await late.answer(awaited)) == "done 2"
         async with second.person(modern=True) as modern:
             stream = modern.begin("subscriptions/listen", {"notifications": {"taskIds": [done, own]}})
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while len(modern.said_on(stream)) < 3:
                     await anyio.sleep(0.01)
             assert [params.get("taskId") for _, params in modern.said_on(stream)] == [None, done, own]
@@ -351,9 +462,9 @@ async def test_a_task_is_in_the_folder_before_its_client_knows_of_it(tmp_path: P
             on_disk.append(said.get("task", said)["taskId"] in files(tmp_path / "t"))
 
     async with (
-        keeping(tmp_path / "t", taskAfterMs=50) as gate,
-        gate.person() as ann,
-        gate.person(modern=True) as new,
+        keeping(tmp_path / "t", taskAfterMs=50) as gateway,
+        gateway.person() as ann,
+        gateway.person(modern=True) as new,
     ):
         ann.on_message = new.on_message = hear
         await ann.ask("tasks/cancel", {"taskId": await begin(ann)})
@@ -394,31 +505,31 @@ def test_a_gateway_process_leaves_its_tasks_to_the_next(tmp_path: Path, how: int
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_gateway_that_is_ended_answers_who_awaits_a_task(tmp_path: Path, keeps: bool) -> None:
     settings: dict[str, Any] = {"tasks": {"keep": str(tmp_path / "t")}} if keeps else {}
-    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--expose", "direct", **settings) as gate:
-        gate.initialize()
-        gate.answer(gate.send("tools/call", {"name": "a_echo", "arguments": {}}))  # its server runs
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--expose", "direct", **settings) as gateway:
+        gateway.initialize()
+        gateway.answer(gateway.send("tools/call", {"name": "a_echo", "arguments": {}}))  # its server runs
         params = {"name": "a_sleep", "arguments": {"seconds": 1}, "task": {}}
-        task = gate.answer(gate.send("tools/call", params))["result"]["task"]["taskId"]
-        awaited = gate.send("tasks/result", {"taskId": task})
-        gate.answer(gate.send("ping"))
-        gate.process.send_signal(signal.SIGTERM)
-        result = gate.answer(awaited)["result"]
+        task = gateway.answer(gateway.send("tools/call", params))["result"]["task"]["taskId"]
+        awaited = gateway.send("tasks/result", {"taskId": task})
+        gateway.answer(gateway.send("ping"))
+        gateway.process.send_signal(signal.SIGTERM)
+        result = gateway.answer(awaited)["result"]
         assert not result.get("isError"), result
         told = [
-            each["params"] for each in gate.notifications if each["method"] == "notifications/tasks/status"
+            each["params"] for each in gateway.notifications if each["method"] == "notifications/tasks/status"
         ]
         assert any("The gateway ends in " in each.get("statusMessage", "") for each in told)
         assert any(each["pollInterval"] == (10_000 if keeps else 250) for each in told), told
-        assert gate.end() == 0
+        assert gateway.end() == 0
     kept_files = files(tmp_path / "t")
     assert [each["status"] for each in kept_files.values()] == (["completed"] if keeps else [])
 
 
 def test_a_client_that_has_left_is_told_nothing_of_its_tasks(tmp_path: Path) -> None:
-    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gate:
-        gate.initialize()
-        gate.mcp(tool="a_echo", args={"text": "hi"})  # its server runs
-        assert not gate.mcp(tool="a_sleep", args={"seconds": 100}, background=True).get("isError")
-        assert gate.end() == 0
-        assert gate.process.stdout is not None
-        assert gate.process.stdout.read() == b""
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+        gateway.initialize()
+        gateway.mcp(tool="a_echo", args={"text": "hi"})  # its server runs
+        assert not gateway.mcp(tool="a_sleep", args={"seconds": 100}, background=True).get("isError")
+        assert gateway.end() == 0
+        assert gateway.process.stdout is not None
+        assert gateway.process.stdout.read() == b""

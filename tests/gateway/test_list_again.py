@@ -30,7 +30,7 @@ async def asked(room: Greenroom, **arguments: Any) -> tuple[str, dict[str, Any]]
 
 async def refreshed(room: Greenroom, server: str) -> list[dict[str, Any]]:
     """What `greenroom refresh SERVER` comes to."""
-    begun = begin(room, server)
+    begun = begin(room, [server])
     for _ in range(1_000):
         rows = await look(port_of(room), begun)
         if all(row["state"] != "waiting" for row in rows):

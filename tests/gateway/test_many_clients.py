@@ -125,19 +125,19 @@ async def test_a_client_is_asked_only_what_it_declared_itself(expose: str) -> No
 @on_asyncio
 @in_real_time
 async def test_each_client_is_introduced_as_itself_and_in_its_own_era(transport: str) -> None:
-    """The server is of both eras, and shared. Over HTTP it can be spoken to in both at once."""
+    """The server is of both eras, and shared. On stdio each era has a process; over HTTP it is spoken to in both."""
     with asker_entry(transport) as entry:
         config = {"mcpServers": {"a": {**entry}}}
         room = Greenroom.open(config, bootstrap=False, cache_path=":memory:")
-        port_of(room).expect_clients()
+        port_of(room).services.expect_clients()
         async with room, http_door(room) as door:
-            if transport == "http":
-                older = await door.session(capabilities={"elicitation": {}})
-                said = await older.call("a_can")
-                assert text(said) == "2025-11-25 elicitation roots sampling"
+            older = await door.session(capabilities={"elicitation": {}})
+            said = await older.call("a_can")
+            assert text(said) == "2025-11-25 elicitation roots sampling"
             for capabilities in ({"sampling": {}}, {"elicitation": {}, "roots": {}}, {}):
                 result = await call_as(door, "a_can", {}, **capabilities)
                 assert text({"result": result}) == " ".join(["2026-07-28", *sorted(capabilities)])
+            assert text(await older.call("a_can")) == text(said)
 
 
 # ---- lists ---------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ async def test_t63_what_a_server_lists_for_one_user_is_never_shown_to_another(
 @in_real_time
 async def test_a_server_that_no_clients_share_is_first_asked_what_it_has_for_anybody() -> None:
     room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
-    port_of(room).expect_clients()
+    port_of(room).services.expect_clients()
     async with room, http_door(room) as door:
         await room.catalogued()
         assert await names(await door.session()) == {"s_count", "s_named", "s_slow"}

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from tests.support import in_real_time, run
 from tests.support.door_rooms import NOW, FakeRoom
+from tests.support.patience import PATIENCE
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
@@ -267,6 +268,37 @@ def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has() -> N
     assert details["error"] == "tool_not_found_after_reconnect"
 
 
+def test_a_search_costs_little_and_shows_the_parameters_of_the_first_three() -> None:
+    room = FakeRoom()
+    words = "What it is for, at length, with all that there is to say about it. " * 4
+    properties = {f"p{number:02}": {"type": "string", "description": words} for number in range(40)}
+    schema = {"type": "object", "properties": properties, "required": ["p00", "p39"]}
+    room.learn(
+        "fresh",
+        *(
+            {"name": f"widget_{number:02}", "description": words, "inputSchema": schema}
+            for number in range(30)
+        ),
+    )
+    text, details = asked(room, search="widget")
+    assert len(details["matches"]) == 12
+    assert len(text) <= 4 * 800, "characters of 800 tokens"
+    first, second, third, others = text.split("\n\n")[1:5]
+    for entry, match in zip((first, second, third), details["matches"], strict=False):
+        lines = entry.splitlines()
+        assert lines[0] == match["tool"]
+        assert lines[2] == "  Parameters:"
+        assert {line.split()[0] for line in lines if "*required*" in line} == {"p00", "p39"}
+        assert lines[-1] == f'    (more: mcp({{ describe: "{match["tool"]}" }}))'
+    assert [line.split(" - ")[0] for line in others.splitlines()] == [
+        f"- {match['tool']}" for match in details["matches"][3:]
+    ]
+    assert asked(room, search="widget", includeSchemas=False)[0].count("Parameters:") == 0
+    assert asked(room, search="widget", includeSchemas=True)[0].count("Parameters:") > 3
+    small, _ = asked(room, search="create issue", limit=1)
+    assert "more: " not in small, "what is short is shown whole"
+
+
 def test_instructions_are_those_of_a_server_that_has_some() -> None:
     assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
     for server, code in (
@@ -383,6 +415,11 @@ def test_parameters_nested_in_args_are_pointed_out() -> None:
     assert asked(FakeRoom(), args={"tool": "clock_now"})[0].startswith(
         "Gateway params were nested inside `args`; pass them top-level"
     )
+
+
+@pytest.mark.parametrize("args", [{"path": "/tmp"}, {"limit": 5}, '{"path": "/tmp"}'])
+def test_arguments_without_a_tool_are_told_that_the_tool_is_missing(args: Any) -> None:
+    assert "`tool` is missing" in asked(FakeRoom(), args=args)[0]
 
 
 def test_a_tool_error_carries_the_expected_parameters() -> None:
@@ -627,8 +664,8 @@ def test_others_have_their_turn_while_thousands_of_tools_are_looked_through_for_
 
     async def body() -> int:
         async with Greenroom.open(config, bootstrap=False, cache_path=tmp_path / "c.json") as room:
-            assert len(port_of(room).index.tools()) == 190 * 20
-            return await turns_of(port_of(room).surveyed)
+            assert len(port_of(room).catalogue.index.tools()) == 190 * 20
+            return await turns_of(port_of(room).catalogue.surveyed)
 
     assert run(backend, body) >= 10
 
@@ -688,7 +725,7 @@ def test_a_call_that_is_cancelled_while_its_name_is_looked_for_is_not_begun(
 
     def prepared(index: Index) -> None:
         begun.set()
-        assert may_end.wait(60), "the loop stood still"
+        assert may_end.wait(PATIENCE), "the loop stood still"
         prepare(index)
 
     monkeypatch.setattr(Index, "prepare", prepared)
@@ -894,7 +931,7 @@ def test_t36_others_have_their_turn_whatever_is_asked_of_thousands_of_servers(
 def test_what_a_request_asks_for(arguments: Any, fields: dict[str, Any]) -> None:
     usual: dict[str, Any] = {
         "subject": "", "server": None, "args": None, "regex": False,
-        "include_schemas": True, "limit": 500, "offset": 0, "near": (), "background": False,
+        "include_schemas": None, "limit": 500, "offset": 0, "near": (), "background": False,
     }  # fmt: skip
     assert msgspec.structs.asdict(parse_request(arguments)) == {**usual, **fields}
 
@@ -942,9 +979,9 @@ class Secretive(FakeRoom):
     def scrub(self, raw: bytes) -> bytes:
         return raw.replace(b"secret", b"***")
 
-    async def find_for_call(self, tool: str, arguments: Any, server: str | None = None) -> Any:
+    async def find(self, tool: str, server: str | None = None) -> Any:
         self.learn("fresh", {**NOW, "name": "hello"})
-        return await super().find_for_call(tool, arguments, server)
+        return await super().find(tool, server)
 
 
 @pytest.mark.parametrize("size", [0, (1 << 18) - 200, 1 << 18])

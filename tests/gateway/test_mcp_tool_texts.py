@@ -19,7 +19,6 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.namespace import Target
 from greenroom.catalogue.overrides import ToolOverride
 from greenroom.config.model import PrefixMode
-from greenroom.gateway.exposures import tool_texts as refusals
 from greenroom.gateway.exposures import tool_texts as texts
 from greenroom.gateway.exposures.large_call import read_large_call
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
@@ -79,8 +78,8 @@ ON, OFF = State.CONNECTED, State.IDLE
             "not-connected",
             "not known yet, installing for 2 s: npm",
         ),
-        ({"waiting_for": "gate", "waiting": 2.0, "failed_ago": 7.6}, "failed", "failed 8s ago"),
-        ({"waiting_for": "gate", "waiting": 2.0}, "not-connected", "not connected"),
+        ({"waiting_for": "breaker", "waiting": 2.0, "failed_ago": 7.6}, "failed", "failed 8s ago"),
+        ({"waiting_for": "breaker", "waiting": 2.0}, "not-connected", "not connected"),
         ({"waiting_for": "slot", "waiting": None}, "not-connected", "not connected"),
         ({"waiting_for": "slot", "waiting": 2.0, "tool_count": 1}, "cached", "1 tool, cached"),
         ({"failed_ago": 0.0, "tool_count": 1}, "failed", "failed 0s ago"),
@@ -105,9 +104,9 @@ def test_of_several_facts_about_a_server_the_weightiest_shows(
         ({"waiting_for": "install", "waiting": 0.6, "state": State.CONNECTING}, "installing for 1 s"),
         ({"state": State.CONNECTING, "waiting": 3.0, "needs_auth": True}, "connecting for 3 s"),
         ({"needs_auth": True, "failed_ago": 2.0}, "needs a login"),
-        ({"failed_ago": 2.0, "waiting_for": "gate", "retry_in": 5.2}, "failed 2 s ago, next try in 5 s"),
+        ({"failed_ago": 2.0, "waiting_for": "breaker", "retry_in": 5.2}, "failed 2 s ago, next try in 5 s"),
         ({"failed_ago": 2.0, "retry_in": 5.0}, "failed 2 s ago"),
-        ({"failed_ago": 0.0, "waiting_for": "gate"}, "failed 0 s ago"),
+        ({"failed_ago": 0.0, "waiting_for": "breaker"}, "failed 0 s ago"),
         ({"waiting_for": "slot", "waiting": 0.0, "down": "x"}, "waiting for slot for 0 s"),
         ({"down": "stopped"}, "down"),
         ({}, "not asked yet"),
@@ -308,6 +307,7 @@ def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
 
 
 def _target(kind: str = "tool", description: str = "", schema: Any = None, **record: Any) -> Target:
+    record = {"inputSchema": {"type": "object"}, **record}
     return Target("s_t", "s", kind, "t", record, description, schema)  # pyright: ignore[reportArgumentType]
 
 
@@ -328,10 +328,12 @@ def test_a_description_has_what_the_tool_declares_and_nothing_else() -> None:
     ):
         kind = "Type: Resource (reads from t)\n" if target.kind == "resource" else ""
         assert texts.describe(target).text == f"s_t\nServer: s\n{kind}\n{text}"
+    odd = texts.describe(_target(inputSchema={"type": "object", "properties": {"a": {"type": "float"}}}))
+    assert 'is mended here: inputSchema.properties.a.type "float" is no type\n' in odd.text
     told = texts.tool_details(_target(title="T", outputSchema=7, other=1, schema={"a": 1}))
     assert told == {
         "name": "s_t", "server": "s", "kind": "tool", "original": "t", "description": "",
-        "inputSchema": {"a": 1}, "title": "T", "outputSchema": 7,
+        "inputSchema": {"a": 1}, "title": "T", "outputSchema": 7, "faults": ["outputSchema is not an object"],
     }  # fmt: skip
     assert "inputSchema" not in texts.tool_details(_target("resource", title="T"))
     assert texts.tool_details(_target(description="About."))["description"] == "About."
@@ -643,7 +645,7 @@ def test_what_nobody_answered_is_told_with_what_was_asked() -> None:
         (ApprovalDenied("t", "s"), {"error": "approval_denied"}),
         (Unavailable("s", failed_ago=7.4, retry_in=1.26), {"failedAgo": 7, "retryIn": 1.3}),
     ):
-        answer = refusals.failed_call(error, None)
+        answer = texts.failed_call(error, None)
         assert answer.text.startswith(error.message), "as it is, and not as a call that failed"
         details = {
             "mode": "call",
@@ -660,33 +662,33 @@ def test_the_words_of_another_gateway_are_said_once_only_at_the_beginning() -> N
         ("Failed to call tool: no", "Failed to call tool: no"),
         ("it said: Failed to call tool: no", "Failed to call tool: it said: Failed to call tool: no"),
     ):
-        assert refusals.failed_call(CallError(said, server="s"), None).text == told
+        assert texts.failed_call(CallError(said, server="s"), None).text == told
 
 
 def test_an_error_is_told_in_the_names_that_the_tool_has_here() -> None:
     override = ToolOverride.of({"rename": "new", "params": {"title": {"rename": "summary"}}})
     target = attrs.evolve(_target(), override=override, original="create")
-    answer = refusals.failed_call(CallError("create needs title", server="s"), target)
+    answer = texts.failed_call(CallError("create needs title", server="s"), target)
     assert answer.text.startswith("Failed to call tool: new needs summary")
     assert answer.details["message"] == "create needs title"
 
 
 def test_what_is_not_known_yet_names_each_owner_and_the_first_in_its_details() -> None:
     rows = [ServerStatus("a", waiting_for="slot"), ServerStatus("b")]
-    answer = refusals.not_known_yet("call", "a_b", rows, FOR_MODELS)
+    answer = texts.not_known_yet("call", "a_b", rows, FOR_MODELS)
     assert answer.text.startswith(
         'Nothing is known of "a" and "b" yet, nor whether it has "a_b". Not known yet: a ('
     )
     assert (answer.details["server"], answer.details["error"]) == ("a", "not_known_yet")
     assert [each["name"] for each in answer.details["unknownServers"]] == ["a", "b"]
-    answer = refusals.unknown_tool(
+    answer = texts.unknown_tool(
         "call", "x", server="s", names=("s_a",), suggestions=("s_a",), unknown=rows, hints=FOR_MODELS
     )
     assert (answer.details["server"], answer.details["suggestions"]) == ("s", ["s_a"])
     assert len(answer.details["unknownServers"]) == 2
     assert 'Server "s" has: s_a.' in answer.text
     for output in ("x" * 40, "x" * 41):
-        for told in (refusals.unknown_output(output), refusals.unreadable_output(output, "why")):
+        for told in (texts.unknown_output(output), texts.unreadable_output(output, "why")):
             assert (told.details["output"], f'"{output[:40]}"' in told.text) == (output[:40], True)
 
 
@@ -707,9 +709,7 @@ def test_only_a_result_that_says_so_is_an_error(is_error: Any) -> None:
 
 def test_what_a_server_does_not_have_is_said_in_words() -> None:
     error = RemoteError("Method not found", server="s", rpc_code=-32601)
-    assert refusals.failed_call(error, None).text == (
+    assert texts.failed_call(error, None).text == (
         'Failed to call tool: server "s" does not have this (it answered: Method not found)'
     )
-    assert (
-        "does not have" not in refusals.failed_call(RemoteError("no", server="s", rpc_code=-32000), None).text
-    )
+    assert "does not have" not in texts.failed_call(RemoteError("no", server="s", rpc_code=-32000), None).text

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.gateway.test_http_serve import Served, served
 from tests.gateway.test_meta_execute import sandbox_of
-from tests.support.attached import background, until
+from tests.support.attached import background
 from tests.support.gateway import gone_within
 from tests.support.http_door import META, MODERN, messages, request
+from tests.support.patience import PATIENCE, until
 from tests.support.whole import whole
 
 CODE = """
@@ -101,7 +102,7 @@ def test_a_run_over_http_ends_with_the_wish_for_it_while_others_are_served(tmp_p
             assert one.post({"jsonrpc": "2.0", **cancel}, **ann).status_code == 202
         else:
             assert one.http.delete(one.url, headers=ann).status_code in (200, 204)
-        running.join(60)
+        running.join(PATIENCE)
         assert not running.is_alive(), "its request ends with it"
         assert not gone_within(sandbox)
         assert_served(result_in(over_http(one, ECHO, 9, ben), 9))

@@ -18,10 +18,10 @@ from tests.gateway.test_conversations import Person, asking_room, echo, talking
 from tests.gateway.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
 from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer
-from tests.support.attached import until
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import children, gone_within, serve
 from tests.support.loops import on_asyncio
+from tests.support.patience import until
 from tests.support.rooms import open_room, teach
 from tests.support.whole import whole
 
@@ -31,11 +31,12 @@ from greenroom.gateway.exposures import meta as _definitions
 from greenroom.gateway.exposures.code_execution import Execution, Runs
 from greenroom.protocol.bounds import EXECUTE_SECONDS
 from greenroom.testing.fake_servers import FakeServer, tool
+from greenroom.testing.room_inside import RoomInside
 
 
 def helpers(room: Greenroom) -> set[int]:
     """The guarded process groups. The servers are no processes here, so these are of sandboxes."""
-    return set(room._runtime.guard._groups)  # pyright: ignore[reportPrivateUsage]
+    return set(RoomInside(room).machinery.guard._groups)  # pyright: ignore[reportPrivateUsage]
 
 
 def group_lives(group: int) -> bool:
@@ -276,7 +277,7 @@ async def test_what_does_not_end_is_killed_at_its_deadline_while_others_are_serv
             assert text(said) == f'{{"n": {number}}}'
         assert not any(said.get("id") in numbers for said in ann.said), "they run, and others are served"
         for execution in runs:
-            execution.patience.deadline = anyio.current_time()
+            execution.patience.cancel()  # what its deadline does
         for number in numbers:
             result = (await ann.answer(number))["result"]
             assert result["isError"]
@@ -312,6 +313,41 @@ async def test_the_run_ends_with_its_client(how: str) -> None:
                 await let_go.wait()
         await let_go.wait()
         await all_gone(room, group)
+
+
+@in_real_time
+async def test_a_bound_for_the_lines_of_servers_is_none_for_what_code_prints() -> None:
+    async with (
+        asking_room({"calc": AskingServer({"echo": echo})}, maxLineBytes=1024) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        assert text(await execute(ann, "'x' * 3000")) == "x" * 3000
+
+
+@in_real_time
+async def test_a_run_that_ends_takes_no_other_with_it() -> None:
+    held, go = anyio.Event(), anyio.Event()
+
+    async def wait(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+        held.set()
+        await go.wait()
+        return "done"
+
+    async with (
+        asking_room({"calc": AskingServer({"wait": wait})}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        code = "await call('calc', 'wait')\n'still here'"
+        number = ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}})
+        await held.wait()
+        first = helpers(room)
+        assert text(await execute(ann, "1 + 1")) == "2"
+        while helpers(room) != first:
+            await anyio.sleep(0.001)
+        go.set()
+        assert text((await ann.answer(number))["result"]) == "still here"
 
 
 @in_real_time

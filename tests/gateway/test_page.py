@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +45,23 @@ TOKENS = (
 _BEFORE_A_LOOK_AT_ALL = 4.0  # seconds
 
 
-def with_page(body: Callable[[Opened, Greenroom], Awaitable[None]], entries: Any = None, **door: Any) -> None:
-    """Run `body(opened, room)` with a door that has the page, over two servers; the tools of one are known."""
+def with_page(
+    body: Callable[[Opened, Greenroom], Awaitable[None]],
+    entries: Any = None,
+    opens: Callable[[], Any] | None = None,
+    **door: Any,
+) -> None:
+    """Run `body(opened, room)` with a door that has the page, over two servers; the tools of one are known. `opens`:
+    another room."""
 
     async def main() -> None:
         servers = {"one": AskingServer({"echo": echo}), "two": AskingServer({"echo": echo})}
         access = Access("127.0.0.1", TOKENS)
         with anyio.fail_after(PATIENCE):
-            async with asking_room(servers, entries) as room:
-                port_of(room).keep_recent()
-                await teach(room, "one", [tool("echo", "Says it again.")])
+            async with opens() if opens else asking_room(servers, entries) as room:
+                port_of(room).services.keep_recent()
+                if not opens:
+                    await teach(room, "one", [tool("echo", "Says it again.")])
                 operations = Operations(room, "9.9", Feed(15.0))
                 page = RoomPage(room, version="9.9", door="http", clients=operations.clients)
                 routes = Routes(page, Rules())
@@ -79,7 +86,7 @@ def bearer(token: str) -> dict[str, str]:
 async def watching(opened: Opened, token: str = READER) -> AsyncGenerator[Seen]:
     """What a page is told."""
     async with opened.http.stream("GET", "/page/watch", headers=bearer(token), timeout=PATIENCE) as answer:
-        assert answer.status_code == 200
+        assert answer.status_code == 200, await answer.aread()
         yield Seen(answer)
 
 
@@ -296,7 +303,7 @@ async def test_a_closer_look(opened: Opened, room: Greenroom, /) -> None:
     assert said["tool"]["inputSchema"]
     assert said["needsApproval"] is False
     await room.call("one_echo", {})
-    names = [each["name"] for each in (await look("trace?seconds=60"))["traceEvents"]]
+    names = [each["name"] for lane in (await look("timeline?seconds=60"))["lanes"] for each in lane["spans"]]
     assert "one_echo" in names
     for wrong, status in (
         ("server?name=none", 404),
@@ -324,7 +331,7 @@ async def test_a_browser_that_does_not_read_holds_up_neither_calls_nor_other_pag
                 await seen.more()
                 for _ in range(5):  # what it is told of them, `test_page_watch` tries
                     for _ in range(500):
-                        port_of(room).note("x" * 4_000)
+                        port_of(room).services.note("x" * 4_000)
                     told = seen.events[-1]["seq"] if seen.events else 0
                     await seen.until(
                         lambda told=told: bool(seen.events) and seen.events[-1]["seq"] >= told + 500
@@ -403,7 +410,8 @@ def test_no_answer_holds_a_secret(tmp_path: Path) -> None:
             assert "error" in answer.json()
             assert PLANTED not in answer.text
         found = [
-            look(path) for path in ("hello", "tools", "trace", *(f"server?name={each}" for each in servers))
+            look(path)
+            for path in ("hello", "tools", "timeline", *(f"server?name={each}" for each in servers))
         ]
         assert any("no database" in text for text in found), "its stderr is shown"
         with one.http.stream("GET", f"{root}/page/watch", headers=headers) as stream:
@@ -432,3 +440,74 @@ def test_a_token_of_an_owner_is_his_alone(tmp_path: Path) -> None:
         settings = open_config({"mcpServers": {}, "settings": {"http": http}}).settings
         with pytest.raises(UsageError, match=said):
             tokens_in(settings, {}, None, None)
+
+
+async def said_hello(opened: Opened, token: str) -> int:
+    """The status of the answer to a client that opens a session."""
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        },
+    }
+    headers = bearer(token) | {"accept": "application/json, text/event-stream"}
+    return (await opened.http.post("/mcp", json=hello, headers=headers)).status_code
+
+
+def test_a_reader_that_takes_all_it_can_keeps_no_owner_from_deciding() -> None:
+    """32 pages of one token once shut the owner out, and calls were refused because nobody could be asked (issue 38).
+    So may none of its event streams, sessions or requests in work."""
+
+    async def body(opened: Opened, room: Greenroom) -> None:
+        async def decide(seen: Seen) -> None:
+            await seen.until(lambda: bool(seen.sections["approvals"]))
+            number = seen.sections["approvals"][0]["number"]
+            await do(opened, action="answer", number=number, verdict="once")
+
+        async with AsyncExitStack() as stack:
+            statuses = list[int]()
+            for path in ["/page/watch"] * 33 + ["/events"] * 60:
+                stream = opened.http.stream("GET", path, headers=bearer(READER), timeout=PATIENCE)
+                statuses.append((await stack.enter_async_context(stream)).status_code)
+            assert statuses.count(503) > 10, "it may have half of all requests in work"
+            async with watching(opened, OWNER) as seen, anyio.create_task_group() as tasks:
+                assert await seen.more() == "snapshot"
+                tasks.start_soon(decide, seen)
+                assert (await room.call("one_echo", {})).text is not None
+        assert 503 in [await said_hello(opened, READER) for _ in range(20)]
+        assert [await said_hello(opened, OWNER) for _ in range(4)] == [200] * 4
+
+    rules = Rules(max_sessions=16, connections=128)
+    with_page(body, {"one": {"approve": True}}, rules=rules)
+
+
+FAILING = {"one": {"command": sys.executable, "args": ["-c", "import sys; sys.exit('(of ann) a) key')"]}}
+
+
+@body_of(with_page, opens=lambda: Greenroom.open({"mcpServers": FAILING}))
+async def test_who_may_only_look_is_not_shown_what_a_server_wrote_to_its_stderr(
+    opened: Opened, room: Greenroom, /
+) -> None:
+    """Also where it stands in the text of a failure (issue 38)."""
+
+    async def told(token: str) -> str:
+        texts = [
+            (await opened.http.get(path, headers=bearer(token))).text
+            for path in ("/status", "/page/server?name=one", "/page/timeline?seconds=60")
+        ]
+        async with watching(opened, token) as seen:
+            await seen.until(lambda: bool(seen.events))
+            texts.append(json.dumps([seen.rows, seen.sections, seen.events]))
+        return "\n".join(texts)
+
+    with pytest.raises(GreenroomError, match=r"a\) key"):
+        await room.connect("one")
+    of_reader, of_owner = await told(READER), await told(OWNER)
+    assert "exited with code 1" in of_reader
+    assert "of ann" not in of_reader
+    assert "key" not in of_reader.replace('"key', "")
+    assert of_owner.count("a) key") >= 3

@@ -23,6 +23,8 @@ from tests.support.rooms import settle, teach
 from greenroom import Greenroom
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
+from greenroom.gateway.commands import held_view
+from greenroom.gateway.doors.http_request import Caller
 from greenroom.gateway.page.room_page import RoomPage
 from greenroom.gateway.views import room_status_view, status_view
 from greenroom.protocol.errors import GreenroomError
@@ -30,7 +32,9 @@ from greenroom.protocol.events import Kind
 from greenroom.protocol.jsonrpc import encode
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import tool
+from greenroom.testing.room_inside import RoomInside
 
+READER, OWNER = Caller("rita"), Caller("olga", is_owner=True)
 # Seconds that go on by themselves: a page counts them.
 GO_ON = ("failedAgo", "waiting", "retryIn")
 
@@ -47,7 +51,7 @@ class Seen:
     """A page that keeps what it is told, as the script in a browser does."""
 
     def __init__(self, frames: AsyncGenerator[bytes]) -> None:
-        self._frames = frames
+        self.stream = frames
         self.rows: dict[str, dict[str, Any]] = {}
         self.sections: dict[str, Any] = {}
         self.names: list[str] = []
@@ -55,7 +59,7 @@ class Seen:
 
     async def more(self) -> None:
         with anyio.fail_after(PATIENCE):
-            frame = await anext(self._frames)
+            frame = await anext(self.stream)
         head, _, data = frame.decode().partition("\ndata: ")
         name = head.removeprefix("event: ")
         self.names.append(name)
@@ -98,8 +102,8 @@ async def test_after_a_churn_the_page_shows_what_the_status_says() -> None:
     names = [f"s{n}" for n in range(8)]
     random = Random(4711)
     async with room_of(*names, isolation="per_session") as room:
-        port_of(room).keep_recent()
-        async with aclosing(page_of(room).watch(acts=False)) as frames:
+        port_of(room).services.keep_recent()
+        async with aclosing(page_of(room).watch(READER)) as frames:
             seen = Seen(frames)
             await seen.more()
             begun = 0
@@ -124,7 +128,7 @@ async def test_after_a_churn_the_page_shows_what_the_status_says() -> None:
                 await seen.until(lambda: begun > 24)  # half of all, so more is to come
             expected = await status(room)
             await seen.until(lambda: {name: still(row) for name, row in seen.rows.items()} == expected)
-        async with aclosing(page_of(room).watch(acts=False)) as frames:
+        async with aclosing(page_of(room).watch(READER)) as frames:
             late = Seen(frames)
             await late.more()
             assert {name: still(row) for name, row in late.rows.items()} == await status(room)
@@ -133,8 +137,8 @@ async def test_after_a_churn_the_page_shows_what_the_status_says() -> None:
 @in_real_time
 async def test_what_has_happened_while_it_looked_is_shown() -> None:
     async with room_of("one", "two") as room:
-        port_of(room).keep_recent()
-        async with aclosing(page_of(room).watch(acts=False)) as frames:
+        port_of(room).services.keep_recent()
+        async with aclosing(page_of(room).watch(READER)) as frames:
             seen = Seen(frames)
             await seen.more()
             for _ in range(3):
@@ -148,7 +152,7 @@ async def test_what_has_happened_while_it_looked_is_shown() -> None:
 
 @in_real_time
 async def test_a_server_that_comes_and_one_that_goes() -> None:
-    async with room_of("one", "two") as room, aclosing(page_of(room).watch(acts=False)) as frames:
+    async with room_of("one", "two") as room, aclosing(page_of(room).watch(READER)) as frames:
         seen = Seen(frames)
         await seen.more()
         before = room.config
@@ -160,12 +164,12 @@ async def test_a_server_that_comes_and_one_that_goes() -> None:
 @in_real_time
 async def test_once_it_has_left_nothing_hears_or_runs_for_it() -> None:
     async with room_of("one") as room:
-        events = port_of(room).runtime.events
+        events = RoomInside(room).events
         page = page_of(room)
         heard = {kind for kind in Kind if events.wants(kind)}
         tasks = len(anyio.get_running_tasks())
         for _ in range(3):
-            async with aclosing(page.watch(acts=True)) as frames:
+            async with aclosing(page.watch(OWNER)) as frames:
                 await Seen(frames).more()
                 assert events.wants(Kind.CALL)
             assert {kind for kind in Kind if events.wants(kind)} == heard
@@ -176,7 +180,7 @@ async def test_once_it_has_left_nothing_hears_or_runs_for_it() -> None:
 async def test_a_page_that_reads_slowly_holds_nobody_up_and_is_right_in_the_end() -> None:
     async with room_of("one") as room:
         await teach(room, "one", [tool("echo")])
-        async with aclosing(page_of(room).watch(acts=False)) as frames:
+        async with aclosing(page_of(room).watch(READER)) as frames:
             seen = Seen(frames)
             await seen.more()
             for _ in range(1_500):  # nobody reads
@@ -198,11 +202,11 @@ async def test_open_calls_are_those_that_are_open() -> None:
 
     servers = {"one": AskingServer({"wait": wait})}
     async with asking_room(servers) as room, anyio.create_task_group() as tasks:
-        port_of(room).keep_recent()
+        port_of(room).services.keep_recent()
         await teach(room, "one", [tool("wait")])
         tasks.start_soon(room.call, "one_wait", {})
         await settle()
-        async with aclosing(page_of(room).watch(acts=False)) as frames:
+        async with aclosing(page_of(room).watch(READER)) as frames:
             seen = Seen(frames)
             await seen.until(
                 lambda: [call["tool"] for call in seen.sections.get("calls", ())] == ["one_wait"]
@@ -219,14 +223,19 @@ async def test_open_calls_are_those_that_are_open() -> None:
 async def test_the_stream_ends_with_the_gateway_and_not_everybody_may_watch() -> None:
     async with room_of("one") as room:
         page = page_of(room)
-        open_ones = [page.watch(acts=False) for _ in range(32)]
+        open_ones = [page.watch(READER) for _ in range(16)]
         for frames in open_ones:
             await Seen(frames).more()
-        refused = Seen(page.watch(acts=False))
+        refused = Seen(page.watch(READER))
         await refused.more()
         assert refused.names == ["refused"]
         with pytest.raises(StopAsyncIteration):
             await refused.more()
+        for caller in (OWNER, Caller("rob")):
+            others = Seen(page.watch(caller))
+            await others.more()
+            assert others.names == ["snapshot"], "one who watches much keeps nobody else from it"
+            open_ones.append(others.stream)
         page.close()
         for frames in open_ones:
             with anyio.fail_after(PATIENCE):
@@ -243,7 +252,7 @@ async def test_a_thousand_servers_are_looked_at_without_holding_the_loop_up() ->
     try:
         async with room_of(*names) as room, anyio.create_task_group() as tasks:
             began = time.thread_time()
-            encode(status_view(port_of(room)))
+            encode(status_view(port_of(room).catalogue))
             at_once = time.thread_time() - began
 
             async def measure() -> None:
@@ -252,13 +261,13 @@ async def test_a_thousand_servers_are_looked_at_without_holding_the_loop_up() ->
                     await anyio.lowlevel.checkpoint()
                     turns.append(time.thread_time() - before)
 
-            async with aclosing(page_of(room).watch(acts=False)) as frames:
+            async with aclosing(page_of(room).watch(READER)) as frames:
                 seen = Seen(frames)
                 tasks.start_soon(measure)
                 await seen.more()
                 assert len(seen.rows) == len(names)
                 for name in names[:150]:
-                    port_of(room).note("look again", name)  # so many that it looks at all
+                    port_of(room).services.note("look again", name)  # so many that it looks at all
                 await seen.until(lambda: "events" in seen.names)
             tasks.cancel_scope.cancel()
         assert max(turns) < at_once / 2, (sorted(turns)[-5:], at_once)
@@ -279,7 +288,7 @@ async def test_a_changed_definition_is_accepted_as_it_was_shown_and_not_otherwis
         await room.call("one_echo", {})
         server.schemas["echo"] = {"type": "object", "properties": {"more": {"type": "string"}}}
         server.tell("notifications/tools/list_changed")
-        async with aclosing(page.watch(acts=True)) as frames:
+        async with aclosing(page.watch(OWNER)) as frames:
             seen = Seen(frames)
             await seen.until(lambda: bool(seen.sections.get("pins")))
             (pin,) = seen.sections["pins"]
@@ -319,7 +328,7 @@ def test_a_file_of_the_project_is_trusted_as_it_was_shown(
         async with Greenroom.open(load()) as room:
             page = page_of(room)
             for acts in (False, True):
-                async with aclosing(page.watch(acts=acts)) as frames:
+                async with aclosing(page.watch(OWNER if acts else READER)) as frames:
                     seen = Seen(frames)
                     await seen.more()
                     (asked,) = seen.sections["projects"]
@@ -336,3 +345,56 @@ def test_a_file_of_the_project_is_trusted_as_it_was_shown(
 
     write()
     run("asyncio", main)
+
+
+@in_real_time
+async def test_a_page_that_comes_late_is_told_of_each_call_before_and_since_when_none_is_missing() -> None:
+    async with room_of("one") as room:
+        port_of(room).services.keep_recent()
+        await teach(room, "one")
+        for _ in range(30):
+            await room.call("one_echo")
+        for _ in range(2):  # it looks, and looks again after a pause
+            async with aclosing(page_of(room).watch(READER)) as frames:
+                told: list[dict[str, Any]] = []
+                since = None
+                with anyio.fail_after(PATIENCE):
+                    async for frame in frames:
+                        head, _, data = frame.decode().partition("\ndata: ")
+                        said: Any = json.loads(data)
+                        if head == "event: snapshot":
+                            since = said["countedSince"]
+                        if head == "event: events":
+                            told += [one for one in said if one["event"] == "CallEnded"]
+                        if len(told) >= 30:
+                            break
+                assert since is not None
+                assert all(one["at"] >= since for one in told)
+                assert len({one["call"] for one in told}) == len(told) == 30, (
+                    "a page tells them by these numbers"
+                )
+
+
+@in_real_time
+async def test_what_holds_calls_now_is_told_with_who_has_what_they_wait_for_and_what_to_do() -> None:
+    """The page and the status said that all is well (issue 38, 5.2)."""
+    busy = AskingServer({"wait": echo})
+    async with asking_room(
+        {"busy": busy, "late": AskingServer({"echo": echo})}, None, maxConnections=1
+    ) as room:
+        await teach(room, "busy")
+        await teach(room, "late")
+        await room.connect("busy")
+        release = port_of(room).connections.lease("busy")  # as long as somebody is about to call it
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(room.call, "late_echo")
+            async with aclosing(page_of(room).watch(READER)) as frames:
+                seen = Seen(frames)
+                await seen.until(lambda: bool(seen.sections.get("held")))
+                (held,) = seen.sections["held"]
+                assert held["what"] == "1 call waits for a slot: all 1 are taken"
+                assert (held["servers"], held["by"], held["holders"]) == (["late"], ["busy"], 1)
+                assert "maxConnections" in held["step"]
+                assert held_view(port_of(room))["held"] == [held]
+                release()
+                await seen.until(lambda: not seen.sections["held"])

@@ -92,6 +92,8 @@ def test_a_profile_is_read_and_one_that_cannot_be_is_left_out() -> None:
     assert parse_config({"profiles": ["work"]}).profiles == {}
     assert set(config_schema()["properties"]["profiles"]["additionalProperties"]["properties"]) == {
         "servers", "tools", "toolOverrides", "expose",
+        "limits",
+        "loopGuard",
     }  # fmt: skip
 
 
@@ -185,15 +187,15 @@ async def test_embedded_a_session_with_a_profile_finds_nothing_else() -> None:
     async with room_with({SECRET: _hidden(), "notes": _shown()}) as room:
         await learn_all(room, SECRET, "notes")
         async with room.session("ann", profile="work") as ann, room.session("ben", profile="all") as ben:
-            assert [target.name for target in port_of(ann).index.tools()] == [
+            assert [target.name for target in port_of(ann).catalogue.index.tools()] == [
                 "notes_echo",
                 "notes_get_note",
                 "notes_write",
             ]
-            assert len(port_of(ben).index.tools()) == len(room.tools())
+            assert len(port_of(ben).catalogue.index.tools()) == len(room.tools())
             assert (await ann.call("notes_echo", {"a": 1})).text == '{"a": 1}'
             hidden = f"{SECRET}_{PLANTED}_tool"
-            assert port_of(room).index.get(hidden), "it is there"
+            assert port_of(room).catalogue.index.get(hidden), "it is there"
             with pytest.raises(UnknownTool) as unknown:
                 await ann.call(hidden)
             assert SECRET not in unknown.value.suggestions
@@ -225,12 +227,12 @@ async def test_a_profile_that_a_reload_takes_away_shows_nothing_and_one_that_it_
     servers = {SECRET: _hidden(), "notes": _shown()}
     async with room_with(servers) as room, room.session("ann", profile="work") as ann:
         await learn_all(room, "notes")
-        assert len(port_of(ann).index.tools()) == 3
+        assert len(port_of(ann).catalogue.index.tools()) == 3
         config = {"mcpServers": {name: {"command": "x"} for name in servers}}
         await room.reload({**config, "profiles": {"work": {"servers": ["notes"], "tools": ["write"]}}})
-        assert [target.name for target in port_of(ann).index.tools()] == ["notes_write"]
+        assert [target.name for target in port_of(ann).catalogue.index.tools()] == ["notes_write"]
         await room.reload(config)
-        assert not port_of(ann).index.tools()
+        assert not port_of(ann).catalogue.index.tools()
         with pytest.raises(UnknownTool):
             await ann.call("notes_write")
 

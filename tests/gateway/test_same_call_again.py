@@ -15,6 +15,7 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer
 from tests.support.http_door import http_door
 from tests.support.loops import on_asyncio
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, teach
 from tests.support.whole import RawClient, direct_door, whole
 
@@ -29,7 +30,6 @@ YES = {"action": "accept", "content": {"allow": "once"}}
 ANN = {"action": "accept", "content": {"name": "Ann"}}
 EXPOSED = pytest.mark.parametrize("expose", ["direct", "proxy", "meta"])
 OURS = {"proxy": "mcp", "meta": "mcp_call"}
-PATIENCE = 20.0
 
 
 def request(expose: str, name: str = "s_ask", /, **arguments: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 from tests.support import in_real_time
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, teach
 from tests.support.tiny_model import write_model
 
@@ -25,7 +26,7 @@ async def test_a_search_that_no_word_matches_lists_what_is_near(tmp_path: Path) 
         async def text(**arguments: Any) -> str:
             return (await mcp.run(arguments)).text
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while "s_alpha" not in await text(search="xyzzy"):
                 await anyio.sleep(0.01)
         assert "s_beta" in await text(search="xyzzy")

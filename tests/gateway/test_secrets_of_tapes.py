@@ -13,19 +13,17 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
-from tests.support.planted import AROUND, MARK, TOKENS, assert_clean, planted
+from tests.support.planted import AROUND, MARK, NAMED, TOKENS, assert_clean, planted
 from tests.support.profiles import examples
 from tests.support.rooms import Outcomes
 from tests.support.traced import Telemetry
 
 from greenroom.errors import GreenroomError
 from greenroom.gateway.page.tape_page import TapePage
-from greenroom.gateway.timeline import trace_of_records
+from greenroom.observe.taped_spans import tell_spans
 from greenroom.supervisor.room import port_of
-from greenroom.supervisor.taped_spans import tell_spans
 from greenroom.tape.reading import Tape, read_tape
 from greenroom.tape.recent import tape_of, write_tape
-from greenroom.tape.records import records_of
 from greenroom.tape.story import as_json, told
 from greenroom.testing import FakeServer, fake_room, tool
 
@@ -95,12 +93,12 @@ async def recorded(folder: Path, known: str, value: Any, cut: int) -> None:
         async with Outcomes() as calls:
             calls.start(room, "shop_get", {"open": value})
             await anyio.sleep(1)
-            write_tape(folder / "open.tape", tape_of(port_of(room).last_minutes()))
+            write_tape(folder / "open.tape", tape_of(port_of(room).services.last_minutes()))
             shop.crash(f"wrote: {broken} is wrong, {text}")
             other.crash(f"wrote: {broken} is wrong, {text}")
         shop.refuse_start = broken
         await say("shop_get", again=value)
-        write_tape(folder / "b.tape", tape_of(port_of(room).last_minutes()))
+        write_tape(folder / "b.tape", tape_of(port_of(room).services.last_minutes()))
 
 
 def shown(tape: Tape) -> dict[str, str]:
@@ -109,14 +107,13 @@ def shown(tape: Tape) -> dict[str, str]:
     tell_spans(tape, telemetry.tracers)
 
     async def looked() -> str:
-        asked = [("hello", {}), ("trace", {}), ("calls", {})]
+        asked = [("hello", {}), ("timeline", {}), ("calls", {})]
         asked += [("call", {"number": str(call.n)}) for call in tape.calls]
         return "".join([(await page.look(what, params, acts=False)).body.decode() for what, params in asked])
 
     return {
         "story": "\n".join(told(tape, width=100_000)),
         "json": json.dumps(as_json(tape), ensure_ascii=False),
-        "timeline": trace_of_records(records_of(tape)).to_json(),
         "spans": "".join(span.to_json() for span in telemetry.exporter.get_finished_spans()),
         "page": run("asyncio", looked),
     }
@@ -125,7 +122,7 @@ def shown(tape: Tape) -> dict[str, str]:
 @examples(60)
 @given(known, st.data())
 def test_what_was_planted_is_on_no_tape_and_nothing_that_shows_one(known: str, data: st.DataObject) -> None:
-    value = data.draw(planted([known, *TOKENS[1:]]))
+    value = data.draw(planted([known, *TOKENS[1:]], member=NAMED))
     cut = data.draw(st.integers(6, len(known) - 1))
     with TemporaryDirectory() as folder:
         run_virtual("asyncio", recorded, Path(folder), known, value, cut)
@@ -181,7 +178,7 @@ def test_of_what_is_too_large_no_half_of_a_secret_is_on_a_tape_of_the_last_minut
             with suppress(GreenroomError):
                 await room.read_resource(f"made:{text}", "shop")
             server.connections[0].tell("notifications/message", {"level": "info", "data": text})
-            write_tape(path, tape_of(port_of(room).last_minutes(), ["nickname"]))
+            write_tape(path, tape_of(port_of(room).services.last_minutes(), ["nickname"]))
 
     with TemporaryDirectory() as folder:
         run_virtual("asyncio", said, path := Path(folder) / "x.tape")

@@ -20,7 +20,9 @@ from greenroom import Greenroom
 from greenroom.config.model import Config
 from greenroom.config.parse import parse_config
 from greenroom.gateway.doors.http_auth import Token
-from greenroom.gateway.serve import AsgiApp, HttpOptions, Options, Served, served_http
+from greenroom.gateway.doors.http_connection import Door
+from greenroom.gateway.doors.http_request import Request
+from greenroom.gateway.serve import HttpOptions, Options, Served, served_http
 from greenroom.protocol.errors import UsageError
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -99,7 +101,7 @@ def test_it_serves_in_a_thread_and_a_call_in_flight_is_answered_at_its_end(tmp_p
             tasks.start_soon(ask)
             await begun(tmp_path)
             await one.end()
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE):
                 while not answers:
                     await anyio.sleep(0.01)
             assert not answers[0].json()["result"].get("isError")
@@ -118,7 +120,7 @@ def test_an_end_without_patience_hurries_the_one_that_waits(tmp_path: Path) -> N
             await begun(tmp_path)
             tasks.start_soon(one.end)
             await anyio.sleep(0.05)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 await one.end(0)
 
     in_a_thread(serves)
@@ -134,19 +136,17 @@ def test_new_requests_are_refused_while_it_ends(tmp_path: Path) -> None:
     in_a_thread(serves)
 
 
-def test_the_application_may_be_wrapped(tmp_path: Path) -> None:
+def test_the_door_may_be_wrapped(tmp_path: Path) -> None:
     rooms: list[Greenroom] = []
 
-    def wrap(app: AsgiApp, room: Greenroom) -> AsgiApp:
+    def wrap(door: Door, room: Greenroom) -> Door:
         rooms.append(room)
 
-        async def mine(scope: Any, receive: Any, send: Any) -> None:
-            if scope["path"] == "/mine":
-                headers = [(b"content-length", b"4")]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                await send({"type": "http.response.body", "body": b"mine"})
+        def mine(request: Request) -> None:
+            if request.path == b"/mine":
+                request.answer(200, b"mine")
             else:
-                await app(scope, receive, send)
+                door(request)
 
         return mine
 

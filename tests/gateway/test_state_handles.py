@@ -17,7 +17,7 @@ from tests.gateway.test_http_door import ACCEPT_BOTH, ask_a_name, message_in
 from tests.support import in_real_time
 from tests.support.asking import AskingServer
 from tests.support.auth_server import KEY, AuthServer, auth_server
-from tests.support.http_door import META, Opened, http_door, request
+from tests.support.http_door import META, MODERN, Opened, http_door, request
 from tests.support.lister import lister, tool
 from tests.support.loops import on_asyncio
 from tests.support.rooms import open_room, teach
@@ -93,7 +93,7 @@ async def test_agents_that_look_alike_keep_their_state_apart_by_handles() -> Non
         assert await notes_of(opened, **{STATE: one}) == ["of the one"]
         assert await notes_of(opened, meta={META_KEY: one}) == ["of the one"]
         assert await notes_of(opened, **{STATE: other}) == ["of the other"]
-        assert await notes_of(opened) == await notes_of(opened, **{STATE: ""}) == ["of whoever has no handle"]
+        assert await notes_of(opened) == await notes_of(opened, **NULL) == ["of whoever has no handle"]
         params = {"uri": "greenroom://notes/notes://all", "_meta": {META_KEY: one}}
         answer = await opened.stateless("resources/read", params, authorization=f"Bearer {ANN}")
         assert "of the one" in answer.text
@@ -119,6 +119,60 @@ async def test_a_handle_is_worth_nothing_to_another_token_and_after_its_state_ha
         assert await notes_of(opened) == []
 
 
+NULL: dict[str, Any] = {STATE: None}
+NO_HANDLES: list[Any] = [0, "", False, [], {}, 0.0, " ", "null"]
+
+
+@on_asyncio
+@in_real_time
+async def test_null_alone_is_no_handle_and_whatever_else_is_none_is_refused() -> None:
+    """Or a call that was meant for one state reaches the one that others share."""
+    async with door() as opened:
+        one = await new_state(opened)
+        await call(opened, "notes_add", text="of the one", meta={META_KEY: one})
+        for given in NO_HANDLES:
+            assert is_gone(await call(opened, "notes_find", **{STATE: given})), given
+            assert is_gone(await call(opened, "notes_find", meta={META_KEY: given})), given
+            refused = await call(opened, "notes_find", meta={META_KEY: one}, **{STATE: given})
+            assert is_gone(refused), given
+        assert await notes_of(opened, **NULL) == []
+        assert await notes_of(opened, meta={META_KEY: None}) == []
+        assert await notes_of(opened, meta={META_KEY: one}, **NULL) == ["of the one"]
+    async with door(expose="proxy") as opened:
+        for given in NO_HANDLES:
+            for args in ({STATE: given}, json.dumps({STATE: given})):
+                assert is_gone(await call(opened, "mcp", tool="notes_find", args=args)), given
+        found = await call(opened, "mcp", tool="notes_find", args={STATE: None})
+        assert not found.get("isError"), found
+
+
+ESCAPED = "".join(f"\\u{ord(letter):04X}" if letter in "_st" else letter for letter in STATE)
+
+
+@on_asyncio
+@in_real_time
+async def test_a_handle_is_found_however_json_spells_its_name() -> None:
+    async with door(expose="proxy") as opened:
+        one = await new_state(opened)
+        await call(opened, "mcp", tool="notes_add", args={"text": "mine"}, **{STATE: one})
+        inside = f'{{"{ESCAPED}": "{one}"}}'
+        for args in (inside, json.dumps(inside)):
+            params = f'{{"name": "mcp", "arguments": {{"tool": "notes_find", "args": {args}}}}}'
+            assert "mine" in await in_these_words(opened, params)
+        params = f'{{"name": "mcp", "arguments": {{"tool": "notes_find", "{ESCAPED}": "{one}"}}}}'
+        assert "mine" in await in_these_words(opened, params)
+
+
+async def in_these_words(opened: Opened, params: str) -> str:
+    """The answer to a call with these params, as they are written."""
+    said = params[:-1] + f', "_meta": {json.dumps(META)}}}'
+    body = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {said}}}'
+    routing: Any = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "mcp"}
+    answer = await opened.post(body.encode(), authorization=f"Bearer {ANN}", **routing)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
 @on_asyncio
 @in_real_time
 async def test_only_tools_that_have_state_take_a_handle() -> None:
@@ -130,6 +184,8 @@ async def test_only_tools_that_have_state_take_a_handle() -> None:
         assert "board" not in tools[NEW_STATE]["description"]
         takes = {name for name, tool in tools.items() if STATE in tool["inputSchema"]["properties"]}
         assert takes == {"notes_add", "notes_find"}
+        handle = tools["notes_find"]["inputSchema"]["properties"][STATE]
+        assert handle["nullable"], "some agents require what is not declared so"
         session = await opened.session(authorization=f"Bearer {ANN}")
         listed = (await session.ask("tools/list"))["result"]["tools"]
         assert NEW_STATE not in {tool["name"] for tool in listed}, "a session is a state of its own"

@@ -17,6 +17,7 @@ import anyio.to_thread
 import pytest
 from tests.support import in_real_time, run
 from tests.support.bodies import body_of
+from tests.support.patience import PATIENCE
 from tests.support.stdio import until
 
 from greenroom.actors.backend import current_backend
@@ -145,7 +146,7 @@ async def test_a_client_that_closes_its_reading_end_is_gone(
     door: StdioDoor, to_it: int, from_it: int, /
 ) -> None:
     os.close(from_it)
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
             group.start_soon(door.read, lambda _line: None)
             await anyio.wait_all_tasks_blocked()
@@ -258,7 +259,7 @@ async def test_flushing_waits_for_the_client_and_not_for_ever(
     assert anyio.current_time() - began >= 0.05
     async with anyio.create_task_group() as group:
         group.start_soon(anyio.to_thread.run_sync, read_all, from_it, 200_001)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             await door.flush(60)
 
 
@@ -325,7 +326,7 @@ async def test_of_lines_that_came_together_no_more_are_taken_than_the_client_rea
         await settle()
         assert 0 < len(got) <= LINES_A_TURN
         read = 0
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             while read < lines * len(answer):
                 read += len(await anyio.to_thread.run_sync(os.read, from_it, 1 << 20))
         assert await until(lambda: len(got) == lines)

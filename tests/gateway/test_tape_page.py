@@ -55,7 +55,12 @@ def test_a_long_tape_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert numbers == [[0, 1], [2, 3], [4], [], [0, 1], [0, 1]]
     assert [part["end"] for part in parts[:3]] == [1.5, 3.5, 4.5]
     marks = [
-        [each["name"] for each in asked(page, "trace", first=first)["traceEvents"] if each["ph"] == "i"]
+        [
+            each["name"]
+            for lane in asked(page, "timeline", first=first)["lanes"]
+            for each in lane["spans"]
+            if each["kind"] == "mark"
+        ]
         for first in ("0", "4")
     ]
     assert marks == [["at 1.25"], ["at 1.25", "at 4.25"]]

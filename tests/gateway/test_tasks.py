@@ -16,8 +16,8 @@ from tests.support.task_servers import TaskServer
 from greenroom.gateway import tasks as kept
 from greenroom.gateway.clients import Conversations
 from greenroom.gateway.endpoint import ClientSession
-from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeCall, FakeServer
+from greenroom.testing.room_inside import RoomInside
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 META = "io.modelcontextprotocol/"
@@ -103,13 +103,19 @@ class Person:
 class Gateway:
     def __init__(self, room: Any, expose: str, tasks: Any) -> None:
         self.clients = Conversations(room, expose=expose, version="1", note=print)
-        self.timers = port_of(room).live.context.timers
+        self.inside = RoomInside(room)
         self._tasks = tasks
         self._count = 0
 
     @asynccontextmanager
     async def person(
-        self, *, subject: str | None = "ann", modern: bool = False, door: str = "gateway", **more: Any
+        self,
+        *,
+        subject: str | None = "ann",
+        modern: bool = False,
+        version: str = "2025-11-25",
+        door: str = "gateway",
+        **more: Any,
     ) -> AsyncGenerator[Person]:
         self._count += 1
         person = Person(modern=modern, **more)
@@ -120,20 +126,22 @@ class Gateway:
             person.session = session
             if not modern:
                 able = {"elicitation": {}}
-                hello = {"protocolVersion": "2025-11-25", "capabilities": able, "clientInfo": {"name": "t"}}
+                hello = {"protocolVersion": version, "capabilities": able, "clientInfo": {"name": "t"}}
                 person.introduced = await person.ask("initialize", hello)
                 session.receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
             yield person
 
 
 @asynccontextmanager
-async def gateway(server: FakeServer, expose: str = "direct", **settings: Any) -> AsyncGenerator[Gateway]:
+async def open_gateway(
+    server: FakeServer, expose: str = "direct", **settings: Any
+) -> AsyncGenerator[Gateway]:
     async with open_room({"a": server}, **settings) as room:
         await teach(room, "a", server.tools)
         async with anyio.create_task_group() as tasks:
-            gate = Gateway(room, expose, tasks)
-            await tasks.start(gate.clients.watch)
-            yield gate
+            gateway = Gateway(room, expose, tasks)
+            await tasks.start(gateway.clients.watch)
+            yield gateway
             tasks.cancel_scope.cancel()
 
 
@@ -152,19 +160,19 @@ def text(result: Mapping[str, Any]) -> str:
 
 @in_virtual_time
 async def test_an_older_client_asks_for_a_task_and_another_connection_of_its_principal_fetches_it() -> None:
-    async with gateway(FakeServer(handler=slow)) as gate:
-        async with gate.person() as ann:
+    async with open_gateway(FakeServer(handler=slow)) as gateway:
+        async with gateway.person() as ann:
             made = (await ann.ask("tools/call", {**CALL, "task": {"ttl": 100_000}}))["task"]
             assert (made["status"], made["ttl"]) == ("working", 100_000)
             await anyio.sleep(1)
             now = await ann.ask("tasks/get", {"taskId": made["taskId"]})
             assert (now["status"], now["statusMessage"]) == ("working", "half")
-        async with gate.person(subject="bob") as bob:
+        async with gateway.person(subject="bob") as bob:
             for method in ("tasks/get", "tasks/result", "tasks/cancel"):
                 of_ann = await bob.ask(method, {"taskId": made["taskId"]})
                 assert of_ann == await bob.ask(method, {"taskId": "nobody's"})
                 assert of_ann["code"] == UNKNOWN
-        async with gate.person() as again:
+        async with gateway.person() as again:
             result = await again.ask("tasks/result", {"taskId": made["taskId"]})  # waits for the end
             assert text(result) == "done 1"
             assert result["_meta"][META + "related-task"] == {"taskId": made["taskId"]}
@@ -175,7 +183,7 @@ async def test_an_older_client_asks_for_a_task_and_another_connection_of_its_pri
 
 @in_virtual_time
 async def test_the_client_is_told_of_a_change() -> None:
-    async with gateway(FakeServer(handler=slow)) as gate, gate.person() as ann:
+    async with open_gateway(FakeServer(handler=slow)) as gateway, gateway.person() as ann:
         made = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]
         await anyio.sleep(11)
         told = [each["params"] for each in ann.told if each["method"] == "notifications/tasks/status"]
@@ -187,8 +195,8 @@ async def test_the_client_is_told_of_a_change() -> None:
 
 @in_virtual_time
 async def test_a_call_that_takes_long_becomes_a_task_for_a_client_that_declares_the_extension() -> None:
-    async with gateway(FakeServer(handler=slow), taskAfterMs=2_000) as gate:
-        async with gate.person(modern=True) as ann:
+    async with open_gateway(FakeServer(handler=slow), taskAfterMs=2_000) as gateway:
+        async with gateway.person(modern=True) as ann:
             assert EXTENSION in (await ann.ask("server/discover"))["capabilities"]["extensions"]
             quick = await ann.ask("tools/call", {"name": "a_echo", "arguments": {"seconds": 1}})
             assert (quick["resultType"], text(quick)) == ("complete", "done None")
@@ -203,7 +211,7 @@ async def test_a_call_that_takes_long_becomes_a_task_for_a_client_that_declares_
             assert (done["status"], text(done["result"])) == ("completed", "done 1")
             assert ann.session is not None
             assert ann.session.in_flight == 0
-        async with gate.person(modern=True, extension=False) as bob:
+        async with gateway.person(modern=True, extension=False) as bob:
             assert text(await bob.ask("tools/call", CALL)) == "done 1", "it knows no tasks"
             lacks = await bob.ask("tasks/get", {"taskId": made["taskId"]})
             assert lacks["code"] == -32021
@@ -217,7 +225,10 @@ async def test_a_task_needs_input_and_goes_on_with_the_answer() -> None:
         answer = await call.elicit("Sure?")
         return f"{answer['action']} {(await call.elicit('Really?'))['action']}"
 
-    async with gateway(FakeServer(handler=ask), taskAfterMs=1_000) as gate, gate.person(modern=True) as ann:
+    async with (
+        open_gateway(FakeServer(handler=ask), taskAfterMs=1_000) as gateway,
+        gateway.person(modern=True) as ann,
+    ):
         made = await ann.ask("tools/call", CALL)
         names = list[str]()
         for _ in range(2):
@@ -240,7 +251,7 @@ async def test_a_task_needs_input_and_goes_on_with_the_answer() -> None:
 @in_virtual_time
 async def test_a_task_is_cancelled_with_its_call_and_a_failure_is_told() -> None:
     server = FakeServer(handler=slow)
-    async with gateway(server) as gate, gate.person() as ann:
+    async with open_gateway(server) as gateway, gateway.person() as ann:
         made = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]
         await anyio.sleep(1)
         assert (await ann.ask("tasks/cancel", {"taskId": made["taskId"]}))["status"] == "cancelled"
@@ -258,19 +269,19 @@ async def test_a_task_is_cancelled_with_its_call_and_a_failure_is_told() -> None
 
 @in_virtual_time
 async def test_a_model_calls_in_the_background_and_fetches_the_result() -> None:
-    async with gateway(FakeServer(handler=slow), "proxy") as gate:
-        async with gate.person() as ann:
+    async with open_gateway(FakeServer(handler=slow), "proxy") as gateway:
+        async with gateway.person() as ann:
             call = {"tool": "a_echo", "args": {"n": 1, "seconds": 30}, "background": True}
             begun = await ann.ask("tools/call", {"name": "mcp", "arguments": call})
             task = begun["_meta"]["greenroom/details"]["task"]
             assert f'mcp({{ output: "{task}" }})' in text(begun)
             look = {"name": "mcp", "arguments": {"output": task}}
             assert text(await ann.ask("tools/call", look)).startswith("The task still runs: half")
-        async with gate.person(modern=True) as again:
+        async with gateway.person(modern=True) as again:
             assert text(await again.ask("tools/call", look)) == "done 1"
             by_name = {"name": "mcp", "arguments": {"task": task}}
             assert text(await again.ask("tools/call", by_name)) == "done 1"
-        async with gate.person(subject="bob") as bob:
+        async with gateway.person(subject="bob") as bob:
             assert (await bob.ask("tools/call", look))["isError"]
             unknown = await bob.ask("tools/call", by_name)
             assert unknown["isError"]
@@ -280,9 +291,9 @@ async def test_a_model_calls_in_the_background_and_fetches_the_result() -> None:
 @in_virtual_time
 async def test_tasks_are_bounded_and_those_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "TASKS_OF_ONE", 3)
-    monkeypatch.setattr(kept, "TASK_BYTES", 200)
+    monkeypatch.setattr(kept, "TASK_BYTES", 2_000)
     server = FakeServer(handler=lambda call: slow(call) if "n" in call else "x" * call["size"])
-    async with gateway(server) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+    async with open_gateway(server) as gateway, gateway.person() as ann, gateway.person(subject="bob") as bob:
 
         async def begin(who: Person, **arguments: Any) -> Any:
             made = await who.ask("tools/call", {"name": "a_echo", "arguments": arguments, "task": {}})
@@ -303,7 +314,7 @@ async def test_tasks_are_bounded_and_those_of_others_are_left_alone(monkeypatch:
         assert [await status(ann, each) for each in running] == ["working"] * 3
         assert await status(bob, of_bob) == "completed"
         await anyio.sleep(11)
-        large = await begin(ann, size=1_000)
+        large = await begin(ann, size=10_000)
         assert await status(ann, large) == "failed"
         assert await status(bob, of_bob) == "completed"
 
@@ -313,9 +324,9 @@ async def test_nobody_takes_all_the_room_for_tasks_and_nobody_loses_one_to_who_h
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kept, "TASKS", 6)
-    monkeypatch.setattr(kept, "TASK_BYTES", 1_000)
+    monkeypatch.setattr(kept, "TASK_BYTES", 10_000)
     server = FakeServer(handler=lambda call: "x" * call["size"])
-    async with gateway(server) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+    async with open_gateway(server) as gateway, gateway.person() as ann, gateway.person(subject="bob") as bob:
 
         async def begin(who: Person, size: int) -> str:
             made = await who.ask("tools/call", {"name": "a_echo", "arguments": {"size": size}, "task": {}})
@@ -326,13 +337,13 @@ async def test_nobody_takes_all_the_room_for_tasks_and_nobody_loses_one_to_who_h
             found = [await who.ask("tasks/get", {"taskId": task}) for task in tasks]
             return [each.get("status", "unknown") for each in found]
 
-        of_ann = [await begin(ann, 200) for _ in range(4)]
-        of_bob = await begin(bob, 200)
+        of_ann = [await begin(ann, 2_000) for _ in range(4)]
+        of_bob = await begin(bob, 2_000)
         assert await statuses(bob, of_bob) == ["completed"], "all the bytes were Ann's"
         assert await statuses(ann, *of_ann) == ["unknown", *["completed"] * 3]
-        late = await begin(ann, 350)
+        late = await begin(ann, 3_500)
         assert await statuses(ann, *of_ann[1:], late) == ["unknown"] * 2 + ["completed"] * 2
-        too_large = await begin(bob, 900)
+        too_large = await begin(bob, 9_000)
         assert await statuses(bob, of_bob, too_large) == ["completed", "failed"]
         assert await statuses(ann, of_ann[3], late) == ["completed"] * 2, "Bob would have more"
         small = [await begin(ann, 1) for _ in range(2)]
@@ -364,9 +375,9 @@ async def test_what_a_waiting_task_asks_counts_until_it_is_answered(
         found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
         server.methods["server/discover"] = lambda _params: found
     async with (
-        gateway(server, taskAfterMs=1_000) as gate,
-        gate.person(modern=True) as ann,
-        gate.person(modern=True, subject="bob") as bob,
+        open_gateway(server, taskAfterMs=1_000) as gateway,
+        gateway.person(modern=True) as ann,
+        gateway.person(modern=True, subject="bob") as bob,
     ):
 
         async def begin(who: Person, size: int) -> Any:
@@ -395,8 +406,8 @@ async def test_what_a_waiting_task_asks_counts_until_it_is_answered(
 @in_virtual_time
 async def test_the_task_of_a_server_is_passed_under_an_id_of_ours() -> None:
     server = TaskServer(modern=True)
-    async with gateway(server.fake) as gate:
-        async with gate.person(modern=True) as ann:
+    async with open_gateway(server.fake) as gateway:
+        async with gateway.person(modern=True) as ann:
             await ann.ask("tools/call", {"name": "a_quick"})  # its server is known from now on
             assert EXTENSION in (await ann.ask("server/discover"))["capabilities"]["extensions"]
 
@@ -426,7 +437,7 @@ async def test_the_task_of_a_server_is_passed_under_an_id_of_ours() -> None:
                 "reach": "sent",
             }
             assert not [each for each in ann.told if each["method"] == "notifications/progress"]
-        async with gate.person(modern=True, extension=False) as bob:
+        async with gateway.person(modern=True, extension=False) as bob:
             server.interval = 100
             with anyio.move_on_after(5) as scope:
                 await bob.ask("tools/call", {"name": "a_slow"})
@@ -444,9 +455,9 @@ async def test_a_client_listens_for_changes_of_its_tasks(expose: str) -> None:
     name = "a_echo" if expose == "direct" else "mcp"
     arguments = {} if expose == "direct" else {"tool": "a_echo", "args": {}}
     async with (
-        gateway(FakeServer(handler=ask), expose, taskAfterMs=1_000) as gate,
-        gate.person(modern=True) as ann,
-        gate.person(subject="bob", modern=True) as bob,
+        open_gateway(FakeServer(handler=ask), expose, taskAfterMs=1_000) as gateway,
+        gateway.person(modern=True) as ann,
+        gateway.person(subject="bob", modern=True) as bob,
     ):
 
         async def begin(who: Person) -> str:
@@ -482,8 +493,8 @@ async def test_a_client_listens_for_changes_of_its_tasks(expose: str) -> None:
 
 @in_virtual_time
 async def test_a_stream_that_has_ended_is_told_of_no_task_and_without_the_extension_there_is_none() -> None:
-    async with gateway(FakeServer(handler=slow), taskAfterMs=1_000) as gate:
-        async with gate.person(modern=True) as ann, gate.person(modern=True) as other:
+    async with open_gateway(FakeServer(handler=slow), taskAfterMs=1_000) as gateway:
+        async with gateway.person(modern=True) as ann, gateway.person(modern=True) as other:
             task = (await ann.ask("tools/call", CALL))["taskId"]
             wanted = {"notifications": {"taskIds": [task]}}
             ended, open_one = (
@@ -497,7 +508,7 @@ async def test_a_stream_that_has_ended_is_told_of_no_task_and_without_the_extens
             await anyio.sleep(10)
             assert len(ann.said_on(ended)) == 1
             assert [params["status"] for _, params in other.said_on(open_one)[1:]] == ["completed"]
-        async with gate.person(modern=True, extension=False) as plain:
+        async with gateway.person(modern=True, extension=False) as plain:
             lacks = await plain.ask("subscriptions/listen", wanted)
             assert lacks["code"] == -32021
             assert lacks["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
@@ -521,7 +532,7 @@ RELATED = META + "related-task"
 @in_virtual_time
 async def test_what_belongs_to_a_task_names_it_and_a_task_that_asks_needs_input(expose: str) -> None:
     server = FakeServer(handler=asks)
-    async with gateway(server, expose) as gate, gate.person() as ann:
+    async with open_gateway(server, expose) as gateway, gateway.person() as ann:
         name, arguments = ("a_echo", {}) if expose == "direct" else ("mcp", {"tool": "a_echo", "args": {}})
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": "p"}}
         task = (await ann.ask("tools/call", {**params, "task": {}}))["task"]["taskId"]
@@ -548,7 +559,11 @@ async def test_what_belongs_to_a_task_names_it_and_a_task_that_asks_needs_input(
 async def test_a_client_lists_its_tasks_in_pages_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_PAGE", 2)
     server = TaskServer(modern=False)
-    async with gateway(server.fake) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+    async with (
+        open_gateway(server.fake) as gateway,
+        gateway.person() as ann,
+        gateway.person(subject="bob") as bob,
+    ):
         assert ann.introduced["capabilities"]["tasks"]["list"] == {}
 
         async def begin(who: Person, tool: str = "a_slow") -> str:
@@ -573,22 +588,22 @@ async def test_a_client_lists_its_tasks_in_pages_and_nobody_elses(monkeypatch: p
         assert [each["taskId"] for each in (await bob.ask(LIST))["tasks"]] == [of_bob]
         for odd in ("x", 7, f"{'9' * 10}", f"{found[0]['createdAt']}/../"):
             assert (await ann.ask(LIST, {"cursor": odd}))["code"] == UNKNOWN
-        async with gate.person(modern=True) as new:
+        async with gateway.person(modern=True) as new:
             assert (await new.ask(LIST))["code"] == -32601
-        async with gate.person(subject=None, door="http") as anybody:
+        async with gateway.person(subject=None, door="http") as anybody:
             assert "list" not in anybody.introduced["capabilities"]["tasks"]
             assert (await anybody.ask(LIST))["code"] == -32601
             task = await begin(anybody)
-            async with gate.person(subject=None, door="http") as somebody:
+            async with gateway.person(subject=None, door="http") as somebody:
                 assert (await somebody.ask("tasks/get", {"taskId": task}))["status"] == "working"
-        async with gate.person(subject=None, door="stdio") as owner:
+        async with gateway.person(subject=None, door="stdio") as owner:
             assert (await owner.ask("tasks/get", {"taskId": task}))["code"] == UNKNOWN
 
 
 @in_virtual_time
 async def test_a_tool_that_failed_is_a_failed_task_only_in_the_older_version() -> None:
     server = FakeServer(handler=lambda _call: {"content": [], "isError": True})
-    async with gateway(server) as gate, gate.person() as ann, gate.person(modern=True) as new:
+    async with open_gateway(server) as gateway, gateway.person() as ann, gateway.person(modern=True) as new:
         task = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]["taskId"]
         assert (await ann.ask("tasks/result", {"taskId": task}))["isError"] is True
         assert (await ann.ask("tasks/get", {"taskId": task}))["status"] == "failed"
@@ -599,15 +614,15 @@ async def test_a_tool_that_failed_is_a_failed_task_only_in_the_older_version() -
 @in_virtual_time
 async def test_a_draining_gateway_says_when_to_come_back_and_goes_on_about_tasks() -> None:
     async with (
-        gateway(FakeServer(handler=slow), taskAfterMs=1_000, drainTimeoutMs=20_000) as gate,
-        gate.person() as ann,
-        gate.person(modern=True) as new,
+        open_gateway(FakeServer(handler=slow), taskAfterMs=1_000, drainTimeoutMs=20_000) as gateway,
+        gateway.person() as ann,
+        gateway.person(modern=True) as new,
     ):
         task = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]["taskId"]
         other = (await new.ask("tools/call", CALL))["taskId"]
         stream = new.begin("subscriptions/listen", {"notifications": {"taskIds": [other]}})
         await anyio.sleep(1)
-        gate.clients.refuse_new()
+        gateway.clients.refuse_new()
         told = (await ann.hears("notifications/tasks/status", 2))["params"]
         text_of = "The gateway ends in {} s at the latest, and its tasks with it: await the result now."
         assert told["statusMessage"] == f"{text_of.format(20)} Before that: half"
@@ -625,23 +640,23 @@ async def test_a_draining_gateway_says_when_to_come_back_and_goes_on_about_tasks
 
 @in_virtual_time
 async def test_nothing_is_left_of_a_call_that_did_not_become_a_task() -> None:
-    async with gateway(FakeServer(handler=slow), taskAfterMs=3_600_000) as gate:
-        timers = gate.timers
-        async with gate.person(modern=True) as ann:
+    async with open_gateway(FakeServer(handler=slow), taskAfterMs=3_600_000) as gateway:
+        inside = gateway.inside
+        async with gateway.person(modern=True) as ann:
             await ann.ask("tools/call", CALL)
             await anyio.sleep(1)
-            before = len(timers)
+            before = inside.timer_count
             calls = [ann.begin("tools/call", CALL) for _ in range(20)]
             given_up = ann.begin("tools/call", CALL)
             await anyio.sleep(1)
-            assert len(timers) == before + 21
+            assert inside.timer_count == before + 21
             assert not [task for task in anyio.get_running_tasks() if "ClientTasks" in str(task.name)]
             assert ann.session is not None
             cancelled = {"method": "notifications/cancelled", "params": {"requestId": given_up}}
             ann.session.receive(json.dumps({"jsonrpc": "2.0", **cancelled}).encode())
             for call in calls:
                 await ann.answer(call)
-            assert len(timers) == before
+            assert inside.timer_count == before
 
 
 TWO = {
@@ -675,7 +690,7 @@ async def test_a_task_that_asks_several_things_goes_on_when_all_are_answered(mak
 
     if not makes_tasks:
         server.fake.handler = plain
-    async with gateway(server.fake, taskAfterMs=1_000) as gate, gate.person(modern=True) as ann:
+    async with open_gateway(server.fake, taskAfterMs=1_000) as gateway, gateway.person(modern=True) as ann:
         await ann.ask("tools/call", {"name": "a_quick"})
         task = (await ann.ask("tools/call", {"name": "a_slow"}))["taskId"]
         if makes_tasks:
@@ -702,7 +717,7 @@ async def test_a_task_that_asks_several_things_goes_on_when_all_are_answered(mak
 @in_virtual_time
 async def test_a_question_of_a_task_is_withdrawn_with_its_call() -> None:
     server = FakeServer(handler=asks_twice)
-    async with gateway(server, taskAfterMs=1_000) as gate, gate.person(modern=True) as ann:
+    async with open_gateway(server, taskAfterMs=1_000) as gateway, gateway.person(modern=True) as ann:
         task = (await ann.ask("tools/call", CALL))["taskId"]
         (name,) = await needs_input(ann, task, 1)
         server.crash()
@@ -728,7 +743,10 @@ async def asks_twice(call: FakeCall) -> str:
 @pytest.mark.parametrize("modern", [True, False])
 @in_virtual_time
 async def test_a_question_in_the_background_reaches_only_a_client_that_can_be_asked(modern: bool) -> None:
-    async with gateway(FakeServer(handler=asks_twice), "proxy") as gate, gate.person(modern=modern) as ann:
+    async with (
+        open_gateway(FakeServer(handler=asks_twice), "proxy") as gateway,
+        gateway.person(modern=modern) as ann,
+    ):
         call = {"tool": "a_echo", "args": {}, "background": True}
         begun = await ann.ask("tools/call", {"name": "mcp", "arguments": call})
         task = begun["_meta"]["greenroom/details"]["task"]

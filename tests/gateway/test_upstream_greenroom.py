@@ -11,6 +11,7 @@ import anyio.abc
 import attrs
 import pytest
 from tests.support.http_door import http_door
+from tests.support.patience import PATIENCE
 from tests.support.rooms import record_events
 
 from greenroom import Greenroom
@@ -22,9 +23,9 @@ from greenroom.gateway.clients import Conversations
 from greenroom.gateway.doors.http_server import bound
 from greenroom.gateway.doors.link_door import LinkDoor
 from greenroom.protocol.errors import CallError, Reach, RemoteError
-from greenroom.protocol.events import GateDecision
+from greenroom.protocol.events import BreakerDecision
 from greenroom.protocol.links import OPEN, Hello, NoLink
-from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
+from greenroom.testing.fake_servers import FakeCall, FakeServer, fake_connectors, tool
 
 
 def host(server: FakeServer, **settings: Any) -> Greenroom:
@@ -157,11 +158,11 @@ def test_a_lost_call_says_that_it_may_have_run() -> None:
 
             for room in (there, here):
                 tasks.start_soon(ask, room)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while len(server.calls) < 2:
                     await anyio.sleep(0.01)
             server.crash("exited with code 3", 3)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while len(told) < 2:
                     await anyio.sleep(0.01)
             same(*told)
@@ -172,7 +173,7 @@ def test_a_lost_call_says_that_it_may_have_run() -> None:
 
 def test_a_timeout_is_one() -> None:
     async def waits() -> None:
-        async with linked_rooms(FakeServer(call_latency=60.0), requestTimeoutMs=300) as (there, here):
+        async with linked_rooms(FakeServer(call_latency=60.0), requestTimeoutMs=2_000) as (there, here):
             same(await failure(there), await failure(here))
 
     run(waits)
@@ -186,7 +187,7 @@ def test_a_server_that_cannot_be_started_was_sent_nothing() -> None:
             server.crash()
             first = await failure(here)
             assert first.reach is Reach.NOT_SENT
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while (unavailable := await failure(there)).code != "server_unavailable":
                     await anyio.sleep(0.01)
             here_too: Any = await failure(here)
@@ -207,7 +208,7 @@ def test_only_a_greenroom_of_ours_is_believed() -> None:
         async with linked_rooms(server) as (_, here):
             result = await here.call("echo", {})
             assert (result.is_error, result.text) == (True, "I did not run it")
-        there = host(FakeServer(call_latency=60.0), requestTimeoutMs=300)
+        there = host(FakeServer(call_latency=60.0), requestTimeoutMs=2_000)
         async with there, http_door(there) as door:
             await there.connect("one")
             at_host = ServerDefinition("one", url=door.url)
@@ -271,7 +272,7 @@ def test_a_call_follows_its_server_to_another_host(loop: str) -> None:
             doors.reverse()
             here = front(lambda *_: Connector(doors[-1].port), restartPolicy="never", failureThreshold=1)
             async with here:
-                decisions = record_events(here, GateDecision)
+                decisions = record_events(here, BreakerDecision)
                 await here.connect("one")
                 await here.call("echo", {})
                 doors.pop().entry.here = False
@@ -287,7 +288,13 @@ def test_a_call_follows_its_server_to_another_host(loop: str) -> None:
 
 def test_what_was_sent_is_answered_before_a_link_ends() -> None:
     async def ends() -> None:
-        server, results = FakeServer(call_latency=0.3), list[str]()
+        may_end, results = anyio.Event(), list[str]()
+
+        async def held(_call: FakeCall) -> str:
+            await may_end.wait()
+            return "it"
+
+        server = FakeServer(handler=held)
         there = host(server)
         async with there, link_door(there) as door:
             await there.connect("one")
@@ -306,6 +313,7 @@ def test_what_was_sent_is_answered_before_a_link_ends() -> None:
                     tasks.start_soon(call)
                     await anyio.sleep(0.1)
                     assert (len(server.calls), results) == (1, [])
+                    may_end.set()
                     door.entry.here = True
                 assert len(results) == len(server.calls) == 2
 
@@ -362,7 +370,7 @@ def test_connections_that_say_nothing_keep_nobody_out() -> None:
             async with here:
                 await here.connect("one")
                 await here.call("echo", {})
-            with pytest.raises(anyio.EndOfStream), anyio.fail_after(10):
+            with pytest.raises(anyio.EndOfStream), anyio.fail_after(PATIENCE):
                 await silent[0].receive()
 
     run(crowd)
@@ -386,7 +394,7 @@ def test_a_link_that_breaks_while_it_is_made_is_made_again() -> None:
                 tasks.start_soon(listener.serve, hang_up)
                 here = front(lambda *_: Connector(ports[-1]), failureThreshold=1)
                 async with here:
-                    decisions = record_events(here, GateDecision)
+                    decisions = record_events(here, BreakerDecision)
                     await here.connect("one")
                     assert (len(ports), decisions) == (2, [])
                 tasks.cancel_scope.cancel()

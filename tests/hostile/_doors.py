@@ -26,7 +26,7 @@ from .server import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).with_name("server.py")
-ECHO = ROOT / "testing" / "servers" / "echo.py"
+ECHO = ROOT / "src" / "greenroom" / "testing" / "servers" / "echo.py"
 _NOT_YET = 1 << 33
 PATIENCE = 40.0  # seconds that an answer may take on a busy machine; only against a hang, not a measure
 SETTINGS = {"bootstrap": False, "requestTimeoutMs": 2500, "connectTimeoutMs": 4000, "queueTimeoutMs": 6000}

@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE
+
 from .watched import Longest
 
 _LONG = 1 << 20  # bytes: an answer that is only counted
@@ -191,7 +193,7 @@ class AttackedOverHttp(Attacked):
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         if self._session is not None:
             headers["Mcp-Session-Id"] = self._session
-        connection = http.client.HTTPConnection("127.0.0.1", self._listens(), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._listens(), timeout=PATIENCE)
         try:
             connection.request("POST", "/mcp", line, headers)
             answer = connection.getresponse()
@@ -212,7 +214,7 @@ class AttackedOverHttp(Attacked):
             self._hear(json.dumps({"jsonrpc": "2.0", "id": key, "error": body.decode()}).encode())
 
     def _listens(self) -> int:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while not self._port:
             found = re.search(r"serving http://127.0.0.1:(\d+)/", self.words())
             self._port = int(found[1]) if found else 0

@@ -73,6 +73,8 @@ ANSWERS: Final = (
     Row("many_odd_blocks", {"attack": answer('{"content":[{"type":"x"}', times(600_000, ',{"type":"y","z":[1,2]}'), "]}")}, memory=256 * MIB),
     Row("long_content", {"attack": answer('{"content":[{"type":"text","text":"', times(MIB // 2, "a line, \\u00e9\\n"), '"}]}')}, memory=256 * MIB),
     Row("many_escapes", {"attack": answer('{"content":[{"type":"text","text":"', times(8 * MIB, "\\n"), '"}]}')}, memory=256 * MIB),
+    Row("more_escapes", {"attack": answer('{"content":[{"type":"text","text":"', times(10_600_000, "\\u0061"), '"}]}')}, memory=256 * MIB),
+    Row("more_backslashes", {"attack": answer('{"content":[{"type":"text","text":"', times(30 * MIB, "\\\\"), '"}]}')}, memory=256 * MIB),
     Row("many_images", {"attack": answer('{"content":[{"type":"text","text":"x"}', times(60, ',{"type":"image","mimeType":"image/png","data":"', times(MIB // 8, "iVBO"), '"}'), "]}")}, memory=320 * MIB),
     Row("structured_keys", {"attack": content(',"structuredContent":{"x":0', numbered(74_000, ',"', '":"a line of text that is not short"'), "}")}, memory=128 * MIB),
     Row("structured_text", {"attack": content(',"structuredContent":{"x":"', times(3 * MIB, "a line\\n"), '"}')}, memory=256 * MIB),
@@ -334,6 +336,8 @@ APIS: Final = (
     Row("document_of_one_name", {"document": http(OPENAPI, '"paths":{', numbered(20_000, '"/', '":{"get":{"operationId":"x",' + OK + "}},"), '"/x":{}}}')}, over="api", memory=256 * MIB),
     Row("document_of_everything", {"document": http(OPENAPI, '"paths":{', numbered(300, '"/', '":{"post":{' + OK + ',"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/all"}}}}}},'), '"/x":{}},"components":{"schemas":{', numbered(20_000, '"', '":{"properties":{"a":{"$ref":"#/components/schemas/all"}}},'), '"all":{"anyOf":[', numbered(20_000, '{"$ref":"#/components/schemas/', '"},'), '{}],"enum":[', numbered(20_000, "", ","), "0]}}}}")}, over="api", memory=256 * MIB),
     Row("document_of_names", {"document": http(OPENAPI, '"paths":{"/a":{"get":{"operationId":"', times(MIB, "\\u0000\\u001b[2J"), '",', OK, "}}}}")}, over="api", memory=128 * MIB),
+    Row("document_of_variables", {"document": http(OPENAPI, '"servers":[{"url":"', times(20_000, "{a}"), '","variables":{"a":{"default":"', times(80_000, "x"), '"}}}],"paths":{"/a":{"get":{', OK, '}}}}')}, over="api", memory=128 * MIB),
+    Row("document_of_one_item", {"document": http(OPENAPI, '"x":{"get":{' + OK + ',"summary":" ', times(80_000, "x"), '"}},"paths":{', numbered(4_000, '"/', '":{"$ref":"#/x"},'), '"/x":{}}}')}, over="api", memory=256 * MIB),
     Row("document_of_bombs", {"document": http("a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f]\nopenapi: 3.1.0\npaths: *g\n", kind="text/yaml")}, over="api", memory=192 * MIB),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from .watched import Longest
 
@@ -50,7 +51,7 @@ def test_a_stall_is_one_stretch_and_no_sum_of_them(
     longest = Longest(os.fspath(tmp_path / "stretches"))
     watched = [sys.executable, "-m", "tests.hostile.watched", os.fspath(tmp_path / "stretches"), "burning"]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    subprocess.run([*watched, kind, str(steps), str(each)], env=env, check=True, timeout=60)
+    subprocess.run([*watched, kind, str(steps), str(each)], env=env, check=True, timeout=PATIENCE)
 
     stretch = longest.take()
     longest.close()

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import attrs
 
-from greenroom.supervisor.circuit_breaker import BreakerPolicy
+from greenroom.supervisor.policy.breaker import BreakerPolicy
 
 
 class Failure(enum.Enum):

@@ -11,7 +11,7 @@ import math
 
 import attrs
 
-from greenroom.supervisor.pool import InOrder, PoolLimits, Snapshot, Waiter, decide, may_expire
+from greenroom.supervisor.policy.pool import Line, PoolLimits, Resting, Snapshot, Waiter, decide, may_expire
 
 
 @attrs.define
@@ -27,7 +27,9 @@ class Referee:
     held: dict[str, Seat] = attrs.field(factory=dict[str, Seat])
     queue: dict[str, str | None] = attrs.field(factory=dict[str, "str | None"])  # who waits, and its group
     since: dict[str, float] = attrs.field(factory=dict[str, float])
+    number: dict[str, int] = attrs.field(factory=dict[str, int])  # of its arrival
     idle: list[str] = attrs.field(factory=list[str])  # longest idle first
+    idle_since: dict[str, float] = attrs.field(factory=dict[str, float])
     expired: list[str] = attrs.field(factory=list[str])  # overdue, oldest first
     reserve_from: float = -math.inf
     look_at: float = math.inf  # as the pool said last
@@ -53,11 +55,13 @@ class Referee:
 
     @property
     def head(self) -> str | None:
-        """The first in the queue who needs a slot of the shared ones."""
-        return next((who for who in self.queue if who not in self.aside), None)
+        """The first in the queue who needs a slot of the shared ones, and may have one."""
+        may = (who for who, group in self.queue.items() if self.may_have_more(group))
+        return next((who for who in may if who not in self.aside), None)
 
     def snapshot(self, now: float) -> Snapshot[str]:
-        """What the pool is shown: those with a slot of their own first, then the others as they came."""
+        """What the pool is shown: those with a slot of their own first, then the others as they came, a line for each
+        group."""
         groups = [seat.group for seat in self.held.values() if seat.group is not None]
         return Snapshot(
             now,
@@ -66,15 +70,23 @@ class Referee:
             shared=len(self.shared),
             leaving=self.on_their_way,
             staying=self.staying,
-            idle=InOrder(self.victims()),
+            idle=Resting(
+                [(who, self.idle_since.get(who, 0.0)) for who in self.makes_room()], now - self.limits.rest
+            ),
             overdue=tuple(self.expired),
             groups=groups.count,
-            waiting=[
-                Waiter(who, self.since[who], self.queue[who], who in self.aside)
-                for who in sorted(self.queue, key=lambda who: who not in self.aside)
-            ],
+            waiting=[self._lines(own=True), self._lines(own=False)],
             reserve_from=self.reserve_from,
         )
+
+    def _lines(self, *, own: bool) -> list[Line[str]]:
+        """The lines of those who have a slot of their own, or of all others."""
+        lines: dict[str | None, list[Waiter[str]]] = {}
+        for who, group in self.queue.items():
+            if (who in self.aside) is own:
+                waiter = Waiter(who, self.since[who], self.number.get(who, 0), group, own)
+                lines.setdefault(group, []).append(waiter)
+        return [Line(group, waiters) for group, waiters in lines.items()]
 
     def may_have_more(self, group: str | None) -> bool:
         """The scopes of one server hold at most half the slots (and may always hold one)."""
@@ -91,15 +103,20 @@ class Referee:
         in_reserve = who == self.head and patient
         return shared < self.capacity + (self.limits.reserve if in_reserve else 0)
 
-    def victims(self) -> list[str]:
-        """A session's child is ended by its session's own limits only; who has a slot of its own makes no room."""
+    def makes_room(self) -> list[str]:
+        """A call's child ends with its call; who has a slot of its own makes no room."""
         return [who for who in self.idle if self.held[who].group is None and who not in self.aside]
+
+    def victims(self, now: float) -> list[str]:
+        """Those who make room and have rested."""
+        return [who for who in self.makes_room() if self.idle_since.get(who, 0.0) <= now - self.limits.rest]
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
     def comes(self, who: str, group: str | None, now: float) -> None:
         if who not in self.held and who not in self.queue:
             self.queue[who], self.since[who] = group, now
+            self.number[who] = max(self.number.values(), default=0) + 1
 
     def leaves_the_queue(self, who: str) -> None:
         self.queue.pop(who, None)
@@ -112,10 +129,12 @@ class Referee:
         if was_shared and len(self.shared) >= self.capacity:  # one too many: the reserve must be earned anew
             self.reserve_from = now
 
-    def becomes_idle(self, who: str) -> None:
+    def becomes_idle(self, who: str, now: float) -> None:
         if who in self.held and not self.held[who].leaving:
             self.wakes(who)
             self.idle.append(who)
+            self.idle_since[who] = now
+            self.idle.sort(key=self.idle_since.__getitem__)  # a clock may be set back
 
     def wakes(self, who: str) -> None:
         self.idle = [other for other in self.idle if other != who]
@@ -154,7 +173,7 @@ class Referee:
             if not decision.grants:
                 break
         for who in decision.evictions:
-            self._evicted(who)
+            self._evicted(who, now)
             told.append(f"evict {who}")
         self.look_at = decision.look_at
         self._nothing_left_undone(now)
@@ -171,12 +190,12 @@ class Referee:
                 assert not may, "out of turn"
         self.held[who] = Seat(self.queue.pop(who))
 
-    def _evicted(self, who: str) -> None:
+    def _evicted(self, who: str, now: float) -> None:
         seat = self.held[who]
         assert not seat.leaving, "asked to go twice"
         assert who not in self.aside, "it has a slot of its own"
         if not self._was_held_too_long(who):
-            assert self.victims()[:1] == [who], "not the longest idle"
+            assert self.victims(now)[:1] == [who], "not the longest idle, or it has not rested"
             assert self._is_surplus() or self._is_in_the_way(), "for nobody"
         seat.leaving = True
         self.wakes(who)
@@ -194,13 +213,16 @@ class Referee:
     def _nothing_left_undone(self, now: float) -> None:
         for who, group in self.queue.items():
             assert not (self.may_have_more(group) and self.has_a_slot(who, now)), "waits beside a free slot"
-        assert not (self.victims() and self._is_surplus()), "one too many is idle"
-        assert not (self.victims() and self._is_in_the_way()), "nobody was asked to make room"
+        assert not (self.victims(now) and self._is_surplus()), "one too many is idle"
+        assert not (self.victims(now) and self._is_in_the_way()), "nobody was asked to make room"
         assert not (self.expired and self.staying > self.limits.minimum), "outstays the minimum"
 
     def _next_look(self) -> float:
-        """Time opens nothing but the reserve, and that to nobody but the head, when all else is taken."""
+        """Time opens the reserve, and that to nobody but the head, when all else is taken. And it makes the next one
+        fit to make room, if one more shall."""
+        rests = self.makes_room() if self._is_surplus() or self._is_in_the_way() else []
+        rested = min((self.idle_since.get(who, 0.0) + self.limits.rest for who in rests), default=math.inf)
         is_reserve_left = self.capacity <= len(self.shared) < self.capacity + self.limits.reserve
-        if self.head is None or not is_reserve_left or not self.may_have_more(self.queue[self.head]):
-            return math.inf
-        return max(self.since[self.head], self.reserve_from) + self.limits.reserve_timeout
+        if self.head is None or not is_reserve_left:
+            return rested
+        return min(rested, max(self.since[self.head], self.reserve_from) + self.limits.reserve_timeout)

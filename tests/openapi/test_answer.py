@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from greenroom.openapi.answer import ERROR_CHARACTERS, to_result
 from greenroom.openapi.document import read_document
 from greenroom.openapi.operation import Operation
+from greenroom.protocol.jsonrpc.encoding import encode
 
 
 def operation(method: str = "get", schema: Any = None) -> Operation:
@@ -148,7 +149,7 @@ def test_a_redirect_is_told_and_not_followed() -> None:
 def test_the_body_of_an_error_is_bounded_and_bytes_are_only_counted() -> None:
     found = text_of(result("text/plain", b"x" * 100_000, 500))
     assert len(found) < ERROR_CHARACTERS + 200
-    assert found.endswith(f"… ({100_000 - ERROR_CHARACTERS:,} characters more)")
+    assert found.endswith(f"({100_000 - ERROR_CHARACTERS:,} characters of it are left out)")
     assert text_of(result("image/png", b"\x89\xff", 500)).endswith("(2 bytes of image/png)")
     large = result(JSON, b'{"a":"' + b"x" * 100_000 + b'"}', 500)
     assert large["structuredContent"] == {"status": 500}
@@ -200,3 +201,20 @@ def test_a_next_page_is_told_by_the_arguments_that_lead_there(link: str, told: A
             (words,) = further
             assert words.startswith("There is a next page: ")
             assert json.loads(words.partition(": ")[2]) == told
+
+
+@pytest.mark.parametrize("wrap", [b"%b", b'{"rows":\n%b}'])
+def test_json_of_very_many_values_is_passed_on_as_it_is(wrap: bytes) -> None:
+    """Decoding it would hold everybody up (issue 38)."""
+    body = wrap % (b"[" + b"1," * 400_000 + b"1]")
+    found = result(JSON, body)
+    assert text_of(found) == body.decode()
+    line = encode(found)
+    assert b"\n" not in line
+    said = json.loads(line)["structuredContent"]
+    assert said == (json.loads(body) if wrap != b"%b" else {"result": json.loads(body)})
+
+
+def test_json_of_more_values_than_a_message_may_have_is_text() -> None:
+    body = b"[" + b"1," * 3_000_000 + b"1]"
+    assert result(JSON, body) == {"content": [{"type": "text", "text": body.decode()}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -177,3 +178,33 @@ def test_whatever_is_declared_is_a_tool_or_a_problem(said: dict[str, Any]) -> No
     assert bool(found) != bool(problems)
     for each in found.values():
         Draft202012Validator.check_schema(each.input_schema())
+
+
+@pytest.mark.parametrize("said", [{"a": 1}, [1, 2], "text", 0, False])
+def test_the_argument_body_is_the_body_itself(said: Any) -> None:
+    """As in mcp-gateway's adapter: only an argument of another name is a member of an object."""
+    one = tool(method="post", path="/a", params={"body": {"in": "body", "required": True, "schema": {}}})
+    request = build_request(one, {"body": said}, "https://h")
+    assert json.loads(request.body or b"") == said
+    assert one.tool()["inputSchema"]["required"] == ["body"]
+    with pytest.raises(ArgumentError, match="needs the argument"):
+        build_request(one, {}, "https://h")
+    member = tool(method="post", path="/a", params={"it": {"in": "body", "name": "body", "schema": {}}})
+    assert json.loads(build_request(member, {"it": said}, "https://h").body or b"") == {"body": said}
+
+
+def test_what_nobody_gives_of_a_body_is_sent_as_its_default() -> None:
+    whole = tool(
+        method="post", path="/a", params={"body": {"in": "body", "required": True, "default": {"a": 1}}}
+    )
+    assert json.loads(build_request(whole, {}, "https://h").body or b"") == {"a": 1}
+    params = {"a": {"in": "body", "required": True, "default": 1}, "b": {"in": "body", "default": 2}}
+    parts = tool(method="post", path="/a", params=params)
+    assert json.loads(build_request(parts, {"b": 3}, "https://h").body or b"") == {"a": 1, "b": 3}
+
+
+def test_nothing_goes_beside_the_argument_that_is_the_body() -> None:
+    both = {"body": {"in": "body"}, "more": {"in": "body"}}
+    assert "params.more: " in faults({"method": "post", "path": "/a", "params": both})[0]
+    again = {"method": "post", "path": "/a", "params": {"body": {"in": "body"}}, "body": {"schema": {}}}
+    assert "body.schema" in faults(again)[0]

@@ -318,6 +318,8 @@ def test_headers_and_cookies() -> None:
         "X-Object": "R=1,G=2",
         "Cookie": "sid=a%3Bb%20%C3%A9; sizes=1; sizes=2",
     }
+    assert dict(sent("simple", id="1", **{"X-Trace": ""}).headers)["X-Trace"] == ""
+    assert dict(sent("simple", id="1", **{"X-List": ["", "b"]}).headers)["X-List"] == ",b"
     assert dict(sent("content", **{"X-F": {"R": 1}}).headers)["X-F"] == '{"R":1}'
 
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import attrs
 from playwright.sync_api import Browser, BrowserContext, Page
+from tests.support.patience import PATIENCE
 
 HERE: Final = Path(__file__).resolve().parent
 SERVER: Final = HERE / "rough_server.py"
 OWNER: Final = "owner-token-owner-token-1"
 READER: Final = "reader-token-reader-token"
-PATIENCE: Final = 40.0  # seconds
 _SERVING: Final = re.compile(r"serving http://127\.0\.0\.1:(\d+)")
 Entries = Mapping[str, Mapping[str, Any]]
 
@@ -103,7 +103,7 @@ class Client:
             "authorization": f"Bearer {READER}",
             **({"mcp-session-id": self.session} if self.session else {}),
         }
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request("POST", "/mcp", json.dumps(message), headers)
             answer = connection.getresponse()

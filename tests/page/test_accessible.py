@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 from tests.page.looking import Room, Tab, rough
+from tests.support.patience import PATIENCE
 
 AXE = Path(__file__).resolve().parents[2] / ".build" / "page" / "node_modules" / "axe-core" / "axe.min.js"
 SECTIONS = (
@@ -36,9 +37,9 @@ def test_axe_finds_nothing_serious(room_of: Callable[..., Room], tab: Tab, mode:
     assert found == [], "\n".join(found)
     tab.go(page, "approvals")
     page.get_by_role("button", name="Refuse").click()
-    asked.join(20)
+    asked.join(PATIENCE)
     room.process.terminate()
-    slow.join(40)
+    slow.join(PATIENCE)
     tab.errors.clear()
 
 

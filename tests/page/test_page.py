@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 from tests.page.looking import OWNER, READER, Room, Tab, owner_page, rough
+from tests.support.patience import PATIENCE
 
 WORDS = {"needs-auth": "needs auth", "untrusted": "not trusted", "not-connected": "not connected"}
 ROWS = '[role="table"][aria-label="Servers"] .rows > *'
@@ -155,13 +156,13 @@ def test_an_approval_lets_the_held_call_go(room_of: Callable[..., Room], tab: Ta
     expect(ask).to_contain_text("all of it")
     assert client.answers == []
     ask.get_by_role("button", name="Allow once").click()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert client.answers[0]["result"]["content"][0]["text"] == "all of it"
 
     thread = client.begin("one_erase", text="more")
     ask = page.get_by_role("article").filter(has_text="more")
     ask.get_by_role("button", name="Refuse").click()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert "more" not in str(client.answers[1].get("result", {}).get("content"))
 
 
@@ -186,6 +187,91 @@ def test_a_changed_definition_is_shown_beside_what_it_was_and_accepted(
     shown.get_by_role("button", name="Accept what is shown").click()
     expect(page.get_by_text("Nothing has changed.")).to_be_visible()
     assert not client.call("one_pay", text="a")["result"].get("isError")
+
+
+def test_a_changed_definition_can_stay_blocked(
+    room_of: Callable[..., Room], tab: Tab, tmp_path: Path
+) -> None:
+    about = tmp_path / "about"
+    about.write_text("Pays a bill.")
+    room = room_of({"one": rough("pay", f"@{about}")})
+    client = room.client()
+    client.call("one_pay", text="a")
+    about.write_text("Pays all bills.")
+    page = tab.open(room, "servers/one")
+    page.get_by_role("button", name="Restart").click()
+    page.get_by_role("link", name=re.compile("Changes")).click()
+    shown = page.get_by_role("article").filter(has_text="one")
+    shown.get_by_role("button", name="Keep it blocked").click()
+    expect(shown.get_by_role("button", name="Stays blocked")).to_be_visible()
+    tab.go(page, "")
+    expect(page.get_by_text("Nothing waits for you.").first).to_be_visible()
+    assert client.call("one_pay", text="a")["result"]["isError"]
+    tab.go(page, "changes")
+    page.get_by_role("button", name="Disable one").click()
+    room.until(lambda: room.row("one")["disabled"])
+
+
+def test_an_ended_call_opens_with_its_error_and_arguments(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    client = room.client()
+    client.call("one_echo", text="for the owner")
+    client.call("one_die")
+    page = tab.open(room, "calls")
+    ended = page.get_by_role("table", name="Ended calls")
+    ended.get_by_role("link", name="one_die").click()
+    panel = page.get_by_role("complementary")
+    expect(panel.get_by_role("region", name="Error")).to_contain_text("exited with code 7")
+    expect(panel.get_by_text("incarnation")).to_be_visible()
+    page.keyboard.press("Escape")
+    ended.get_by_role("link", name="one_echo").click()
+    expect(panel.get_by_role("region", name="Arguments")).to_contain_text("for the owner")
+
+
+def test_what_was_said_in_a_call_is_not_shown_to_a_reader(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    room.client().call("one_echo", text="for the owner")
+    page = tab.open(room, "calls", token=READER)
+    page.get_by_role("table", name="Ended calls").get_by_role("link", name="one_echo").click()
+    panel = page.get_by_role("complementary")
+    expect(panel.get_by_text("shown to an owner alone")).to_be_visible()
+    expect(panel.get_by_text("for the owner")).to_have_count(0)
+
+
+def test_what_has_failed_stands_first(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough(), "zero": {"command": "/there/is/none"}})
+    page = tab.open(room, "servers/zero")
+    page.get_by_role("complementary").get_by_role("button", name="Connect").click()
+    expect(state_of(page, "zero")).to_have_text("failed")
+    expect(page.locator(f"{ROWS} a").first).to_have_text("zero")
+    tab.errors.clear()  # a refused request is told by the browser itself
+
+
+def test_an_address_that_leads_nowhere_says_so(room_of: Callable[..., Room], tab: Tab) -> None:
+    page = tab.open(room_of({"one": rough()}), "no-such-place")
+    expect(page.get_by_text("This page has no “no-such-place”.")).to_be_visible()
+    page.get_by_role("link", name="To the overview").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_the_keys_are_listed(room_of: Callable[..., Room], tab: Tab) -> None:
+    page = tab.open(room_of({"one": rough()}))
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_have_count(0)
+
+
+def test_the_timeline_is_live(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    client = room.client()
+    client.call("one_echo", text="a")
+    page = tab.open(room, "timeline")
+    expect(page.get_by_role("button", name=re.compile("one_echo")).first).to_be_attached()
+    client.call("one_erase", text="a")
+    expect(page.get_by_role("button", name=re.compile("one_erase")).first).to_be_attached(
+        timeout=PATIENCE * 1000
+    )
 
 
 def test_a_reader_may_not_act(room_of: Callable[..., Room], tab: Tab) -> None:

@@ -244,6 +244,7 @@ def test_the_page_of_a_replay_says_that_it_is_one(tmp_path: Path, tab: Tab) -> N
         expect(
             page.get_by_text("Calls here answer from the tape one.tape. Nothing is started.")
         ).to_be_visible()
+        page.close()  # before its server is, which the browser would tell
 
 
 def test_a_room_in_service_says_nothing_of_the_kind(room_of: Callable[..., Room], tab: Tab) -> None:

@@ -33,7 +33,7 @@ def texts(*blocks: Any, **more: Any) -> list[Any]:
         ({"type": "hologram", "é": 1}, '{"type": "hologram", "é": 1}'),
         ({"type": "text", "text": 5}, '{"type": "text", "text": 5}'),
         ({"type": "image"}, '{"type": "image"}'),
-        ("junk", '"junk"'),
+        ("junk", "junk"),
         (None, "null"),
     ],
 )
@@ -62,7 +62,48 @@ def test_structured_content_is_shown_unless_the_text_says_it() -> None:
     assert texts({"type": "text", "text": "said"}, structuredContent={}) == ["said"]
     assert texts(structuredContent={}) == ["{}"]
     assert texts() == ["(empty result)"]
-    assert to_blocks({"content": "junk"}) == [{"type": "text", "text": "(empty result)"}]
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"content": "hello"}, "hello"),
+        ({"content": {"type": "text", "text": "hello"}}, "hello"),
+        ({"content": ["hello"]}, "hello"),
+        ({"content": {"hello": 1}}, '{"hello": 1}'),
+        ({"content": 5}, "5"),
+        ({"output": "hello", "_meta": {}}, '{\n  "output": "hello"\n}'),
+        ({"content": None}, "(empty result)"),
+    ],
+)
+def test_the_words_of_a_malformed_result_are_shown(result: dict[str, Any], said: str) -> None:
+    assert to_blocks(result) == [{"type": "text", "text": said}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"annotations": None},
+        {"annotations": "x"},
+        {"annotations": {"audience": "user"}},
+        {"annotations": {"audience": ["everybody"]}},
+        {"annotations": {"priority": 2}},
+        {"annotations": {"priority": "high"}},
+        {"annotations": {"priority": True}},
+        {"annotations": {"lastModified": 5}},
+        {"_meta": "x"},
+    ],
+)
+@pytest.mark.parametrize(
+    "block", [{"type": "text", "text": "x"}, {"type": "image", "data": "AA==", "mimeType": "a/b"}]
+)
+def test_members_for_which_clients_refuse_a_result_are_left_out(
+    wrong: dict[str, Any], block: dict[str, Any]
+) -> None:
+    right = {"annotations": {"audience": ["user"], "priority": 0.5}, "_meta": {"a": 1}, "other": 1}
+    assert to_blocks({"content": [{**block, **right}]}) == [{**block, **right}]
+    (shown,) = to_blocks({"content": [{**block, **right, **wrong}]})
+    assert shown == {key: value for key, value in {**block, **right}.items() if key not in wrong}
 
 
 @pytest.mark.parametrize(

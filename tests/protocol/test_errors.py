@@ -129,6 +129,19 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         'Server "a" is busy: 1 call in flight, 2 queued, the oldest for 3.2s. Retry in 4.8s.',
         {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_after": 4.75},
     ),
+    (
+        errors.RateLimited("a_t", "a", limit="settings.limits.t: 1/s", retry_after=0.75),
+        "rate_limited",
+        'The call of "a_t" is over a limit (settings.limits.t: 1/s) and was not sent. Retry in 0.8s.',
+        {**OF_A, "tool": "a_t", "limit": "settings.limits.t: 1/s", "retry_after": 0.75},
+    ),
+    (
+        errors.RepeatedCall("a_t", "a", what="it was made", limit="settings.loopGuard.t: 1/s", retry_after=0.75),
+        "repeated_call",
+        ('The call of "a_t" was not sent: it was made (settings.loopGuard.t: 1/s). The answer will hardly be another '
+        "one: go on with what you have, or call with other arguments. The same call may be made again in 0.8s."),
+        {**OF_A, "tool": "a_t", "limit": "settings.loopGuard.t: 1/s", "retry_after": 0.75},
+    ),
     (errors.ServerDown("down", server="a"), "server_not_connected", "down", OF_A),
     (errors.NeedsAuth("log in", server="a"), "auth_required", "log in", OF_A),
     (errors.SessionNeeded("open one", server="a"), "session_needed", "open one", OF_A),

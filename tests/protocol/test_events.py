@@ -15,16 +15,17 @@ from greenroom.protocol.events import (
     WAITING,
     ApprovalDecision,
     ApprovalMove,
+    BreakerDecision,
+    BreakerMove,
     CallAccepted,
     CallEnded,
+    CallRefused,
     CallSent,
     CatalogueChanged,
     ConnectStep,
     EndDecision,
     Event,
     Eviction,
-    GateDecision,
-    GateMove,
     Kind,
     Note,
     NoteCode,
@@ -48,41 +49,50 @@ SAID: list[tuple[Event, Kind, str]] = [
     (Step(**HEAD, step=ConnectStep.INITIALIZED), Kind.STEP, "greeted"),
     (StartMoved(**HEAD, place=Place.PERMIT), Kind.START, "permit"),
     (
-        GateDecision(**HEAD, move=GateMove.FAILED, failures=3, words="it exited"),
+        BreakerDecision(**HEAD, move=BreakerMove.FAILED, failures=3, words="it exited"),
         Kind.DECISION,
         "circuit breaker: failure 3: it exited",
     ),
     (
-        GateDecision(**HEAD, move=GateMove.SILENT, failures=4),
+        BreakerDecision(**HEAD, move=BreakerMove.SILENT, failures=4),
         Kind.DECISION,
         "circuit breaker: 4 timeouts or failures in a row",
     ),
     (
-        GateDecision(**HEAD, move=GateMove.QUARANTINED, words="6 restarts"),
+        BreakerDecision(**HEAD, move=BreakerMove.QUARANTINED, words="6 restarts"),
         Kind.DECISION,
         "circuit breaker: quarantined: 6 restarts",
     ),
-    (GateDecision(**HEAD, move=GateMove.HALF_OPEN), Kind.DECISION, "circuit breaker: half-open: one probe passes"),
     (
-        GateDecision(**HEAD, move=GateMove.BY_NAME),
+        BreakerDecision(**HEAD, move=BreakerMove.HALF_OPEN),
+        Kind.DECISION,
+        "circuit breaker: half-open: one probe passes",
+    ),
+    (
+        BreakerDecision(**HEAD, move=BreakerMove.BY_NAME),
         Kind.DECISION,
         "circuit breaker: connected by name: the next call is the probe",
     ),
     (
-        GateDecision(**HEAD, move=GateMove.PROBE_LEFT),
+        BreakerDecision(**HEAD, move=BreakerMove.PROBE_LEFT),
         Kind.DECISION,
         "circuit breaker: the probe has left: the next call is the probe",
     ),
-    (GateDecision(**HEAD, move=GateMove.ANSWERED), Kind.DECISION, "circuit breaker: reset: it answered"),
+    (BreakerDecision(**HEAD, move=BreakerMove.ANSWERED), Kind.DECISION, "circuit breaker: reset: it answered"),
     (
-        GateDecision(**HEAD, move=GateMove.SESSION_CONNECTED),
+        BreakerDecision(**HEAD, move=BreakerMove.SESSION_CONNECTED),
         Kind.DECISION,
         "circuit breaker: reset: a session connected",
     ),
     (
-        GateDecision(**HEAD, move=GateMove.TOLD, words="it exited"),
+        BreakerDecision(**HEAD, move=BreakerMove.REDEFINED),
         Kind.DECISION,
-        "circuit breaker: shut as on another host: it exited",
+        "circuit breaker: reset: the server has another definition",
+    ),
+    (
+        BreakerDecision(**HEAD, move=BreakerMove.TOLD, words="it exited"),
+        Kind.DECISION,
+        "circuit breaker: open as on another host: it exited",
     ),
     (EndDecision(**HEAD, cause=Cause.LOST, then="connect"), Kind.DECISION, "lost: then connect"),
     (Eviction(**HEAD, reason=Reason.OVER_LIMIT), Kind.DECISION, "pool: evicted more are live than there are slots"),
@@ -95,6 +105,7 @@ SAID: list[tuple[Event, Kind, str]] = [
     (CallAccepted(**CALL), Kind.CALL, "accepted"),
     (CallSent(**CALL), Kind.CALL, "sent"),
     (CallEnded(**CALL, outcome="result", reach=Reach.ANSWERED), Kind.CALL, "ended"),
+    (CallRefused(**HEAD, method="tools/call", tool="t", client=None, outcome="busy"), Kind.CALL, "refused: busy"),
     (CatalogueChanged(**HEAD, address=Address("a")), Kind.CATALOGUE, "a"),
     (CatalogueChanged(**HEAD), Kind.CATALOGUE, ""),
     (Note(**HEAD, code=NoteCode.ODD, words="junk"), Kind.NOTE, "junk"),
@@ -109,7 +120,7 @@ def test_an_event_has_its_kind_and_says_what_happened(event: Event, kind: Kind, 
 def test_every_event_and_every_move_of_a_breaker_is_in_the_table_above() -> None:
     every = {each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)}
     assert {type(event) for event, *_ in SAID} == every - {Event, events.CallEvent}
-    assert {event.move for event, *_ in SAID if isinstance(event, GateDecision)} == set(GateMove)
+    assert {event.move for event, *_ in SAID if isinstance(event, BreakerDecision)} == set(BreakerMove)
 
 
 def test_an_event_is_of_a_server_and_a_scope_or_of_the_room() -> None:
@@ -119,9 +130,9 @@ def test_an_event_is_of_a_server_and_a_scope_or_of_the_room() -> None:
     assert (rooms.server, rooms.scope) == (None, None)
 
 
-def test_a_breaker_is_reset_after_an_answer_and_after_a_session_connected() -> None:
-    resets = {move for move in GateMove if GateDecision(seq=1, at=0.0, move=move).is_reset}
-    assert resets == {GateMove.ANSWERED, GateMove.SESSION_CONNECTED}
+def test_a_breaker_is_reset_after_an_answer_after_a_session_connected_and_by_another_definition() -> None:
+    resets = {move for move in BreakerMove if BreakerDecision(seq=1, at=0.0, move=move).is_reset}
+    assert resets == {BreakerMove.ANSWERED, BreakerMove.SESSION_CONNECTED, BreakerMove.REDEFINED}
 
 
 def test_a_call_that_was_never_sent_says_so_and_has_taken_no_time() -> None:
@@ -172,7 +183,7 @@ def test_how_many_rooms_are_above_is_in_the_environment(told: dict[str, str], ro
 
 def test_what_a_start_waits_for_is_shown_in_these_words() -> None:
     assert {place.value for place in WAITING} == {
-        "gate", "its turn to install", "its turn for discovery", "slot", "permit",
+        "breaker", "its turn to install", "its turn for discovery", "slot", "permit",
     }  # fmt: skip
     assert {place.value for place in TURNS} == {"its turn to install", "its turn for discovery"}
     assert {place.value for place in HOLDS_SLOT} == {"permit", "starting", "live", "leaving"}

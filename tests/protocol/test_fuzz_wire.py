@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.support import run
 from tests.support.door_rooms import FakeRoom
 from tests.support.junk import CUTS, FRAGMENTS, SCALARS, VALUES, cut_up, dumped, lines
+from tests.support.patience import PATIENCE
 from tests.support.profiles import examples
 from tests.support.stdio import Call, Recorder
 
@@ -219,10 +220,10 @@ def test_the_same_in_a_real_loop(loop: str, junk: list[bytes], cuts: list[int]) 
                 said = [*junk, b'{"id":1,"result":{}}', b""]
                 for chunk in cut_up(b"\n".join(said), cuts):
                     await write_all(to_us[1], chunk)
-                with anyio.fail_after(60):
+                with anyio.fail_after(PATIENCE):
                     await call.done.wait()
                 os.close(to_us[1])
-                with anyio.fail_after(60):
+                with anyio.fail_after(PATIENCE):
                     await over.wait()
                 peer.silence()
                 group.cancel_scope.cancel()
@@ -365,7 +366,7 @@ def test_after_any_junk_the_door_still_answers(loop: str, said: list[bytes], cut
                     ping = b'{"jsonrpc":"2.0","id":"last","method":"ping"}'
                     for chunk in cut_up(b"\n".join([*said, ping, b""]), cuts):
                         await write_all(stdin[1], chunk)
-                    with anyio.fail_after(60):
+                    with anyio.fail_after(PATIENCE):
                         await _until_answered(stdout[0], "last")
                     talk.close()
                     group.cancel_scope.cancel()

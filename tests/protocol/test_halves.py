@@ -16,6 +16,7 @@ from tests.support import halves, in_real_time
 from tests.support.forked import GREENROOM
 from tests.support.gateway import Gateway, serve
 from tests.support.http_rooms import room_at
+from tests.support.patience import PATIENCE
 from tests.support.raw_http import MODERN, Handler, Seen, raw_http
 from tests.support.real_servers import real_server
 
@@ -165,7 +166,7 @@ async def test_t45_a_servers_cut_id_is_echoed() -> None:
     config = {"mcpServers": {"cut": halves.entry()}, "settings": {"toolPrefix": "none"}}
     async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
         await room.connect("cut")
-        assert (await room.call("ask", timeout=5)).text == "True ['error', 'id', 'jsonrpc']"
+        assert (await room.call("ask")).text == "True ['error', 'id', 'jsonrpc']"
 
 
 @in_real_time
@@ -250,7 +251,9 @@ def test_t45_the_command_line_and_the_control_socket_take_what_a_shell_can_say(t
             "PYTHONUTF8": "1",
         }
         whole_command = [*map(os.fsencode, base), *arguments]
-        return subprocess.run(whole_command, env=environment, cwd=tmp_path, capture_output=True, timeout=30)
+        return subprocess.run(
+            whole_command, env=environment, cwd=tmp_path, capture_output=True, timeout=PATIENCE
+        )
 
     heard = f"{CUT}, heard \ufffd".encode()
     with serve(tmp_path, {"cut": halves.entry()}):

@@ -449,7 +449,7 @@ def test_what_an_api_does_not_have_is_said() -> None:
 def test_gemini_keeps_what_it_can_say_and_tells_the_rest() -> None:
     said = gemini_schema({
         "const": "x", "minLength": 2, "description": "d", "allOf": [{"type": "string"}],
-        "definitions": {"a": {"const": 1}},
+        "$defs": {"a": {"const": 1}},
     })  # fmt: skip
     assert said == {
         "description": "d (minLength: 2)", "enum": ["x"], "type": "string", "$defs": {"a": {"enum": [1]}},

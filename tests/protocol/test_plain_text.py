@@ -17,7 +17,7 @@ from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import serve
 
 from greenroom.gateway.event_log import Log
-from greenroom.protocol.safe_text import one_line, printable, seen_in_json, typed
+from greenroom.protocol.safe_text import one_line, printable, seen_in_json, shortened, typed
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31mred\u202egnp.exe\u2066\x08\x7f\u200f\U000e0041 \x1b]52;c;aGk=\x1b\\end"
 OBEYED = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202b\u202d\u202e\u2066\u2069\u2028"}
@@ -140,3 +140,30 @@ def test_a_name_is_typed_on_one_line_and_a_shell_reads_the_name(name: str) -> No
     environ = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
     said = subprocess.run(["bash", "-c", f"printf %s {words}"], env=environ, capture_output=True, check=True)
     assert said.stdout.decode().removeprefix("--") == name
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=400), max_size=40), st.integers(20, 300))
+def test_a_long_failure_keeps_its_beginning_and_its_end_and_no_half_of_a_word(
+    words: list[str], most: int
+) -> None:
+    text = " ".join(words)
+    cut = shortened(text, most)
+    assert len(cut) <= most
+    if len(text) <= most:
+        assert cut == text
+        return
+    head, _, tail = cut.partition("…")
+    assert text.startswith(head.rstrip())
+    assert text.endswith(tail.strip())
+    if tail:
+        assert set(tail.split()) <= set(words)
+        assert set(head.split()) <= set(words)
+
+
+def test_the_last_line_of_a_long_exception_is_kept() -> None:
+    frames = "".join(f'  File "/x/{number}.py", line 1, in f\n    go()\n' for number in range(400))
+    text = f"Traceback (most recent call last):\n{frames}ValueError: no such table: users"
+    for said in (shortened(text, 2_000), one_line(text, 400), one_line(text)):
+        assert said.startswith("Traceback (most recent")
+        assert said.endswith("ValueError: no such table: users")
+    assert one_line("a name that is long " * 20, 100).startswith("a name that is long a")

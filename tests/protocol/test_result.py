@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from greenroom.catalogue.namespace import Target
 from greenroom.protocol.errors import ProtocolFault
 from greenroom.protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 
@@ -14,7 +15,6 @@ TEXT = {"type": "text", "text": "one"}
 EMPTY = {"type": "text", "text": ""}
 TWO = {"type": "text", "text": "two"}
 IMAGE = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
-SENSELESS: list[Any] = [None, 3, "x", {}, True]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ SENSELESS: list[Any] = [None, 3, "x", {}, True]
         ({"content": [TEXT, IMAGE, EMPTY, TWO, {"type": "text", "text": 5}]}, "one\n\ntwo"),
         ({"contents": [{"uri": "u:x", "text": "read"}]}, "read"),
         ({"content": [], "contents": [TEXT]}, ""),
-        *(({"content": wrong}, "") for wrong in SENSELESS),
+        ({"content": None}, ""),
     ],
 )
 def test_a_tools_text_is_all_its_texts(raw: dict[str, Any], text: str) -> None:
@@ -32,7 +32,7 @@ def test_a_tools_text_is_all_its_texts(raw: dict[str, Any], text: str) -> None:
     assert result.text == text
     assert result.raw is raw
     given = raw.get("content", raw.get("contents"))
-    assert result.content == (given if isinstance(given, list) else [])
+    assert result.content == (given or [])
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,51 @@ def test_a_text_that_cannot_be_saved_is_cut_and_says_why(tmp_path: Path) -> None
 def test_what_is_read_is_its_contents() -> None:
     parts = [{"uri": "u:1", "text": "one"}, {"uri": "u:2", "blob": "QUJD"}, {"uri": "u:3", "text": ""}]
     read = ResourceContents({"contents": [*parts, "odd", None]})
-    assert read.contents == parts
-    assert read.text == "one\n"
-    for wrong in SENSELESS:
-        assert (ResourceContents({"contents": wrong}).contents, ResourceContents({}).text) == ([], "")
+    assert read.contents == [*parts, {"uri": "", "text": "odd"}, {"uri": "", "text": "null"}]
+    assert read.text == "one\n\nodd\nnull"
+    for wrong in (
+        "said",
+        {"said": 7},
+        [["said"]],
+        [{"uri": 7, "text": "said"}],
+        [{"uri": "u:1", "text": {"said": 1}}],
+    ):
+        odd = ResourceContents({"contents": wrong})
+        assert "said" in odd.text
+        assert len(odd.to_mcp().contents) == 1
+    assert (ResourceContents({}).text, ResourceContents({"contents": None}).contents) == ("", [])
+    assert ResourceContents({"content": [{"type": "text", "text": "as a tool"}]}).text == "as a tool"
     assert len(ResourceContents({"contents": parts}).to_mcp().contents) == 3
 
 
 def test_a_prompt_is_its_messages_and_what_it_is_for() -> None:
     said = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": TWO}]
     prompt = PromptMessages({"messages": [*said, 5], "description": "greets"})
-    assert (prompt.messages, prompt.description) == (said, "greets")
+    assert prompt.messages == [*said, {"role": "user", "content": {"type": "text", "text": "5"}}]
+    assert prompt.description == "greets"
+    for wrong in (
+        "said", {"role": "user", "content": "said"}, [{"role": "system", "content": {"type": "text", "text": "said"}}],
+        [{"type": "text", "text": "said"}], [{"role": "user", "content": ["said"]}], [{"text": "said"}], [["said"]],
+    ):  # fmt: skip
+        odd = PromptMessages({"messages": wrong})
+        assert "said" in odd.messages[0]["content"]["text"]
+        assert len(odd.to_mcp().messages) == 1
     assert (PromptMessages({}).messages, PromptMessages({"description": 5}).description) == ([], "")
     assert [each.role for each in PromptMessages({"messages": said}).to_mcp().messages] == [
         "user",
         "assistant",
     ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["said", ["said"], {"type": "text", "text": "said"}, [{"type": "text", "text": "said"}, 7, None]],
+)
+def test_content_of_another_form_is_shown_and_raises_nothing(content: Any) -> None:
+    result = ToolResult({"content": content})
+    assert result.text.startswith("said")
+    assert "said" in repr(result)
+    assert result.images == []
 
 
 def test_a_completion_is_its_values_their_number_and_whether_there_are_more() -> None:
@@ -134,5 +163,21 @@ def test_of_a_large_result_only_what_is_asked_for_is_decoded() -> None:
 
 @pytest.mark.parametrize("raw", [b"[]", b"{", b"\xff", b""])
 def test_a_large_result_that_is_none_is_told_when_it_is_read(raw: bytes) -> None:
-    with pytest.raises(ProtocolFault):
-        _ = ToolResult(raw).text
+    target = Target("a_echo", "a", "tool", "echo", {"name": "echo"}, "", None)
+    with pytest.raises(ProtocolFault, match='"a" answered with something that is no result') as told:
+        _ = ToolResult(raw, target).text
+    assert (told.value.server, told.value.tool, told.value.reach) == ("a", "a_echo", "answered")
+
+
+def test_what_is_printed_of_a_result_is_the_answer() -> None:
+    said = repr(ToolResult({"content": [{"type": "text", "text": "noon"}], "isError": True}))
+    assert said == "<ToolResult text='noon', is_error=True>"
+    assert (
+        repr(ToolResult({"content": [], "structuredContent": {"a": 1}})) == "<ToolResult structured={'a': 1}>"
+    )
+    long = repr(ToolResult({"content": [{"type": "text", "text": "x" * 10_000}]}))
+    assert "xxx" in long
+    assert len(long) < 300
+    assert repr(ToolResult({"content": [{"type": "image", "data": "AA=="}]})).startswith(
+        "<ToolResult content=[{"
+    )

@@ -11,6 +11,7 @@ from greenroom.catalogue.overrides import ToolOverride
 from greenroom.protocol.content import Stats, expected_parameters, shown
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+OTHERS = '{\n  "contents": [\n    {\n      "uri": "u:x",\n      "text": "read"\n    }\n  ]\n}'
 EXPECTED = "\n\nExpected parameters:\nn (integer) *required*"
 IMAGE = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
 
@@ -71,7 +72,7 @@ def test_what_a_resource_expects_is_nothing_and_a_schema_shows_no_hidden_charact
     [
         ({"contents": [{"uri": "u:x", "text": "read"}]}, None, ["read"]),
         ({"contents": [{"uri": "u:x", "text": "read"}]}, target("resource"), ["read"]),
-        ({"contents": [{"uri": "u:x", "text": "read"}]}, target(), ["(empty result)"]),
+        ({"contents": [{"uri": "u:x", "text": "read"}]}, target(), [OTHERS]),
         ({"contents": [{"uri": "u:x", "text": "read"}], "content": [text("said")]}, None, ["said"]),
         ({"content": [text("said")]}, target("resource"), ["(empty resource)"]),
         ({"contents": [{"uri": "u:x"}], "structuredContent": {"a": 1}}, None, ['{"uri": "u:x"}']),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.support import in_virtual_time
 from tests.support.gateway import faulty, serve
 from tests.support.rooms import open_room
 
-from greenroom import ServerStatus
+from greenroom import DrainReport, ServerStatus
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import json_of, status_from
 from greenroom.testing.fake_servers import FakeServer
@@ -156,3 +157,17 @@ def test_seconds_have_one_decimal_and_none_of_nothing_is_known_of_a_view_without
     for state in State:
         one = ServerStatus("a", state=state)
         assert (one.connecting, one.connected) == (state is State.CONNECTING, state is State.CONNECTED)
+
+
+@pytest.mark.parametrize("numbers", [*product((0, 3), repeat=4)])
+def test_a_drain_report_adds_up_when_each_accepted_call_has_one_end(
+    numbers: tuple[int, int, int, int],
+) -> None:
+    accepted, completed, failed, cancelled = numbers
+    report = DrainReport(accepted, completed, failed, cancelled, 2, {"timeout": 1, "server_busy": 2})
+    assert report.adds_up is (completed + failed + cancelled == accepted)
+    assert str(report) == (
+        f"{accepted} calls accepted: {completed} completed, {failed} failed, {cancelled} cancelled "
+        "(2 refused: 1 timeout, 2 server_busy)"
+    )
+    assert str(DrainReport(1, 1, 0, 0, 0)).endswith("(0 refused)")

@@ -187,11 +187,23 @@ def test_a_result_that_is_no_object_says_what_it_is(result: bytes, kind: str) ->
         decode_result(result)
 
 
-def test_errors_are_kept_as_said_and_malformed_ones_are_faults() -> None:
+def test_errors_are_kept_as_said_and_malformed_ones_keep_their_words() -> None:
     error = decode_error(b'{"code":-32000,"message":"no","data":{"a":[1]}}')
     assert (error.code, error.message, error.data, error.fault) == (-32000, "no", {"a": [1]}, False)
-    assert decode_error(b'"boom"').fault
-    assert decode_error(b'{"message":"no code"}').fault
+    for said, code, words in (
+        (b'"boom"', -32603, "boom"),
+        (b'{"message":"boom"}', -32603, "boom"),
+        (b'{"code":"E_BOOM","message":"boom"}', -32603, "boom (code E_BOOM)"),
+        (b'{"code":-32000.0,"message":"boom"}', -32000, "boom"),
+        (b'{"code":1.5,"message":"boom"}', -32603, "boom"),
+        (b'{"code":null,"message":"boom"}', -32603, "boom"),
+        (b'{"code":5,"message":{"en":"boom"}}', -32603, '{"code":5,"message":{"en":"boom"}}'),
+        (b'["boom"]', -32603, '["boom"]'),
+        (b'{"code":5,"data":"boom"}', 5, '{"code":5,"data":"boom"}'),
+    ):
+        error = decode_error(said)
+        assert (error.code, error.message, error.fault) == (code, words, False)
+    assert decode_error(b'{"code":').fault
 
 
 def test_params_that_are_no_object_are_a_fault() -> None:
@@ -485,7 +497,7 @@ def test_what_is_no_object_is_named_however_long_it_is(value: bytes, kind: str, 
 
 def test_an_error_may_lack_its_message_and_its_data_may_be_anything() -> None:
     for said, message, data in (
-        (b'{"code":5}', "", None),
+        (b'{"code":5}', '{"code":5}', None),
         (b'{"code":5,"message":"","data":0,"more":1}', "", 0),
         (b'{"code":5,"message":"m","data":""}', "m", ""),
         (b'{"code":5,"message":"\\ud83d"}', "\ufffd", None),
@@ -498,10 +510,10 @@ def test_an_error_may_lack_its_message_and_its_data_may_be_anything() -> None:
             False,
             False,
         )
-    for said in (b"{}", b"5", b'{"code":"5"}', b'{"code":5,"message":1}', b"{"):
+    for said in (b"{}", b"5", b'{"code":"5"}', b'{"code":5,"message":1}'):
         error = decode_error(said)
-        assert (error.code, error.fault, error.broken) == (-32700, True, False)
-        assert error.message.startswith("the error of the answer is malformed (")
+        assert (error.code, error.message, error.fault) == (-32603, said.decode(), False)
+    assert decode_error(b"{").message.startswith("the error of the answer is malformed (")
 
 
 # ---- what goes out, once more ---------------------------------------------------------------------------------------

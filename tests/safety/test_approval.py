@@ -31,6 +31,7 @@ from greenroom.protocol.errors import BadArguments
 from greenroom.safety.approval import Rule, asks_about, question, verdict_of
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 OLDER = pytest.mark.parametrize("expose", ["proxy", "direct"])
 ONCE: Mapping[str, Any] = {"action": "accept", "content": {"allow": "once"}}
@@ -135,9 +136,10 @@ def test_a_person_reads_the_letters_that_a_client_writes_as_escapes() -> None:
 
 
 def test_a_secret_at_the_cut_is_not_shown_in_part() -> None:
-    from greenroom.config.secrets import Hidden, Secrets
+    from greenroom.config.credentials import SecretValue
+    from greenroom.config.scrubbing import Secrets
 
-    secrets = Secrets([Hidden("TOKEN", "tok-0123456789abcdef")])
+    secrets = Secrets([SecretValue("TOKEN", "tok-0123456789abcdef")])
     for filling in range(1_960, 2_010):
         text = question(
             "s", "t", json.dumps({"a": "y" * filling + "tok-0123456789abcdef"}).encode(), secrets.without
@@ -260,7 +262,7 @@ async def test_whatever_is_not_a_yes_refuses_the_call_and_it_was_never_sent(verd
         assert (refused.value.code, refused.value.reach) == ("approval_denied", "not_sent")
         assert refused.value.tool == "a_echo"
         assert len(asked) == 1
-        assert port_of(room).refusals == {"approval_denied": 1}
+        assert port_of(room).services.refusals == {"approval_denied": 1}
     assert (server.starts, server.calls) == (0, [])
     assert room.drain_report is not None
     assert room.drain_report.accepted == 0
@@ -409,7 +411,7 @@ async def test_a_caller_that_leaves_withdraws_the_question() -> None:
             assert (one.outcome, left) == ("cancelled", ["withdrawn"])
             assert moves(events) == [ApprovalMove.ASKED, ApprovalMove.LEFT, ApprovalMove.ASKED]
             behind.cancel()
-        assert port_of(room).refusals == {"cancelled": 2}
+        assert port_of(room).services.refusals == {"cancelled": 2}
     assert server.starts == 0
 
 
@@ -532,7 +534,7 @@ async def test_also_a_call_that_is_refused_at_once_is_told_of_and_counted(reason
     hook = None if reason == "nobody" else waiting_for(anyio.Event(), Verdict.ONCE)
     async with open_room(FakeServer(), on_approval=hook) as room:
         await teach(room, "a")
-        room._runtime.context.queued_bytes = 64 * 1024 * 1024 if reason == "busy" else 0
+        RoomInside(room).machinery.context.queued_bytes = 64 * 1024 * 1024 if reason == "busy" else 0
         events = record_events(room, ApprovalDecision)
         async with room.session("ann") as ann:
             with pytest.raises(ApprovalNeeded) as refused:
@@ -542,8 +544,8 @@ async def test_also_a_call_that_is_refused_at_once_is_told_of_and_counted(reason
             (ApprovalMove.UNANSWERED, "a_echo", "ann", "a")
         ]
         assert not events[0].at_terminal
-        assert port_of(room).refusals == {"approval_required": 1}
-        room._runtime.context.queued_bytes = 0
+        assert port_of(room).services.refusals == {"approval_required": 1}
+        RoomInside(room).machinery.context.queued_bytes = 0
 
 
 @in_virtual_time
@@ -574,11 +576,11 @@ async def test_the_time_of_a_question_counts_from_its_call_also_for_who_waited_b
             await anyio.sleep(4.0)
             behind = calls.start(room, "a_echo", {"x": 1})
             await settle()
-            (question,) = port_of(room).approvals.waiting()
+            (question,) = port_of(room).services.approvals.waiting()
             assert (question.since, question.until) == (0.0, 10.0)
             first.cancel()
             await anyio.sleep(1.0)
-            (question,) = port_of(room).approvals.waiting()
+            (question,) = port_of(room).services.approvals.waiting()
             assert (question.since, question.until) == (4.0, 14.0)
         assert isinstance(behind.error, ApprovalNeeded)
         assert (behind.error.reason, behind.at) == ("expired", 14.0)
@@ -781,7 +783,7 @@ async def test_a_client_that_cancels_or_goes_while_asked_has_not_called(expose: 
         await settle()
         asked, left = ApprovalMove.ASKED, ApprovalMove.LEFT
         assert moves(events) == [asked, left, asked, left]
-        assert not room._runtime.root.approvals
+        assert not RoomInside(room).held_calls
     assert server.starts == 0
 
 
@@ -991,3 +993,10 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
         "allowed",
         *("asked", "allowed", "asked", "denied", "asked", "denied"),
     ], "of those that were asked about at a terminal each says what was answered"
+
+
+@pytest.mark.parametrize("rule", ["get_my_file", "read_my_file", "s_read_*", "get-my-*", "u:x"])
+def test_a_resource_that_is_offered_as_a_tool_is_asked_about_by_either_of_its_names(rule: str) -> None:
+    resource = Target("s_get_my_file", "s", "resource", "u:x", {"uri": "u:x", "name": "My File"}, "", None)
+    assert asks_about((rule,), "s", "u:x", resource)
+    assert not asks_about(("read_other",), "s", "u:x", resource)

@@ -29,10 +29,11 @@ from greenroom.errors import ApprovalDenied, ApprovalNeeded, Bug, RoomClosed
 from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from greenroom.gateway.commands import allowing, approval_methods, commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
-from greenroom.safety.approval_desk import LONGEST_LOOK, Desk, Question
+from greenroom.safety.approval_desk import LONGEST_LOOK, ApprovalDesk, ApprovalQuestion
 from greenroom.supervisor.room import port_of
-from greenroom.supervisor.root import Root
+from greenroom.supervisor.servers import ServerList
 from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.room_inside import RoomInside
 
 ALLOWED, DENIED, ASKED = ApprovalMove.ALLOWED, ApprovalMove.DENIED, ApprovalMove.ASKED
 
@@ -44,7 +45,7 @@ def request(number: int = 0) -> ApprovalRequest:
     return ApprovalRequest("s", "s_do", "do", "ann", {}, "?", json.dumps({"n": number}).encode())
 
 
-def deciding(desk: Desk, said: list[Verdict], **more: Any) -> int:
+def deciding(desk: ApprovalDesk, said: list[Verdict], **more: Any) -> int:
     """A question whose call ends with the answer, as those of a room do."""
 
     def decide(verdict: Verdict) -> None:
@@ -56,7 +57,7 @@ def deciding(desk: Desk, said: list[Verdict], **more: Any) -> int:
 
 
 def test_an_answer_goes_to_the_question_with_its_number_and_only_once() -> None:
-    desk, said, other = Desk(lambda: 0.0), list[Verdict](), list[Verdict]()
+    desk, said, other = ApprovalDesk(lambda: 0.0), list[Verdict](), list[Verdict]()
     number, second = deciding(desk, said), deciding(desk, other)
     assert second == number + 1
     assert [each.number for each in desk.waiting()] == [number, second]
@@ -80,7 +81,7 @@ def test_an_answer_goes_to_the_question_with_its_number_and_only_once() -> None:
     ],
 )
 def test_a_late_answer_is_told_what_became_of_the_call(move: ApprovalMove, words: str) -> None:
-    desk = Desk(lambda: 0.0)
+    desk = ApprovalDesk(lambda: 0.0)
     number = deciding(desk, [])
     desk.take(number, move)
     desk.take(number, ALLOWED)  # it has ended once
@@ -89,7 +90,7 @@ def test_a_late_answer_is_told_what_became_of_the_call(move: ApprovalMove, words
 
 
 def test_the_last_outcomes_are_remembered_and_the_first_questions_listed() -> None:
-    desk = Desk(lambda: 0.0)
+    desk = ApprovalDesk(lambda: 0.0)
     numbers = [deciding(desk, []) for _ in range(APPROVALS_ENDED + 1)]
     for number in numbers:
         desk.take(number, DENIED)
@@ -104,12 +105,12 @@ def test_the_last_outcomes_are_remembered_and_the_first_questions_listed() -> No
 
 def test_numbers_of_another_room_mean_other_calls() -> None:
     """A number read off one gateway must not allow a call of the next."""
-    assert len({deciding(Desk(lambda: 0.0), []) for _ in range(20)}) > 1
+    assert len({deciding(ApprovalDesk(lambda: 0.0), []) for _ in range(20)}) > 1
 
 
 def test_a_look_counts_for_its_time_and_the_longest_counts() -> None:
     now = [0.0]
-    desk = Desk(lambda: now[0])
+    desk = ApprovalDesk(lambda: now[0])
     assert not desk.is_watched(None)
     for seconds in (-1.0, 0.0, float("nan")):
         desk.watch(seconds)
@@ -133,7 +134,7 @@ def test_a_look_counts_for_its_time_and_the_longest_counts() -> None:
 async def test_a_look_may_end_between_two_glances_at_the_clock() -> None:
     """As on a busy machine. A sleep of less than nothing is an error of anyio."""
     times = iter([0.0, 0.9, 1.1, 1.2])
-    desk = Desk(lambda: next(times))
+    desk = ApprovalDesk(lambda: next(times))
     desk.watch(1.0)
     await desk.unwatched(None)
     assert not list(times)
@@ -142,8 +143,8 @@ async def test_a_look_may_end_between_two_glances_at_the_clock() -> None:
 # ---- in a room ----------------------------------------------------------------------------------------------------
 
 
-def only(room: Greenroom) -> Question:
-    (question,) = port_of(room).approvals.waiting()
+def only(room: Greenroom) -> ApprovalQuestion:
+    (question,) = port_of(room).services.approvals.waiting()
     return question
 
 
@@ -154,17 +155,17 @@ async def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(v
     async with open_room(server) as room:
         await teach(room, "a")
         events = record_events(room, ApprovalDecision)
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         async with Outcomes() as calls:
             one = calls.start(room, "a_echo", {"x": 1})
             await settle()
             assert '{"x":1}' in only(room).request.text
             assert server.starts == 0
             number = only(room).number
-            port_of(room).approvals.answer(number, verdict)
-            assert not port_of(room).approvals.waiting(), "an answer takes effect at once"
+            port_of(room).services.approvals.answer(number, verdict)
+            assert not port_of(room).services.approvals.waiting(), "an answer takes effect at once"
             with pytest.raises(UsageError, match="already"):
-                port_of(room).approvals.answer(number, Verdict.ONCE)
+                port_of(room).services.approvals.answer(number, Verdict.ONCE)
         if verdict is Verdict.DENY:
             assert isinstance(one.outcome, ApprovalDenied)
         else:
@@ -172,7 +173,7 @@ async def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(v
         async with Outcomes() as calls:
             again = calls.start(room, "a_echo", {"x": 1})
             await settle()
-            assert len(port_of(room).approvals) == (verdict is not Verdict.SESSION)
+            assert len(port_of(room).services.approvals) == (verdict is not Verdict.SESSION)
             again.cancel()
         assert [event.at_terminal for event in events[:2]] == [False, True]
         assert ("at a terminal" in events[1].detail) is True
@@ -184,9 +185,9 @@ async def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(v
 async def test_with_nobody_watching_it_is_refused_at_once_and_told_of_the_terminal() -> None:
     async with open_room(FakeServer()) as room:
         await teach(room, "a")
-        port_of(room).approvals.watch(1)
+        port_of(room).services.approvals.watch(1)
         await anyio.sleep(1)
-        with pytest.raises(ApprovalNeeded, match="`greenroom top`") as refused:
+        with pytest.raises(ApprovalNeeded, match="`greenroom approve`") as refused:
             await room.call("a_echo")
         assert refused.value.reason == "nobody"
         assert anyio.current_time() == 1.0
@@ -202,17 +203,17 @@ async def test_when_the_terminal_is_gone_the_call_is_refused_when_its_look_is_ov
     server = FakeServer()
     async with open_room(server, approvalTimeoutMs=10_000) as room:
         await teach(room, "a")
-        port_of(room).approvals.watch(5)
+        port_of(room).services.approvals.watch(5)
         async with Outcomes() as calls:
             one = calls.start(room, "a_echo")
             for _ in range(looks):
                 if one.outcome is None:
-                    port_of(room).approvals.watch(5)
+                    port_of(room).services.approvals.watch(5)
                     await anyio.sleep(2)
         assert isinstance(one.error, ApprovalNeeded)
         assert (one.error.reason, one.at) == (reason, ends)
-        assert not port_of(room).approvals.waiting()
-        assert room._runtime.context.queued_bytes == 0
+        assert not port_of(room).services.approvals.waiting()
+        assert RoomInside(room).waiting_bytes == 0
     assert server.starts == 0
 
 
@@ -236,12 +237,12 @@ async def test_the_first_answer_counts_and_the_other_question_is_withdrawn(first
             await settle()
             number = only(room).number
             if first == "terminal":
-                port_of(room).approvals.answer(number, Verdict.ONCE)
+                port_of(room).services.approvals.answer(number, Verdict.ONCE)
             else:
                 event.set()
                 await settle()
                 with pytest.raises(UsageError, match="refused already"):
-                    port_of(room).approvals.answer(number, Verdict.ONCE)
+                    port_of(room).services.approvals.answer(number, Verdict.ONCE)
         if first == "terminal":
             assert (one.outcome, withdrawn) == ("{}", ["withdrawn"])
         else:
@@ -260,7 +261,9 @@ async def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(ho
             one = calls.start(room, "a_echo")
             await settle()
             event.set()  # whoever is asked has not been heard yet
-            port_of(room).approvals.answer(only(room).number, Verdict.ONCE if is_yes else Verdict.DENY)
+            port_of(room).services.approvals.answer(
+                only(room).number, Verdict.ONCE if is_yes else Verdict.DENY
+            )
         assert one.outcome == "{}" if is_yes else isinstance(one.outcome, ApprovalDenied)
         assert moves(events) == [ASKED, ALLOWED if is_yes else DENIED]
         async with Outcomes() as calls:
@@ -275,7 +278,7 @@ async def test_whoever_goes_while_a_call_waits_takes_its_question_off_the_desk(w
     server = FakeServer()
     async with open_room(server) as room:
         await teach(room, "a")
-        desk = port_of(room).approvals
+        desk = port_of(room).services.approvals
         desk.watch(60)
         async with room.session("ann") as session, Outcomes() as calls:
             one = calls.start(session, "a_echo")
@@ -306,11 +309,11 @@ async def test_whoever_goes_right_after_the_answer_finds_the_call_sent_or_refuse
     async with open_room(server) as room:
         await teach(room, "a")
         events = record_events(room, ApprovalDecision)
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         async with Outcomes() as calls:
             one = calls.start(room, "a_echo")
             await settle()
-            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
             if what == "caller":
                 one.cancel()
             elif what == "room":
@@ -330,21 +333,21 @@ async def test_a_call_that_leaves_just_when_its_turn_comes_is_not_asked_about() 
     async with open_room(FakeServer()) as room:
         await teach(room, "a")
         events = record_events(room, ApprovalDecision)
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         target = room.describe("a_echo")
         for ticks in range(12):
             ahead = port_of(room).start_call(target, {"n": ticks}, None)
             await settle()
             behind = port_of(room).start_call(target, {"n": ticks}, None)
             await settle()
-            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
             for _ in range(ticks):
                 await anyio.lowlevel.checkpoint()
             behind.cancel()
             asked = moves(events).count(ASKED)
             await settle()
             assert moves(events).count(ASKED) == asked, f"after {ticks} ticks"
-            assert not port_of(room).approvals.waiting()
+            assert not port_of(room).services.approvals.waiting()
             assert ahead.error is None
 
 
@@ -353,12 +356,12 @@ async def test_an_answer_for_a_server_that_was_taken_down_meanwhile_starts_nothi
     server = FakeServer()
     async with open_room(server) as room:
         await teach(room, "a")
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         async with Outcomes() as calls:
             one = calls.start(room, "a_echo")
             await settle()
             await room.drain("a")
-            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
         assert isinstance(one.outcome, CallError)
         assert "drained" in str(one.outcome)
     assert server.starts == 0
@@ -371,17 +374,17 @@ async def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
     async with open_room(FakeServer()) as room:
         await teach(room, "a")
         notes = record_events(room, Note)
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         async with Outcomes() as calls:
             one = calls.start(room, "a_echo", {"x": 1})
             await settle()
 
-            def fails(_root: Root, *_: Any) -> Any:
+            def fails(_servers: ServerList, *_: Any) -> Any:
                 raise KeyError("lost")
 
             with monkeypatch.context() as patch:
-                patch.setattr(Root, "actor_for", fails)
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+                patch.setattr(ServerList, "actor_for", fails)
+                port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
             await settle()
             assert isinstance(one.outcome, Bug)
             assert "failed in Greenroom itself: KeyError: 'lost'" in str(one.outcome)
@@ -389,13 +392,13 @@ async def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
             assert one.outcome.server == "a"
             again = calls.start(room, "a_echo", {"x": 2})
             await settle()
-            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
         assert json.loads(str(again.outcome)) == {"x": 2}
         assert [note.code for note in notes] == [NoteCode.BUG]
         assert "KeyError: 'lost'" in notes[0].words
     assert room.drain_report is not None
     assert room.drain_report.adds_up
-    assert (room.drain_report.refused, port_of(room).refusals) == (1, {"bug": 1})
+    assert (room.drain_report.refused, port_of(room).services.refusals) == (1, {"bug": 1})
 
 
 @in_virtual_time
@@ -403,7 +406,7 @@ async def test_a_thousand_calls_wait_and_each_is_answered_for_itself() -> None:
     server, sessions = FakeServer(), 1_000 // APPROVALS_WAITING
     async with open_room(server) as room, anyio.create_task_group() as open_sessions:
         await teach(room, "a")
-        port_of(room).approvals.watch(90)
+        port_of(room).services.approvals.watch(90)
         async with Outcomes() as calls:
             for name in range(sessions):
                 session = room.session(f"s{name}")
@@ -413,16 +416,18 @@ async def test_a_thousand_calls_wait_and_each_is_answered_for_itself() -> None:
                 await settle()
                 with pytest.raises(ApprovalNeeded, match="wait already"):
                     await session.call("a_echo", {"n": -1})
-            questions = port_of(room).approvals.waiting(2_000)
-            assert len(questions) == len(port_of(room).approvals) == sessions * APPROVALS_WAITING
+            questions = port_of(room).services.approvals.waiting(2_000)
+            assert len(questions) == len(port_of(room).services.approvals) == sessions * APPROVALS_WAITING
             status = await approval_methods(port_of(room))["approvals"]({})
             assert len(status["approvals"]) == APPROVALS_LISTED
             assert status["waitingForApproval"] == len(questions)
             for place, question in enumerate(reversed(questions)):
-                port_of(room).approvals.answer(question.number, Verdict.DENY if place % 2 else Verdict.ONCE)
+                port_of(room).services.approvals.answer(
+                    question.number, Verdict.DENY if place % 2 else Verdict.ONCE
+                )
         denied = [one for one in calls.all if isinstance(one.outcome, ApprovalDenied)]
         assert len(denied) == len(server.calls) == len(questions) // 2
-        assert room._runtime.context.queued_bytes == 0
+        assert RoomInside(room).waiting_bytes == 0
         open_sessions.cancel_scope.cancel()
 
 
@@ -435,12 +440,12 @@ async def test_a_client_that_cannot_be_asked_waits_for_the_terminal(expose: str)
     server = AskingServer({"echo": echo})
     async with door_room(server) as room, talking(room, expose) as talk:
         await teach(room, "a")
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         async with talk("ann") as ann:
             number = begin(ann, expose, "a_echo", x=1)
             await settle()
             assert only(room).request.session == "ann"
-            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
             assert not (await ann.answer(number))["result"].get("isError")
 
 
@@ -453,7 +458,7 @@ async def test_a_question_at_a_client_is_withdrawn_when_the_terminal_answers(exp
         async with talk("ann", elicitation={}) as ann:
             number = begin(ann, expose, "a_echo", x=1)
             await ann.heard(lambda said: said.get("method") == "elicitation/create")
-            port_of(room).approvals.answer(only(room).number, Verdict.DENY)
+            port_of(room).services.approvals.answer(only(room).number, Verdict.DENY)
             assert details(await ann.answer(number))["error"] == "approval_denied"
             await ann.heard(lambda said: said.get("method") == "notifications/cancelled")
             ann.reply(ONCE)  # too late
@@ -474,7 +479,7 @@ async def test_a_client_of_2026_comes_back_for_what_the_terminal_decided(
         await teach(room, "a")
         async with talk("ann") as ann:
             asked = (await ann.answer(begin_modern(ann, expose, "a_echo", {"x": 1})))["result"]
-            port_of(room).approvals.answer(only(room).number, verdict)
+            port_of(room).services.approvals.answer(only(room).number, verdict)
             await settle()
             said: Mapping[str, Any] = {"action": "decline"} if verdict is Verdict.ONCE else ONCE
             more = {"inputResponses": dict.fromkeys(asked["inputRequests"], said)}
@@ -492,14 +497,14 @@ async def test_a_client_whose_question_fails_waits_for_the_terminal_alone() -> N
         async with talk("ann", elicitation={}) as ann:
             for watching in (True, False):
                 if watching:
-                    port_of(room).approvals.watch(30)
+                    port_of(room).services.approvals.watch(30)
                 number = begin(ann, "direct", "a_echo", x=watching)
                 await settle()
                 question = [said for said in ann.said if said.get("method") == "elicitation/create"][-1]
                 ann.write({"id": question["id"], "error": {"code": -32601, "message": "no"}})
                 await settle()
                 if watching:
-                    port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+                    port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)
                     assert not (await ann.answer(number))["result"].get("isError")
                     await anyio.sleep(30)
                 else:
@@ -513,11 +518,11 @@ async def test_a_command_is_never_held_for_a_terminal() -> None:
     async with open_room(FakeServer()) as room:
         await teach(room, "a")
         methods = commands(room, "0")
-        port_of(room).approvals.watch(60)
+        port_of(room).services.approvals.watch(60)
         refused = await methods["mcp"]({"arguments": {"tool": "a_echo", "args": {}}})
         assert refused["isError"] is True
         assert anyio.current_time() == 0.0
-        assert not port_of(room).approvals.waiting()
+        assert not port_of(room).services.approvals.waiting()
 
 
 @in_virtual_time
@@ -527,7 +532,7 @@ async def test_the_methods_of_the_control_socket() -> None:
         methods = commands(room, "0")
         assert (await methods["status"]({}))["waitingForApproval"] == 0
         await methods["approvals"]({})
-        assert not port_of(room).approvals.is_watched(None), "a look without a wish is no watching"
+        assert not port_of(room).services.approvals.is_watched(None), "a look without a wish is no watching"
         assert (await methods["approvals"]({"watching": 9}))["approvals"] == []
         async with Outcomes() as calls:
             one = calls.start(room, "a_echo", {"x": "\x1b[2J\u202e" + "y" * 100_000})

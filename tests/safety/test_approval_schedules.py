@@ -15,6 +15,7 @@ from greenroom import ApprovalRequest, Greenroom, Session, UsageError, Verdict
 from greenroom.events import ApprovalDecision, ApprovalMove
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.room_inside import RoomInside
 
 MOVES = {
     Verdict.ONCE: ApprovalMove.ALLOWED,
@@ -49,16 +50,16 @@ class Play:
         )
 
     async def look(self, _: int) -> None:
-        port_of(self.room).approvals.watch(5 * self.chance.random())
+        port_of(self.room).services.approvals.watch(5 * self.chance.random())
 
     async def answer(self, _: int) -> None:
-        waiting = port_of(self.room).approvals.waiting()
+        waiting = port_of(self.room).services.approvals.waiting()
         if waiting:
             number, verdict = self.chance.choice(waiting).number, self.chance.choice(list(Verdict))
-            port_of(self.room).approvals.answer(number, verdict)
+            port_of(self.room).services.approvals.answer(number, verdict)
             self.answered.append(MOVES[verdict])
             with pytest.raises(UsageError, match="already"):
-                port_of(self.room).approvals.answer(number, Verdict.ONCE)
+                port_of(self.room).services.approvals.answer(number, Verdict.ONCE)
 
     async def cancel(self, _: int) -> None:
         if self.calls.all:
@@ -108,9 +109,9 @@ async def test_in_any_order_each_call_ends_once_and_nothing_is_left(seed: int) -
                 await room.aclose(0)
         for session in play.sessions:
             await session.aclose()
-        assert not room._runtime.root.approvals
-        assert not room._runtime.root.approvals.desk.waiting()
-        assert room._runtime.context.queued_bytes == 0
+        assert not RoomInside(room).held_calls
+        assert not port_of(room).services.approvals.waiting()
+        assert RoomInside(room).waiting_bytes == 0
         assert [event.move for event in events if event.at_terminal] == play.answered
         assert all(one.outcome is not None for one in calls.all)
     assert room.drain_report is not None

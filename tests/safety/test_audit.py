@@ -191,9 +191,9 @@ def test_the_end_of_a_file_is_read_only_where_it_is_one() -> None:
         (lines[0][20:], True),
         (b"\n", True),
     ):
-        with pytest.raises(audit.BadLine):
+        with pytest.raises(audit.BadAuditLine):
             audit.end_of(tail, is_all=is_all)
-    assert audit.end_of(b"", is_all=True) == audit.End()
+    assert audit.end_of(b"", is_all=True) == audit.AuditEnd()
 
 
 def test_a_file_that_goes_on_from_another_is_whole_after_its_last_hash() -> None:
@@ -275,7 +275,7 @@ class Opened:
         return [record.get("n", record["kind"]) for record in self.records()]
 
 
-def check(path: Path, **how: Any) -> audit.Report:
+def check(path: Path, **how: Any) -> audit.AuditReport:
     with path.open("rb") as lines:
         return audit.check(lines, **how)
 
@@ -594,6 +594,39 @@ def test_the_command_says_whether_a_file_is_whole(tmp_path: Path, capsys: pytest
     path.write_bytes(lines[0])
     assert command_line([*verify]) == 0
     assert "Only a noted hash tells (--expect)." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b'{"at": 1.5, "kind": "call", "seq": 1}\n{"at": 2, "kind": "call", "seq": 2}\n',
+        b'{"mcpServers": {}}',
+        b"some words\n",
+        b"\x00\xff" * 20_000,
+    ],
+)
+def test_a_file_of_another_kind_is_no_audit_file_and_not_a_broken_one(
+    foreign: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(foreign)
+    for words in (["verify"], ["verify", "--json"], ["verify", "--expect", NOWHERE]):
+        assert command_line(["audit", *words, os.fspath(path)]) == 2
+        said = capsys.readouterr()
+        assert "is no audit file" in said.err
+        assert "broken" not in said.out + said.err
+
+
+def test_an_audit_file_whose_beginning_was_changed_is_a_broken_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    first, *more = whole()
+    changed = first.replace(b'"opened"', b'"closed"')
+    for content in (b"x\n" + b"".join(more), b"x\ny\n" + b"".join(more), changed, first[:9], first[:30], b""):
+        path.write_bytes(content)
+        assert command_line(["audit", "verify", os.fspath(path)]) == 1
+        assert "is broken" in capsys.readouterr().out
 
 
 def test_the_command_prints_nothing_that_a_terminal_obeys(

@@ -25,8 +25,10 @@ from greenroom.errors import RoomClosed
 from greenroom.events import Note, NoteCode
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.safety import audit
+from greenroom.supervisor.attachments import AUDIT
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 NO_ARGUMENTS = audit.digest_of(b"{}")[0]
 
@@ -153,7 +155,7 @@ async def test_each_way_to_end_is_one_line_with_the_projects_own_words(audited: 
         ("a_echo", "server_unavailable", "not_sent"),  # its circuit breaker refuses
         ("broken_echo", "connect_failed", "not_sent"),
         ("broken_echo", "server_unavailable", "not_sent"),
-        ("off_echo", "tool_not_found", "not_sent"),
+        ("off_echo", "server_disabled", "not_sent"),
         ("file:///none", "resource_not_found", "not_sent"),
         ("none", "prompt_not_found", "not_sent"),
         ("echo", "server_unavailable", "not_sent"),
@@ -188,7 +190,7 @@ async def test_a_call_is_told_once_however_it_ends_while_it_waits(audited: Audit
         calls.start(room, "a_echo")
         calls.start(room, "a_echo")
         await anyio.sleep(10)
-        room._runtime.request_stop()
+        await room.aclose()
     assert audited.told(*WHAT) == [
         ("a_unknown", "cancelled", "not_sent"),
         ("a_echo", "cancelled", "not_sent"),
@@ -232,7 +234,7 @@ def test_whatever_happens_each_call_has_one_line_and_it_says_how_it_ended(
                 if name == "crash":
                     servers["a"].crash()
                 elif name == "restart":
-                    room._runtime.root.take_down("a", Ending(Cause.RESTART))
+                    RoomInside(room).machinery.servers.take_down("a", Ending(Cause.RESTART))
                 else:
                     arguments = {"number": number}
                     running = calls.start(room, name, [arguments] if name == "call" else arguments)
@@ -295,11 +297,11 @@ async def test_what_was_decided_about_a_call_is_on_its_line(audited: Audited) ->
                 await room.call("a_echo", arguments)
         async with Outcomes() as calls:
             answers.append(Verdict.ONCE)
-            room._runtime.sessions.approve_with(_never)
+            RoomInside(room).machinery.sessions.approve_with(_never)
             held = calls.start(room, "a_echo")
             await settle()
             held.cancel()
-        room._runtime.sessions.approve_with(decide)
+        RoomInside(room).machinery.sessions.approve_with(decide)
     async with audited.room({"a": server}, {"a": {"approve": "all"}}) as room:
         await teach(room, "a")
         with suppress(CallError):
@@ -453,8 +455,7 @@ async def test_a_file_that_cannot_be_written_is_told_in_the_log_and_no_call_ends
     async with audited.room({"a": FakeServer()}) as room, room.events([Note.kind]) as events:
         await teach(room, "a")
         await room.call("a_echo")
-        audit_file = port_of(room).audit
-        assert audit_file is not None
+        audit_file = port_of(room).services.attachment(AUDIT).file
         assert not audit_file.failing
         fd, write = audit_file._fd, os.write
         with monkeypatch.context() as patched:
@@ -471,12 +472,14 @@ async def test_a_file_that_cannot_be_written_is_told_in_the_log_and_no_call_ends
 def test_a_room_that_is_torn_down_still_tells_its_calls(audited: Audited) -> None:
     async def body() -> None:
         async def host() -> None:
-            async with audited.room({"a": FakeServer(call_latency=HANG)}) as room:
+            async with audited.room({"a": server}) as room:
                 await teach(room, "a")
                 await room.call("a_echo")
 
+        server = FakeServer(call_latency=HANG)
         task = asyncio.ensure_future(host())
-        await asyncio.sleep(0.2)
+        while not server.calls:
+            await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -19,6 +19,7 @@ from tests.support import in_real_time, in_virtual_time, run
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import serve, started
 from tests.support.lister import lister, tool
+from tests.support.patience import PATIENCE
 from tests.support.rooms import record_events
 
 from greenroom import CallError, Greenroom
@@ -300,7 +301,7 @@ def test_t65_what_a_gateway_shows_its_clients_is_accepted_whatever_the_variables
                 wait_for(home / ".cache" / "greenroom" / "catalogue.pins.json", '"changed":{"pay"')
                 code, said = greenroom("accept", "bank")
                 assert (code, EVIL in said, "Accepted: pay" in said) == (0, True, True), said
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + PATIENCE
                 while gateway.mcp(tool="bank_pay").get("isError"):
                     assert time.monotonic() < deadline
                     time.sleep(0.05)
@@ -316,7 +317,7 @@ async def test_t65_a_program_accepts_what_its_room_has_and_nothing_that_another_
             lister(tmp_path, "bank", tools=[{**PAY, "description": text}])
             await each.restart("bank")
             await each.connect("bank")
-        with anyio.fail_after(60):  # it is written in a thread
+        with anyio.fail_after(PATIENCE):  # it is written in a thread
             print_ = fingerprint({**PAY, "description": EVIL})
             while print_ not in (tmp_path / "catalogue.pins.json").read_text():
                 await anyio.sleep(0.01)
@@ -414,7 +415,7 @@ def test_t64_a_default_that_is_joined_from_a_set_is_the_same_tool_at_each_start(
 
 def wait_for(file: Path, words: str) -> None:
     """It is written in a thread."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not (file.exists() and words in file.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -20,20 +20,21 @@ from tests.support.lister import lister, tool
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
-from greenroom.config.credentials import is_common
+from greenroom.config.credentials import SecretValue, is_common
 from greenroom.config.model import Scrub
 from greenroom.config.scrubbing import (
     _STEP,
     _TOKEN,
     STARS,
+    Secrets,
     is_suspect,
     scrubbed,
     scrubbed_text,
     stands_alone,
 )
-from greenroom.config.secrets import Hidden, Secrets
 from greenroom.safety.scrubber import scrubbed_params, scrubbed_progress, scrubbed_server_request
 from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.room_inside import RoomInside
 
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 TOKENS = [
@@ -45,7 +46,7 @@ TOKENS = [
     "npm_abcdefghijklmnopqrstuvwxyz0123456789", "hf_abcdefghijklmnopqrstuvwxyz0123", "sk_live_abcdefghij0123456789",
 ]  # fmt: skip
 KNOWN = 'k<n>öw"n\\ se/cret\n'
-SECRETS = Secrets([Hidden("TOKEN", KNOWN)]).in_json()
+SECRETS = Secrets([SecretValue("TOKEN", KNOWN)]).in_json()
 WRITERS = {
     "plain": json.dumps,
     "text": lambda value: json.dumps(value, ensure_ascii=False),
@@ -75,7 +76,7 @@ around = st.sampled_from(
 def test_a_credential_in_a_name_is_removed_and_the_names_of_the_protocol_stay(
     write: Any, credential: str
 ) -> None:
-    known = Secrets([Hidden("PASSWORD", each) for each in (KNOWN, credential)]).in_json()
+    known = Secrets([SecretValue("PASSWORD", each) for each in (KNOWN, credential)]).in_json()
     said = {f"is {credential} so": {"a": [{f"{credential} or": credential}]}}
     raw = write(
         {"content": [{"type": "text", "text": f"{credential} !"}], "structuredContent": said}
@@ -133,7 +134,7 @@ def _texts(value: Any) -> list[str]:
 @example(({"t": json.dumps(json.dumps({"token": 'ab"c\\'}))}, 'ab"c\\'), json.dumps)
 def test_no_planted_credential_comes_out(plant: tuple[Any, str], write: Any) -> None:
     value, credential = plant
-    found = scrubbed(write(value).encode(errors="surrogatepass"), SECRETS)
+    found = scrubbed(write(value).encode(errors="surrogatepass"), SECRETS, by_name=True)
     said = json.loads(found.decode(errors="surrogatepass"))
     assert not [text for text in _texts(said) if credential in text and text not in FIELDS]
 
@@ -151,7 +152,7 @@ def dotnet(value: Any) -> str:
 @pytest.mark.parametrize("inner", [json.dumps, dotnet])
 @pytest.mark.parametrize("outer", [*WRITERS.values(), dotnet])
 def test_a_known_secret_is_found_as_dotnet_writes_it(secret: str, inner: Any, outer: Any) -> None:
-    known = Secrets([Hidden("TOKEN", secret)])
+    known = Secrets([SecretValue("TOKEN", secret)])
     for said in (dotnet({"a": [secret]}), outer({"a": dotnet([secret])}), outer([inner([dotnet(secret)])])):
         found = known.scrub(said.encode())
         assert STARS in found
@@ -207,7 +208,7 @@ def test_what_has_no_credential_is_the_same_object(value: Any, write: Any) -> No
     ],
 )
 def test_what_is_left_is_json_again(secret: str, value: Any, left: Any) -> None:
-    known = Secrets([Hidden("PASSWORD", secret)]).in_json()
+    known = Secrets([SecretValue("PASSWORD", secret)]).in_json()
     raw = json.dumps(value, separators=(",", ":")).encode()
     assert json.loads(scrubbed(raw, known)) == left
 
@@ -224,7 +225,7 @@ def test_what_is_left_is_json_again(secret: str, value: Any, left: Any) -> None:
     st.sampled_from([*WRITERS.values()]),
 )
 def test_what_is_left_of_any_value_is_json(secret: str, value: Any, write: Any) -> None:
-    known = Secrets([Hidden("PASSWORD", secret)]).in_json()
+    known = Secrets([SecretValue("PASSWORD", secret)]).in_json()
     for said in (write(value), write([write(value)])):
         texts = _texts(json.loads(scrubbed(said.encode(), known)))
         assert not [text for text in texts if _says(text, secret)]
@@ -256,7 +257,7 @@ def test_a_large_text_is_searched_in_pieces_and_none_is_missed(credential: str, 
     text = (filler * (_STEP // len(filler) + 2))[: _STEP - len(credential) // 2]
     for cut in range(0, len(credential) + 3, 5):
         said = text[: len(text) - cut] + f' {credential} "token":"a\\"b" {credential}.'
-        found = scrubbed(said.encode()).decode()
+        found = scrubbed(said.encode(), by_name=True).decode()
         assert credential not in found
         assert '"token":"[REDACTED:VALUE]"' in found
 
@@ -283,9 +284,11 @@ def test_a_letter_behind_a_backslash_of_the_text_is_no_escape(token: str, write:
 
 def test_a_text_of_ours_loses_them_too() -> None:
     assert scrubbed_text(f"HTTP 400 ({TOKENS[1]})") == "HTTP 400 ([REDACTED:KEY])"
-    assert Secrets().without(f'the server said {{"password": "x"}} {WEB_TOKEN}') == (
+    assert Secrets().without(f'the server said {{"password": "q7Zk2Wm9x4TrB8Lp"}} {WEB_TOKEN}') == (
         'the server said {"password": "[REDACTED:VALUE]"} [REDACTED:JWT]'
     )
+    said = 'unexpected {"token": "identifier"} at line 3'
+    assert Secrets().without(said) == said
 
 
 # ---- real servers -------------------------------------------------------------------------------------------------
@@ -297,7 +300,8 @@ SAID: dict[str, Any] = {
     "structuredContent": {"own": OWN, "nested": {"token": "t0ken"}},
     "_meta": {"x": WEB_TOKEN},
 }
-PLANTED = [OWN, TOKENS[1], TOKENS[3], WEB_TOKEN, "hunter2!", "t0ken"]
+PLANTED = [OWN, TOKENS[1], TOKENS[3], WEB_TOKEN]
+NAMED = ["hunter2!", "t0ken"]  # nothing but the names of their members says what they are
 
 
 def _server(folder: Path, **more: Any) -> dict[str, Any]:
@@ -306,16 +310,18 @@ def _server(folder: Path, **more: Any) -> dict[str, Any]:
     return {"s": {**entry, "env": {"API_TOKEN": OWN}, **more}}
 
 
-def _leaks(said: Any) -> list[str]:
+def _leaks(said: Any, rule: str = "") -> list[str]:
     text = json.dumps(said)
-    return [each for each in PLANTED if each in text]
+    return [each for each in (*PLANTED, *(NAMED if rule.endswith("-names") else ())) if each in text]
 
 
-def test_a_model_is_shown_no_credential_in_a_result_a_page_or_a_file(tmp_path: Path) -> None:
-    with serve(tmp_path, _server(tmp_path)) as gateway:
+@pytest.mark.parametrize("rule", ["mcp", "mcp-names"])
+def test_a_model_is_shown_no_credential_in_a_result_a_page_or_a_file(tmp_path: Path, rule: str) -> None:
+    with serve(tmp_path, _server(tmp_path, scrub=rule)) as gateway:
         gateway.initialize()
-        assert not _leaks(said := gateway.mcp(tool="s_say"))
+        assert not _leaks(said := gateway.mcp(tool="s_say"), rule)
         assert "[REDACTED:KEY]" in json.dumps(said)
+        assert all(each in json.dumps(said) for each in NAMED) == (rule == "mcp")
         assert not _leaks(gateway.mcp(tool="s_say")), "by the name that is known now"
         cut = gateway.mcp(tool="s_long")
         kept = cut["_meta"]["greenroom/details"]["outputGuard"]
@@ -362,7 +368,7 @@ def test_a_number_that_is_a_secret_breaks_no_call(tmp_path: Path, expose: str) -
         assert gateway.end() == 0
 
 
-@pytest.mark.parametrize("rule", ["mcp", "all", "off"])
+@pytest.mark.parametrize("rule", ["mcp", "mcp-names", "all", "all-names", "off"])
 def test_each_door_scrubs_where_the_server_is_to_be(tmp_path: Path, rule: str) -> None:
     given = _server(tmp_path, scrub=rule)
     with serve(tmp_path, given, "--expose", "direct") as gateway:
@@ -375,8 +381,8 @@ def test_each_door_scrubs_where_the_server_is_to_be(tmp_path: Path, rule: str) -
             said = gateway.answer(gateway.send("tools/call", {"name": "s_say", "arguments": {}, **more}))[
                 "result"
             ]
-            if rule == "all":
-                assert not _leaks(said)
+            if rule.startswith("all"):
+                assert not _leaks(said, rule)
             else:
                 assert {key: said[key] for key in SAID if key != "_meta"} == {
                     key: SAID[key] for key in SAID if key != "_meta"
@@ -389,15 +395,15 @@ def test_each_door_scrubs_where_the_server_is_to_be(tmp_path: Path, rule: str) -
             assert gateway.end() == 0
 
 
-@pytest.mark.parametrize("rule", ["mcp", "all"])
+@pytest.mark.parametrize("rule", ["mcp", "mcp-names", "all", "all-names"])
 @in_real_time
 async def test_a_program_is_given_results_as_they_are_unless_it_asks(tmp_path: Path, rule: str) -> None:
     config = {"mcpServers": _server(tmp_path), "settings": {"scrub": rule}}
     async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
         result = await room.call("say", server="s")
         said = await room.request("s", "tools/call", {"name": "say", "arguments": {}})
-        if rule == "all":
-            assert not _leaks([result.raw, said])
+        if rule.startswith("all"):
+            assert not _leaks([result.raw, said], rule)
         else:
             assert result.raw == said == SAID
 
@@ -405,7 +411,7 @@ async def test_a_program_is_given_results_as_they_are_unless_it_asks(tmp_path: P
 @in_virtual_time
 async def test_a_session_s_own_credential_is_removed_from_what_the_session_is_given() -> None:
     async with open_room({"s": FakeServer()}, scrub="all") as room, room.session("ann") as ann:
-        room._runtime.context.secrets.add("s", "ann", [Hidden("TOKEN", OWN)])
+        RoomInside(room).machinery.context.secrets.add("s", "ann", [SecretValue("TOKEN", OWN)])
         said = [(await caller.call("echo", {"x": OWN}, server="s")).raw for caller in (ann, room)]
         assert [OWN in json.dumps(each) for each in said] == [False, True], "nobody else's is known"
 

@@ -19,7 +19,8 @@ from tests.support.lister import lister, skill
 from greenroom.catalogue.definition_secrets import names_credential, without_credentials
 from greenroom.catalogue.entries import Raw
 from greenroom.cli.main import run
-from greenroom.config.secrets import Hidden, Secrets
+from greenroom.config.credentials import SecretValue
+from greenroom.config.scrubbing import Secrets
 
 OWN = 'hunter2-"of the=server"-own'
 COMMON = "object"
@@ -203,7 +204,7 @@ def test_a_common_word_leaves_prose_and_no_part_that_programs_read() -> None:
         "description": "Takes an object.",
         "inputSchema": {"type": "object", "properties": {"object": {"enum": ["object"], "title": "object"}}},
     }
-    shown = without_credentials(Secrets([Hidden("PASSWORD", COMMON)]), record)
+    shown = without_credentials(Secrets([SecretValue("PASSWORD", COMMON)]), record)
     assert shown == {
         "name": "object",
         "description": "Takes an ***.",
@@ -215,7 +216,7 @@ def test_a_common_word_leaves_prose_and_no_part_that_programs_read() -> None:
 def test_a_server_that_was_given_nothing_has_its_definitions_as_they_are() -> None:
     record: Raw = {"name": "a", "description": "sk-abcdefghijklmnopqrstuvwx"}
     assert without_credentials(Secrets(), record) is record
-    assert without_credentials(Secrets([Hidden("TOKEN", "another-token-1a2b3c")]), record) is record
+    assert without_credentials(Secrets([SecretValue("TOKEN", "another-token-1a2b3c")]), record) is record
 
 
 _texts = st.text(max_size=5) | st.just(OWN) | st.text(max_size=3).map(lambda text: text + OWN)
@@ -228,7 +229,7 @@ _values = st.recursive(
 
 @given(st.dictionaries(_texts, _values, max_size=4))
 def test_whatever_a_definition_looks_like_it_is_not_there(record: dict[str, Any]) -> None:
-    shown = without_credentials(Secrets([Hidden("TOKEN", OWN)]), record)
+    shown = without_credentials(Secrets([SecretValue("TOKEN", OWN)]), record)
     assert OWN not in _texts_in(shown)
     if OWN not in _texts_in(record):
         assert shown is record

@@ -43,7 +43,7 @@ def leaks(said: Any) -> list[str]:
     return [each for each in [*PLANTED, "hunter2!"] if each in text]
 
 
-@pytest.mark.parametrize("rule", ["all", "off"])
+@pytest.mark.parametrize("rule", ["all-names", "off"])
 def test_at_direct_no_entry_file_or_folder_of_a_skill_shows_one(tmp_path: Path, rule: str) -> None:
     """With `off` they all do: what is planted is really there."""
     with serve(tmp_path, server(tmp_path, scrub=rule), "--expose", "direct") as gateway:

@@ -14,8 +14,8 @@ import attrs
 import httpx2
 import pytest
 from tests.gateway.test_http_serve import Served, call, served
-from tests.support.attached import until
 from tests.support.gateway import alive, faulty, gone_within, logged_pids
+from tests.support.patience import PATIENCE, until
 
 from greenroom.gateway.doors import control_client as control
 from greenroom.gateway.doors.control_protocol import identity
@@ -90,7 +90,7 @@ def test_sessions_that_come_and_go_leave_nothing(tmp_path: Path, monkeypatch: py
         until(is_calm, "the end of the first session")
         base, memory = vitals(tmp_path), resident(one.process.pid)
         with (
-            httpx2.Client(trust_env=False, timeout=120, headers=one.http.headers) as http,
+            httpx2.Client(trust_env=False, timeout=PATIENCE, headers=one.http.headers) as http,
             ThreadPoolExecutor(size.at_once) as clients,
         ):
             list(clients.map(lambda number: visit(one, http, number), range(size.sessions)))

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from tests.support.attached import Background, background, until
+from tests.support.attached import Background, background
 from tests.support.gateway import PATIENCE, Gateway, alive, faulty, logged_pids
+from tests.support.patience import until
 
 from greenroom.gateway.doors import control_client as control
 

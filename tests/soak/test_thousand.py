@@ -21,6 +21,7 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.events import Kind, Transition
 from greenroom.protocol.lifecycle import State
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
+from greenroom.testing.room_inside import RoomInside
 
 
 @attrs.frozen
@@ -64,7 +65,7 @@ def test_a_thousand_servers_over_twenty_slots(backend: str, tmp_path: Path) -> N
 
     async def main() -> None:
         async with _open(scale, tmp_path) as room:
-            room._runtime.context.events.listen(seen.hear, {Kind.TRANSITION})
+            RoomInside(room).events.listen(seen.hear, {Kind.TRANSITION})
             names = _turns(scale)
             with anyio.fail_after(scale.seconds + 2 * STARVED):
                 async with anyio.create_task_group() as tasks:
@@ -98,7 +99,7 @@ def _open(scale: Scale, folder: Path) -> Greenroom:
     def connect(definition: Any, address: Address, incarnation: int) -> Connector:
         if address.server in fakes:
             return in_memory(definition, address, incarnation)
-        return room._runtime.connectors(definition, address, incarnation)
+        return RoomInside(room).machinery.connectors(definition, address, incarnation)
 
     config = {
         "mcpServers": {**real, **{name: {"command": "fake"} for name in fakes}},

@@ -9,7 +9,7 @@ import pytest
 from greenroom.config.model import ServerDefinition
 from greenroom.protocol.errors import Bug, Problem
 from greenroom.protocol.lifecycle import Cause, Ending
-from greenroom.supervisor.records import (
+from greenroom.supervisor.policy.availability import (
     USABLE,
     Availability,
     Use,

@@ -17,17 +17,19 @@ import anyio
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import Gateway, serve
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, record_events
 
 from greenroom import CallError, Greenroom, State
-from greenroom.actors import calls as _calls
-from greenroom.actors.calls import CallTable, WaitingCalls
-from greenroom.actors.server import Idling, Steps
+from greenroom.actors import call_errors
+from greenroom.actors.call_queue import CallQueue
+from greenroom.actors.server import ServerActor
 from greenroom.actors.timers import Alarm
 from greenroom.events import Event, Note, NoteCode, Transition
-from greenroom.supervisor.supervision import Supervision
+from greenroom.supervisor.servers import ServerRecord
 from greenroom.testing import FakeServer, assert_one_outcome_each, explore, exploring, tool
 from greenroom.testing.fake_servers import FakeConnection
+from greenroom.testing.room_inside import RoomInside
 
 DEEP = (90, 101, 500, 960, *range(964, 990, 3), 1_500)  # levels: some decode, some decode and do not encode
 KINDS = ("error", "request", "log", "progress", "notice")
@@ -86,7 +88,7 @@ async def test_t56_what_is_nested_too_deep_to_be_written_ends_its_call_and_nothi
         await room.connect("d")
         events = record_events(room, Event)
         for levels in DEEP:
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 outcome = await outcome_of(room, f"d_{kind}", levels)
             if kind == "error":
                 assert isinstance(outcome, CallError)
@@ -116,7 +118,7 @@ def test_t56_a_client_of_a_gateway_has_its_answer(tmp_path: Path, door: str) -> 
         gateway.initialize()
         for levels in DEEP:
             for kind in KINDS:
-                answer = gateway.answer(called(gateway, door, kind, levels), 30)
+                answer = gateway.answer(called(gateway, door, kind, levels))
                 assert "a bug in Greenroom" not in json.dumps(answer)
                 assert ("no ink" in json.dumps(answer)) == (kind == "error" and levels < 960) or levels >= 960
         report = gateway.end()
@@ -134,18 +136,19 @@ def called(gateway: Gateway, door: str, kind: str, levels: int) -> int:
 PLACES: dict[str, tuple[Any, str]] = {
     f"{str(getattr(owner, '__name__', owner)).rpartition('.')[2]}.{name}": (owner, name)
     for owner, names in {
-        _calls: (
-            "without_secrets", "answer_error", "lost_error", "timed_out_error", "expire_sent", "lose_all",
+        call_errors: (
+            "without_secrets", "answer_error", "lost_error", "timed_out_error",
         ),
         Alarm: ("wake_by",),
-        CallTable: ("_request", "call_over", "share_places", "expire", "take_off"),
-        WaitingCalls: ("serve", "expire", "hold_back"),
-        Idling: ("begin",),
-        Supervision: (
-            "refusal", "may_send", "answered", "silent", "request_start", "withdraw_start", "ready", "became_idle",
+        CallQueue: (
+            "lose_all", "_expire_sent", "_request", "call_over", "share_places", "expire", "_take_off", "serve",
+            "_expire_waiting", "_hold_back",
+        ),
+        ServerRecord: (
+            "refuses", "may_send", "answered", "silent", "request_start", "withdraw_start", "ready", "became_idle",
             "leaving", "failed", "closed", "idle_timeout",
         ),
-        Steps: ("_on_ready", "_on_lost", "_announce", "_tell_transition"),
+        ServerActor: ("begin_idling", "_on_ready", "_on_lost", "_announce", "_tell_transition"),
         FakeConnection: ("request", "abandon"),
     }.items()
     for name in names
@@ -221,7 +224,7 @@ async def a_room_with_a_fault(place: tuple[Any, str, int]) -> None:
         assert other.starts == 1, "the others serve on"
         for _ in range(2):
             await room.call("a_echo")
-        assert room._runtime.root.actor("a").in_flight == 0
+        assert RoomInside(room).actor("a").in_flight == 0
         assert (server.live, server.most_live) == (1, 1)
     assert server.live == 0
     assert_one_outcome_each(events, room.drain_report)
@@ -246,7 +249,7 @@ async def test_t56_a_bug_is_followed_by_what_follows_any_loss(policy: str, then:
     async with open_room({"a": server}, entries={"a": {"restartPolicy": policy}}) as room:
         await room.connect("a")
         events = record_events(room, Transition)
-        async with broken_once(_calls, "answer_error", 1):
+        async with broken_once(call_errors, "answer_error", 1):
             server.call_error = (5, "no ink")
             with pytest.raises(CallError, match="error in Greenroom itself") as caught:
                 await room.call("a_echo")
@@ -270,8 +273,8 @@ async def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_
     async with open_room({"a": server}, entries={"a": {"lifecycle": "keep-alive"}}) as room:
         await room.ready()
         server.call_error = (5, "no ink")
-        whole: Callable[..., Any] = _calls.answer_error
-        _calls.answer_error = always_broken
+        whole: Callable[..., Any] = call_errors.answer_error
+        call_errors.answer_error = always_broken
         try:
             for _ in range(30):
                 with pytest.raises(CallError) as caught:
@@ -279,7 +282,7 @@ async def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_
                 assert caught.value.code in ("bug", "server_unavailable")
                 await anyio.sleep(1.0)
         finally:
-            _calls.answer_error = whole
+            call_errors.answer_error = whole
         assert server.starts < 12, "the circuit breaker and the restart intensity count it"
         server.call_error = None
         await anyio.sleep(120.0)

@@ -12,8 +12,8 @@ from tests.models.circuit_breaker import BreakerModel, Failure
 from tests.support.profiles import examples
 
 from greenroom.config.model import Settings
-from greenroom.protocol.status import Shut
-from greenroom.supervisor.circuit_breaker import Admits, BreakerPolicy, CircuitBreaker
+from greenroom.protocol.status import OpenBreaker
+from greenroom.supervisor.policy.breaker import Admits, BreakerPolicy, CircuitBreaker
 
 POLICY = BreakerPolicy(jitter=0.0)
 MIDDLE = 0.5  # the draw that jitters by nothing
@@ -306,11 +306,11 @@ def test_whatever_ends_a_probe_no_probe_is_out_any_more() -> None:
 
 # ---- what hosts tell each other -------------------------------------------------------------------------------------
 
-SHUTS = st.builds(Shut, st.integers(1, 9), st.floats(0, 60), st.just("exited"))
+OPEN_BREAKERS = st.builds(OpenBreaker, st.integers(1, 9), st.floats(0, 60), st.just("exited"))
 
 
 def test_what_another_host_says_makes_starts_wait_and_counts_for_the_next_failure() -> None:
-    breaker = CircuitBreaker().told(POLICY, 10.0, Shut(3, 5.0, "exited"))
+    breaker = CircuitBreaker().told(POLICY, 10.0, OpenBreaker(3, 5.0, "exited"))
 
     assert breaker.admit(14.9)[1] is Admits.NONE
     assert breaker.admit(15.0) == (breaker, Admits.ALL), "it does not trip: nobody has tried here"
@@ -324,34 +324,34 @@ def test_what_another_host_says_makes_starts_wait_and_counts_for_the_next_failur
 
 
 def test_only_what_happened_here_is_told() -> None:
-    assert CircuitBreaker().shut(0.0) is None
-    assert fail(CircuitBreaker(), 10.0).shut(10.25) == Shut(1, 0.75, "refused")
-    told = CircuitBreaker().told(POLICY, 10.0, Shut(3, 5.0, "exited"))
-    assert told.shut(11.0) is None
-    assert fail(told, 11.0).shut(12.0) == Shut(4, 7.0, "refused")
-    assert told.quarantined(POLICY, 11.0, "too often").shut(11.0) is not None
-    assert trip(0.0).told(POLICY, 0.0, Shut(9, 90.0, "")).half_open().shut(0.0) is None
+    assert CircuitBreaker().open_here(0.0) is None
+    assert fail(CircuitBreaker(), 10.0).open_here(10.25) == OpenBreaker(1, 0.75, "refused")
+    told = CircuitBreaker().told(POLICY, 10.0, OpenBreaker(3, 5.0, "exited"))
+    assert told.open_here(11.0) is None
+    assert fail(told, 11.0).open_here(12.0) == OpenBreaker(4, 7.0, "refused")
+    assert told.quarantined(POLICY, 11.0, "too often").open_here(11.0) is not None
+    assert trip(0.0).told(POLICY, 0.0, OpenBreaker(9, 90.0, "")).half_open().open_here(0.0) is None
 
 
-@given(st.integers(0, 9), SHUTS, st.floats(0, 100), st.booleans())
+@given(st.integers(0, 9), OPEN_BREAKERS, st.floats(0, 100), st.booleans())
 def test_it_never_refuses_less_after_it_was_told(
-    failures: int, shut: Shut, now: float, probing: bool
+    failures: int, theirs: OpenBreaker, now: float, probing: bool
 ) -> None:
     before = CircuitBreaker()
     for _ in range(failures):
         before = fail(before, 0.0)
     if probing:
         before, _ = before.admit(now)
-    after = before.told(POLICY, now, shut)
+    after = before.told(POLICY, now, theirs)
 
     assert after.refuses_until >= before.refuses_until
     assert after.failures >= before.failures
     assert (after.tripped, after.probing) == (before.tripped, before.probing)
-    assert after == before or after.refuses_until == now + shut.seconds
+    assert after == before or after.refuses_until == now + theirs.seconds
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 5), st.floats(0, 4)), max_size=30))
-def test_hosts_that_tell_each_other_do_not_keep_each_other_shut(
+def test_hosts_that_tell_each_other_do_not_keep_each_other_open(
     steps: list[tuple[int, float, float]],
 ) -> None:
     """Each says what it found to all others, which hear it late; the last failure ends the refusals of all."""
@@ -362,10 +362,10 @@ def test_hosts_that_tell_each_other_do_not_keep_each_other_shut(
         if host < len(hosts):
             hosts[host] = fail(hosts[host], now)
             latest = max(latest, hosts[host].refuses_until)
-        said = [breaker.shut(now) for breaker in hosts]
-        for speaker, shut in enumerate(said):
+        said = [breaker.open_here(now) for breaker in hosts]
+        for speaker, theirs in enumerate(said):
             for hearer in range(len(hosts)):
-                if shut is not None and hearer != speaker:
-                    hosts[hearer] = hosts[hearer].told(POLICY, now + delay, shut)
+                if theirs is not None and hearer != speaker:
+                    hosts[hearer] = hosts[hearer].told(POLICY, now + delay, theirs)
         assert all(breaker.refuses_until <= latest + late + 1e-6 for breaker in hosts)
     assert all(breaker.admit(now)[1] is not Admits.NONE for breaker in hosts)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,11 +17,12 @@ from tests.support import in_virtual_time, run
 from tests.support.loops import on_one_loop
 from tests.support.rooms import open_room, settle
 
-from greenroom import Greenroom
+from greenroom import CallError, Greenroom, UsageError
 from greenroom.actors.server import ServerActor
-from greenroom.supervisor.admission import Starter
 from greenroom.supervisor.discovery import AT_ONCE, DiscoveryQueue
+from greenroom.supervisor.servers import ServerRecord
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 
 @in_virtual_time
@@ -41,6 +44,22 @@ async def test_t36_a_first_call_passes_ahead_of_all_discoveries() -> None:
         assert [server.starts for server in servers.values()] == [1] * 52
 
 
+@in_virtual_time
+async def test_a_server_that_has_listed_what_it_has_stays_for_who_calls_it_and_keeps_nobody_from_a_slot() -> (
+    None
+):
+    servers = {f"s{number}": FakeServer(initialize_latency=0.1) for number in range(8)}
+    async with open_room(servers, bootstrap=True, maxConnections=2) as room:
+        await room.catalogued()
+        assert anyio.current_time() < 5.0, "each of them took the place of one that was idle"
+        name = next(name for name, server in servers.items() if server.live)
+        await room.call(f"{name}_echo", {})
+        assert servers[name].starts == 1, "who waited for its list calls it"
+        start = anyio.current_time()
+        await room.call(next(f"{name}_echo" for name, server in servers.items() if not server.live), {})
+        assert anyio.current_time() - start < 1.0
+
+
 @on_one_loop
 @in_virtual_time
 async def test_t36_a_call_for_a_server_that_waits_for_discovery_takes_it_out_of_the_queue() -> None:
@@ -50,7 +69,7 @@ async def test_t36_a_call_for_a_server_that_waits_for_discovery_takes_it_out_of_
             start = anyio.current_time()
             await room.call(f"{name}_echo", {})
             assert anyio.current_time() - start == pytest.approx(3.0, abs=0.2)
-        assert len(room._runtime.root.all_actors()) <= AT_ONCE + 5  # those that were discovered by now
+        assert len(RoomInside(room).actors()) <= AT_ONCE + 5  # those that were discovered by now
         await room.catalogued()
         assert [server.starts for server in servers.values()] == [1] * 100
 
@@ -67,6 +86,127 @@ async def test_t36_who_was_called_meanwhile_is_not_discovered_when_its_turn_come
         assert servers["z"].live == 0
         await room.catalogued()
         assert servers["z"].starts == 1
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_session"])
+@in_virtual_time
+async def test_a_discovery_that_fails_waits_longer_each_time_and_is_tried_when_somebody_asks(
+    isolation: str,
+) -> None:
+    """It was started every minute, for ever, and nobody had called it (issue 38, 5.5)."""
+    server = FakeServer(refuse_start="out of order")
+    async with open_room({"a": server}, entries={"a": {"isolation": isolation}}, bootstrap=True) as room:
+        await anyio.sleep(44 * 60)
+        tried = server.starts
+        assert 3 <= tried <= 8
+        await anyio.sleep(5 * 3600)
+        assert tried + 4 <= server.starts <= tried + 6  # once an hour from then on
+
+        tried, server.refuse_start = server.starts, None
+        with suppress(CallError, UsageError):
+            await room.connect("a")
+        assert (server.starts, len(room.tools())) == (tried + 1, 1)
+        await anyio.sleep(7200)
+        assert server.starts == tried + 1
+
+
+@pytest.mark.parametrize("entry", [{}, {"isolation": "per_session"}, {"lifecycle": "keep-alive"}])
+@in_virtual_time
+async def test_a_server_that_needs_long_becomes_known_in_the_end(entry: dict[str, Any]) -> None:
+    """Nobody waits for a discovery, so it may be more patient than a call, the more so the more often it has failed."""
+    server = FakeServer(initialize_latency=100.0)
+    async with open_room({"a": server}, entries={"a": entry}, bootstrap=True) as room:
+        await anyio.sleep(20 * 60)
+        assert len(room.tools()) == 1
+        assert 2 <= server.starts <= 6
+
+
+@pytest.mark.parametrize("how", ["removed and added", "another entry"])
+@in_virtual_time
+async def test_the_patience_of_a_discovery_is_of_its_definition(how: str) -> None:
+    """It went on with that of the definition before, so a server that hangs was called so minutes later."""
+    server = FakeServer(initialize_latency=1e9)
+    connectors, settings = fake_connectors({"a": server}), {"connectTimeoutMs": 10_000}
+    old = {"mcpServers": {"a": {"command": "fake"}}, "settings": settings}
+    new = {"mcpServers": {"a": {"command": "fake", "args": ["new"]}}, "settings": settings}
+    async with Greenroom.open(old, cache_path=":memory:", connectors=connectors) as room:
+        await anyio.sleep(2 * 3600)
+        assert server.starts >= 5
+        if how == "removed and added":
+            await room.reload({"mcpServers": {}, "settings": settings})
+            await anyio.sleep(600)
+            new = old
+        await room.reload(new)
+        began = anyio.current_time()
+        await room.catalogued()
+        assert anyio.current_time() - began < 20.0
+
+
+@in_virtual_time
+async def test_a_server_that_hangs_has_bounded_patience_and_a_call_of_it_its_own_time() -> None:
+    server = FakeServer(initialize_latency=1e9)
+    async with open_room({"a": server}, bootstrap=True) as room:
+        await anyio.sleep(12 * 3600)
+        assert server.starts >= 10, "no try takes more than minutes of each hour"
+        start = anyio.current_time()
+        with pytest.raises(CallError):
+            await room.call("a_echo", {})
+        assert anyio.current_time() - start <= 60
+
+
+@pytest.mark.parametrize("what", ["command", "file", "entry"])
+@in_virtual_time
+async def test_what_no_second_try_can_mend_is_tried_again_when_something_has_changed(
+    what: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "server.py"
+    script.write_text("")
+    command = tmp_path / "tool" if what == "command" else Path("fake")
+    entry = {"command": str(command), "args": [str(script)]}
+    server = FakeServer(refuse_start="exited with code 1; stderr: npm error code E404")
+    config = {"mcpServers": {"a": entry, "b": {"command": "fake"}}}
+    connectors = fake_connectors({"a": server, "b": FakeServer()})
+    async with Greenroom.open(config, cache_path=":memory:", connectors=connectors) as room:
+        await anyio.sleep(2 * 3600)
+        assert server.starts == 1
+        others = {**config, "settings": {"idleTimeout": 5}}
+        await room.reload(others)
+        await anyio.sleep(600)
+        assert server.starts == 1
+
+        server.refuse_start = None
+        match what:
+            case "command":
+                command.write_text("")
+                command.chmod(0o755)
+            case "file":
+                script.write_text("import json")
+            case _:
+                await room.reload({"mcpServers": {**config["mcpServers"], "a": {**entry, "args": ["other"]}}})
+        await anyio.sleep(30)
+        assert server.starts == 2
+        assert {tool.server for tool in room.tools()} == {"a", "b"}
+
+
+@pytest.mark.parametrize("asked", ["unknown", "known"])
+@in_virtual_time
+async def test_a_server_that_is_only_asked_for_its_lists_by_name_is_let_go_when_it_has_given_them(
+    asked: str,
+) -> None:
+    """It stayed connected for its whole idle time; one that was called meanwhile still does."""
+    servers = {name: FakeServer() for name in ("a", "b", "called")}
+    async with open_room(servers, bootstrap=asked == "known") as room:
+        if asked == "known":
+            await room.catalogued()
+            await anyio.sleep(60.0)
+        for name in servers:
+            room.refresh(name)
+        await room.catalogued()
+        assert {target.server for target in room.tools()} == {*servers}
+        await anyio.sleep(1.0)
+        await room.call("called_echo", {"text": "x"})
+        await anyio.sleep(60.0)
+        assert [server.live for server in servers.values()] == [0, 0, 1]
 
 
 @in_virtual_time
@@ -133,14 +273,14 @@ async def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = {f"s{number}": FakeServer(initialize_latency=0.1) for number in range(200)}
-    looks, is_discovery = 0, Starter.is_discovery
+    looks, is_discovery = 0, ServerRecord.is_discovery
 
-    def counted(self: Starter, actor: ServerActor) -> bool:
+    def counted(self: ServerRecord, actor: ServerActor) -> bool:
         nonlocal looks
         looks += 1
         return is_discovery(self, actor)
 
-    monkeypatch.setattr(Starter, "is_discovery", counted)
+    monkeypatch.setattr(ServerRecord, "is_discovery", counted)
     async with open_room(servers, bootstrap=True, startPermits=10, maxConnections=300) as room:
         await room.catalogued()
         assert looks < 100 * len(servers), looks

@@ -13,7 +13,7 @@ from tests.models.health import HealthModel
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room, record_events
 
-from greenroom.actors.incarnation import Finding, Health
+from greenroom.actors.health import Health, HealthFinding
 from greenroom.actors.peer import Exchange
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
@@ -23,20 +23,20 @@ KEEP = {"a": {"lifecycle": "keep-alive"}}
 
 
 def test_a_server_that_was_heard_lately_is_not_asked() -> None:
-    assert Health().look(100, last_heard=80, interval=30) == (Health(), Finding.WELL, 110)
+    assert Health().look(100, last_heard=80, interval=30) == (Health(), HealthFinding.WELL, 110)
 
 
 def test_silence_is_a_check_then_a_suspicion_then_a_loss() -> None:
     health, finding, again = Health().look(30, last_heard=0, interval=30)
-    assert (finding, again) == (Finding.ASK, 60)
+    assert (finding, again) == (HealthFinding.ASK, 60)
     health, finding, again = health.look(60, last_heard=0, interval=30)
-    assert (health.misses, finding, again) == (1, Finding.ASK, 90)
-    assert health.look(90, last_heard=0, interval=30) == (Health(), Finding.LOST, math.inf)
+    assert (health.misses, finding, again) == (1, HealthFinding.ASK, 90)
+    assert health.look(90, last_heard=0, interval=30) == (Health(), HealthFinding.LOST, math.inf)
 
 
 def test_any_answer_clears_the_suspicion() -> None:
     suspected = Health(asked_at=60, misses=1)
-    assert suspected.look(90, last_heard=61, interval=30) == (Health(), Finding.WELL, 91)
+    assert suspected.look(90, last_heard=61, interval=30) == (Health(), HealthFinding.WELL, 91)
 
 
 MOMENTS = st.integers(0, 400).map(lambda quarters: quarters / 4)  # exact: ties and bounds are hit
@@ -58,7 +58,7 @@ def test_health_is_that_of_the_design(
         heard += [max(start, now - before) for before in heard_before]
         health, finding, again = health.look(now, max(heard), interval)
         assert (finding.value, None if again == math.inf else again) == model.look(now, heard)
-        if finding is Finding.LOST:
+        if finding is HealthFinding.LOST:
             assert now - max(heard) >= 0
             return
 
@@ -107,7 +107,7 @@ async def test_lazy_servers_are_never_asked() -> None:
 
 @in_virtual_time
 async def test_an_answer_in_the_tick_of_the_check_is_an_answer() -> None:
-    assert Health(asked_at=60).look(90, last_heard=60, interval=30) == (Health(90), Finding.ASK, 120)
+    assert Health(asked_at=60).look(90, last_heard=60, interval=30) == (Health(90), HealthFinding.ASK, 120)
     server = FakeServer()
     async with open_room({"a": server}, entries=KEEP) as room:
         await room.ready()

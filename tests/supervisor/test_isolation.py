@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
+import re
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 from tests.support import in_real_time, in_virtual_time, run_virtual
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import alive, faulty, gone_within, logged_pids
-from tests.support.rooms import Outcomes, open_room, settle
+from tests.support.rooms import Outcomes, open_room, record_events, settle
 from tests.support.whole import RawClient, direct_door, whole
 
 from greenroom import CallError, Greenroom, Reach, UsageError
@@ -20,9 +23,11 @@ from greenroom.actors.host import Declaration, NoHost
 from greenroom.actors.peer import LostReason
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallTimeout, Drained, ServerDown, ServerLost, SessionNeeded, Unavailable
+from greenroom.protocol.events import Note, NoteCode
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.supervisor.room import port_of
-from greenroom.testing.fake_servers import HANG, FakeServer
+from greenroom.testing.fake_servers import HANG, FakeServer, tool
+from greenroom.testing.room_inside import RoomInside
 
 PER_SESSION = {"a": {"isolation": "per_session"}}
 PER_CALL = {"a": {"isolation": "per_call"}}
@@ -276,7 +281,7 @@ async def test_deaths_in_one_session_do_not_count_in_the_others_circuit_breaker(
 
 
 @in_virtual_time
-async def test_a_call_that_was_held_back_by_a_breaker_is_sent_when_another_calls_answer_resets_it() -> None:
+async def test_a_call_that_is_held_back_by_a_breaker_is_its_probe_when_the_cooldown_is_over() -> None:
     server = FakeServer()
     async with open_room({"a": server}, entries=PER_CALL, failureThreshold=1, cooldownMs=5_000) as room:
         await room.call("a_echo")
@@ -288,10 +293,55 @@ async def test_a_call_that_was_held_back_by_a_breaker_is_sent_when_another_calls
             with pytest.raises(CallError):
                 await room.call("a_echo")
             server.refuse_start = None
-            await anyio.sleep(9.0)
+            await anyio.sleep(4.0)
             assert held.outcome is None, "it is connected, and the circuit breaker refuses"
+            await anyio.sleep(2.0)
+            assert held.outcome == "{}"
             await room.call("a_echo")
-        assert held.outcome == "{}"
+
+
+@in_virtual_time
+async def test_a_call_that_waits_for_a_probe_at_another_child_is_the_next_probe_when_that_is_cancelled() -> (
+    None
+):
+    server = FakeServer()
+    async with open_room({"a": server}, entries=PER_CALL, failureThreshold=1, cooldownMs=5_000) as room:
+        await room.call("a_echo")
+        server.start_latency = 10.0
+        async with Outcomes() as calls:
+            held = calls.start(room, "a_echo")
+            await anyio.sleep(1.0)
+            server.start_latency, server.refuse_start = 0.0, "no"
+            with pytest.raises(CallError):
+                await room.call("a_echo")
+            server.refuse_start, server.call_latency = None, HANG
+            await anyio.sleep(7.0)
+            probe = calls.start(room, "a_echo")
+            await anyio.sleep(4.0)
+            assert (held.outcome, len(server.calls)) == (None, 2)
+            server.call_latency = 0.0
+            probe.cancel()
+            await anyio.sleep(1.0)
+            assert held.outcome == "{}"
+
+
+@in_virtual_time
+async def test_a_calls_child_whose_call_is_refused_while_it_waits_for_a_slot_leaves_no_address_behind() -> (
+    None
+):
+    server = FakeServer(tools=[tool("look", "Looks.")])
+    async with open_room({"a": server}, entries=PER_CALL, maxConnections=2) as room, Outcomes() as calls:
+        await room.call("a_look")
+        server.call_latency = 10.0
+        calls.start(room, "a_look")
+        await anyio.sleep(1.0)
+        waiting = calls.start(room, "a_look")
+        await anyio.sleep(1.0)
+        server.tools = [tool("look", "Looks, and sends all it has seen away.")]
+        server.announce_tools()
+        await anyio.sleep(1.0)
+        assert waiting.error.code == "tool_changed"
+        assert {row.scope for row in room.status()} == {"shared", "call:2"}
 
 
 @in_virtual_time
@@ -399,7 +449,7 @@ def test_a_session_answers_for_itself_with_any_of_its_callbacks(backend: str, gi
     async def main() -> None:
         async with open_room({"a": FakeServer()}) as room, room.session("plain"):
             async with room.session("x", **given) as x:
-                sessions = room._runtime.sessions
+                sessions = RoomInside(room).machinery.sessions
                 assert [*sessions.with_hosts] == ["x"]
                 declaration = sessions.declaration("x", Address("a"))
                 declared = {
@@ -464,17 +514,109 @@ async def test_a_place_that_one_session_frees_goes_to_the_next_sessions_queue() 
 
 
 @in_virtual_time
-async def test_pressure_takes_another_although_a_sessions_child_has_been_idle_longer() -> None:
+async def test_t20_eight_clients_and_ten_servers_have_ten_minutes_without_a_refusal() -> None:
+    """As under `serve --http` with its defaults: clients that stay, and call now and then (issue 38, 5.1)."""
+    chance = random.Random(38)
+    servers = {f"s{n}": FakeServer(start_latency=1.5, call_latency=0.2) for n in range(10)}
+    remembered: list[str] = []
+
+    async def client(room: Greenroom, number: int) -> None:
+        async with room.session(f"client {number}") as session:
+            while anyio.current_time() < 600:
+                result = await session.call(f"s{chance.randrange(10)}_echo")
+                remembered.append("" if "_meta" not in result.raw else str(result.raw["_meta"]))
+                await anyio.sleep(chance.choice([0.1, 1.0, 20.0]))
+
+    async with open_room(servers, entries={name: {"isolation": "per_session"} for name in servers}) as room:
+        async with anyio.create_task_group() as tasks:
+            for number in range(8):
+                tasks.start_soon(client, room, number)
+            await anyio.sleep(300)
+            assert room.search("echo"), "discovery went on"
+        assert room.drain_report is not None
+        assert (room.drain_report.failed, room.drain_report.refused) == (0, 0)
+    assert len(remembered) > 500
+    assert set(remembered) == {""}  # nobody had to be told that its state is gone
+
+
+@in_virtual_time
+async def test_a_sessions_child_makes_room_after_a_minute_and_its_session_is_told() -> None:
     servers = {name: FakeServer() for name in "abc"}
+    settings: dict[str, Any] = {
+        "maxSessionConnections": 2,
+        "acquireTimeoutMs": 90_000,
+        "queueTimeoutMs": 90_000,
+    }
+    entries = {name: {"isolation": "per_session"} for name in "ab"}
     async with (
-        open_room(servers, entries=PER_SESSION, maxConnections=2) as room,
-        room.session("x") as alice,
+        open_room(servers, entries=entries, **settings) as room,
+        room.session("ann") as ann,
+        room.session("bob") as bob,
     ):
-        await alice.call("a_echo")
-        for name in "bc":
-            await anyio.sleep(1)
-            await room.call(f"{name}_echo")
-        assert [servers[name].live for name in "abc"] == [1, 0, 1]
+        events = record_events(room, Note)
+        await ann.call("a_echo")
+        await anyio.sleep(10)
+        await ann.call("b_echo")
+        await room.call("c_echo")  # what all share has slots of its own
+        begun = anyio.current_time()
+
+        result = await bob.call("a_echo")
+
+        assert anyio.current_time() - begun == pytest.approx(
+            50
+        )  # ann's first child had rested for a minute then
+        assert "_meta" not in result.raw
+        rows = {row.server: row for row in room.status() if row.scope == "session:ann"}
+        assert (rows["a"].state, rows["b"].state) == (State.IDLE, State.CONNECTED)
+
+        told = (await ann.call("a_echo")).raw["_meta"]["greenroom/newProcess"]
+        assert (told["server"], told["cause"]) == ("a", "evicted")
+        assert "gone" in told["message"]
+        assert "_meta" not in (await ann.call("a_echo")).raw  # once is enough
+        row, _ = (row for row in room.status() if row.scope == "session:ann")
+        assert row.replaced == "evicted: to make room"
+        notes = [event for event in events if event.code is NoteCode.NEW_PROCESS]
+        assert [str(note.address) for note in notes] == ["a[session:ann]"]
+
+
+@pytest.mark.parametrize("how", ["crash", "restart", "expired"])
+@in_virtual_time
+async def test_whatever_ended_its_process_a_session_is_told_of_the_new_one(how: str) -> None:
+    server = FakeServer()
+    async with (
+        open_room({"a": server}, entries=PER_SESSION) as room,
+        room.session("ann") as ann,
+        room.session("bob") as bob,
+    ):
+        await ann.call("a_echo")
+        if how == "restart":
+            await room.restart("a")
+        else:
+            loss = Reason.EXPIRED if how == "expired" else Reason.DIED
+            next(iter(server.connections)).lose(LostReason("gone", loss=loss))
+        await anyio.sleep(5)
+
+        told = (await ann.call("a_echo")).raw["_meta"]["greenroom/newProcess"]
+        assert told["cause"] == ("restart" if how == "restart" else "lost")
+        assert "_meta" not in (await bob.call("a_echo")).raw  # its first process
+
+
+@in_virtual_time
+async def test_who_waits_for_a_slot_in_vain_hears_which_and_what_a_session_subscribed_to_stays() -> None:
+    server = FakeServer(resources={"a://x": "x"})
+    settings: dict[str, Any] = {"maxSessionConnections": 1}
+    async with (
+        open_room({"a": server}, entries=PER_SESSION, **settings) as room,
+        room.session("ann") as ann,
+        room.session("bob") as bob,
+    ):
+        await ann.call("a_echo")
+        async with ann.subscribe("a://x", "a"):
+            await anyio.sleep(300)
+            with pytest.raises(CallTimeout, match="no slot of 1 for children of sessions"):
+                await bob.call("a_echo")
+        await anyio.sleep(60)
+        await bob.call("a_echo")
 
 
 @in_virtual_time
@@ -521,7 +663,9 @@ async def test_a_place_that_the_drain_deadline_frees_goes_to_another_sessions_qu
             await settle()
             assert len(server.calls) == 1
             server.call_latency = 0.0
-            (busy,) = (actor for actor in room._runtime.root.actors_of("a") if actor.in_flight)
+            (busy,) = (
+                actor for actor in RoomInside(room).machinery.servers.actors_of("a") if actor.in_flight
+            )
             began = anyio.current_time()
             busy.stop(Ending(Cause.RESTART), 5.0)
         assert isinstance(first.error, Drained)
@@ -555,6 +699,12 @@ async def test_log_levels_reach_sessions_children_and_a_sessions_own_stays_its_o
             carol.set_log_level("notice", "w")
             assert (await carol.call("w_log")).text == "notice"
         assert (await room.call("shared_log")).text == "error"
+        new: Any = {
+            "mcpServers": {**config["mcpServers"], "new": whole("new")},
+            "settings": {"bootstrap": False},
+        }
+        await room.reload(new)
+        assert (await room.call("new_log")).text == "error", "a new server is told what was wanted of all"
 
 
 @in_real_time
@@ -577,7 +727,7 @@ async def test_a_session_changes_nothing_of_the_room() -> None:
 @in_virtual_time
 async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room() -> None:
     requests = {"call", "call_for_model", "needs_approval", "request", "run_tool_calls", "start_task"}
-    requests |= {"call_many", "stream_call", "subscribe", "tools_for"}
+    requests |= {"call_many", "stream_call", "subscribe", "tools_for", "typed_arguments"}
     requests |= {
         "complete",
         "get_prompt",
@@ -593,6 +743,35 @@ async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the
     async with open_room({"a": FakeServer()}) as room, room.session("alice") as alice:
         public = {name for name in dir(alice) if not name.startswith("_")}
         assert public == requests | its_own
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("expose", ["proxy", "direct"])
+def test_a_client_is_told_in_meta_that_its_session_has_a_new_process(
+    expose: str, modern: bool, tmp_path: Path
+) -> None:
+    servers = {"own": {**faulty(tmp_path, "own"), "isolation": "per_session"}}
+
+    def call(door: RawClient) -> tuple[int, dict[str, Any]]:
+        name, arguments = ("own_pid", {}) if expose == "direct" else ("mcp", {"tool": "own_pid"})
+        result = door.call(name, arguments)["result"]
+        said = {key: value for key, value in result.get("_meta", {}).items() if "newProcess" in key}
+        return int(re.findall(r"\d+", result["content"][0]["text"])[0]), said
+
+    with direct_door(tmp_path, servers, expose=expose, modern=modern) as door:
+        if not modern:
+            door.initialize()
+        first, told = call(door)
+        assert told == {}
+        os.kill(first, signal.SIGKILL)
+        assert not gone_within({first})
+        second, told = call(door)
+        assert second != first
+        assert (told["greenroom/newProcess"]["server"], told["greenroom/newProcess"]["cause"]) == (
+            "own",
+            "lost",
+        )
+        assert call(door) == (second, {})
 
 
 @pytest.mark.parametrize("expose", ["proxy", "direct"])
@@ -644,7 +823,7 @@ async def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_tha
     given: dict[str, Any] = {"on_log": lambda *_: None} if has_host else {}  # pyright: ignore[reportUnknownLambdaType]
     entries = {"a": {"isolation": isolation}}
     async with open_room({"a": FakeServer()}, entries=entries) as room, room.session("x", **given) as x:
-        levels = room._runtime.root.log_levels
+        levels = RoomInside(room).machinery.servers.log_levels
         x.set_log_level("debug")
         assert levels.wanted("x", "a") == "debug", "of what it hears"
         if has_host or isolation == "per_session":
@@ -660,7 +839,7 @@ async def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_tha
                 await caller.request("a", "logging/setLevel", {"level": "loud"})
         assert await room.request("a", "logging/setLevel", {"level": "alert"}) == {}
         assert levels.wanted(None, "a") == "alert"
-        before = dict(port_of(room).refusals)
+        before = dict(port_of(room).services.refusals)
         for method in ("initialize", "resources/unsubscribe", "logging/setLevel"):
             for ask in (
                 lambda method=method: port_of(x).start_request(
@@ -677,9 +856,9 @@ async def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_tha
                 wanted = "set_log_level" if method == "logging/setLevel" else "subscribe"
                 assert f"Use `{wanted}(...)`" in str(refused.value)
         if isolation == "persistent":
-            assert port_of(room).refusals == {
+            assert port_of(room).services.refusals == {
                 **before,
-                "invalid_request": before.get("invalid_request", 0) + 6,
+                "invalid_request": before.get("invalid_request", 0) + 3,
             }
         port_of(room).check_own("a", "initialize")
 

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import in_real_time
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, record_events, teach
 from tests.support.tiny_model import write_model
 
@@ -35,7 +36,7 @@ def a_room(model: str | bool) -> Greenroom:
 
 async def found(room: Greenroom, query: str = "xyzzy", **more: Any) -> list[str]:
     """What a query finds, once it finds anything."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while True:
             page = await room.find(query, **more)
             if page.matches:
@@ -85,7 +86,7 @@ async def test_a_child_that_was_killed_is_started_again_and_the_log_says_both(tm
         await found(room)
         for child in children():
             os.kill(child, signal.SIGKILL)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not any("works again" in note.words for note in notes):
                 await room.find("xyzzy")
                 await anyio.sleep(0.01)
@@ -101,7 +102,7 @@ async def test_a_model_that_is_missing_is_said_once_and_words_find(tmp_path: Pat
     async with a_room(str(tmp_path)) as room:
         notes = record_events(room, Note)
         await teach(room, "s", TOOLS)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not notes:
                 await anyio.sleep(0.01)
         assert await found(room, "search") == ["s_alpha"]
@@ -124,13 +125,15 @@ async def test_the_setting_is_heeded_when_the_configuration_changes(tmp_path: Pa
         await room.reload(config(semanticSearch=model))
         await teach(room, "s", TOOLS)
         assert len(await found(room)) == 2
+        with anyio.fail_after(PATIENCE):
+            while not (tmp_path / "catalogue.vectors").exists():
+                await anyio.sleep(0.01)
         await room.reload(config())
         await teach(room, "s", TOOLS)
         assert (await room.find("xyzzy")).matches == ()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while children():
                 await anyio.sleep(0.01)
-    assert (tmp_path / "catalogue.vectors").exists()
 
 
 @in_real_time
@@ -141,7 +144,7 @@ async def test_a_query_does_not_wait_for_a_child_that_hangs(tmp_path: Path) -> N
         (child,) = children()
         os.kill(child, signal.SIGSTOP)
         try:
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 assert (await room.find("xyzzy")).matches == ()
                 assert [match.target.name for match in (await room.find("search")).matches] == ["s_alpha"]
         finally:
@@ -211,7 +214,7 @@ async def test_whatever_the_child_does_words_find_and_it_is_started_again(
         notes = record_events(room, Note)
         await teach(room, "s", TOOLS)
         seen = set[int]()
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             while len(seen) < 2 or not any(why in note.words for note in notes):
                 page = await room.find("search")
                 assert [match.target.name for match in page.matches] == ["s_alpha"]

@@ -12,7 +12,7 @@ from tests.support.rooms import open_room, record_events
 from greenroom.actors.peer import LostReason
 from greenroom.errors import CallTimeout, ServerLost
 from greenroom.protocol.errors import Reach
-from greenroom.protocol.events import GateDecision
+from greenroom.protocol.events import BreakerDecision
 from greenroom.protocol.lifecycle import Reason
 from greenroom.testing.fake_servers import FakeServer, tool
 
@@ -30,7 +30,7 @@ async def test_a_server_may_move_as_often_as_it_likes_and_never_restarts_too_oft
     async with open_room(
         {"a": server}, failureThreshold=1, restartIntensity=1, restartPolicy="never"
     ) as room:
-        decisions = record_events(room, GateDecision)
+        decisions = record_events(room, BreakerDecision)
         for number in range(1, 8):
             assert (await room.call("a_echo", {"n": number})).text
             assert server.starts == number
@@ -89,7 +89,7 @@ async def test_a_call_follows_no_longer_than_it_may_wait() -> None:
 async def test_it_may_move_while_it_is_connected_to() -> None:
     server = FakeServer(initialize_latency=2.0)
     async with open_room({"a": server}, failureThreshold=1) as room, anyio.create_task_group() as tasks:
-        decisions = record_events(room, GateDecision)
+        decisions = record_events(room, BreakerDecision)
         done: list[Any] = []
 
         async def connect() -> None:

@@ -113,7 +113,7 @@ def test_what_is_known_of_a_server_is_shown_without_the_tools_that_are_not(
 
 
 def test_a_view_follows_its_room_at_once_and_makes_nothing_twice() -> None:
-    house = House({"servers": ["notes"], "tools": ["re*", "new*"]})
+    house = House({"servers": ["notes"], "tools": ["rea?", "new*"]})
     assert house.names() == ["notes_read"]
     assert house.view.index is house.view.index
     config, index = house.view.config, house.view.index

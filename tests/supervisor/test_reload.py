@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,21 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.loops import on_one_loop
 from tests.support.rooms import Outcomes, record_events, settle
+from tests.support.teller import room_of, teller
 
 from greenroom import ApprovalRequest, ConfigError, Greenroom, Verdict
 from greenroom.config.files import open_config
 from greenroom.config.parse import parse_config
-from greenroom.errors import ServerDown, UnknownServer
-from greenroom.events import Note, NoteCode
+from greenroom.errors import CallError, NeedsAuth, ServerDown, Unavailable, UnknownServer
+from greenroom.events import BreakerDecision, BreakerMove, Note, NoteCode
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.supervisor.room import port_of
-from greenroom.supervisor.root import Root
+from greenroom.supervisor.servers import ServerList
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
+from greenroom.testing.room_inside import RoomInside
 
 
 def _config(settings: dict[str, Any] | None = None, **entries: dict[str, Any]) -> dict[str, Any]:
@@ -58,10 +61,10 @@ async def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And one who is cancelled meanwhile leaves none of them."""
-    turns, most, here, define = 0, 0, 0, Root.define
+    turns, most, here, define = 0, 0, 0, ServerList.define
     new = _config(a={}, **{f"s{number}": {} for number in range(2_000)})
 
-    def counted(self: Root, *args: Any) -> Any:
+    def counted(self: ServerList, *args: Any) -> Any:
         nonlocal here, most
         here += 1
         most = max(most, here)
@@ -74,7 +77,7 @@ async def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_
             await anyio.lowlevel.checkpoint()
 
     async with _room({}, _config(a={})) as room, anyio.create_task_group() as tasks:
-        monkeypatch.setattr(Root, "define", counted)
+        monkeypatch.setattr(ServerList, "define", counted)
         tasks.start_soon(count)
         with anyio.CancelScope() as left:
 
@@ -99,10 +102,10 @@ async def test_t36_thousands_of_servers_are_removed_while_others_have_their_turn
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And whoever is cancelled meanwhile leaves none of them."""
-    most, here, remove = 0, 0, Root.remove
+    most, here, remove = 0, 0, ServerList.remove
     old = _config(a={}, **{f"s{number}": {} for number in range(2_000)})
 
-    def counted(self: Root, server: str) -> None:
+    def counted(self: ServerList, server: str) -> None:
         nonlocal here, most
         here += 1
         most = max(most, here)
@@ -116,12 +119,12 @@ async def test_t36_thousands_of_servers_are_removed_while_others_have_their_turn
 
     async with _room({"a": FakeServer()}, old) as room, anyio.create_task_group() as tasks:
         await room.call("a_echo")
-        monkeypatch.setattr(Root, "remove", counted)
+        monkeypatch.setattr(ServerList, "remove", counted)
         tasks.start_soon(count)
         with anyio.CancelScope() as left:
 
             async def leave() -> None:
-                while len(room._runtime.root.records) > 1_500:
+                while len(RoomInside(room).servers) > 1_500:
                     await anyio.lowlevel.checkpoint()
                 left.cancel()
 
@@ -129,7 +132,7 @@ async def test_t36_thousands_of_servers_are_removed_while_others_have_their_turn
             await room.reload(_config(a={}))
         assert left.cancelled_caught
         assert [status.server for status in room.status()] == ["a"]
-        assert list(room._runtime.root.records) == ["a"]
+        assert list(RoomInside(room).servers) == ["a"]
         await room.call("a_echo")
         assert 0 < most <= 100, "removed in one turn"
         tasks.cancel_scope.cancel()
@@ -167,9 +170,10 @@ async def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_t
         assert room.status()[0].state is State.IDLE
         plan = await room.reload(_config(b={}), dry_run=True)
         config = open_config(_config(b={}))
-        for step in room._runtime.apply(config, plan, room._runtime.recall(config)):
+        runtime = RoomInside(room).machinery
+        for step in runtime.apply(config, plan, runtime.recall(config)):
             step()
-        assert port_of(room).index.get("a_echo") is not None
+        assert port_of(room).catalogue.index.get("a_echo") is not None
         answer = await ask(McpTool(port_of(room)), {"tool": "a_echo"})
         assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
 
@@ -304,6 +308,29 @@ async def test_real_processes_survive_a_reload_that_does_not_concern_them(tmp_pa
     assert os.getpid() not in logged_pids(tmp_path)
 
 
+@on_one_loop
+@in_real_time
+async def test_the_child_of_a_session_that_is_open_is_started_anew_as_the_new_entry_says() -> None:
+    before = {"t": teller(isolation="per_session", env={"TOKEN": "before"})}
+    after = {"t": teller(isolation="per_session", env={"TOKEN": "after"})}
+    async with room_of(**before) as room, room.session("ann") as ann:
+        assert json.loads((await ann.call("t_tell")).text)[0] == "before"
+        await room.reload({"mcpServers": after})
+        assert json.loads((await ann.call("t_tell")).text)[0] == "after"
+
+
+@in_virtual_time
+async def test_a_session_whose_child_needed_a_login_is_served_by_the_new_entry() -> None:
+    server = FakeServer(start_error=NeedsAuth("log in", server="a"))
+    entry = {"isolation": "per_session"}
+    async with _room({"a": server}, _config(a=entry)) as room, room.session("ann") as ann:
+        with pytest.raises(NeedsAuth):
+            await ann.connect("a")
+        server.start_error = None
+        await room.reload(_config(a={**entry, "args": ["other"]}))
+        assert (await ann.call("a_echo")).text
+
+
 @in_virtual_time
 async def test_one_slot_is_left_for_the_others_also_while_one_that_was_kept_still_stops() -> None:
     servers = {n: FakeServer(stop_latency=3.0) for n in "abc"}
@@ -311,10 +338,14 @@ async def test_one_slot_is_left_for_the_others_also_while_one_that_was_kept_stil
     async with _room(servers, _config(slots, a=keep, c={})) as room:
         await room.ready()
         await room.reload(_config(slots, b=keep, c={}))
-        root = room._runtime.root
-        assert (tuple(root.kept()), root.admission.view.capacity) == (("a",), 1)
+        inside = RoomInside(room)
+
+        def kept() -> list[str]:
+            return [str(actor.address) for actor in inside.actors() if inside.is_kept(actor)]
+
+        assert (kept(), inside.free_for_all) == (["a"], 1)
         await anyio.sleep(5)
-        assert (tuple(root.kept()), root.admission.view.capacity) == (("b",), 1)
+        assert (kept(), inside.free_for_all) == (["b"], 1)
 
 
 @in_virtual_time
@@ -324,21 +355,31 @@ async def test_slots_set_aside_follow_the_configuration() -> None:
     keep = {"lifecycle": "keep-alive"}
     slots = {"maxConnections": 2}
     async with _room(servers, _config(slots, a=keep, b={}, c={})) as room:
-        pool = room._runtime.root.admission.view
+        pool = RoomInside(room)
         await room.ready()
-        assert pool.capacity == 1
+        assert pool.free_for_all == 1
         await room.reload(_config(slots, a={}, b={}, c={}))
-        assert pool.capacity == 2
+        assert pool.free_for_all == 2
         await room.reload(_config(slots, a={}, b=keep, c={}))
         await room.ready()
         await anyio.sleep(1)
-        assert (pool.capacity, servers["b"].live) == (1, 1)
+        assert (pool.free_for_all, servers["b"].live) == (1, 1)
         await room.reload(_config(slots, a={}, c={}))
         await anyio.sleep(1)
-        assert pool.capacity == 2
+        assert pool.free_for_all == 2
         for name in "ac":
             await room.call(f"{name}_echo")
         assert [servers[n].live for n in "abc"] == [1, 0, 1]
+
+
+@in_virtual_time
+async def test_a_server_that_is_kept_alive_and_disabled_takes_no_slot_from_others() -> None:
+    servers = {n: FakeServer() for n in "abc"}
+    config = _config({"maxConnections": 2}, a={"lifecycle": "keep-alive", "disabled": True}, b={}, c={})
+    async with _room(servers, config) as room:
+        for name in "bc":
+            await room.call(f"{name}_echo")
+        assert [servers[n].live for n in "abc"] == [0, 1, 1]
 
 
 @in_virtual_time
@@ -528,3 +569,107 @@ async def test_what_was_allowed_of_a_server_that_was_removed_is_asked_about_when
         for name in "ab":
             await room.call(f"{name}_echo")
         assert asked == ["a_echo", "b_echo", "a_echo"]
+
+
+@in_virtual_time
+async def test_a_server_that_could_not_be_used_and_is_no_longer_configured_is_gone() -> None:
+    server = FakeServer()
+    room = _room({"a": server, "b": server}, _config(a={}, b={"command": 7}))
+    async with room:
+        assert [row.server for row in room.status()] == ["a", "b"]
+        await room.reload(_config(a={}))
+        assert [row.server for row in room.status()] == ["a"]
+        with pytest.raises(UnknownServer):
+            await room.connect("b")
+        await room.reload(_config(a={}, b={}))
+        await room.call("b_echo", server="b")
+
+
+@in_virtual_time
+async def test_a_reload_while_the_room_closes_starts_nothing() -> None:
+    slow, eager, kept = FakeServer(call_latency=5.0), FakeServer(), FakeServer()
+    room = _room({"slow": slow, "eager": eager, "kept": kept}, _config(slow={}, kept={}))
+    new = _config(slow={}, eager={"lifecycle": "eager"}, kept={"lifecycle": "keep-alive"})
+    calls = Outcomes()
+    async with anyio.create_task_group() as tasks:
+        await room.start(tasks)
+        async with calls:
+            await room.connect("slow")
+            calls.start(room, "slow_echo")
+            await anyio.sleep(1)
+            tasks.start_soon(room.aclose)
+            await anyio.sleep(1)
+            await room.reload(new)
+    assert [each.outcome for each in calls.all] == ["{}"]
+    assert (eager.starts, kept.starts) == (0, 0)
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_session"])
+@in_virtual_time
+async def test_a_corrected_entry_is_tried_at_once_and_another_policy_waits_on(isolation: str) -> None:
+    """It waited until the circuit breaker of the old entry had cooled down (issue 38, 5.5)."""
+    server = FakeServer(refuse_start="out of order")
+    entry, settings = {"isolation": isolation}, {"failureThreshold": 1, "cooldownMs": 300_000}
+    async with _room({"a": server}, _config(settings, a=entry)) as room, room.session("ann") as ann:
+        with pytest.raises(CallError):
+            await ann.call("a_echo")
+        server.refuse_start = None
+        await room.reload(_config(settings, a={**entry, "idleTimeout": 77}))
+        with pytest.raises(Unavailable):
+            await ann.call("a_echo")
+
+        moves = record_events(room, BreakerDecision)
+        await room.reload(_config(settings, a={**entry, "args": ["right"]}))
+        began = anyio.current_time()
+        await ann.call("a_echo")
+        assert anyio.current_time() - began < 5.0
+        said = [each.move for each in moves if each.is_reset]
+        assert set(said) == {BreakerMove.REDEFINED}
+        assert server.starts == 2
+
+
+@in_virtual_time
+async def test_what_waits_behind_the_breaker_of_an_entry_is_let_go_when_it_is_corrected() -> None:
+    server = FakeServer(refuse_start="out of order")
+    settings = {"failureThreshold": 1, "cooldownMs": 3_600_000}
+    async with _room({"a": server}, _config(settings, a={"lifecycle": "keep-alive"})) as room:
+        await anyio.sleep(60.0)
+        tried, server.refuse_start = server.starts, None
+        await room.reload(_config(settings, a={"lifecycle": "keep-alive", "args": ["right"]}))
+        await anyio.sleep(5.0)
+        assert (server.live, server.starts) == (1, tried + 1)
+
+
+@in_virtual_time
+async def test_a_corrected_entry_is_discovered_at_once() -> None:
+    server = FakeServer(refuse_start="out of order")
+    servers, settings = {"a": server}, {"failureThreshold": 1, "cooldownMs": 3_600_000}
+    connectors = fake_connectors(servers)
+    async with Greenroom.open(_config(settings, a={}), cache_path=":memory:", connectors=connectors) as room:
+        await room.catalogued()
+        server.refuse_start = None
+        await room.reload(_config(settings, a={"args": ["right"]}))
+        await room.catalogued()
+        assert [tool.name for tool in room.tools()] == ["a_echo"]
+        assert anyio.current_time() < 60.0
+
+
+@in_virtual_time
+async def test_restarts_of_the_entry_before_are_forgotten_and_that_is_told() -> None:
+    """Its calls are answered between its crashes, so its circuit breaker is closed all the time, and only the count of
+    its restarts says how often it was lost."""
+    server = FakeServer()
+    settings = {"restartIntensity": 2, "restartPeriodMs": 3_600_000}
+    async with _room({"a": server}, _config(settings, a={})) as room:
+        moves = record_events(room, BreakerDecision)
+        for args in ([], ["other"]):
+            await room.reload(_config(settings, a={"args": args} if args else {}))
+            for _ in range(2):
+                await room.call("a_echo")
+                server.crash()
+                await anyio.sleep(2.0)
+            await room.call("a_echo")
+            await anyio.sleep(100.0)
+            await room.call("a_echo")
+        assert BreakerMove.REDEFINED in [each.move for each in moves]
+        assert server.starts >= 5

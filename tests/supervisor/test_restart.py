@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,9 @@ from tests.models.intensity import IntensityModel
 
 from greenroom.actors.server import Next
 from greenroom.config.model import Lifecycle, RestartPolicy, ServerDefinition, restart_policy
-from greenroom.protocol.lifecycle import Cause
-from greenroom.supervisor.circuit_breaker import Intensity
-from greenroom.supervisor.supervision import AFTERMATH, after
+from greenroom.protocol.lifecycle import Cause, Means
+from greenroom.supervisor.policy.breaker import Intensity
+from greenroom.supervisor.policy.endings import AFTERMATH, ClosedIncarnation, after, what_follows
 
 I, C, D, G = Next.IDLE, Next.CONNECT, Next.DOWN, Next.GONE  # noqa: E741  # the table reads better so
 TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
@@ -140,3 +142,36 @@ def test_the_settings_restart_policy_is_for_servers_that_have_none() -> None:
     assert restart_policy(own, RestartPolicy.NEVER) is RestartPolicy.ON_DEMAND
     assert restart_policy(none, RestartPolicy.NEVER) is RestartPolicy.NEVER
     assert after(Cause.LOST, none, RestartPolicy.NEVER).then is Next.DOWN
+
+
+FACTS = (
+    *("is_closing", "is_down", "is_discovery", "is_shared", "is_of_call", "is_awaited"),
+    "is_asked_by_name",
+)
+
+
+@pytest.mark.parametrize("lifecycle", Lifecycle)
+@pytest.mark.parametrize("cause", Cause)
+def test_what_follows_an_ending_whatever_else_is_known(cause: Cause, lifecycle: Lifecycle) -> None:
+    for known in product([False, True], repeat=len(FACTS)):
+        facts = dict(zip(FACTS, known, strict=True))
+        then = what_follows(ClosedIncarnation(cause, server(lifecycle), None, **facts)).then
+        is_kept_discovery = facts["is_discovery"] and cause.has(Means.KEEPS_DISCOVERIES)
+
+        if facts["is_closing"] or cause is Cause.SHUTDOWN:
+            assert then is Next.GONE, "a closing room starts nothing any more"
+        elif facts["is_of_call"] and not is_kept_discovery:
+            waits = cause is Cause.MOVED and facts["is_awaited"]
+            assert waits or then is Next.GONE, "a call's own child ends with its call"
+        elif facts["is_asked_by_name"] and cause is not Cause.CONNECT_FAILED and not cause.has(Means.FINAL):
+            assert then is Next.CONNECT, "who asked by name gets the next connection"
+        elif not any(facts[one] for one in ("is_discovery", "is_asked_by_name")) and facts["is_down"]:
+            assert then is after(cause, server(lifecycle)).then, "the table decides everything else"
+
+
+@pytest.mark.parametrize("cause", [Cause.DRAINED, Cause.DISABLED, Cause.REMOVED])
+def test_a_server_brought_back_while_it_drains_is_only_replaced(cause: Cause) -> None:
+    for lifecycle in Lifecycle:
+        brought_back = what_follows(ClosedIncarnation(cause, server(lifecycle)))
+        assert brought_back == after(Cause.RELOAD, server(lifecycle))
+        assert what_follows(ClosedIncarnation(cause, server(lifecycle), is_down=True)).fails_queued

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tracemalloc
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
@@ -13,23 +14,22 @@ import anyio
 import pytest
 from tests.support import in_virtual_time
 from tests.support.loops import on_asyncio, on_one_loop
-from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
+from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach, teach_lists
 
 from greenroom import CallError, Greenroom, Reach, State, Unavailable, UnknownTool
 from greenroom.actors.host import Declaration, NoHost
-from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.namespace import Missing
 from greenroom.errors import ConnectFailed, NeedsAuth, ServerDown, UnknownServer
 from greenroom.events import Cause
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Bug
-from greenroom.protocol.events import GateDecision, Place, Transition
+from greenroom.protocol.events import BreakerDecision, Place, Transition
 from greenroom.protocol.lifecycle import TABLE, Ending
-from greenroom.supervisor.circuit_breaker import breaker_of
 from greenroom.supervisor.discovery import DISCOVERY_IDLE
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeServer, tool
+from greenroom.testing.room_inside import RoomInside
 
 LIFECYCLES = ["lazy", "eager", "keep-alive"]
 
@@ -37,6 +37,11 @@ LIFECYCLES = ["lazy", "eager", "keep-alive"]
 def state(room: Greenroom, server: str = "a") -> State:
     (status,) = [status for status in room.status() if status.server == server and status.scope == "shared"]
     return status.state
+
+
+def breaker(room: Greenroom) -> Any:
+    """The state of the circuit breaker of server a."""
+    return RoomInside(room).actor("a").breaker.state
 
 
 async def code_of(call: Awaitable[Any]) -> str:
@@ -106,9 +111,9 @@ async def test_a_caller_that_leaves_while_its_server_waits_for_a_permit_leaves_n
         calls.all[10].cancel()
         await anyio.sleep(30.0)
         assert [name for name, server in servers.items() if not server.starts] == ["s10"]
-        starts = room._runtime.root.admission.starts
         await anyio.sleep(30.0)
-        assert (starts.count(Place.STARTING), starts.count(Place.PERMIT)) == (0, 0)
+        inside = RoomInside(room)
+        assert (inside.count(Place.STARTING), inside.count(Place.PERMIT)) == (0, 0)
 
 
 @in_virtual_time
@@ -121,7 +126,7 @@ async def test_the_unknown_are_discovered_once_in_the_background() -> None:
         await anyio.sleep(DISCOVERY_IDLE + 0.5)
         assert servers["a"].live == 0
         assert {status.scope for status in room.status()} == {"shared"}, "a discovery left something behind"
-        assert servers["bad"].starts == 4  # by the circuit breaker's rules: after 1 s, 2 s, 4 s
+        assert servers["bad"].starts == 2  # after 5 s; then it waits longer
 
 
 @in_virtual_time
@@ -130,7 +135,7 @@ async def test_a_discovered_server_is_let_go_on_a_clock_that_moves_within_a_step
 ):
     servers = {"a": FakeServer(), "called": FakeServer()}
     async with open_room(servers, bootstrap=True) as room:
-        loop_backend = room._runtime.context.backend
+        loop_backend = RoomInside(room).machinery.context.backend
         looks = itertools.count()
         true_now = loop_backend.now
         loop_backend.now = lambda: true_now() + next(looks) * 1e-9
@@ -284,7 +289,7 @@ async def test_of_several_that_may_have_a_tool_the_first_says_why_it_cannot_be_a
         with pytest.raises(ConnectFailed) as caught:
             await room.call("x_y_z")
         assert [server.starts for server in servers.values()] == [1, 1], "both were asked"
-        found = port_of(room).index.resolve("x_y_z")
+        found = port_of(room).catalogue.index.resolve("x_y_z")
         assert isinstance(found, Missing)
         assert caught.value.server == found.servers[0]
 
@@ -295,10 +300,8 @@ async def test_who_is_known_without_its_tools_is_asked_again_and_what_is_wrong_w
 ):
     server = FakeServer()
     async with open_room({"a": server, "b": FakeServer()}) as room:
-        router = room._runtime.router.ref
-        router.tell(Learn(ServerEntry("a", "", tools=None, problems=("tools/list: cut after 3 pages",))))
-        router.tell(Learn(ServerEntry("b", "", tools=())))
-        await room.settled()
+        cut = ServerEntry("a", "", tools=None, problems=("tools/list: cut after 3 pages",))
+        await teach_lists(room, cut, ServerEntry("b", "", tools=()))
         assert room.status()[0].problems == ("tools/list: cut after 3 pages",)
         assert room.refresh() == ["a"]
         await room.catalogued()
@@ -487,6 +490,26 @@ async def test_disabled_and_broken_servers_say_so_and_start_nothing() -> None:
         assert server.starts == 0
 
 
+@in_virtual_time
+async def test_a_name_of_a_server_that_cannot_be_used_is_refused_with_the_reason() -> None:
+    server = FakeServer(tools=[tool("hello")])
+    entries = {"off": {"disabled": True}, "off_too": {"command": 7}}
+    async with open_room({"off": server, "off_too": server, "a": server}, entries=entries) as room:
+        await learn(room, "a")
+
+        async def describe(name: str) -> None:
+            room.describe(name)
+
+        for ask in (room.call, room.get_prompt, describe):
+            with pytest.raises(ServerDown, match=r'^Server "off" is disabled\..* greenroom enable off$'):
+                await ask("off_hello")
+            with pytest.raises(ServerDown, match=r'^Server "off_too" cannot be used: .*command'):
+                await ask("off_too_hello")
+            with pytest.raises(CallError, match="not found"):
+                await ask("offhello")
+        assert await code_of(room.get_prompt("hello", server="off")) == "server_disabled"
+
+
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
 @in_virtual_time
 async def test_an_evicted_server_comes_back_with_the_next_call(lifecycle: str) -> None:
@@ -596,9 +619,8 @@ async def test_many_connects_restarts_and_drains_at_once_end_and_agree() -> None
         await room.connect("a")
         assert state(room) is State.CONNECTED
         assert server.most_live == 1
-        root = room._runtime.root
-        starts = root.admission.starts
-        assert (starts.count(Place.STARTING), starts.count(Place.PERMIT)) == (0, 0)
+        inside = RoomInside(room)
+        assert (inside.count(Place.STARTING), inside.count(Place.PERMIT)) == (0, 0)
 
 
 @in_virtual_time
@@ -641,7 +663,7 @@ async def test_an_unknown_tool_connects_the_server_its_prefix_names() -> None:
 
 async def fail_until_tripped(room: Greenroom, server: FakeServer) -> None:
     server.refuse_start = "no"
-    while not room._runtime.root.records["a"].breaker.state.tripped:
+    while not breaker(room).tripped:
         assert await code_of(room.call("a_echo")) in ("connect_failed", "server_unavailable")
         await anyio.sleep(0.1)
 
@@ -717,7 +739,7 @@ async def test_t29_a_probe_that_never_leaves_the_house_gives_its_turn_back() -> 
         await settle()
         with anyio.move_on_after(1.0):
             await port_of(room).find("a_unknown")
-        assert not room._runtime.root.records["a"].breaker.state.probing
+        assert not breaker(room).probing
         await anyio.sleep(30.0)
         server.strict_json = True
         with pytest.raises(CallError, match="cannot be sent as JSON"):
@@ -731,7 +753,7 @@ async def test_t29_tool_errors_and_answers_that_say_no_never_trip_it() -> None:
     async with open_room({"a": server}) as room:
         for _ in range(20):
             assert (await room.call("a_echo")).is_error
-        assert room._runtime.root.records["a"].breaker.state.failures == 0
+        assert breaker(room).failures == 0
 
 
 @in_virtual_time
@@ -742,7 +764,7 @@ async def test_calls_that_time_out_together_are_one_silence() -> None:
         async with Outcomes() as calls:
             for _ in range(20):
                 calls.start(room, "a_echo")
-        assert room._runtime.root.records["a"].breaker.state.failures == 1
+        assert breaker(room).failures == 1
         assert server.live == 1
 
 
@@ -778,7 +800,7 @@ async def test_one_that_is_slow_but_heard_is_not_hung() -> None:
                 await anyio.sleep(30.0)
                 server.connections[0].last_heard = anyio.current_time()
         assert server.live == 1
-        assert room._runtime.root.records["a"].breaker.state.failures == 0
+        assert breaker(room).failures == 0
 
 
 @pytest.mark.parametrize("how", ["call", "find", "connect"])
@@ -879,7 +901,7 @@ async def test_t09_intensity_counts_starts_that_followed_losses_though_each_answ
     }
     async with open_room({"a": server}, **settings) as room:
         await room.connect("a")
-        decisions = record_events(room, GateDecision)
+        decisions = record_events(room, BreakerDecision)
         for _ in range(5):
             server.crash()
             await anyio.sleep(0.1)
@@ -896,7 +918,7 @@ async def test_t09_intensity_counts_starts_that_followed_losses_though_each_answ
             assert server.starts == 6
         assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"
         assert server.starts == 7
-        assert not room._runtime.root.records["a"].breaker.state.tripped
+        assert not breaker(room).tripped
         assert room.status()[0].quarantined is None
 
 
@@ -905,13 +927,12 @@ async def test_t10_a_quarantined_server_is_brought_back_by_an_explicit_restart()
     server = FakeServer()
     async with open_room({"a": server}) as room:
         await room.connect("a")
-        root = room._runtime.root
-        root.records["a"].breaker.quarantine()
+        RoomInside(room).actor("a").breaker.quarantine()
         await retire(room, "a")
         assert await code_of(room.call("a_echo")) == "server_unavailable"
         await room.restart("a")
         assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-        assert not root.records["a"].breaker.state.tripped
+        assert not breaker(room).tripped
 
 
 @in_virtual_time
@@ -923,8 +944,8 @@ async def test_evictions_and_drains_are_no_restarts() -> None:
             await retire(room, "a")
             await room.restart("a")
             await room.drain("a")
-        assert room._runtime.root.records["a"].breaker.intensity.times == ()
-        assert room._runtime.root.records["a"].breaker.state.failures == 0
+        assert RoomInside(room).actor("a").breaker.intensity.times == ()
+        assert breaker(room).failures == 0
 
 
 @in_virtual_time
@@ -932,7 +953,6 @@ async def test_a_server_that_is_lost_while_it_makes_way_has_not_failed() -> None
     server = FakeServer(call_latency=5.0)
     async with open_room({"a": server}) as room, Outcomes() as calls:
         await room.connect("a")
-        record = room._runtime.root.records["a"]
         for _ in range(10):
             call = calls.start(room, "a_echo")
             await settle()
@@ -943,9 +963,9 @@ async def test_a_server_that_is_lost_while_it_makes_way_has_not_failed() -> None
                 server.crash()
             assert call.error.reach is Reach.SENT
             assert state(room) is State.CONNECTED
-        assert record.breaker.state.failures == 0
-        assert record.breaker.intensity.times == ()
-        assert record.failure is None
+        assert breaker(room).failures == 0
+        assert RoomInside(room).actor("a").breaker.intensity.times == ()
+        assert room.status()[0].failure is None
 
 
 # ---- deadlines and traces ----------------------------------------------------------------------------------
@@ -1010,45 +1030,44 @@ async def test_t02_a_room_at_rest_stays_at_rest() -> None:
         assert turns[0] < 10
 
 
+def goes_on(room: Greenroom, early: int) -> None:
+    """Let the clock go on while it is looked at. At each moment so many looks are a little early, and the next ones a
+    little late: what a look decides, no other look may undo."""
+    loop_backend = RoomInside(room).machinery.context.backend
+    true_now, looks = loop_backend.now, Counter[float]()
+
+    def now() -> float:
+        looks[moment := true_now()] += 1
+        return moment + (1e-6 if looks[moment] > early else -1e-6)
+
+    loop_backend.now = now
+
+
+@pytest.mark.parametrize("early", [1, 2, 3])
 @in_virtual_time
-async def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It was set for an earlier call, and the clock goes on while it is looked at: no moment may fall between."""
+async def test_a_server_idles_out_on_a_clock_that_goes_on_while_it_is_looked_at(early: int) -> None:
     servers = {"a": FakeServer()}
-    async with open_room(servers, idleTimeout=10) as room:
+    async with open_room(servers, idleTimeout=0.1) as room:
+        goes_on(room, early)
         await teach(room, "a")
-        await room.call("a_echo")
-        actor = room._runtime.root.actor("a")
-        over = actor.idling.until
-        assert actor.alarm._timer is not None
-        actor.alarm._timer.cancel()
-        looks = itertools.chain([over - 1e-6], itertools.repeat(over + 1e-6))
-        monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
-        actor.alarm._rang()
-        monkeypatch.undo()
-        await anyio.sleep(over - anyio.current_time() + 1)
+        for _ in range(2):  # the second moves an alarm that was set for the first
+            await room.call("a_echo")
+            await anyio.sleep(3)
+        await anyio.sleep(8)
         assert servers["a"].live == 0
 
 
+@pytest.mark.parametrize("early", [1, 2, 3])
 @in_virtual_time
-async def test_a_breaker_that_admits_a_start_while_it_is_looked_at_is_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_breaker_lets_a_start_pass_on_a_clock_that_goes_on_while_it_is_looked_at(early: int) -> None:
     servers = {"a": FakeServer(refuse_start="not yet")}
     async with open_room(servers, entries={"a": {"lifecycle": "keep-alive"}}) as room:
-        actor = room._runtime.root.actor("a")
+        goes_on(room, early)
         await anyio.sleep(0.1)
-        assert actor.start.place is Place.GATE
         servers["a"].refuse_start = None
-        keeper = breaker_of(actor)
-        assert keeper.timer is not None
-        opens = keeper.refuses_until
-        looks = itertools.chain([opens - 1e-6], itertools.repeat(opens + 1e-6))
-        monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
-        keeper._wake()
-        monkeypatch.undo()
-        await anyio.sleep(opens - anyio.current_time() + 1)
+        retry = room.status()[0].retry_in
+        assert retry is not None
+        await anyio.sleep(retry + 1)
         assert servers["a"].live == 1
 
 

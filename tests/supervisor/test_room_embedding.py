@@ -12,7 +12,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -20,13 +20,12 @@ import trio
 from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import PATIENCE, faulty
 from tests.support.loops import on_asyncio, on_trio
-from tests.support.rooms import Outcomes, open_room, record_events, settle
+from tests.support.rooms import Outcomes, open_room, record_events, settle, teach_lists
 
 from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
 from greenroom.actors.catalogue_writer import CatalogueWriter
-from greenroom.actors.exchanges import mark_sent
 from greenroom.actors.host import Declaration, ServerRequest
-from greenroom.actors.router import Learn
+from greenroom.actors.open_requests import mark_sent
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.files import open_config
@@ -35,13 +34,14 @@ from greenroom.events import Event
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallError, Drained, ProtocolFault, RemoteError, RpcRefusal
 from greenroom.protocol.events import Note
-from greenroom.protocol.lifecycle import Cause, Ending
-from greenroom.supervisor.caller import Updates, _is_about
+from greenroom.supervisor.port import Updates, _is_about
 from greenroom.supervisor.room import port_of
 from greenroom.supervisor.runtime import CoreActorFailed
-from greenroom.supervisor.server_messages import Callbacks, RoomHost, Routing, as_root
+from greenroom.supervisor.server_messages import Callbacks, LogLevels, RoomHost, Routing, as_root
+from greenroom.supervisor.servers import ServerRecord
 from greenroom.supervisor.sessions import Sessions
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 
 class OwnMistakeError(Exception):
@@ -244,13 +244,14 @@ async def test_a_stop_that_began_before_the_end_is_hurried_too() -> None:
     server = FakeServer(stop_latency=HANG)
     async with open_room({"a": server}, entries={"a": {"stopTimeoutMs": 60_000}}) as room:
         await room.connect("a")
-        room._runtime.root.actor("a").stop(Ending(Cause.EVICTED))
-        await anyio.sleep(5.0)
-        assert server.live == 1
-        began = anyio.current_time()
-        await room.aclose(patience=0)
-        assert anyio.current_time() - began <= 1.0
-        assert server.live == 0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(room.drain, "a")
+            await anyio.sleep(5.0)
+            assert server.live == 1
+            began = anyio.current_time()
+            await room.aclose(patience=0)
+            assert anyio.current_time() - began <= 1.0
+            assert server.live == 0
 
 
 @in_virtual_time
@@ -447,7 +448,7 @@ async def test_t26_a_bug_in_a_step_ends_that_incarnation_and_the_rest_serve_on(
         await room.connect("a")
         await room.connect("b")
         notes = record_events(room, Note)
-        actor = room._runtime.root.actor("a")
+        actor = RoomInside(room).machinery.servers.actor("a")
 
         def broken(*_: Any) -> None:
             raise ZeroDivisionError("a bug of ours")
@@ -456,8 +457,8 @@ async def test_t26_a_bug_in_a_step_ends_that_incarnation_and_the_rest_serve_on(
             in_flight = calls.start(room, "a_echo")
             await settle()
             with monkeypatch.context() as patch:
-                patch.setattr(type(actor.idling), "begin", broken)
-                patch.setattr(room._runtime.root.supervision, "idle_timeout", broken)
+                patch.setattr(type(actor), "begin_idling", broken)
+                patch.setattr(ServerRecord, "idle_timeout", broken)
                 await anyio.sleep(2.0)
         assert in_flight.outcome == "{}"
         assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
@@ -470,10 +471,10 @@ async def test_t26_a_bug_in_a_step_ends_that_incarnation_and_the_rest_serve_on(
 
 
 SUPERVISOR = [
-    "refusal",
+    "refuses",
     "request_start",
     "withdraw_start",
-    "begin",
+    "connect_timeout",
     "ready",
     "closed",
     "idle_timeout",
@@ -493,17 +494,15 @@ async def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
     async with open_room(servers, failureThreshold=1, cooldownMs=1000) as room:
         await room.connect("b")
         await room.connect("a")
-        decides = room._runtime.root.supervision
-        decides = decides if hasattr(decides, broken) else decides.starter
-        working = getattr(decides, broken)
+        working = getattr(ServerRecord, broken)
 
-        def for_a(actor: Any, *args: Any, **options: Any) -> Any:
-            if actor.address.server == "a":
+        def for_a(record: ServerRecord, *args: Any, **options: Any) -> Any:
+            if record.definition.name == "a":
                 raise ZeroDivisionError(broken)
-            return working(actor, *args, **options)
+            return working(record, *args, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(decides, broken, for_a)
+            patch.setattr(ServerRecord, broken, for_a)
             results = list[Any]()
             for _ in range(3):
                 try:
@@ -525,7 +524,7 @@ async def test_a_core_actor_that_fails_is_restarted_and_its_askers_get_an_answer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_room({"a": FakeServer()}) as room:
-        router: Any = room._runtime.router
+        router: Any = RoomInside(room).machinery.router
         notes = record_events(room, Note)
         with monkeypatch.context() as patch:
             patch.setattr(router, "_learn", lambda _: 1 / 0)
@@ -547,7 +546,7 @@ async def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
         async with room:
             await room.connect("a")
             port_of(room).start_call(room.describe("a_echo"), {}, lambda call: outcomes.append(call.outcome))
-            router: Any = room._runtime.router
+            router: Any = RoomInside(room).machinery.router
             monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
             router.ref.tell(object())
             await anyio.sleep(1.0)
@@ -558,7 +557,7 @@ async def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
         await body_of_it()
     assert outcomes == ["call_failed"]  # lost with its connection: it was sent
     closed_in_order(room, server)
-    assert room._runtime.root.actor("a").life.state in (State.CLOSED, State.IDLE)
+    assert RoomInside(room).actor("a").state in (State.CLOSED, State.IDLE)
 
 
 # ---- the end, in small print ---------------------------------------------------------------------------------------
@@ -620,9 +619,9 @@ class SlowStore:
 async def test_what_was_learned_last_is_written_before_the_room_has_closed() -> None:
     store = SlowStore()
     async with open_room({"a": FakeServer()}) as room:
-        room._runtime.writer._store = store
+        RoomInside(room).machinery.writer._store = store
         for name in ("first", "second"):
-            room._runtime._remember(ServerEntry(name, "h"))
+            RoomInside(room).machinery._remember(ServerEntry(name, "h"))
             while not store.begun.is_set():
                 await anyio.sleep(0.001)
     assert store.saved == ["first", "second"]
@@ -799,10 +798,12 @@ async def test_who_names_a_server_means_that_one() -> None:
         await room.call("echo", server="b")
         assert len(servers["b"].calls) == 1
         learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "x"},), revision=99)
-        room._runtime.router.ref.tell(Learn(learned))
-        await room.settled()
-        assert port_of(room).locate("x:/1").server == "a"
-        assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
+        await teach_lists(room, learned)
+        assert port_of(room).catalogue.locate("x:/1").server == "a"
+        assert (
+            port_of(room).catalogue.locate("x:/1", "b").server,
+            port_of(room).catalogue.locate("x:/1", "b").original,
+        ) == (
             "b",
             "x:/1",
         )
@@ -816,8 +817,7 @@ async def test_a_mistaken_name_is_told_with_what_there_is() -> None:
             await room.call("a_ecoh")
         assert tools.value.suggestions == ("a_echo",)
         learned = ServerEntry("a", "", tools=(), prompts=({"name": "greet"},), revision=99)
-        room._runtime.router.ref.tell(Learn(learned))
-        await room.settled()
+        await teach_lists(room, learned)
         with pytest.raises(UnknownPrompt, match="a_greet"):
             await room.get_prompt("a_great")
 
@@ -849,8 +849,7 @@ async def test_what_a_caller_leaves_out_is_left_out_and_what_it_says_goes_along(
             {"name": "echo", "arguments": {"n": 1}, "_meta": {"x": 1}},
         ]
         learned = ServerEntry("a", "", tools=(), prompts=({"name": "p"},), revision=99)
-        room._runtime.router.ref.tell(Learn(learned))
-        await room.settled()
+        await teach_lists(room, learned)
         (connection,) = server.connections
         request, asked = connection.request, list[Any]()
 
@@ -877,8 +876,7 @@ async def test_a_resource_that_is_called_like_a_tool_may_be_read_again() -> None
     async with open_room({"a": server}) as room:
         await room.connect("a")
         learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "Read Me"},), revision=99)
-        room._runtime.router.ref.tell(Learn(learned))
-        await room.settled()
+        await teach_lists(room, learned)
         (target,) = room.tools("a")
         (connection,) = server.connections
 
@@ -892,19 +890,6 @@ async def test_a_resource_that_is_called_like_a_tool_may_be_read_again() -> None
             server.crash()
         assert isinstance(call.error, RemoteError), "the next one has answered"
         assert server.starts == 2
-
-
-@in_virtual_time
-async def test_in_a_fork_closing_a_room_ends_nothing() -> None:
-    server = FakeServer()
-    async with open_room({"a": server}) as room:
-        await room.connect("a")
-        room._runtime.is_copy = True
-        await room.aclose()
-        assert room.drain_report is not None
-        assert (room.drain_report.is_final, server.live) == (False, 1)
-        room._runtime.is_copy = False
-    closed_in_order(room, server)
 
 
 @pytest.mark.parametrize("config", [None, 3, ["mcp.json"]])
@@ -943,6 +928,9 @@ async def test_in_another_loop_a_room_is_only_read_and_says_so_at_once(backend: 
             with anyio.fail_after(PATIENCE), pytest.raises(UsageError, match="another event loop") as told:
                 await ask()
             refused.append(str(told.value))
+        for change in (room.roots_changed, partial(room.set_log_level, "info")):
+            with pytest.raises(UsageError, match="another event loop"):
+                change()
         assert [each.name for each in room.tools()] == ["a_echo"]
         assert room.status()[0].server == "a"
         assert room.search("echo").matches
@@ -996,10 +984,10 @@ def test_a_program_whose_own_server_exits_ends_with_that_code() -> None:
 
 def host_of(callbacks: Callbacks, bugs: list[str]) -> RoomHost:
     """The host of a room without sessions."""
-    sessions, nowhere = Sessions(callbacks), cast("Any", None)
+    sessions = Sessions(callbacks)
     return RoomHost(
         sessions,
-        Routing(sessions, nowhere),
+        Routing(sessions, LogLevels(sessions), lambda _address: (), lambda _server: False),
         lambda address, error: bugs.append(f"{address}: {type(error).__name__}"),
     )
 
@@ -1166,14 +1154,14 @@ async def test_who_waits_for_a_drain_under_a_host_that_is_cancelled_natively_is_
 async def test_nobody_waits_for_ever_for_an_actor_of_a_room_that_is_over() -> None:
     let_go: list[str] = []
     async with open_room({"a": FakeServer()}) as room:
-        root = room._runtime.root
-        supervision, release = root.supervision, root.supervision.release
+        listed = RoomInside(room).machinery.servers
+        release = listed.release
 
         def late() -> None:  # somebody who comes after the last server has closed
-            supervision.on_closed(root.actor("a"), lambda: let_go.append("let go"))
+            listed.on_closed(listed.actor("a"), lambda: let_go.append("let go"))
             release()
 
-        supervision.release = late
+        listed.release = late
     assert let_go == ["let go"]
 
 
@@ -1190,26 +1178,28 @@ async def test_who_reads_updates_when_the_room_closes_reads_no_more() -> None:
     with anyio.fail_after(1000.0):
         async with anyio.create_task_group() as readers, room:
             await room.connect("a")
-            actor = room._runtime.root.actor("a")
+            actor = RoomInside(room).machinery.servers.actor("a")
             actor.subscriptions.add("x:/")  # so nothing is asked of the server
             readers.start_soon(read)
             await settle()
-            room._runtime.room_host.heard(actor.address, "notifications/resources/updated", {"uri": "x:/"})
+            RoomInside(room).machinery.room_host.heard(
+                actor.address, "notifications/resources/updated", {"uri": "x:/"}
+            )
             await settle()
     assert found == [{"uri": "x:/"}, "over"]
-    assert room._runtime.room_host._subscribers == {}
+    assert RoomInside(room).machinery.room_host._subscribers == {}
 
 
 @in_virtual_time
 async def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening() -> None:
     async with open_room({"a": FakeServer()}) as room:
         await room.connect("a")
-        watchers = room._runtime.room_host._subscribers
+        watchers = RoomInside(room).machinery.room_host._subscribers
         with pytest.raises(RemoteError, match="Method not found"):
             async with room.subscribe("x:/", "a"):
                 raise AssertionError("it was not refused")
         assert watchers == {}
-        actor = room._runtime.root.actor("a")
+        actor = RoomInside(room).machinery.servers.actor("a")
         actor.subscriptions.add("x:/")  # somebody watches it already: nothing is asked of the server
         async with room.subscribe("x:/", "a"):
             assert len(watchers) == 1
@@ -1274,15 +1264,13 @@ async def test_a_search_has_pages_and_each_of_them_is_another() -> None:
 async def test_what_is_wrong_with_a_list_is_in_the_row_with_and_without_what_is_wrong_in_it() -> None:
     wrong: Any = [{"name": "bad", "inputSchema": {"type": "array"}}]
     async with open_room({name: FakeServer() for name in ("plain", "cut", "odd", "both")}) as room:
-        router = room._runtime.router.ref
         for name, tools, problems in (
             ("plain", [tool("ok")], ()),
             ("cut", [tool("ok")], ("cut",)),
             ("odd", wrong, ()),
             ("both", wrong, ("cut",)),
         ):
-            router.tell(Learn(ServerEntry(name, "", tools=tuple(tools), problems=problems)))
-        await room.settled()
+            await teach_lists(room, ServerEntry(name, "", tools=tuple(tools), problems=problems))
         rows = {row.server: (bool(row.faults), row.problems) for row in room.status()}
         assert rows == {
             "plain": (False, ()),
@@ -1297,12 +1285,12 @@ async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() 
     async with open_room({"a": FakeServer()}) as room:
         with pytest.raises(UnknownTool):
             await room.call("nothing")
-        before: Any = port_of(room).refusals
+        before: Any = port_of(room).services.refusals
         with pytest.raises(UnknownTool):
             await room.call("nothing")
-        assert (before, port_of(room).refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
+        assert (before, port_of(room).services.refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
         before.clear()
-        assert port_of(room).refusals == {"tool_not_found": 2}
+        assert port_of(room).services.refusals == {"tool_not_found": 2}
 
 
 @pytest.mark.parametrize(
@@ -1336,7 +1324,7 @@ async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_give
         with pytest.raises(CallError) as refused:
             await ask(room)
         assert refused.value.code == code
-        assert port_of(room).refusals == {code: 1}
+        assert port_of(room).services.refusals == {code: 1}
         turns: list[int] = []
 
         async def insist() -> None:
@@ -1348,7 +1336,7 @@ async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_give
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
                 tasks.start_soon(insist)
-        assert port_of(room).refusals == {code: 7}
+        assert port_of(room).services.refusals == {code: 7}
     assert room.drain_report is not None
     assert (room.drain_report.refused, room.drain_report.refusals) == (7, {code: 7})
 
@@ -1361,7 +1349,7 @@ async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_give
 async def test_the_failure_of_a_room_is_raised_where_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     room = open_room({"a": FakeServer()})
     await room.start()
-    router: Any = room._runtime.router
+    router: Any = RoomInside(room).machinery.router
     monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
     router.ref.tell(object())
     await anyio.sleep(1.0)
@@ -1375,18 +1363,19 @@ OF_A_REQUEST: ContextVar[str | None] = ContextVar("OF_A_REQUEST", default=None)
 
 @on_asyncio
 @in_virtual_time
-async def test_an_owner_task_belongs_to_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_owner_task_belongs_to_no_request() -> None:
     """What the program keeps for one request is not kept for as long as the room lives."""
-    room, seen = open_room({}), list[str | None]()
-    run = room._runtime.run
+    servers, seen = {"a": FakeServer()}, list[str | None]()
+    made = fake_connectors(servers)
 
-    async def noted(**options: Any) -> None:
+    def connector(*asked: Any) -> Any:
         seen.append(OF_A_REQUEST.get())
-        await run(**options)
+        return made(*asked)
 
-    monkeypatch.setattr(room._runtime, "run", noted)
+    room = open_room(servers, entries={"a": {"lifecycle": "eager"}}, connectors=connector)
     OF_A_REQUEST.set("mine")
     await room.start()
+    await room.ready()
     await room.aclose()
     assert seen == [None]
 
@@ -1399,7 +1388,7 @@ async def test_whatever_is_asked_of_a_copy_of_a_room_is_refused_and_says_why() -
     server = FakeServer()
     async with open_room({"a": server, "b": FakeServer()}) as room:
         await room.connect("a")
-        runtime = room._runtime
+        runtime = RoomInside(room).machinery
         runtime.disown()
         for ask in (lambda: room.connect("b"), lambda: room.restart("a"), lambda: room.call("b_x")):
             with pytest.raises(RoomClosed, match=r"forked this one. Open another here"):
@@ -1409,7 +1398,7 @@ async def test_whatever_is_asked_of_a_copy_of_a_room_is_refused_and_says_why() -
         with pytest.raises(RoomClosed) as refused:
             await room.call("a_echo")
         assert refused.value.server == "a"
-        runtime.is_copy, runtime.is_running, runtime.root.closing = False, True, None
+        runtime.is_copy, runtime.is_running, runtime.servers.closing = False, True, None
 
 
 @pytest.mark.parametrize(("patience", "took"), [(0, 0.2), (1.0, 2.0), (None, 2.0)])
@@ -1437,7 +1426,7 @@ async def test_what_is_asked_of_a_room_that_is_over_is_refused_and_nobody_waits(
             with pytest.raises(RoomClosed):
                 await ask()
         await room.ready()
-        assert not port_of(room).is_learning
+        assert not port_of(room).catalogue.is_learning
     for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
         with pytest.raises(RoomClosed) as refused:
             await ask()
@@ -1457,8 +1446,7 @@ async def test_each_option_of_a_request_reaches_its_call() -> None:
             "a", "", tools=(tool("echo"),), prompts=({"name": "p"},), resources=({"uri": "x:/1", "name": "r"},),
             templates=({"uriTemplate": "y:/{n}", "name": "t"},), revision=99, capabilities={"resources": {}},
         )  # fmt: skip
-        room._runtime.router.ref.tell(Learn(learned))
-        await room.settled()
+        await teach_lists(room, learned)
         calls: list[Any] = []
 
         def submit(server: str, call: Any, **_: Any) -> None:
@@ -1533,9 +1521,8 @@ async def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be
                 name, "", tools=(), prompts=said, resources=({"uri": "x:/1", "name": "r"},),
                 revision=99, capabilities={"resources": {}},
             )  # fmt: skip
-            room._runtime.router.ref.tell(Learn(learned))
-        room._runtime.router.ref.tell(Learn(ServerEntry("c", "", tools=(), prompts=(), revision=99)))
-        await room.settled()
+            await teach_lists(room, learned)
+        await teach_lists(room, ServerEntry("c", "", tools=(), prompts=(), revision=99))
         prompt, resource = room.get_prompt("p"), room.read_resource("x:/1")
         for ask, words in ((prompt, 'Prompt "p"'), (resource, 'Resource "x:/1"')):
             with pytest.raises(AmbiguousTool) as several:
@@ -1550,9 +1537,12 @@ async def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be
         with pytest.raises(UnknownServer):
             await room.complete({"type": "ref/resource", "uri": "x:/1"}, {}, server="nobody")
         with pytest.raises(UnknownServer):
-            port_of(room).locate("x:/1", "nobody")
-        assert port_of(room).locate("x:/1", "c").server == "c", "who names a server means that one"
-        assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
+            port_of(room).catalogue.locate("x:/1", "nobody")
+        assert port_of(room).catalogue.locate("x:/1", "c").server == "c", "who names a server means that one"
+        assert (
+            port_of(room).catalogue.locate("x:/1", "b").server,
+            port_of(room).catalogue.locate("x:/1", "b").original,
+        ) == (
             "b",
             "x:/1",
         )

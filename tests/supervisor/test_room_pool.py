@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from greenroom import Greenroom
 from greenroom.protocol.errors import CallError, CallTimeout, Reach, UnknownTool
 from greenroom.protocol.events import Place, StartMoved, Transition
 from greenroom.protocol.lifecycle import Cause, State
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
+from greenroom.testing.room_inside import RoomInside
 
 
 def _servers(count: int, **settings: float) -> dict[str, FakeServer]:
@@ -76,18 +78,61 @@ def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, ba
                     await room.call(f"s{n}_echo")
             calls.start(room, f"s{live}_echo")
             await settle()
-            admission = room._live.root.admission
-            assert (admission.starts.count(Place.SLOT), len(servers)) == (1, live + 1)
-            assert admission.starts.count(Place.LEAVING) == (0 if latency else 1)
+            starts = room._live.servers.starts
+            assert (starts.places.count(Place.SLOT), len(servers)) == (1, live + 1)
+            assert starts.places.count(Place.LEAVING) == (0 if latency else 1)
             counts.append(0)
             gc.disable()  # Hypothesis has functions of its own called with each collection
             sys.setprofile(count)
-            admission.look()
+            starts.look()
             sys.setprofile(None)
             gc.enable()
 
     for live in (10, 100):
         run_virtual(backend, lambda live=live: main(live))
+    assert counts[0] == counts[1] < 150
+
+
+@pytest.mark.parametrize("isolation", ["per_session", "per_call"])
+@on_one_loop
+def test_a_decision_reads_few_of_those_who_wait_however_many_they_are(isolation: str, backend: str) -> None:
+    """Counted, not timed: how many functions of ours a decision calls with ten sessions and with a thousand."""
+    counts: list[int] = []
+
+    def count(_frame: Any, what: str, _argument: object) -> None:
+        counts[-1] += what == "call"
+
+    async def main(sessions: int) -> None:
+        servers = {"a": FakeServer(call_latency=1_000.0)}
+        settings: dict[str, Any] = {
+            "maxConnections": 8,
+            "maxSessionConnections": 4,
+            "acquireTimeoutMs": 900_000,
+        }
+        entries: dict[str, dict[str, Any]] = {"a": {"isolation": isolation}}
+        async with (
+            open_room(servers, entries=entries, **settings) as room,
+            AsyncExitStack() as stack,
+            Outcomes() as calls,
+        ):
+            await port_of(room).find("a_echo")
+            for number in range(sessions):
+                session = await stack.enter_async_context(room.session(f"{number}"))
+                calls.start(session, "a_echo")
+            await settle()
+            starts = room._live.servers.starts
+            assert starts.places.count(Place.SLOT) == sessions - 4
+            counts.append(0)
+            gc.disable()
+            sys.setprofile(count)
+            starts.look()
+            sys.setprofile(None)
+            gc.enable()
+            for call in calls.all:
+                call.scope.cancel()
+
+    for sessions in (10, 1_000):
+        run_virtual(backend, lambda sessions=sessions: main(sessions))
     assert counts[0] == counts[1] < 150
 
 
@@ -132,7 +177,7 @@ async def test_a_cancelled_waiter_leaves_the_queue_with_its_last_call() -> None:
         await settle()
         gone.cancel()
         await settle()
-        assert room._runtime.root.admission.starts.count(Place.SLOT) == 1
+        assert RoomInside(room).count(Place.SLOT) == 1
         while stays.at is None:
             await anyio.sleep(1)
 
@@ -153,7 +198,7 @@ async def test_who_waits_too_long_is_told_and_nothing_was_sent() -> None:
         assert late.error.reach is Reach.NOT_SENT
         assert late.at == 5
         assert "no slot of 1" in str(late.error)
-        assert room._runtime.root.admission.starts.count(Place.SLOT) == 0
+        assert RoomInside(room).count(Place.SLOT) == 0
 
 
 @in_virtual_time
@@ -382,7 +427,7 @@ async def test_a_discovery_that_is_called_while_it_waits_for_a_slot_passes_the_o
     servers = _servers(4, call_latency=5.0)
     async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
         calls.start(room, "s0_echo")
-        await settle()
+        await anyio.sleep(1.0)
         assert room.refresh() == ["s1", "s2", "s3"]
         await settle()
         calls.start(room, "s3_echo")
@@ -479,7 +524,8 @@ async def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(seed
         for name in changes:
             key, value = chance.choice([("args", [str(chance.random())]), ("lifecycle", "keep-alive")])
             entries[name][key] = value
-        return {"mcpServers": entries, "settings": {"maxConnections": 3, "restartPolicy": "on_demand"}}
+        settings = {"maxConnections": 3, "maxSessionConnections": 2, "restartPolicy": "on_demand"}
+        return {"mcpServers": entries, "settings": settings}
 
     room = Greenroom.open(
         config(), cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
@@ -502,7 +548,10 @@ async def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(seed
                 await anyio.sleep(chance.random() * 2)
                 chance.choice(list(servers.values())).crash()
                 await room.reload(config(**{chance.choice(["s0", "s1"]): True}))
-                assert _live(servers) <= 3
+                assert (
+                    _live(servers) - servers["s4"].live <= 3
+                )  # children of sessions have slots of their own
+                assert servers["s4"].live <= 2
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(trouble)
@@ -511,11 +560,10 @@ async def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(seed
         await room.reload(config())
         await anyio.sleep(100)
 
-        admission = room._runtime.root.admission
-        starts = admission.starts
-        assert {place for place in Place if starts.count(place)} <= {Place.LIVE}
-        assert starts.count(Place.LIVE) == _live(servers)
-        assert admission.view.capacity == 3
+        inside = RoomInside(room)
+        assert {place for place in Place if inside.count(place)} <= {Place.LIVE}
+        assert inside.count(Place.LIVE) == _live(servers)
+        assert inside.free_for_all == 3
     assert room.drain_report is not None
     assert room.drain_report.adds_up
     assert _live(servers) == 0
@@ -526,7 +574,7 @@ async def test_a_lease_keeps_a_server_from_being_evicted_after_its_last_call() -
     servers = {"a": FakeServer(call_latency=2.0), "b": FakeServer()}
     async with open_room(servers, maxConnections=1) as room:
         await room.connect("a")
-        release = room._runtime.root.actor("a").idling.lease()
+        release = RoomInside(room).machinery.servers.actor("a").lease()
         async with Outcomes() as calls:
             calls.start(room, "a_echo")
             await teach(room, "b")

@@ -18,6 +18,7 @@ from greenroom.protocol.events import Kind, Note, NoteCode
 from greenroom.supervisor.server_messages import Callbacks
 from greenroom.testing import FaultScript, ScriptedServer
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 
 @in_virtual_time
@@ -79,7 +80,7 @@ async def test_a_bug_while_a_server_starts_gives_its_permit_to_the_next() -> Non
         await settle()
         waiting = calls.start(room, "b_echo")
         await settle()
-        room._runtime.root.actor("a").steps.stop_for_bug(ZeroDivisionError("ours"))
+        RoomInside(room).machinery.servers.actor("a").stop_for_bug(ZeroDivisionError("ours"))
         await anyio.sleep(1.0)
         assert broken.error.code == "bug"
         assert (waiting.at, servers["a"].live) == (0.0, 1)
@@ -178,19 +179,37 @@ async def test_status_names_the_process_of_a_server_while_there_is_one(tmp_path:
         assert room.status()[0].pid is None
 
 
+@pytest.mark.parametrize("file", ["catalogue.json", "catalogue.pins.json"])
 @in_real_time
-async def test_a_catalogue_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
-    cache = tmp_path / "catalogue.json"
-    cache.write_text("{}{")
-    room = Greenroom.open({"mcpServers": {}}, cache_path=cache)
+async def test_what_is_kept_and_cannot_be_read_is_told_of(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("{}{")
+    room = Greenroom.open({"mcpServers": {}}, cache_path=tmp_path / "catalogue.json")
     events = room.events([Kind.NOTE])
     async with events, room:
         note = await anext(aiter(events))
     assert isinstance(note, Note)
-    assert (note.code, "set aside as catalogue.json.broken-1" in note.detail) == (
+    assert (note.code, f"set aside as {file}.broken-1" in note.detail) == (
         NoteCode.CATALOGUE_FILE,
         True,
     )
+
+
+@in_real_time
+async def test_what_a_server_lists_now_is_newer_than_what_an_earlier_run_has_kept(tmp_path: Path) -> None:
+    """However often its lists changed in that run."""
+    for lists in (("one", "two", "three"), ("now",)):
+        server = FakeServer()
+        async with Greenroom.open(
+            {"mcpServers": {"a": {"command": "fake"}}},
+            cache_path=tmp_path / "catalogue.json",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+        ) as room:
+            for name in lists:
+                server.tools = [tool(name)]
+                await room.restart("a")
+                await room.settled()
+            assert [each.name for each in room.tools()] == [f"a_{lists[-1]}"]
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "tasks/get"])

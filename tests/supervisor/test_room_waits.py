@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -10,16 +11,17 @@ from tests.support import in_virtual_time
 from tests.support.rooms import Outcomes, open_room, record_events, settle, teach
 
 from greenroom import CallTimeout, Session, State
-from greenroom.errors import ConnectFailed
+from greenroom.errors import CallError, ConnectFailed, RoomClosed
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.events import Transition
 from greenroom.protocol.jsonrpc.terms import RpcError
 from greenroom.protocol.lifecycle import Cause
-from greenroom.supervisor.caller import Updates
-from greenroom.supervisor.circuit_breaker import BYPASS_EVERY
-from greenroom.supervisor.root import IMPATIENT
+from greenroom.supervisor.breakers import BYPASS_EVERY
+from greenroom.supervisor.port import Updates
+from greenroom.supervisor.shutdown import IMPATIENT
 from greenroom.testing import Fault, FaultScript, fake_room
 from greenroom.testing.fake_servers import HANG, FakeServer, tool
+from greenroom.testing.room_inside import RoomInside
 
 PER_SESSION = {"a": {"isolation": "per_session"}}
 
@@ -137,8 +139,7 @@ async def test_a_sessions_log_level_is_its_own_for_as_long_as_it_is_open() -> No
     async with open_room({name: FakeServer() for name in entries}, entries=entries) as room:
 
         def levels() -> list[str | None]:
-            root = room._runtime.root
-            return [root.log_levels.of("session:ann", root.record(name)) for name in entries]
+            return [RoomInside(room).machinery.servers.log_levels.least("ann", name) for name in entries]
 
         room.set_log_level("info")
         async with room.session("ann") as ann:
@@ -264,3 +265,54 @@ async def test_a_call_of_which_an_earlier_attempt_was_sent_may_have_run_wherever
     assert failed.value.reach is Reach.SENT
     assert "not sent" not in str(failed.value)
     assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("taken_down", [False, True])
+@in_virtual_time
+async def test_a_room_that_is_closing_says_so_whatever_else_is_wrong_with_a_server(taken_down: bool) -> None:
+    servers = {"a": FakeServer(call_latency=5.0), "b": FakeServer()}
+    async with anyio.create_task_group() as tasks, open_room(servers) as room, Outcomes() as calls:
+        await room.connect("a")
+        await room.connect("b")
+        if taken_down:
+            await room.drain("b")
+        calls.start(room, "a_echo")
+        await settle()
+        tasks.start_soon(room.aclose, 9.0)
+        await settle()
+        for refused in (room.request("b", "ping"), room.call("b_echo"), room.connect("b")):
+            with pytest.raises(RoomClosed, match="is closing") as error:
+                await refused
+            assert error.value.server in ("", "b")
+    assert servers["b"].live == 0
+
+
+@in_virtual_time
+async def test_calls_at_the_end_of_a_cooldown_start_their_server_and_do_not_wait_for_their_own_timeout() -> (
+    None
+):
+    """Each comes when its refusal says, and some before the breaker has looked at its clock."""
+    server = FakeServer()
+    entries = {"a": {"lifecycle": "keep-alive"}}
+    async with open_room({"a": server}, entries=entries, failureThreshold=1, cooldownMs=20_000) as room:
+        await room.ready()
+        server.refuse_start = "it is down"
+        server.crash()
+        await anyio.sleep(1)
+        server.refuse_start = None
+        wait = room.status()[0].retry_in
+        assert wait is not None
+        until, ended = anyio.current_time() + wait, list[float]()
+
+        async def call() -> None:
+            await anyio.sleep_until(until)
+            with suppress(CallError):  # another one is the probe
+                await room.call("a_echo")
+            ended.append(anyio.current_time())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(call)
+        assert set(ended) == {until}
+        await settle()
+        await room.call("a_echo")

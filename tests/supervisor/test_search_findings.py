@@ -12,7 +12,6 @@ from greenroom import CallError
 from greenroom.actors.peer import LostReason
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Reason, State
-from greenroom.supervisor.pool import decide
 from greenroom.testing import World
 from greenroom.testing.laws import settled
 
@@ -89,9 +88,9 @@ def test_a_breaker_that_refuses_while_a_session_waits_for_its_start_keeps_it_fro
 
 
 def test_a_connect_by_name_that_waited_for_a_slot_meets_the_breaker_as_it_is_then(make: MakeWorld) -> None:
-    """A session's failed start had shut it in the same instant."""
+    """A session's failed start had opened it in the same instant."""
     world = make(
-        {"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, maxConnections=3
+        {"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, maxSessionConnections=1
     )
     for name in ("ann", "bob"):
         world.open_session(name)
@@ -127,7 +126,7 @@ def test_what_is_kept_alive_is_so_again_when_who_brought_it_back_has_left(make: 
     world.call("slow")
     world.ask("connect", "kept", patience=0.5)
     world.advance(20.0)
-    assert world.root.actor("kept").is_connected
+    assert world.inside.actor("kept").is_connected
 
 
 def test_what_is_brought_back_while_it_drains_takes_calls_again(make: MakeWorld) -> None:
@@ -153,7 +152,7 @@ def test_what_is_removed_is_not_brought_back_by_its_name_while_it_drains(make: M
     world.ask("connect", "notes")
     world.advance(1.0)
     assert world.servers["notes"].starts == 1
-    assert "notes" not in world.root.records
+    assert "notes" not in world.inside.servers
 
 
 def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWorld) -> None:
@@ -168,15 +167,16 @@ def test_a_reload_brings_back_what_was_drained_before_it_is_closed(make: MakeWor
     assert world.calls[1].outcomes == ['{"n": 1, "who": null}']
 
 
-def test_a_session_that_waits_for_its_servers_half_of_the_slots_costs_nothing(make: MakeWorld) -> None:
+def test_a_call_apart_that_waits_for_its_servers_half_of_the_slots_costs_nothing(make: MakeWorld) -> None:
     """The pool looked again at once, for ever: it had waited long enough for a reserve that is not there."""
-    world = make({"apart": {"isolation": "per_session"}}, maxConnections=3)
+    world = make({"apart": {"isolation": "per_call"}}, maxConnections=3)
+    world.faults.slow_down("apart", "call", 25.0)
     for name in ("ann", "bob"):
         world.open_session(name)
         world.call("apart", session=name)
-    assert len(world.pending) == 1
+    assert len(world.pending) == 2
     world.advance(20.0)
-    assert decide(world.root.admission.view.snapshot(-math.inf)).look_at == math.inf
+    assert world.inside.next_look == math.inf
 
 
 def test_the_same_seed_is_the_same_run_jitter_included() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import serve
 from tests.support.loops import on_asyncio
+from tests.support.patience import PATIENCE
 from tests.support.raw_http import raw_http
 from tests.support.rooms import open_room
 
 from greenroom import CallError, Greenroom, UsageError
+from greenroom.actors.watchers import Order
 from greenroom.catalogue.search import search
 from greenroom.config.identity import definition_hash
 from greenroom.config.masking import redacted
@@ -26,6 +30,7 @@ from greenroom.protocol.address import Address
 from greenroom.supervisor.room import Session, port_of
 from greenroom.testing import servers
 from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.room_inside import RoomInside
 
 # Answers with its environment and its arguments, or says them on stderr and exits. With `--linger-in-call FOLDER`,
 # or `--linger-at-end FOLDER`, it makes a file `lingers` there, and does not go on before there is a file `go`.
@@ -176,11 +181,11 @@ async def test_a_server_is_first_asked_by_the_session_that_can_and_is_known_to_t
         assert room.tools() == ()
         async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
             await alice.call("t_tell")
-            assert [target.name for target in port_of(alice).index.tools()] == ["t_die", "t_tell"]
+            assert [target.name for target in port_of(alice).catalogue.index.tools()] == ["t_die", "t_tell"]
             async with room.session("bob", variables={"TOKEN": "of-bob"}) as bob:
-                assert port_of(bob).index.tools() == ()
+                assert port_of(bob).catalogue.index.tools() == ()
                 await bob.connect("t")
-                assert len(port_of(bob).index.tools()) == 2
+                assert len(port_of(bob).catalogue.index.tools()) == 2
         assert room.tools() == ()
 
 
@@ -193,7 +198,7 @@ async def test_a_credential_is_in_no_error_event_status_or_cache(tmp_path: Path)
     async with Greenroom.open(config, cache_path=cache) as room, room.events() as events:
         async with room.session("alice", variables={"TOKEN": secret}) as alice:
             await alice.call("t_tell")
-            assert search(port_of(alice).index, "tell").total
+            assert search(port_of(alice).catalogue.index, "tell").total
             assert not room.search("tell").total
             with pytest.raises(CallError) as lost:
                 await alice.call("t_die")
@@ -219,9 +224,42 @@ async def test_credentials_are_forgotten_with_their_session() -> None:
                 await again.call("a_echo")
 
 
+@pytest.mark.parametrize("when", ["while it closes", "when it has closed"])
+@pytest.mark.parametrize("isolation", ["per_session", "per_call"])
+@in_virtual_time
+async def test_the_secrets_of_a_session_that_ends_as_its_room_closes_are_forgotten(
+    isolation: str, when: str
+) -> None:
+    """Its children stayed in the records of the closed room, and the end of the last one was waited for in vain."""
+    forgotten: list[str] = []
+
+    class Forgets:
+        def forgot(self, session: str, _secrets: Mapping[str, Any]) -> None:
+            forgotten.append(session)
+
+    server = FakeServer(call_latency=2.0, stop_latency=1.0)
+    entry = {"isolation": isolation, "args": ["${session.TOKEN}"]}
+    room = open_room({"a": server}, entries={"a": entry})
+    async with anyio.create_task_group() as tasks:
+        await room.start(tasks)
+        RoomInside(room).machinery.watchers.add(Forgets(), Order.PROGRAM)
+        alice = await room.session("alice", variables={"TOKEN": "Zq7-plain-words"}).__aenter__()
+
+        async def call() -> None:
+            with suppress(CallError):
+                await alice.call("a_echo")
+
+        tasks.start_soon(call)
+        await anyio.sleep(1.0)
+        tasks.start_soon(room.aclose)
+        await anyio.sleep(0.5 if when == "while it closes" else 60.0)
+        await alice.aclose()
+    assert forgotten == ["alice"]
+
+
 async def _lingers(folder: Path) -> None:
     """Wait until a child of `lingering` says that it waits to be let go."""
-    with anyio.fail_after(30.0):
+    with anyio.fail_after(PATIENCE):
         while not (folder / "lingers").exists():
             await anyio.sleep(0.01)
 
@@ -245,8 +283,8 @@ async def test_a_credential_is_hidden_as_long_as_a_child_runs_that_has_it(tmp_pa
                 calls.start_soon(die, alice)
                 await _lingers(tmp_path)
             (tmp_path / "go").touch()
-        address, known = Address.of_call("t", "1", "alice"), room._runtime.context.secrets
-        with anyio.fail_after(30.0):  # when the child is gone, its credential is forgotten
+        address, known = Address.of_call("t", "1", "alice"), RoomInside(room).machinery.context.secrets
+        with anyio.fail_after(PATIENCE):  # when the child is gone, its credential is forgotten
             while known.of(address).without(secret) != secret:
                 await anyio.sleep(0.01)
     assert "fatal: [" in lost[0]
@@ -266,7 +304,7 @@ async def test_the_end_of_a_session_does_not_show_the_credentials_of_the_next_of
         async with room.session("alice", variables={"TOKEN": secret}) as second:
             await second.call("t_tell")
             (tmp_path / "go").touch()
-            with anyio.fail_after(30.0):
+            with anyio.fail_after(PATIENCE):
                 while any(row.server == "slow" and row.scope != "shared" for row in room.status()):
                     await anyio.sleep(0.01)
             await anyio.wait_all_tasks_blocked()

@@ -1,90 +1,104 @@
-"""Who waits for a connection: who is told of a failure, and who goes on waiting, in every state there is."""
+"""Who waits for a connection: who is told of a failure, and who goes on waiting."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Awaitable
+from typing import Any
 
+import anyio
 import pytest
+from tests.support import in_virtual_time
+from tests.support.rooms import open_room
 
-from greenroom.actors.server import Waits
-from greenroom.protocol.errors import CallError
-from greenroom.protocol.lifecycle import Cause, Ending, Life, Means, State
-
-
-class Clock:
-    """Waits of an actor, and what they were told."""
-
-    def __init__(self) -> None:
-        self.waits = Waits()
-        self.told: list[tuple[str, CallError | None]] = []
-
-    def add(self, name: str, life: Life, now: float = 0.0, *, by_name: bool = False):
-        return self.waits.add(lambda error: self.told.append((name, error)), now, life, by_name=by_name)
+from greenroom import CallError, State
+from greenroom.testing.fake_servers import HANG, FakeServer
+from greenroom.testing.room_inside import RoomInside
 
 
-def _draining(cause: Cause, incarnation: int = 1) -> Life:
-    return Life(incarnation, State.DRAINING, Ending(cause))
+async def outcome_of(asked: Awaitable[Any]) -> tuple[str, float]:
+    """How it ended, and when."""
+    try:
+        await asked
+    except CallError as error:
+        return error.code, anyio.current_time()
+    return "connected", anyio.current_time()
 
 
-@pytest.mark.parametrize("cause", list(Cause), ids=lambda cause: cause.value)
-def test_an_attempt_that_failed_is_over_for_those_who_waited_for_it_and_no_others(cause: Cause) -> None:
-    clock = Clock()
-    clock.add("before", Life(state=State.CONNECTING), by_name=True)
-    clock.add("after", _draining(cause))
+@in_virtual_time
+async def test_who_connects_while_a_failed_attempt_is_cleared_away_waits_for_the_next_one() -> None:
+    server = FakeServer(initialize_latency=1.0, refuse_initialize="not now", stop_latency=3.0)
+    async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+        outcomes = dict[str, tuple[str, float]]()
 
-    is_over = cause.has(Means.NO_START)
-    assert len(list(clock.waits.open(_draining(cause)))) == (1 if is_over else 2)
-    assert any(wait.by_name for wait in clock.waits.open(_draining(cause))) != is_over
+        async def connect(name: str) -> None:
+            outcomes[name] = await outcome_of(room.connect("a"))
 
-    error = CallError("no", server="a")
-    clock.waits.tell(error, up_to=1)
-    assert clock.told == [("before", error)]
-    clock.waits.tell(None)
-    assert clock.told[1:] == [("after", None)]
-
-
-@pytest.mark.parametrize("state", list(State), ids=lambda state: state.value)
-def test_each_waits_for_the_incarnation_that_can_still_connect(state: State) -> None:
-    clock = Clock()
-    ending = Ending(Cause.CONNECT_FAILED) if state in (State.DRAINING, State.CLOSED) else None
-    clock.add("a", Life(4, state, ending))
-
-    clock.waits.tell(None, up_to=4)
-    assert bool(clock.told) == (state not in (State.DRAINING, State.CLOSED))
+        tasks.start_soon(connect, "before")
+        await anyio.sleep(2.0)
+        assert room.status()[0].state is State.DRAINING
+        server.refuse_initialize = None
+        tasks.start_soon(connect, "after")
+        await anyio.sleep(10.0)
+        assert outcomes == {"before": ("connect_failed", 4.0), "after": ("connected", 5.0)}
+        assert server.starts == 2
 
 
-def test_whoever_leaves_is_not_told_also_when_one_before_it_makes_it_leave() -> None:
-    waits, told = Waits(), list[str]()
+@in_virtual_time
+async def test_who_has_waited_long_enough_for_a_slot_is_told_and_the_others_wait_on() -> None:
+    servers = {"a": FakeServer(call_latency=HANG), "b": FakeServer()}
+    async with open_room(servers, maxConnections=1, acquireTimeoutMs=5_000) as room:
+        await room.connect("a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outcome_of, room.call("a_echo"))
+            await anyio.sleep(1.0)
+            ends = list[float]()
 
-    def hear(_error: CallError | None) -> None:
-        told.append("first")
+            async def connect() -> None:
+                with pytest.raises(CallError):
+                    await room.connect("b")
+                ends.append(anyio.current_time())
+
+            for _ in range(3):
+                tasks.start_soon(connect)
+                await anyio.sleep(1.0)
+            await anyio.sleep(20.0)
+            assert ends == [6.0, 7.0, 8.0]
+            tasks.cancel_scope.cancel()
+
+
+@in_virtual_time
+async def test_who_waits_for_a_server_that_is_taken_down_does_not_bring_it_back() -> None:
+    server = FakeServer(stop_latency=3.0)
+    async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+        await room.connect("a")
+        tasks.start_soon(outcome_of, room.restart("a"))
+        await anyio.sleep(1.0)
+        outcomes = list[str]()
+
+        async def connect() -> None:
+            outcomes.append((await outcome_of(room.connect("a")))[0])
+
+        tasks.start_soon(connect)  # for the incarnation after this one
+        await anyio.sleep(1.0)
+        await room.drain("a")
+        await anyio.sleep(10.0)
+        assert (outcomes, server.starts, server.live) == (["server_not_connected"], 1, 0)
+        await room.connect("a")  # but who asks by name now does
+        assert server.live == 1
+
+
+@in_virtual_time
+async def test_who_leaves_is_not_told_also_when_one_before_it_makes_it_leave() -> None:
+    async with open_room({"a": FakeServer(refuse_start="no")}) as room:
+        actor, told = RoomInside(room).machinery.servers.actor("a"), list[str]()
+
+        def hear(_error: CallError | None) -> None:
+            told.append("first")
+            leave()
+
+        actor.on_connected(hear)
+        leave = actor.on_connected(lambda _error: told.append("second"))
+        with pytest.raises(CallError):
+            await room.connect("a")
         leave()
-
-    waits.add(hear, 0.0, Life(), by_name=False)
-    leave = waits.add(lambda _error: told.append("second"), 0.0, Life(), by_name=False)
-    waits.tell(None)
-    leave()
-    assert told == ["first"]
-
-
-def test_those_who_have_waited_long_enough_are_told_and_the_others_wait_on() -> None:
-    clock, life = Clock(), Life()
-    for when, name in enumerate("abc"):
-        clock.add(name, life, float(when))
-    assert clock.waits.since(life) == 0.0
-
-    clock.waits.tell_early(CallError("late", server="a"), 1.0, life)
-
-    assert [name for name, _ in clock.told] == ["a", "b"]
-    assert clock.waits.since(life) == 2.0
-    clock.waits.tell(None)
-    assert clock.waits.since(life) == math.inf
-
-
-def test_what_was_asked_by_name_before_it_was_taken_down_is_so_no_more() -> None:
-    clock, life = Clock(), Life()
-    clock.add("a", life, by_name=True)
-    clock.waits.forget_names()
-    assert not any(wait.by_name for wait in clock.waits.open(life))
-    clock.add("b", life, by_name=True)
-    assert sum(wait.by_name for wait in clock.waits.open(life)) == 1
+        assert told == ["first"]

@@ -16,6 +16,8 @@ from typing import Any
 import attrs
 from tests.support.staged_http import Stage, StagedHandler, served
 
+from .patience import PATIENCE
+
 MIB = 1 << 20
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 
@@ -185,13 +187,13 @@ def _way(behave: Way) -> Way:
 
 @_way
 def slow(handler: _Handler, seen: Seen) -> None:
-    handler.stage.release.wait(60)
+    handler.stage.release.wait(PATIENCE)
     handler.json({"late": True})
 
 
 @_way
 def hangs(handler: _Handler, seen: Seen) -> None:
-    handler.stage.release.wait(60)
+    handler.stage.release.wait(PATIENCE)
     handler.cut()
 
 

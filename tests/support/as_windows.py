@@ -23,7 +23,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
 from typing import Any, Final
 from unittest import mock
 
@@ -65,7 +64,6 @@ OTHERS: Final = (
         "tomlkit",
         "trio.testing",
         "urllib.request",
-        "uvicorn.config",
         "uuid",
     ),
     *("webbrowser", "yaml", "zipfile"),
@@ -128,15 +126,14 @@ def as_here(which: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return which(*args, **named)
 
 
-def not_imported(package: ModuleType) -> Iterator[tuple[str, str]]:
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        try:
-            module = importlib.import_module(found.name)
-        except Exception as error:
-            yield found.name, getattr(error, "name", None) or f"{type(error).__name__}: {error}"
-            continue
-        if found.ispkg:
-            yield from not_imported(module)
+def not_imported(name: str) -> Iterator[tuple[str, str]]:
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        yield name, getattr(error, "name", None) or f"{type(error).__name__}: {error}"
+        return
+    for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        yield from not_imported(f"{name}.{found.name}")
 
 
 async def call() -> str:
@@ -166,9 +163,11 @@ def typed(words: str) -> dict[str, Any]:
 def main() -> int:
     become_windows()
     if sys.argv[1] == "--import":
-        import greenroom
+        from tools.arrows import ROOMS
 
-        said: Any = dict(not_imported(greenroom))
+        said: Any = {}
+        for room in ROOMS:
+            said |= not_imported(f"greenroom.{room}")
     elif sys.argv[1] == "--room":
         import anyio
 

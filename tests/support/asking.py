@@ -1,7 +1,8 @@
 """Servers in memory that ask their client: nothing is stubbed above the peer.
 
-`AskingServer` speaks either era. What a tool of it does is a coroutine of the test, which is given the `Asking` of its
-call: it may ask the client, notify it, and wait for events of the test.
+`AskingServer` speaks either era, or both: then each connection the one of its first request, as with the SDKs. What a
+tool of it does is a coroutine of the test, which is given the `Asking` of its call: it may ask the client, notify it,
+and wait for events of the test.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import anyio.abc
 import attrs
 import msgspec
 
-from greenroom.actors.exchanges import mark_sent
+from greenroom.actors.open_requests import mark_sent
 from greenroom.actors.peer import Exchange, PeerHooks
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
@@ -42,6 +43,7 @@ class AskingServer:
     acts: dict[str, Act] = attrs.field(factory=dict[str, Act])
     schemas: dict[str, Any] = attrs.field(factory=dict[str, Any])  # of the arguments of its tools
     modern: bool = False
+    both: bool = False
     capabilities: dict[str, Any] = attrs.field(
         factory=lambda: {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
     )
@@ -86,6 +88,7 @@ class Asking:
     last_line = ""
     last_heard: float = 0.0
     may_speak_both = False
+    said_instead = ""
 
     def __init__(self, server: AskingServer, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.server = server
@@ -98,6 +101,7 @@ class Asking:
         self._open: dict[Exchange, anyio.CancelScope] = {}
         self._requests: dict[str, Any] = {}
         self._number = 0
+        self.opened_by = ""  # the method of its first request
 
     # ---- what a tool does -------------------------------------------------------------------------------------------
 
@@ -112,6 +116,10 @@ class Asking:
         if error is not None:
             raise Refused(error)
         return result
+
+    @property
+    def is_modern(self) -> bool:
+        return self.opened_by != "initialize" if self.server.both else self.server.modern
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         self.hooks.on_notification(method, params)
@@ -181,15 +189,18 @@ class Asking:
 
     async def _answer_to(self, exchange: Exchange, params: dict[str, Any]) -> Any:
         server, method = self.server, exchange.method
+        self.opened_by = self.opened_by or method
+        if (exchange.version or self.protocol_version) in MODERN_VERSIONS and not self.is_modern:
+            return RpcError(-32600, "this connection serves the handshake era")
         if method == "tools/call":
             return await self._call(params)
         server.requests.append((method, params))
         said = {"name": "asking", "version": "1"}
         match method:
-            case "server/discover" if server.modern:
+            case "server/discover" if self.is_modern:
                 server.initialized_with.append(self.client_capabilities)
                 return {"supportedVersions": list(MODERN_VERSIONS), "capabilities": server.capabilities}
-            case "initialize" if not server.modern:
+            case "initialize" if not self.is_modern:
                 server.initialized_with.append(params["capabilities"])
                 version = params["protocolVersion"]
                 return {"protocolVersion": version, "capabilities": server.capabilities, "serverInfo": said}
@@ -210,7 +221,7 @@ class Asking:
             case "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
                 return {}
             case _:
-                if method == "subscriptions/listen" and server.modern:
+                if method == "subscriptions/listen" and self.is_modern:
                     await anyio.sleep_forever()
                 return RpcError(-32601, f"Method not found: {method}")
 

@@ -10,8 +10,7 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,6 @@ from greenroom.gateway.doors.control_protocol import identity
 
 from .forked import GREENROOM, run_forked
 from .gateway import PATIENCE, Gateway, gone_within, logged_pids, started
-
-
-def until(holds: Callable[[], Any], what: str = "it") -> Any:
-    """Wait until `holds()` is true, and return that."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.01)
-    return found
 
 
 @attrs.define

@@ -24,6 +24,8 @@ from typing import Any, cast
 
 import attrs
 
+from .patience import PATIENCE
+
 ACCESS = "access-secret-"
 REFRESH = "refresh-secret-"
 
@@ -74,7 +76,10 @@ class AuthServer:
     has_device: bool = False
     has_revocation: bool = True
     given: Mapping[str, str | None] = attrs.field(factory=dict[str, "str | None"])  # client id -> secret
-    lasts: float | None = 3600.0  # seconds that a token is valid
+    lasts: float | str | None = 3600.0  # seconds that a token is valid
+    says: tuple[int, bytes] | None = None  # what the token endpoint answers instead
+    has_metadata: bool = True
+    names_issuer: bool = True  # in its metadata
     rotates: bool = True  # a refresh token is good for once
     is_down: bool = False
     quotes: bool = False  # a call is refused, with the token in the message
@@ -169,6 +174,8 @@ class AuthServer:
             found["jwks_uri"] = f"{self.base}/jwks"
         if self.takes_documents:
             found["client_id_metadata_document_supported"] = True
+        if not self.names_issuer:
+            del found["issuer"]
         return found
 
 
@@ -196,7 +203,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _location(page: str) -> str:
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
     try:
-        with opener.open(page, timeout=30) as answer:
+        with opener.open(page, timeout=PATIENCE) as answer:
             raise AssertionError(f"no redirect: {answer.status}")
     except urllib.error.HTTPError as error:
         with error:
@@ -207,7 +214,7 @@ def follow(address: str) -> int:
     """Open an address as a browser does. Returns its status."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(address, timeout=30) as answer:
+        with opener.open(address, timeout=PATIENCE) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         with error:
@@ -255,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.say(503)
         elif parts.path.startswith("/.well-known/oauth-protected-resource"):
             self.say(200, {"resource": stage.url, "authorization_servers": [stage.base]})
-        elif parts.path.startswith("/.well-known/oauth-authorization-server"):
+        elif parts.path.startswith("/.well-known/oauth-authorization-server") and stage.has_metadata:
             self.say(200, stage.metadata())
         elif parts.path == "/jwks":
             with stage.lock:
@@ -298,6 +305,8 @@ class _Handler(BaseHTTPRequestHandler):
             stage.forms.append(form)
             if not self._knows_client(form):
                 self.say(401, {"error": "invalid_client"})
+            elif self.path == "/token" and stage.says is not None:
+                self.say(stage.says[0], raw=stage.says[1])
             elif self.path == "/token":
                 self._token(form)
             elif self.path == "/device":

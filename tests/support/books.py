@@ -89,24 +89,24 @@ async def _ending(self: Runtime, name: str) -> None:
 
 
 def _not_at_nothing(runtime: Any) -> Iterator[str]:
-    root, context = runtime.root, runtime.context
+    listed, context = runtime.servers, runtime.context
     numbers: dict[str, Callable[[], object]] = {
         "bytes queued": lambda: context.queued_bytes,
-        "slots held": lambda: root.admission.starts.slots_held,
-        "calls held for a yes": lambda: root.approvals._held,
-        "questions about a call": lambda: root.approvals._asked,
+        "slots held": lambda: len(listed.starts.places.holders()),
+        "calls held for a yes": lambda: listed.approvals._held,
+        "questions about a call": lambda: listed.approvals._asked,
     }
-    for name, record in root.records.items():
+    for name, record in listed.records.items():
         numbers |= {
             f"in flight at {name}": lambda load=record.load: load.in_flight,
             f"queued at {name}": lambda load=record.load: load.queued,
             f"waiting for a place at {name}": lambda load=record.load: load.held,
         }
-    for actor in root.all_actors():
+    for actor in listed.all_actors():
         numbers |= {
             f"open calls of {actor.address}": lambda actor=actor: actor.calls.open,
-            f"waiting calls of {actor.address}": lambda actor=actor: actor.mailbox.user,
-            f"leases of {actor.address}": lambda actor=actor: actor.idling.leases,
+            f"waiting calls of {actor.address}": lambda actor=actor: actor.calls.waiting,
+            f"leases of {actor.address}": lambda actor=actor: actor.leases,
         }
     for what, number in numbers.items():
         if found := number():
@@ -114,9 +114,9 @@ def _not_at_nothing(runtime: Any) -> Iterator[str]:
 
 
 def _ways_to_session(runtime: Any, name: str) -> list[str]:
-    root = runtime.root
-    if any(actor.address.owner == name for actor in root.all_actors()) or any(
-        key[0] == name for key in root.approvals._asked
+    listed = runtime.servers
+    if any(actor.address.owner == name for actor in listed.all_actors()) or any(
+        key[0] == name for key in listed.approvals._asked
     ):
         return []  # the child of one of its calls is still being stopped, or somebody still thinks about a question
     aside = (
@@ -127,8 +127,8 @@ def _ways_to_session(runtime: Any, name: str) -> list[str]:
         runtime.store,
         runtime.guard,
         runtime.recent,  # what has happened, up to a bound
-        root.context.timers,
+        listed.context.timers,
     )
     told = (f"session:{name}", *([name] if len(name) > 2 else ()))  # other things are called "1"
-    ways = paths_to(*told, within=(runtime,), without=(*aside, root.context.timers))
+    ways = paths_to(*told, within=(runtime,), without=(*aside, listed.context.timers))
     return [way for way in ways if not any(said in way for said in (".words", ".sources", "._handshake"))]

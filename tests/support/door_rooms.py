@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import attrs
 
+from greenroom.actors.call import Call
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Target
@@ -41,18 +42,21 @@ NOW = {"name": "now", "description": "The time", "inputSchema": {"type": "object
 README = {"name": "Read Me", "uri": "file:///readme", "description": "What it is"}
 
 
-class FakeCall:
+_AnyCall: Any = Call  # for type checkers: it stands where a call does, and a test ends it in its own way
+
+
+class FakeCall(_AnyCall):
+    """A call that the test ends."""
+
+    protocol_version: str | None = None
+    met_a_start = False
+
     def __init__(
         self, target: Target, arguments: Any, on_end: Callable[[FakeCall], None], on_progress: Any
     ) -> None:
+        super().__init__("tools/call", arguments, on_progress=on_progress)
         self.target = target
         self.arguments = arguments
-        self.on_progress = on_progress
-        self.result: bytes | None = None
-        self.error: CallError | None = None
-        self.protocol_version: str | None = None
-        self.cancelled = False
-        self.met_a_start = False
         self._on_end = on_end
 
     def end(self, result: Mapping[str, Any] | bytes) -> None:
@@ -63,7 +67,7 @@ class FakeCall:
         self.error = error
         self._on_end(self)
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "") -> None:
         self.cancelled = True
 
 
@@ -74,15 +78,21 @@ class FakeRoom(_AnyRoom):
     """Servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`, `bad`."""
 
     audit = None
-    telemetry = None
+    tracing = None
+
+    @staticmethod
+    def held() -> tuple[()]:
+        """Nothing holds calls here."""
+        return ()
 
     @property
     def _port(self) -> FakeRoom:
-        """It is its own port."""
+        """It is its own port, and each part of it."""
         return self
 
+    catalogue = connections = services = resources = skills = _port
+
     def __init__(self, **settings: Any) -> None:
-        self.turned: list[tuple[Any, str]] = []
         names = ("github", "clock", "fresh", "off")
         servers = {name: ServerDefinition(name, command="x", disabled=name == "off") for name in names}
         broken = {"bad": Problem("mcp.json: mcpServers.bad", 'needs "command" or "url"')}
@@ -121,6 +131,9 @@ class FakeRoom(_AnyRoom):
     def scrubber(self, server: str, door: Scrub, /) -> None:
         """Nothing is scrubbed."""
 
+    def refusal_by_prefix(self, name: str, server: str | None, /) -> None:
+        """No name is refused for its prefix."""
+
     async def surveyed(self) -> list[ServerStatus]:
         return self.status()
 
@@ -145,6 +158,7 @@ class FakeRoom(_AnyRoom):
         *,
         timeout: float | None = None,
         on_progress: Any = None,
+        begun: Call | None = None,
     ) -> FakeCall:
         if self.refuse is not None:
             raise self.refuse
@@ -162,12 +176,25 @@ class FakeRoom(_AnyRoom):
             raise UnknownTool(tool, connected=[server or "fresh"])
         return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
 
-    async def find_for_call(self, tool: str, arguments: Any, server: str | None = None) -> Target:
+    async def find(self, tool: str, server: str | None = None) -> Target:
         await self.connect(server or "fresh")
         found = self.index.resolve(tool, server)
         if not isinstance(found, Target):
             raise UnknownTool(tool, connected=[server or "fresh"])
         return found
+
+    @asynccontextmanager
+    async def found(self, call: Call, arguments: Any, server: str | None = None) -> AsyncGenerator[Target]:
+        yield await self.find(call.tool or "", server)
+
+    def begin(self, call: Call, server: str | None) -> None:
+        pass
+
+    def until_accepted(self, call: Call) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def turn_away(self, call: Call, error: CallError, server: str | None = None) -> CallError:
+        return error
 
     async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
         return ToolResult(json.loads(answer))
@@ -195,16 +222,10 @@ class FakeRoom(_AnyRoom):
     def introduced(self, client: object) -> None:
         pass
 
-    def noting(self, asked: Any) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def turned_away(self, asked: Any, why: Any) -> None:
-        self.turned.append((asked, why if isinstance(why, str) else why.code))
-
     def answer_with(self, host: Any) -> None:
         self.host = host
 
-    def restart_outdated(self) -> None:
+    def client_came(self) -> None:
         pass
 
     is_learning = False

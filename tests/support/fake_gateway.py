@@ -21,7 +21,7 @@ import attrs
 from greenroom.config.model import Config
 from greenroom.gateway import serve as _serve
 from greenroom.gateway.serve import Options, serve
-from greenroom.safety.approval_desk import Desk
+from greenroom.safety.approval_desk import ApprovalDesk
 
 from .door_rooms import FakeRoom
 
@@ -35,7 +35,7 @@ class Room(FakeRoom):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.approvals = Desk(anyio.current_time)  # nobody has to allow anything
+        self.approvals = ApprovalDesk(anyio.current_time)  # nobody has to allow anything
 
     def start_call(self, target: Any, arguments: Any, on_end: Any, **more: Any) -> Any:
         call = super().start_call(target, arguments, on_end, **more)
@@ -51,6 +51,18 @@ class Room(FakeRoom):
 
     def keep_recent(self) -> None:
         pass
+
+    def unlisted(self) -> list[str]:
+        return []
+
+    def own_entry(self, _server: str) -> None:
+        return None
+
+    def attachment(self, _which: Any) -> None:
+        return None  # nobody watches it
+
+    def after(self, _seconds: float, _callback: Any) -> Any:
+        return anyio.CancelScope()  # its clock does not go on; it can be cancelled
 
     async def start(self, task_group: Any) -> None:
         self.closed = anyio.Event()
@@ -74,7 +86,7 @@ class Room(FakeRoom):
 
     def _drain(self) -> None:
         for call in self.calls:
-            if call.result is None:
+            if not call.ended:
                 call.end(text("drained"))
         print("room: drained", file=sys.stderr, flush=True)
         self.closed.set()
@@ -95,12 +107,6 @@ class Session:
     @property
     def _port(self) -> Session:
         return self
-
-    def unlisted(self) -> list[str]:
-        return []
-
-    def own_entry(self, server: str) -> None:
-        return None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._room, name, None)

@@ -73,7 +73,6 @@ _COMMANDS = (
     "query_commands",
     "refresh_command",
     "serve_command",
-    "trace_command",
 )
 _of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
 _of_ours = _ForkServer(

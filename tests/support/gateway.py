@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from .forked import GREENROOM, popen_forked
+from .patience import PATIENCE
 
-PATIENCE = 120.0  # seconds to wait for what must come; it says nothing about how fast it should come
-FAULTY = Path(__file__).resolve().parents[2] / "testing" / "servers" / "faulty.py"
+FAULTY = Path(__file__).resolve().parents[2] / "src" / "greenroom" / "testing" / "servers" / "faulty.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 

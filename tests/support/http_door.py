@@ -1,4 +1,4 @@
-"""The HTTP door in the test's own process: a room of servers in memory, real sockets, uvicorn."""
+"""The HTTP door in the test's own process: a room of servers in memory, real sockets."""
 
 from __future__ import annotations
 
@@ -119,8 +119,7 @@ async def http_door(
     expose: str = "direct",
     **more: Any,
 ) -> AsyncGenerator[Opened]:
-    """A door over `room`, on a free port of 127.0.0.1. `access` may be made from that port. asyncio only, because of
-    uvicorn."""
+    """A door over `room`, on a free port of 127.0.0.1. `access` may be made from that port. asyncio only."""
     notes: list[str] = []
     rules = rules or Rules()
     conversations = Conversations(room, expose=expose, version="9.9", note=notes.append)

@@ -36,6 +36,8 @@ import attrs
 import pytest
 import uvloop
 
+from .patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 PROC = Path("/proc")
 TAG = b"GREENROOM_ROOM="
@@ -145,7 +147,7 @@ def leaks_since(before: Snapshot) -> list[str]:
 
 def _let_kept_ones_reap() -> None:
     """Wait a moment: kept processes notice the end of a test's process by themselves."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + PATIENCE
     while any(any(_descendants(pid)) for pid in KEPT_PROCESSES) and time.monotonic() < deadline:
         time.sleep(0.002)
 
@@ -222,7 +224,7 @@ def _end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     except ChildProcessError:  # not ours to reap: see it go
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + PATIENCE
         while _stat(PROC / str(pid))[:1] not in ([], [b"Z"], [b"X"]) and time.monotonic() < deadline:
             time.sleep(0.001)
     except (ProcessLookupError, PermissionError):

@@ -21,7 +21,9 @@ if TYPE_CHECKING or __name__ != "__main__":
     from pathlib import Path
     from typing import Any
 else:  # as a server: it is started by the hundred, and each of these takes longer to import than Python to start
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../testing/servers"))
+    sys.path.insert(
+        0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/greenroom/testing/servers")
+    )
     import quick_json as json
 
     del sys.path[0]

@@ -41,6 +41,7 @@ from typing import Final
 
 import attrs
 import pytest
+from tests.support.patience import PATIENCE
 
 _FILES: Final = {"json", "jsonc", "yaml", "toml", "python"}
 _BLOCK: Final = re.compile(
@@ -173,7 +174,7 @@ class Reader:
         finally:
             if process.poll() is None and time.monotonic() >= until:
                 process.kill()
-            code = process.wait(5)
+            code = process.wait(PATIENCE)
             os.close(ours)
         text = _ESCAPE.sub("", printed.decode("utf-8", "replace")).replace("\r\n", "\n")
         return code, re.sub(r"[^\n]*\r", "", text)  # a line that is written anew, as a terminal shows it

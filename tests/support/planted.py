@@ -21,18 +21,20 @@ TOKENS = [
 ]  # fmt: skip
 AROUND = st.sampled_from(["", " ", "x ", "\n", "=", "'", ": ", "…", '"', "\\", "Bearer ", "\t", "\x1b[1;32m"])
 FIELDS = ["password", "token", "api_key", "refreshToken", "Authorization"]
+SHAPED = f"{MARK}9dLm2XpV4tRb8Nc{MARK}"
+NAMED = f"{MARK} a secret of no known kind"
 
 
 @st.composite
-def planted(draw: Any, tokens: list[str] = TOKENS) -> Any:
-    """A JSON value with a credential somewhere in it, of these or in a member with the name of one; texts with JSON in
-    it are up to two deep."""
+def planted(draw: Any, tokens: list[str] = TOKENS, member: str = SHAPED) -> Any:
+    """A JSON value with a credential somewhere in it: one of these, or `member` in a member with the name of one. Texts
+    with JSON in it are up to two deep."""
     how, secret = (
         draw(st.sampled_from(["member", "text", "text", "name", "url"])),
         draw(st.sampled_from(tokens)),
     )
     if how == "member":
-        value: Any = {draw(st.sampled_from(FIELDS)): f"{MARK} a secret of no known kind"}
+        value: Any = {draw(st.sampled_from(FIELDS)): member}
     elif how == "text":
         value = draw(AROUND) + secret + draw(AROUND)
     elif how == "name":

@@ -16,6 +16,8 @@ from typing import Any
 import attrs
 from tests.support.staged_http import Stage, StagedHandler, served
 
+from .patience import PATIENCE
+
 MODERN = "2026-07-28"
 MIB = 1 << 20
 
@@ -130,7 +132,7 @@ class Handler(StagedHandler):
             FAULTS[name](self, message)
             return
         if name == "slow":
-            self.stage.release.wait(60)
+            self.stage.release.wait(PATIENCE)
         self.result(message, text(name))
 
     # -- ways to answer --
@@ -273,6 +275,6 @@ def silent(handler: Handler, message: Any) -> None:
     """Headers, and then nothing for as long as anybody listens."""
     handler.begin_events()
     with suppress(OSError):
-        handler.connection.settimeout(60)
+        handler.connection.settimeout(PATIENCE)
         handler.connection.recv(1)
     time.sleep(0)

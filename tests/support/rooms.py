@@ -19,6 +19,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.events import Event
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
+from greenroom.testing.room_inside import RoomInside
 
 Outcome = str | CallError
 
@@ -107,16 +108,22 @@ async def learn(room: Greenroom, server: str) -> None:
 
 async def retire(room: Greenroom, server: str) -> None:
     """End an incarnation as eviction does: the next call brings it back."""
-    root, closed = room._runtime.root, anyio.Event()
-    root.supervision.on_closed(root.actor(server), closed.set)
-    root.actor(server).stop(Ending(Cause.EVICTED))
+    listed, closed = RoomInside(room).machinery.servers, anyio.Event()
+    listed.on_closed(listed.actor(server), closed.set)
+    listed.actor(server).stop(Ending(Cause.EVICTED))
     await closed.wait()
 
 
 async def teach(room: Greenroom, server: str, tools: Iterable[Mapping[str, Any]] = (tool("echo"),)) -> None:
     """Make the index know what the server has, as a cache would: nothing is started."""
-    router = room._runtime.router.ref
-    router.tell(Learn(ServerEntry(server, "", tools=tuple(tools))))
+    await teach_lists(room, ServerEntry(server, "", tools=tuple(tools)))
+
+
+async def teach_lists(room: Greenroom, *lists: ServerEntry) -> None:
+    """Make the index know all that these servers list, as a cache would: nothing is started."""
+    router = RoomInside(room).machinery.router.ref
+    for entry in lists:
+        router.tell(Learn(entry))
     await router.ask(Sync)
 
 
@@ -131,11 +138,11 @@ def record_events(room: Greenroom, sort: type[E]) -> list[E]:
         if isinstance(event, sort):
             events.append(event)
 
-    room._runtime.context.events.listen(hear, [sort.kind] if sort is not Event else None)
+    RoomInside(room).events.listen(hear, [sort.kind] if sort is not Event else None)
     return events
 
 
-async def settle(ticks: int = 20) -> None:
+async def settle(ticks: int = 50) -> None:
     """Let everything that is ready run, with no time passing."""
     for _ in range(ticks):
         await anyio.lowlevel.checkpoint()

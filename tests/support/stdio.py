@@ -18,6 +18,7 @@ from greenroom.actors.backend import Backend, current_backend
 from greenroom.actors.handshake import RpcFailure, ask_raw, shake_hands
 from greenroom.actors.host import Declaration
 from greenroom.actors.peer import Exchange, LostReason
+from greenroom.actors.timers import Timers
 from greenroom.actors.transports.guard import Guard
 from greenroom.actors.transports.stdio import StdioConnection, StdioConnector
 from greenroom.config.model import ServerDefinition, Settings
@@ -25,7 +26,10 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.terms import RpcError
 
-SERVERS = Path(__file__).resolve().parents[2] / "testing" / "servers"
+from .patience import PATIENCE
+from .timers import timers_at_work
+
+SERVERS = Path(__file__).resolve().parents[2] / "src" / "greenroom" / "testing" / "servers"
 CLIENT = {"name": "tests", "version": "1"}
 RUN = f"test-{os.getpid()}"
 
@@ -101,12 +105,18 @@ class Link:
     """One child under test, with its connection, hooks and guard."""
 
     def __init__(
-        self, connection: StdioConnection, hooks: Recorder, loop_backend: Backend, guard: Guard
+        self,
+        connection: StdioConnection,
+        hooks: Recorder,
+        loop_backend: Backend,
+        timers: Timers,
+        guard: Guard,
     ) -> None:
         self.connection = connection
         self.peer = connection.peer
         self.hooks = hooks
         self.backend = loop_backend
+        self.timers = timers
         self.guard = guard
 
     async def initialize(self) -> None:
@@ -114,7 +124,8 @@ class Link:
             await shake_hands(
                 self.peer,
                 self.backend,
-                settings=Settings(connect_timeout=60.0),
+                self.timers,
+                settings=Settings(connect_timeout=PATIENCE),
                 client_info=CLIENT,
                 declaration=Declaration(),
                 era_hint="2025-11-25",
@@ -124,7 +135,7 @@ class Link:
 
     async def call(self, name: str, **arguments: Any) -> str:
         params = {"name": name, "arguments": arguments}
-        result = json.loads(await ask_raw(self.peer, self.backend, "tools/call", params, 60))
+        result = json.loads(await ask_raw(self.peer, self.backend, self.timers, "tools/call", params, 60))
         return result["content"][0]["text"]
 
 
@@ -157,8 +168,8 @@ async def linked(
         run_id=RUN,
     )
     try:
-        async with connector.open(hooks) as connection:
-            yield Link(connection, hooks, loop_backend, guard)
+        async with timers_at_work() as timers, connector.open(hooks) as connection:
+            yield Link(connection, hooks, loop_backend, timers, guard)
             if stop:
                 await connection.stop(5.0)
     finally:
@@ -176,7 +187,7 @@ def lives(pid: int) -> bool:
     return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
-async def until(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
+async def until(happened: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Check every 5 ms whether it has happened; False when it has not happened in time."""
     for _ in range(int(seconds / 0.005) + 1):  # other processes cannot set an event here
         if happened():
@@ -202,3 +213,13 @@ async def logged(path: Path, word: str, count: int = 1) -> list[int]:
 def _pids(path: Path, word: str) -> list[int]:
     text = path.read_text() if path.exists() else ""
     return [int(line.split()[1]) for line in text.splitlines() if line.startswith(word + " ")]
+
+
+def drained(fd: int) -> bytes:
+    """What a non-blocking descriptor has now."""
+    data = b""
+    while True:
+        try:
+            data += os.read(fd, 1 << 20)
+        except BlockingIOError:
+            return data

@@ -1,5 +1,6 @@
 """A Ray of a few lines, for the child through which a front asks. The directory lives in that child, with these
-`HOSTS`."""
+`HOSTS`. Its nodes are theirs, those of `LATE` hosts, which join when it has been asked for the nodes twice, and `LOST`
+ones."""
 
 from __future__ import annotations
 
@@ -19,14 +20,22 @@ class exceptions:
     class GetTimeoutError(RayError): pass
 
 def init(address, **more):
-    if address == "refuses":
-        raise ConnectionError("no cluster is there\\nand a second line")
+    if address == "refuses:1":
+        raise ConnectionError("no cluster is there.\\nIt was looked for.")
+    if address == "other:1":
+        raise RuntimeError("Version mismatch: The cluster was started with:\\n    Ray: 2.1\\n    Python: 3.9\\n")
+    if address == "exits:1":
+        raise SystemExit("Ray has ended it")
+    if address == "dies:1":
+        os.abort()
 
 class Method:
     def __init__(self, call):
         self.remote = lambda *args: lambda: call(*args)
 
 class Handle:
+    looks = 0
+
     def __init__(self):
         self.register = Register(7, LeaseTimes(), time.monotonic())
         about = About(VERSION, os.environ.get("SECRET", "secret"), LeaseTimes(), 7)
@@ -36,17 +45,31 @@ class Handle:
     def do(self, verb, args):
         if os.environ.get("DEAF") and str(os.getpid()) in open(os.environ["DEAF"]).read():
             raise exceptions.RayError("the actor is at another address now")
+        if verb == "config" and os.environ.get("DEAD"):
+            raise exceptions.RayError("the head is dead")
         if verb == "leave":
             raise exceptions.RayError("the actor has died")
         if verb == "post_config":
             return False, "KeyError: 'x'"
+        if verb == "nodes":
+            self.looks += 1
+            if self.looks == 2:
+                join("LATE")
+            return True, frozenset(" ".join(map(named, ("HOSTS", "LATE", "LOST"))).split())
         now = (time.monotonic(),)
         return True, getattr(self.register, verb)(*(now + args if verb == "view" else args + now))
 
 handle = Handle()
-for name in os.environ.get("HOSTS", "").split():
-    about = Joining(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0})
-    handle.register.join(about, time.monotonic())
+
+def named(kind):
+    return os.environ.get(kind, "")
+
+def join(kind):
+    for name in named(kind).split():
+        about = Joining(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0})
+        handle.register.join(about, time.monotonic())
+
+join("HOSTS")
 
 def get_actor(name, namespace):
     if os.environ.get("NONE"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import sniffio
+import trio
 from trio.testing import MockClock
 
 from greenroom.testing.virtual_time import JumpingSelector
@@ -27,3 +30,14 @@ class VirtualLoop(CheckedLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+
+def stand_still(seconds: float) -> None:
+    """The clock goes on, and the loop does nothing meanwhile."""
+    if sniffio.current_async_library() == "trio":
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        clock.jump(seconds)
+    else:
+        loop: Any = asyncio.get_running_loop()
+        loop._jumping.now += seconds

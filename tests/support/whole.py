@@ -21,7 +21,7 @@ from typing import Any
 from .forked import GREENROOM, popen_forked
 from .gateway import PATIENCE
 
-WHOLE = Path(__file__).resolve().parents[2] / "testing" / "servers" / "whole.py"
+WHOLE = Path(__file__).resolve().parents[2] / "src" / "greenroom" / "testing" / "servers" / "whole.py"
 META = "io.modelcontextprotocol/"
 MODERN = "2026-07-28"
 LISTS = {
@@ -51,6 +51,7 @@ class RawClient:
         self.process = process
         self.modern = modern
         self.capabilities: dict[str, Any] = {}
+        self.version = "2025-11-25"  # that it asks for in a handshake
         self.answers: dict[str, Callable[[Any], Mapping[str, Any]]] = {}
         self.told: list[dict[str, Any]] = []
         self.asked: list[dict[str, Any]] = []
@@ -66,7 +67,7 @@ class RawClient:
         if self.modern:
             return self.result("server/discover")
         who = {"name": "raw", "version": "1"}
-        params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": who}
+        params = {"protocolVersion": self.version, "capabilities": capabilities, "clientInfo": who}
         hello = self.result("initialize", params)
         self.tell("notifications/initialized")
         return hello

@@ -20,13 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
+from tests.support.patience import PATIENCE
 from tests.support.tape_lines import event
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, UsageError
 from greenroom.tape.comparing import compare_tapes
 from greenroom.tape.lines import CallLine, decoded
-from greenroom.tape.matching import Match, Recorded
+from greenroom.tape.matching import MatchRule, RecordedCalls
 from greenroom.tape.reading import BadTape, config_of, read_tape
 from greenroom.tape.story import told
 
@@ -111,7 +112,7 @@ def test_what_is_no_tape_is_refused_with_its_place(tmp_path: Path, lines: tuple[
         ({**CALL, "left_out": {"result": 1e99}}, "left_out[...]"),
         (event(0.5, "Transition", to="flying"), "event.to"),
         (event(0.5, "Transition", incarnation="first"), "event.incarnation"),
-        (event(0.5, "GateDecision", cause=[]), "event.cause"),
+        (event(0.5, "BreakerDecision", cause=[]), "event.cause"),
         (event(0.4, "Note"), "t"),
         ({"k": "notice", "t": 0.4, "server": "shop", "scope": "shared", "method": "x"}, "t"),
     ],
@@ -139,6 +140,32 @@ def test_what_is_something_else_is_called_no_tape(tmp_path: Path, content: bytes
         read_tape(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"seq":1,"at":1.0,"kind":"transition","event":"Transition"}\n', "log of events"),
+        ('{"v":1,"seq":1,"prev":"00","hash":"00"}\n', "audit file.* greenroom audit show"),
+        (
+            '{"$report_type":"SessionStart","pytest_version":"8"}\n{"nodeid":""}\n',
+            "To record a tape: greenroom",
+        ),
+        ('{"created":1.5,"tests":[]}', "To record a tape: greenroom serve --record FOLDER"),
+        ('{\n  "created": 1.5\n}\n', "To record a tape"),
+        ('{"mcpServers":{}}\n', "is a configuration"),
+        ('{"k":"call","n":1}\n', "first lines are missing"),
+        ('{"k":7}\n', "To record a tape"),
+        ("", "To record a tape"),
+    ],
+)
+def test_lines_of_another_kind_are_called_no_tape_and_the_next_step_is_named(
+    tmp_path: Path, content: str, said: str
+) -> None:
+    path = tmp_path / "one.tape"
+    path.write_text(content)
+    with pytest.raises(BadTape, match=rf"one\.tape is no tape of Greenroom\..*{said}"):
+        read_tape(path)
+
+
 def test_a_tape_of_a_later_version_is_refused_for_its_version(tmp_path: Path) -> None:
     path = written(tmp_path, {**HEAD, "v": 2}, {"k": "what nobody knows yet"})
     with pytest.raises(BadTape, match="version 2, and this Greenroom reads version 1"):
@@ -153,7 +180,7 @@ def test_of_many_calls_that_are_the_same_each_is_found_without_a_search(tmp_path
     lines = [
         {**CALL, "n": n, "order": n, "params": {"name": name}} for n, name in zip(numbers, names, strict=True)
     ]
-    recorded = Recorded(read_tape(written(tmp_path, HEAD, *lines)).calls, Match(), {"read"})
+    recorded = RecordedCalls(read_tape(written(tmp_path, HEAD, *lines)).calls, MatchRule(), {"read"})
 
     def numbers_of(name: str, times: int) -> list[int]:
         found = (taken(recorded, "tools/call", {"name": name}) for _ in range(times))
@@ -235,7 +262,7 @@ def test_to_find_the_nearest_of_many_long_calls_holds_up_nobody(
     run("asyncio", main)
 
 
-def taken(recorded: Recorded, method: str, params: dict[str, Any]) -> CallLine | None:
+def taken(recorded: RecordedCalls, method: str, params: dict[str, Any]) -> CallLine | None:
     """What answers this call, if nothing else is done meanwhile."""
     steps = recorded.take(method, params)
     while True:
@@ -361,14 +388,14 @@ def test_every_recorded_call_answers_exactly_one_of_the_same_calls_in_any_order(
 
     path_lines = [{**CALL, "n": at, "order": at, "params": params(*each)} for at, each in enumerate(made, 1)]
     calls: Any = [decoded(json.dumps(line).encode()) for line in path_lines]
-    recorded = Recorded(calls, Match(), reads)
+    recorded = RecordedCalls(calls, MatchRule(), reads)
     shuffled = list(made)
     dice.shuffle(shuffled)
     found = [taken(recorded, "tools/call", params(*each)) for each in shuffled]
     assert sorted(call.n for call in found if call is not None) == list(range(1, len(made) + 1))
     assert recorded.untaken == []
     assert all(taken(recorded, "tools/call", params(*each)) is None for each in made)
-    again = Recorded(calls, Match(), reads)
+    again = RecordedCalls(calls, MatchRule(), reads)
     assert [call.n for each in made if (call := taken(again, "tools/call", params(*each)))] == list(
         range(1, len(made) + 1)
     ), "the same calls in the same order get the same answers"
@@ -417,7 +444,7 @@ def test_a_replay_starts_nothing_and_opens_no_file_but_its_own(tmp_path: Path) -
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     opened = [each for each in json.loads(done.stdout) if each[0] != "open" or not each[1].isdecimal()]
     assert opened == [["open", os.fspath(tape)], ["open", os.fspath(beside / large)]]

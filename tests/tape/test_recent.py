@@ -33,7 +33,7 @@ from greenroom.tape.story import told
 from greenroom.testing.fake_servers import FakeServer, fake_room, tool
 
 SECRET = "plover-51a3f9c2e7d84b6fa0"  # not of a form by which any text is cleaned
-ECHO = {"command": sys.executable, "args": ["-S", "testing/servers/echo.py"]}
+ECHO = {"command": sys.executable, "args": ["-S", "src/greenroom/testing/servers/echo.py"]}
 
 
 async def tape_of(room: Greenroom, path: Path) -> Tape:
@@ -43,7 +43,7 @@ async def tape_of(room: Greenroom, path: Path) -> Tape:
 
 def tape_now(room: Greenroom, path: Path, redact: Collection[str] = ()) -> Tape:
     """The same without a thread, which virtual time would not wait for."""
-    write_tape(path, recent.tape_of(port_of(room).last_minutes(), redact))
+    write_tape(path, recent.tape_of(port_of(room).services.last_minutes(), redact))
     return read_tape(path)
 
 
@@ -251,7 +251,7 @@ async def test_the_secrets_of_a_session_that_has_ended_are_cut_out_too(tmp_path:
             token = f"{number}-{SECRET}"
             async with room.session(name, variables={"TOKEN": token}) as session:
                 assert token in (await session.call("e_echo", {"text": f"my {token}"}, server="e")).text
-                kept = port_of(room).last_minutes()
+                kept = port_of(room).services.last_minutes()
             assert SECRET.encode() not in b"".join(recent.tape_of(kept)), "it ended before the tape was made"
         tape = await tape_of(room, tmp_path / "x.tape")
     assert [call.session for call in tape.calls] == ["ann", "bob", "ann"]

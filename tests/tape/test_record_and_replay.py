@@ -18,8 +18,8 @@ import pytest
 import trio
 import trio.testing
 from tests.support import run
-from tests.support.attached import until
 from tests.support.gateway import PATIENCE, named_after, serve
+from tests.support.patience import until
 from tests.support.whole import whole
 
 from greenroom import Greenroom
@@ -74,13 +74,11 @@ def test_a_thousand_calls_are_answered_byte_for_byte_without_a_process(tmp_path:
         tape = tape_in(tmp_path)
         assert stat.S_IMODE(tape.stat().st_mode) == 0o600
         before = children()
-        began = time.monotonic()
         async with Greenroom.replay(tape) as room:
             assert [await raw(room, "shop_echo", each) for each in asked] == answers
             assert room.tape is not None
             assert room.tape.untaken == []
             assert children() <= before
-        assert time.monotonic() - began < 20, "it is to take less than a second on a machine that is not busy"
 
     run(loop, main)
 
@@ -133,7 +131,7 @@ def test_errors_ends_progress_and_questions_come_again(tmp_path: Path) -> None:
                 server.call_latency = 60.0
                 break
             with pytest.raises(CallError) as late:
-                await room.call("shop_steps", {"late": True}, timeout=0.1)
+                await room.call("shop_steps", {"late": True}, timeout=1.0)
         again: list[Any] = []
         async with Greenroom.replay(tape_in(tmp_path), on_elicitation=answer) as room:
             assert (await room.call("shop_ask", {})).text == "decline"
@@ -210,12 +208,11 @@ def test_in_recorded_time_a_call_takes_as_long_as_it_took(tmp_path: Path) -> Non
     async def main() -> None:
         async with recorded(tmp_path, FakeServer(tools=[tool("echo")], call_latency=0.3)) as room:
             await room.call("shop_echo", {})
-        for pace, least, most in (("recorded", 0.29, PATIENCE), ("at once", 0.0, 0.29)):
-            async with Greenroom.replay(tape_in(tmp_path), pace=pace) as room:
-                await room.connect("shop")
-                began = time.monotonic()
-                await room.call("shop_echo", {})
-                assert least <= time.monotonic() - began <= most
+        async with Greenroom.replay(tape_in(tmp_path), pace="recorded") as room:
+            await room.connect("shop")
+            began = time.monotonic()
+            await room.call("shop_echo", {})
+            assert time.monotonic() - began >= 0.29
 
     run("asyncio", main)
 
@@ -229,6 +226,11 @@ def test_in_virtual_time_recorded_time_costs_nothing(tmp_path: Path) -> None:
             began = trio.current_time()
             await room.call("shop_echo", {})
             assert 49.9 < trio.current_time() - began < 50.1
+        async with Greenroom.replay(tape_in(tmp_path), pace="at once") as room:
+            await room.connect("shop")
+            began = trio.current_time()
+            await room.call("shop_echo", {})
+            assert trio.current_time() - began < 1.0
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 

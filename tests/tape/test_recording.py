@@ -30,7 +30,7 @@ from greenroom.errors import GreenroomError, RemoteError, UsageError
 from greenroom.protocol.bounds import TAPE_ASIDE_BYTES, TAPE_PARAMS_BYTES
 from greenroom.protocol.events import Kind
 from greenroom.tape.lines import LARGE
-from greenroom.tape.members import HIDDEN, Members
+from greenroom.tape.members import HIDDEN, MemberRedaction
 from greenroom.tape.reading import read_tape
 from greenroom.tape.story import ending, told
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
@@ -209,7 +209,7 @@ def test_a_forked_child_has_nothing_of_the_tape(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout == "the child has []\n"
     tape = read_tape(tape_in(tmp_path))
@@ -487,7 +487,7 @@ def test_so_do_those_in_a_text_that_is_json_itself(value: Any, write: Any, outer
     for _ in range(depth):
         text = outer({"text": text})
     raw = text.encode(errors="surrogatepass")
-    found = Members(NAMES).without(raw)
+    found = MemberRedaction(NAMES).without(raw)
     assert (found is raw) == (without(value) == value or b"[REDACTED]" not in found)
     seen = json.loads(found.decode(errors="surrogatepass"))
     for _ in range(depth):
@@ -497,7 +497,7 @@ def test_so_do_those_in_a_text_that_is_json_itself(value: Any, write: Any, outer
 
 @given(st.text(alphabet=st.sampled_from('{}[]"\\:, pin1\n')))
 def test_prose_with_quotes_stays_a_text(text: str) -> None:
-    found = json.loads(Members(["pin"]).without(json.dumps({"text": text}).encode()))
+    found = json.loads(MemberRedaction(["pin"]).without(json.dumps({"text": text}).encode()))
     assert list(found) == ["text"]
     assert '"pin"' in text or found["text"] == text
 
@@ -508,6 +508,6 @@ def test_members_of_these_names_lose_their_values_and_all_else_stays(
 ) -> None:
     raw = write(value).encode(errors="surrogatepass")
     with patch.object(greenroom.tape.members, "_STEP", step):
-        found = Members(NAMES).without(raw)
+        found = MemberRedaction(NAMES).without(raw)
     assert json.loads(found.decode(errors="surrogatepass")) == without(value)
     assert (found is raw) == (without(value) == value or b"[REDACTED]" not in found)

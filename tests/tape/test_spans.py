@@ -36,6 +36,7 @@ def recorded(folder: Path) -> tuple[Path, list[Told]]:
             tools=[tool("good"), tool("bad"), tool("odd")], handler=handler, start_latency=0.02
         )
         async with fake_room({"shop": server}, record=folder / "one.tape", **telemetry.providers) as room:
+            await room.connect("shop")  # a tape knows of no wait before a call was accepted
             await _tried(room, "shop_good", what="milk")
             server.crash()
             await _tried(room, "shop_bad", what="milk")

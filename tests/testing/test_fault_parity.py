@@ -16,6 +16,7 @@ import attrs
 import pytest
 from tests.support import in_real_time, run, run_virtual
 from tests.support.http_rooms import room_at
+from tests.support.patience import PATIENCE
 from tests.support.raw_http import Handler, Seen, raw_http
 
 from greenroom import CallError, Greenroom
@@ -58,7 +59,7 @@ async def two_calls(room: Greenroom, far: Far) -> list[str]:
 async def wait_between(room: Greenroom, far: Far) -> list[str]:
     """A call, the fault by itself, and what it does to the next one."""
     first = await _outcome(room)
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         while not far.played:
             await anyio.sleep(0.01)
     await anyio.sleep(0.1)
@@ -68,7 +69,7 @@ async def wait_between(room: Greenroom, far: Far) -> list[str]:
 async def wait_for_its_end(room: Greenroom, far: Far) -> list[str]:
     """A call, and another when it is known that the server has ended by itself."""
     first = await _outcome(room)
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         while not far.played or room.status()[0].state is State.CONNECTED:
             await anyio.sleep(0.01)
     return [first, await _outcome(room)]
@@ -77,7 +78,7 @@ async def wait_for_its_end(room: Greenroom, far: Far) -> list[str]:
 async def wait_for_a_healthy_one(room: Greenroom, far: Far) -> list[str]:
     """Looked after until the fault was played, and something was heard since."""
     await room.connect("far")
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         while not far.played or far.pings < 3:
             await anyio.sleep(0.01)
         while room.status()[0].state is not State.CONNECTED:
@@ -87,7 +88,7 @@ async def wait_for_a_healthy_one(room: Greenroom, far: Far) -> list[str]:
 
 async def meet_the_new_tool(room: Greenroom, far: Far) -> list[str]:
     first = await _outcome(room)
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         while len(room.tools()) != 2:
             await anyio.sleep(0.01)
     return [first, await _outcome(room, "new")]

@@ -16,6 +16,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from tests.support import in_virtual_time, run_virtual
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, teach
 from tests.support.stdio import Call, Recorder
 
@@ -601,7 +602,7 @@ async def test_a_fake_that_nobody_asks_anything_is_idle_from_when_it_reads(
 
 def _run(*options: str, said: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "greenroom.testing.servers.scripted", *options]
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -647,9 +648,9 @@ def test_an_executable_that_closes_slowly_is_not_hurried(tmp_path: Path) -> None
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         assert child.stdin is not None
         child.stdin.close()
-        until = time.monotonic() + 60.0
+        until = time.monotonic() + PATIENCE
         while not server.played and time.monotonic() < until:
             time.sleep(0.005)
         child.terminate()
-        assert child.wait(60.0) == 0
+        assert child.wait(PATIENCE) == 0
     assert (server.played, server.endings) == ([(1, fault)], ["end of stdin"])

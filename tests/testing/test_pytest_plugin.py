@@ -8,10 +8,10 @@ from importlib.metadata import entry_points
 
 import pytest
 from tests.support.gateway import gone_within
+from tests.support.patience import PATIENCE
 
 pytest_plugins = ("pytester",)
 
-PATIENCE = 120.0
 
 RUNNERS = """
     import asyncio, functools, trio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,11 +26,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, popen_forked, run_forked
-from tests.support.gates import ROWS, missing_rows, rows_of
 from tests.support.gateway import faulty, started
 from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
 from tests.support.order import LONGEST, longest_first, shuffle
+from tests.support.patience import PATIENCE
 from tests.support.seeds import seed_schedule
+from tests.support.whole_run import ROWS, missing_rows, rows_of
 
 from greenroom.testing.servers import quick_json
 
@@ -197,7 +199,7 @@ def test_a_tagged_process_that_works_elsewhere_is_let_alone(tmp_path: Path) -> N
 
 def _found_soon(before: Snapshot) -> list[str]:
     """What was left, once the one between it and its adopter has gone, too."""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     while not (left := leaks_since(before)) and time.monotonic() < deadline:
         time.sleep(0.001)
     return left
@@ -221,7 +223,7 @@ def test_a_tagged_process_of_somebody_who_lives_is_let_alone() -> None:
 def _end_group(group: int) -> None:
     """Kill it, and see it go: for a moment its children look like orphans of ours."""
     os.killpg(group, signal.SIGKILL)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     while _members(group) and time.monotonic() < deadline:
         time.sleep(0.001)
 
@@ -257,7 +259,7 @@ def test_a_forked_command_is_a_child_like_any_other_and_says_the_same(tmp_path: 
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert f"PPid:\t{os.getpid()}\n" in status
         process.kill()
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_a_forked_gateway_has_been_given_what_it_imports(tmp_path: Path) -> None:
@@ -413,7 +415,7 @@ def test_torture_rows_are_read_from_test_names() -> None:
 
 
 def _pytest(test: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.gates", "-c", os.devnull]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.whole_run", "-c", os.devnull]
     environment = {**os.environ, "CI": "true", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [*command, *options, test], cwd=ROOT, env=environment, capture_output=True, text=True
@@ -469,3 +471,22 @@ def test_the_servers_quick_json_is_json(value: object) -> None:
 def test_the_servers_quick_json_refuses_what_is_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         quick_json.loads(text)
+
+
+# A minute of a test's own, where a process, a thread or a socket is waited for.
+_OWN_PATIENCE = re.compile(
+    r"\.(?:wait|join|communicate|settimeout)\((?:timeout=)?\d{2}"
+    r"|(?:text=True|check=\w+|capture_output=True), timeout=\d{2}"
+    r"|\b(?:until|deadline|ends?) = .*monotonic\(\) \+ \d"
+)
+
+
+def test_whatever_is_real_is_waited_for_with_the_one_patience() -> None:
+    assert _OWN_PATIENCE.search("    assert child.wait(" + "60) == 0")
+    found = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if _OWN_PATIENCE.search(line)
+    ]
+    assert found == [], "PATIENCE of tests/support/patience.py"

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 pytest_plugins = ("pytester",)
 
-PATIENCE = 120.0
 SERVER = ["-m", "greenroom.testing.servers.faulty"]
 # An agent that does not mind when a call fails: what it says is an argument of its own.
 AGENT = """
@@ -270,6 +270,42 @@ def test_the_mark_says_what_may_differ(project: pytest.Pytester, monkeypatch: py
         "redact",
         "recorded",
     }
+
+
+def test_what_is_not_on_the_tape_is_told_at_the_line_of_the_test(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of what is inside a room is about the test (issue 38, 5.7)."""
+    project.makepyfile(
+        """
+        import anyio, os, pytest
+
+        async def agent(room):
+            await room.call("shop_echo", {"text": os.environ.get("SAYS", "milk")})
+
+        async def beside(room):
+            async with anyio.create_task_group() as group:
+                group.start_soon(agent, room)
+
+        @pytest.mark.parametrize("how", [agent, beside])
+        @pytest.mark.tape("shop.tape", config="mcp.json", strict=False)
+        def test_shop(how, room, tape):
+            async def main():
+                async with room() as opened:
+                    await how(opened)
+            anyio.run(main)
+        """
+    )
+    played(project, "--record-tapes").assert_outcomes(passed=2)
+    monkeypatch.setenv("SAYS", "silk")
+    result = played(project)
+    result.assert_outcomes(failed=2)
+    said = result.stdout.str()
+    assert said.count('await room.call("shop_echo"') >= 2
+    assert "RemoteError: Not on the tape: shop_echo" in said
+    for ours in ("room.py", "call.py", "port.py", "raise self.error", "replaying.py"):
+        assert ours not in said, said
+    assert "raise self.error" in played(project, "--full-trace").stdout.str()
 
 
 def test_a_test_with_faults_only_replays_and_fails_if_they_do_not_happen(project: pytest.Pytester) -> None:

@@ -19,6 +19,7 @@ import attrs
 import msgspec
 import pytest
 from tests.support import in_virtual_time, run, run_virtual
+from tests.support.patience import PATIENCE
 from tests.support.rooms import Outcomes, open_room, record_events
 
 import greenroom.testing
@@ -182,19 +183,19 @@ def test_a_zombie_of_another_thread_is_found() -> None:
 
 @needs_proc
 def test_what_is_on_its_way_out_is_waited_for() -> None:
-    with assert_no_orphans(within=60.0), _left_behind(f"{os.getpid()}-0123") as pid:
+    with assert_no_orphans(within=PATIENCE), _left_behind(f"{os.getpid()}-0123") as pid:
         os.kill(pid, signal.SIGKILL)
 
 
 def test_it_looks_again_while_something_is_left_and_no_longer() -> None:
     looks = [{1}, {1}, set[int](), {1}]
-    refuse_orphans(lambda: looks.pop(0), 60.0)
+    refuse_orphans(lambda: looks.pop(0), PATIENCE)
     assert looks == [{1}]
 
     began = time.monotonic()
     with pytest.raises(AssertionError, match="1 processes were left behind"):
         refuse_orphans(lambda: {1}, 0.05)
-    assert 0.05 <= time.monotonic() - began < 30.0
+    assert time.monotonic() - began >= 0.05
 
 
 def test_the_bodys_own_error_comes_first() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,6 @@ def verdicts(tape: Path, agent: Any, **options: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_who_asks_again_and_who_does_not(tape: Path, backend: str) -> None:
-    began = time.monotonic()
     stubborn = verdicts(tape, persistent, backend=backend)
     assert [fault for fault, cell in stubborn.items() if "again" in cell] == [
         "shop call 2: crash after sent",
@@ -83,7 +81,6 @@ def test_who_asks_again_and_who_does_not(tape: Path, backend: str) -> None:
     assert not any("again" in cell or "failed" in cell for cell in wise.values())
     assert wise["shop call 2: drop answer"] == "○ gave up"
     assert wise["shop call 2: crash before sent"] == "✓"
-    assert time.monotonic() - began < 60, "its minutes are virtual"
 
 
 def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
+from tests.support.patience import PATIENCE
 
 from greenroom.config.parse import Layer, merge
 
@@ -109,7 +110,7 @@ def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: 
         started(*GREENROOM, "serve", env=environment, cwd=work, stderr=stderr) as gateway,
     ):
         gateway.initialize()
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while not (seen.exists() and seen.read_text()) and time.monotonic() < until:
             time.sleep(0.02)
         assert gateway.end() == 0

@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from tests.support import in_real_time
 from tests.support.gateway import faulty, serve
 from tests.support.stalls import assert_not_held_up, hostile, memory_of, waits
+
+from greenroom.actors.call import LARGE_RESULT, Call
 
 HEAD = '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":['
 LARGE: dict[str, Any] = {
@@ -54,3 +58,25 @@ def test_t35_a_long_text_full_of_brackets_and_commas_is_one_value(tmp_path: Path
         answer = gateway.answer(gateway.send("tools/call", {"name": "bad_say", "arguments": said}))
         assert answer["result"]["content"][0]["text"] == '[{"a",1}],\\' * 300_000
         assert gateway.end() == 0
+
+
+@in_real_time
+async def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_large_result() -> None:
+    order, meanwhile = list[str](), anyio.Event()
+    call = Call("tools/call", {})
+    call.ended, call.result = True, b"x" * LARGE_RESULT
+
+    async def caller() -> None:
+        meanwhile.set()  # as an answer that came in while the large one was read
+        await call.wait()
+        order.append("large")
+
+    async def other() -> None:
+        await meanwhile.wait()
+        order.append("other")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(caller)
+    assert order == ["other", "large"]

@@ -60,7 +60,7 @@ def test_t40_no_planted_secret_leaves_the_http_door(tmp_path: Path) -> None:
     tokens.write_text(f"ann {in_file}\n")
     http = {"tokens": {"ben": "${NAMED_TOKEN}"}, "sessionHeaders": VARIABLES, "metrics": True}
     http |= {"oauth": {"issuer": "http://127.0.0.1:1", "resource": "https://gateway.example/mcp"}}
-    settings = {"bootstrap": False, "requestTimeoutMs": 5000, "connectTimeoutMs": 5000, "http": http}
+    settings = {"bootstrap": False, "requestTimeoutMs": 60_000, "connectTimeoutMs": 60_000, "http": http}
     with over_http() as url:
         entries = servers(url, plant, tmp_path)
         config.write_text(json.dumps({"mcpServers": entries, "settings": settings}))

@@ -16,8 +16,9 @@ from tests.support.said import said
 from tests.support.whole import raw_client
 
 from greenroom import Greenroom
-from greenroom.actors.exchanges import Notes
-from greenroom.actors.transports.stdio import StderrRing, child_environment
+from greenroom.actors.oddities import Notes
+from greenroom.actors.transports.child_environment import child_environment
+from greenroom.actors.transports.stderr_ring import StderrRing
 from greenroom.config.masking import redacted
 from greenroom.config.model import Config, ServerDefinition, Settings
 from greenroom.config.parse import parse_config

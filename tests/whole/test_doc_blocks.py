@@ -29,6 +29,7 @@ import anyio
 import click
 import pytest
 import yaml
+from tests.support.patience import PATIENCE
 from tests.whole.test_pages import PAGES
 
 from greenroom import Greenroom
@@ -51,7 +52,7 @@ _BLOCK: Final = re.compile(
 _CLOCK: Final = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 _KNOWN: Final = {"mcpServers", "settings", "imports", "profiles"}
 # Programs that are not ours, and that a reader of such a page has.
-OTHERS: Final = frozenset({"ray", "export", "echo", "jq", "openssl", "ssh", "./nightly-report"})
+OTHERS: Final = frozenset({"ray", "export", "echo", "install", "jq", "openssl", "ssh", "./nightly-report"})
 
 
 class Block:
@@ -219,5 +220,7 @@ SKILL: Final = "---\nname: pdf-forms\ndescription: How to fill in forms\n---\nRe
 def test_the_hash_that_the_audit_page_computes_is_that_of_the_file() -> None:
     """The one program of a shell that is not ours."""
     [block] = [block for block in COMMANDS if "hashlib" in block.text]
-    done = subprocess.run(["bash", "-c", block.text], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(
+        ["bash", "-c", block.text], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert re.fullmatch(r"sha256:[0-9a-f]{64}\n", done.stdout)

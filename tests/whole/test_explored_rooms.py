@@ -28,17 +28,20 @@ from mcp_types import ElicitResult
 from tests.support import books
 from tests.support.profiles import IS_DEEP
 from tests.support.rooms import open_room, record_events, retire
+from tools.package_tree import file_of
+from tools.search_mutants import MUTANTS
 from trio.testing import MockClock
 
 from greenroom import CallError, Greenroom, InProcessDoor
 from greenroom.events import Event
 from greenroom.testing import HANG, FakeServer, assert_one_outcome_each, explore, exploring, seed_schedule
+from greenroom.testing.room_inside import RoomInside
 
 Scenario = Callable[[], Coroutine[Any, Any, None]]
 OK = '{"it": 1}'
 WITHIN = 10  # virtual seconds; the room's own limits are longer
 checkpoint = anyio.lowlevel.checkpoint
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @attrs.define
@@ -79,7 +82,7 @@ async def small(servers: Mapping[str, FakeServer], **options: Any) -> AsyncGener
         for name in servers:
             await room.connect(name)
         yield it
-    runtime: Any = room._runtime
+    runtime: Any = RoomInside(room).machinery
     assert_one_outcome_each(events, room.drain_report)
     assert it.live == 0, "a server is left alive"
     assert list(books._not_at_nothing(runtime)) == []
@@ -455,14 +458,9 @@ def test_a_call_is_cancelled_at_every_moment_while_its_server_crashes_at_every_o
 # ---- they can fail -------------------------------------------------------------------------------------------------
 
 
-def mutants(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(TOOLS)
-    return importlib.import_module("search_mutants").MUTANTS
-
-
-def test_every_fault_of_the_list_can_still_be_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {it.file: (TOOLS.parent / it.file).read_text(encoding="utf-8") for it in mutants(monkeypatch)}
-    assert [it.fault for it in mutants(monkeypatch) if texts[it.file].count(it.old) != 1] == []
+def test_every_fault_of_the_list_can_still_be_put_in() -> None:
+    texts = {it.file: file_of(ROOT, it.file).read_text(encoding="utf-8") for it in MUTANTS}
+    assert [it.fault for it in MUTANTS if texts[it.file].count(it.old) != 1] == []
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:
@@ -483,7 +481,7 @@ def functions_in(module: Any) -> Iterator[FunctionType]:
 
 def put_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """Break the room in one place, as `tools/search_mutants.py` does in a copy of the tree: only in memory."""
-    (mutant,) = (it for it in mutants(monkeypatch) if it.fault == fault)
+    (mutant,) = (it for it in MUTANTS if it.fault == fault)
     module: Any = importlib.import_module("greenroom." + mutant.file.removesuffix(".py").replace("/", "."))
     source = Path(module.__file__).read_text(encoding="utf-8")
     assert source.count(mutant.old) == 1

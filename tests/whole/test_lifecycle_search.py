@@ -42,13 +42,13 @@ from greenroom.protocol.errors import (
     UsageError,
 )
 from greenroom.protocol.events import (
+    BreakerDecision,
+    BreakerMove,
     CallAccepted,
     CallEnded,
     CallSent,
     CatalogueChanged,
     ConnectStep,
-    GateDecision,
-    GateMove,
     Note,
     NoteCode,
     Place,
@@ -62,7 +62,7 @@ from greenroom.testing.fake_servers import HANG
 from greenroom.testing.laws import outcomes_have_reasons
 from greenroom.testing.room_machine import RoomMachine
 from greenroom.testing.trace_checker import BreakerModel, Leave, Life, Seats, Span, TraceChecker
-from greenroom.testing.world import OneCall, Versions, teach, tools_of
+from greenroom.testing.world import OneCall, Versions, tools_of
 
 RoomMachine.TestCase.settings = settings(
     examples(300),
@@ -108,7 +108,7 @@ class Told:
     def lines(self) -> dict[str, tuple[Address, ...]]:
         return self.queues
 
-    def seats(self) -> Seats:
+    def seats(self, *, of_sessions: bool) -> Seats:
         return self.taken
 
     def tell(self, make: type[Event], *, skip: int = 0, **more: Any) -> Self:
@@ -269,7 +269,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     ).call(2, "accepted", "sent", in_flight=1),
     "the next, when the answer has opened it": lambda: (
         _later(_tripped().call(1, "accepted", "sent", in_flight=1), 1.0)
-        .tell(GateDecision, move=GateMove.ANSWERED)
+        .tell(BreakerDecision, move=BreakerMove.ANSWERED)
         .call(2, "accepted", "sent", in_flight=2)
     ),
     "a probe beside another server's call": lambda: (
@@ -311,7 +311,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     "passed by one who was asked for a while ago": lambda: _passed("permit", a=10.0),
     "passed one who was asked for": lambda: _passed("slot", first=14.0),
     "passed one who has left": lambda: _passed("slot", stays=False),
-    "moved to another place": lambda: _passed("slot", to=Place.GATE),
+    "moved to another place": lambda: _passed("slot", to=Place.BREAKER),
     "was in no line": lambda: _passed("slot", before=("first",)),
     "was first": lambda: _passed("permit", before=("a", "first")),
     "restarts that are long ago": lambda: _restarts({"restartIntensity": 2, "restartPeriodMs": 1_500}),
@@ -494,6 +494,12 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     "evicted for nobody": (
         lambda: _seated(Told().connect(), leaving=2, waiting=1).leave(Cause.EVICTED),
         "2 leave, and 1 wait for a slot",
+    ),
+    "a session's child that has not rested": (
+        lambda: _later(_seated(Told().connect(address=ANN), leaving=1, waiting=1), 59.0).leave(
+            Cause.EVICTED, address=ANN
+        ),
+        "it had not rested for a minute",
     ),
     "a breaker that refuses": (lambda: _later(Told().fail(), 0.7).fail(2), "its circuit breaker refuses"),
     "a session's server's": (
@@ -683,8 +689,10 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
         lambda: Told({"lifecycle": "keep-alive"}).connect().leave(Cause.EVICTED),
         "there was no reason for it",
     ),
-    "eviction of a session": (
-        lambda: Told().connect(address=ANN).leave(Cause.EVICTED, address=ANN),
+    "eviction of a call": (
+        lambda: (lambda one: Told().connect(address=one).leave(Cause.EVICTED, address=one))(
+            Address.of_call("a", "1")
+        ),
         "there was no reason for it",
     ),
     "drained unasked": (lambda: Told().connect().leave(Cause.DRAINED), "there was no reason for it"),
@@ -747,22 +755,23 @@ def test_a_stronger_cause_ends_a_weaker_one() -> None:
 def test_what_the_room_says_of_a_breaker_is_kept_beside_what_was_seen() -> None:
     told = Told(failureThreshold=3)
     breaker = told.checker.lives.breaker(Address("a"))
-    seen: list[tuple[float, float, GateMove | None]] = []
-    for at, move in enumerate(GateMove, 1):
+    seen: list[tuple[float, float, BreakerMove | None]] = []
+    for at, move in enumerate(BreakerMove, 1):
         told.at = float(at)
-        told.tell(GateDecision, move=move)
-        assert breaker.may_be_tripped is (at >= 3), "it was quarantined"
+        told.tell(BreakerDecision, move=move)
+        assert breaker.may_be_tripped is (3 <= at < 9), "it was quarantined, until it had another definition"
         seen.append((breaker.said_failed_at, breaker.said_reset_at, breaker.refuses_for))
     assert seen == [
-        (1.0, -math.inf, GateMove.FAILED),
-        (1.0, -math.inf, GateMove.SILENT),
-        (1.0, -math.inf, GateMove.QUARANTINED),
-        (1.0, -math.inf, GateMove.QUARANTINED),  # half-open
-        (1.0, -math.inf, GateMove.QUARANTINED),  # by name
-        (1.0, -math.inf, GateMove.QUARANTINED),  # its probe has left
+        (1.0, -math.inf, BreakerMove.FAILED),
+        (1.0, -math.inf, BreakerMove.SILENT),
+        (1.0, -math.inf, BreakerMove.QUARANTINED),
+        (1.0, -math.inf, BreakerMove.QUARANTINED),  # half-open
+        (1.0, -math.inf, BreakerMove.QUARANTINED),  # by name
+        (1.0, -math.inf, BreakerMove.QUARANTINED),  # its probe has left
         (1.0, 7.0, None),
         (1.0, 8.0, None),
-        (1.0, 8.0, None),  # another host of a cluster has told
+        (1.0, 9.0, None),
+        (1.0, 9.0, None),  # another host of a cluster has told
     ]
     assert not breaker.is_tripped
     assert told.violations == []
@@ -1154,7 +1163,7 @@ def test_a_world_loses_a_server_as_it_is_told(world: World, loss: Reason) -> Non
     _well(world)
     world.faults.lose("a", 1.0, loss)
     world.advance(0.5)
-    assert world.root.actor("a").is_connected
+    assert world.inside.actor("a").is_connected
     world.advance(1.0)
     said = [
         event.reason for event in world.events if isinstance(event, Transition) and event.after is DRAINING
@@ -1181,22 +1190,27 @@ def test_a_world_knows_when_it_was_last_asked(world: World) -> None:
 # ---- laws ----------------------------------------------------------------------------------------------------------
 
 
+def _servers(world: World) -> Any:
+    """Where faults are planted that no room has."""
+    return world.inside.machinery.servers
+
+
 def _well(world: World) -> Any:
     """`a` is connected and idle."""
     world.call("a")
-    return world.root.actor("a")
+    return _servers(world).actor("a")
 
 
 def _at_work(world: World, tool: str = "echo", count: int = 2) -> Any:
     world.faults.slow_down("a", "call", 5.0)
     world.call("a", tool, count=count)
-    return world.root.actor("a")
+    return _servers(world).actor("a")
 
 
 def _starting(world: World, count: int = 3) -> Any:
     world.faults.slow_down("a", "start", 5.0)
     world.call("a", count=count)
-    return world.root.actor("a")
+    return _servers(world).actor("a")
 
 
 def _at_permit(world: World) -> Any:
@@ -1204,19 +1218,19 @@ def _at_permit(world: World) -> Any:
     _permits(world, 1)
     _starting(world)
     world.call("b")
-    return world.root.actor("b")
+    return _servers(world).actor("b")
 
 
 def _permits(world: World, count: int) -> None:
-    world.runtime.config = attrs.evolve(
+    world.inside.machinery.config = attrs.evolve(
         world.config, settings=attrs.evolve(world.config.settings, start_permits=count)
     )
-    world.runtime.context.settings = world.config.settings
+    world.inside.machinery.context.settings = world.config.settings
 
 
 def _put(world: World, actor: Any, place: Place) -> None:
     """There, against all rules: nobody is told."""
-    world.root.admission.starts.move(actor, place)
+    _servers(world).starts.places.move(actor.record, actor, place)
 
 
 def _change(what: Any, **more: Any) -> None:
@@ -1250,7 +1264,7 @@ def _tripped_breaker(actor: Any, failed_at: float, **more: Any) -> None:
 def _hung(world: World) -> None:
     actor = _well(world)
     _tripped_breaker(actor, world.now + 1.0)
-    world.checker.lives.breaker(actor.address).refuses_for = GateMove.SILENT
+    world.checker.lives.breaker(actor.address).refuses_for = BreakerMove.SILENT
 
 
 def _half_open(actor: Any, *, ended: bool | None) -> None:
@@ -1285,45 +1299,46 @@ def _silent(world: World, seconds: float) -> None:
 
 
 def _lazy(world: World) -> None:
-    record = world.root.actor("a").record
+    record = _servers(world).actor("a").record
     record.definition = attrs.evolve(record.definition, lifecycle=Lifecycle.LAZY)
 
 
 def _listening(world: World) -> None:
-    world.root.actor("a").subscriptions.uris["note://one"] = 1
+    _servers(world).actor("a").subscriptions.uris["note://one"] = 1
 
 
 def _idle_for(world: World, seconds: float, server: str = "a") -> None:
     world.call(server)
-    actor = world.root.actor(server)
+    actor = _servers(world).actor(server)
     world.checker.lives.of(actor.address).rested_at = world.now - seconds
 
 
 def _slots(world: World, count: int) -> None:
-    settings = attrs.evolve(world.runtime.context.settings, max_connections=count)
-    world.runtime.context.settings = settings
+    settings = attrs.evolve(world.inside.machinery.context.settings, max_connections=count)
+    world.inside.machinery.context.settings = settings
 
 
 def _rests_while_another_waits(world: World) -> None:
     _well(world)
     _slots(world, 1)
-    _put(world, world.root.actor("b"), Place.SLOT)
+    _put(world, _servers(world).actor("b"), Place.SLOT)
 
 
 def _waits_beside_a_free_slot(world: World) -> None:
-    _put(world, world.root.actor("b"), Place.SLOT)
+    _put(world, _servers(world).actor("b"), Place.SLOT)
 
 
 def _waits_beside_the_kept(world: World) -> None:
     """There are two slots, and one of them is set aside."""
     _well(world)
-    world.root._kept["a"] = None
+    listed = _servers(world)
+    listed.starts.places.set_aside({"a": listed.records["a"]})
     _slots(world, 2)
-    _put(world, world.root.actor("b"), Place.SLOT)
+    _put(world, _servers(world).actor("b"), Place.SLOT)
 
 
 def _queued_too_long(world: World) -> None:
-    _starting(world).mailbox.user[0].queue_deadline = world.now - 1.0
+    _starting(world).calls.waiting[0].queue_deadline = world.now - 1.0
 
 
 def _seen_twice(world: World, times: int, tool: str) -> None:
@@ -1343,7 +1358,7 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "a child of one that is idle": (
         laws.one_connection_each,
-        lambda w: (w.root.actor("a"), _change(w.servers["a"], live=1)),
+        lambda w: (_servers(w).actor("a"), _change(w.servers["a"], live=1)),
         "a: 1 live connections of 0 actors",
     ),
     "a permit kept": (
@@ -1363,22 +1378,22 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "in two places": (
         laws.each_start_is_in_one_place,
-        lambda w: w.root.admission.starts._at[Place.GATE].setdefault(_well(w)),
-        "a connected #1> is live, and listed as \\['gate', 'live'\\]",
+        lambda w: _servers(w).starts.places._at[Place.BREAKER].setdefault(_well(w), _well(w).record),
+        "a connected #1> is live, and listed as \\['breaker', 'live'\\]",
     ),
     "listed nowhere": (
         laws.each_start_is_in_one_place,
-        lambda w: w.root.admission.starts._at[Place.LIVE].pop(_well(w)),
+        lambda w: _servers(w).starts.places._at[Place.LIVE].pop(_well(w)),
         "a connected #1> is live, and listed as \\[\\]",
     ),
     "out, and listed": (
         laws.each_start_is_in_one_place,
-        lambda w: w.root.admission.starts._at[Place.GATE].setdefault(w.root.actor("b")),
-        "b idle #1> is out, and listed as \\['gate'\\]",
+        lambda w: _servers(w).starts.places._at[Place.BREAKER].setdefault(_servers(w).actor("b")),
+        "b idle #1> is out, and listed as \\['breaker'\\]",
     ),
     "nobody's start": (
         laws.each_start_is_in_one_place,
-        lambda w: w.root.admission.starts._at[Place.LIVE].setdefault(copy.copy(_well(w))),
+        lambda w: _servers(w).starts.places._at[Place.LIVE].setdefault(copy.copy(_well(w))),
         "nobody's start",
     ),
     "too many slots": (
@@ -1393,7 +1408,7 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "a slot for nothing": (
         laws.slots_are_conserved,
-        lambda w: _put(w, w.root.actor("b"), Place.LIVE),
+        lambda w: _put(w, _servers(w).actor("b"), Place.LIVE),
         "idle .* holds a slot",
     ),
     "in flight": (
@@ -1418,7 +1433,7 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "the tally": (
         laws.load_is_counted,
-        lambda w: _change(w.runtime.context.tally, accepted=1),
+        lambda w: _change(w.inside.machinery.context.tally, accepted=1),
         "the tally has lost a call",
     ),
     "a hung one serves": (
@@ -1458,7 +1473,7 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "waits, unwanted": (
         laws.whoever_waits_is_in_a_queue,
-        lambda w: _put(w, w.root.actor("b"), Place.SLOT),
+        lambda w: _put(w, _servers(w).actor("b"), Place.SLOT),
         "b idle #1> waits, and nobody wants it",
     ),
     "asked for, and waits for nothing": (
@@ -1467,13 +1482,13 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
             _permits(w, 1),
             _starting(w),
             w.ask("connect", "b"),
-            _put(w, w.root.actor("b"), Place.OUT),
+            _put(w, _servers(w).actor("b"), Place.OUT),
         ),
         "b idle #1> is wanted and waits for nothing",
     ),
     "a breaker without an end": (
         laws.whoever_waits_is_in_a_queue,
-        lambda w: _put(w, _at_permit(w), Place.GATE),
+        lambda w: _put(w, _at_permit(w), Place.BREAKER),
         "nothing will let it through its circuit breaker",
     ),
     "a slot without an end": (
@@ -1498,8 +1513,8 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "connects for ever": (
         laws.nothing_outstays_its_time,
-        lambda w: _lives_as(w, _starting(w), Settings().connect_timeout + 1.0),
-        "connects for 31s",
+        lambda w: _lives_as(w, _starting(w), laws.PATIENCE + 1.0),
+        "connects for 301s",
     ),
     "drains for ever": (
         laws.nothing_outstays_its_time,
@@ -1549,19 +1564,19 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
     ),
     "a lost timer": (
         laws.no_timer_is_lost,
-        lambda w: (_at_work(w), w.runtime.context.timers._heap.clear()),
+        lambda w: (_at_work(w), w.inside.machinery.context.timers._heap.clear()),
         "^1 timers will never fire",
     ),
     "left over": (
         laws.nothing_outlives_its_session,
-        lambda w: w.root.actor("a", "session:ann"),
+        lambda w: _servers(w).actor("a", "session:ann"),
         "its session is over",
     ),
     "still queued": (laws.recovered, _starting, "still has 3 calls queued"),
     "still in flight": (laws.recovered, _at_work, "still has 2 calls in flight"),
     "kept, and not live": (
         laws.recovered,
-        lambda w: (_kept(w), w.root.actor("a").stop(Ending(Cause.EVICTED))),
+        lambda w: (_kept(w), _servers(w).actor("a").stop(Ending(Cause.EVICTED))),
         "a is kept alive, and is not live",
     ),
     "no outcome": (
@@ -1617,11 +1632,11 @@ KEPT: dict[str, tuple[laws.Law, Callable[[World], object]]] = {
     ),
     "found hung, and connected since": (
         laws.nobody_serves_on_the_wrong_process,
-        lambda w: (_hung(w), _tripped_breaker(w.root.actor("a"), w.now - 1.0)),
+        lambda w: (_hung(w), _tripped_breaker(_servers(w).actor("a"), w.now - 1.0)),
     ),
     "its breaker refuses for something else": (
         laws.nobody_serves_on_the_wrong_process,
-        lambda w: (_hung(w), _change(w.checker.lives.breaker(Address("a")), refuses_for=GateMove.FAILED)),
+        lambda w: (_hung(w), _change(w.checker.lives.breaker(Address("a")), refuses_for=BreakerMove.FAILED)),
     ),
     "silent, and nobody asks a lazy one": (
         laws.the_silent_are_found_dead,
@@ -1633,7 +1648,7 @@ KEPT: dict[str, tuple[laws.Law, Callable[[World], object]]] = {
     ),
     "silent, and not connected": (
         laws.the_silent_are_found_dead,
-        lambda w: (_silent(w, HEALTH + 1.0), w.root.actor("a").stop(Ending(Cause.EVICTED))),
+        lambda w: (_silent(w, HEALTH + 1.0), _servers(w).actor("a").stop(Ending(Cause.EVICTED))),
     ),
     "at work for longer than it may be idle": (
         laws.nothing_outstays_its_time,
@@ -1713,6 +1728,19 @@ def _crowd(world: World) -> Iterator[None]:
         world.advance(0.5)
     world.advance(1_000.0)  # longer than any of them may be idle
     yield
+
+
+def _sessions_make_way(world: World) -> Iterator[None]:
+    world.open_session("ann")
+    world.open_session("bob")
+    for server, session in (("a", "ann"), ("b", "bob"), ("c", "ann"), ("a", "bob")):
+        world.call(server, session=session)
+        yield
+        world.advance(20.0)
+        yield
+    for _ in range(6):
+        world.advance(40.0)
+        yield
 
 
 def _refusing_breakers(world: World) -> Iterator[None]:
@@ -1797,6 +1825,11 @@ LIVES: dict[str, tuple[dict[str, dict[str, Any]], dict[str, Any], Callable[[Worl
         )
         for how, more in {"some set aside": {}, "one to stay": {"minConnections": 1}}.items()
     },
+    "more sessions than they have slots": (
+        {name: {"isolation": "per_session"} for name in "abc"},
+        {"maxSessionConnections": 1, "acquireTimeoutMs": 900_000, "queueTimeoutMs": 900_000},
+        _sessions_make_way,
+    ),
     "breakers that refuse": (
         {
             "a": {},
@@ -1866,7 +1899,7 @@ def test_versions_are_remembered_from_look_to_look_until_nothing_is_known() -> N
 
 def test_an_older_version_is_told_though_a_newer_one_has_followed_at_once(world: World) -> None:
     for version in (2, 1, 3):
-        world.do(lambda version=version: teach(world.room, "a", tools_of(version)))
+        world.do(lambda version=version: world.inside.teach("a", tools_of(version)))
     with pytest.raises(AssertionError, match="a: version 1 replaced a newer one"):
         laws.versions_only_grow(world)
 
@@ -1885,18 +1918,18 @@ LEFT: dict[str, tuple[Callable[[World], object], str]] = {
     "an asker": (lambda w: _change(w.background, waiting=1), "somebody still waits"),
     "a server": (lambda w: _change(w.servers["b"], live=1), "b is still alive"),
     "a permit": (
-        lambda w: w.root.admission.starts._at[Place.STARTING].setdefault("x"),
+        lambda w: _servers(w).starts.places._at[Place.STARTING].setdefault("x"),
         "a start permit was never given back",
     ),
     "a slot": (
-        lambda w: w.root.admission.starts._at[Place.LIVE].setdefault("x"),
+        lambda w: _servers(w).starts.places._at[Place.LIVE].setdefault("x"),
         "a slot was never given back",
     ),
 }
 
 
 def _report(world: World, **more: int) -> None:
-    world.runtime.report = attrs.evolve(world.room.drain_report, **more)
+    world.inside.machinery.report = attrs.evolve(world.room.drain_report, **more)
 
 
 @pytest.mark.parametrize("case", LEFT)

@@ -8,10 +8,10 @@ import pty
 import re
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,14 +24,11 @@ SCENES = 7
 
 
 def test_the_demo_tells_its_story_in_plain_lines() -> None:
-    began = time.monotonic()
-
-    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     story = done.stdout
-    assert time.monotonic() - began < 60
     assert len(re.findall(r"^== .+ ==$", story, re.MULTILINE)) == SCENES + 1
     assert "\x1b" not in story
     assert "Traceback" not in story
@@ -75,7 +72,10 @@ def _assert_adds_up(story: str) -> None:
 
 def test_the_demo_as_json_is_one_document() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "greenroom", "demo", "--json"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "greenroom", "demo", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
 
     assert done.returncode == 0, done.stderr
@@ -105,7 +105,7 @@ def test_a_reader_that_has_seen_enough_ends_the_demo_in_silence() -> None:
 
     with demo.stderr:
         assert demo.stderr.read() == b""
-    assert demo.wait(timeout=120) == 0
+    assert demo.wait(timeout=PATIENCE) == 0
 
 
 def test_on_a_terminal_the_demo_shows_a_table() -> None:
@@ -122,7 +122,7 @@ def test_on_a_terminal_the_demo_shows_a_table() -> None:
     shown = _read_all(leader)
     os.close(leader)
 
-    assert process.wait(timeout=120) == 0, shown
+    assert process.wait(timeout=PATIENCE) == 0, shown
     assert "\x1b[" in shown
     assert "incarnation" in shown
     assert "Summary" in shown
@@ -136,7 +136,7 @@ def test_a_demo_that_goes_otherwise_says_so_and_fails() -> None:
         "demo.demo_config = lambda: config; demo.PATIENCE = 1.0; sys.exit(demo.run_demo())"
     )
 
-    done = subprocess.run([sys.executable, "-c", sabotage], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", sabotage], capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 1
     assert done.stderr == "The demo stopped: waited 1 s for the discovery in the background\n"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE
 
 
 class Child:
@@ -59,7 +60,7 @@ def test_each_initializes_lists_and_ends_with_stdin(child: Child) -> None:
     assert len(tools) == 2
     assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
     assert child.ask("server/discover")["error"]["code"] == -32601
-    assert child.process.communicate(timeout=60) == ("", "")
+    assert child.process.communicate(timeout=PATIENCE) == ("", "")
     assert child.process.returncode == 0
 
 
@@ -93,6 +94,6 @@ def test_flaky_divides_and_crashes_on_command(child: Child) -> None:
     assert child.call("divide", dividend=7, divisor=0)["isError"]
     assert child.ask("tools/call", name="juggle")["error"]["code"] == -32602
     child.tell({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "crash"}})
-    out, err = child.process.communicate(timeout=60)
+    out, err = child.process.communicate(timeout=PATIENCE)
     assert (out, child.process.returncode) == ("", 70)
     assert "collapsed" in err

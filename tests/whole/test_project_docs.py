@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -12,8 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools import diagrams, docs
+from tests.support.patience import PATIENCE
+from tools import diagrams, docs, mutate, policy_mutants, search_mutants
 from tools.arrows import ROOMS
+from tools.package_tree import copy_package, file_of, folder_of
 
 from greenroom.protocol.lifecycle import State, Trigger
 
@@ -176,55 +177,36 @@ def test_a_lock_file_is_found(copy: Path) -> None:
     ]
 
 
-def test_readme_is_a_page_and_a_half() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-
-    assert len(lines) <= 110
-    assert sum(len(line) for line in lines) < 6500
-
-
-def test_reports_of_mutants_are_no_part_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    reports = [
-        importlib.import_module(name).REPORT for name in ("policy_mutants", "mutate", "search_mutants")
-    ]
+def test_reports_of_mutants_are_no_part_of_the_repository() -> None:
+    reports = [module.REPORT for module in (policy_mutants, mutate, search_mutants)]
 
     ignored = subprocess.run(["git", "check-ignore", *reports], cwd=ROOT, capture_output=True, text=True)
 
     assert ignored.stdout.splitlines() == [str(report) for report in reports]
 
 
-def test_each_mutant_of_the_policies_changes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    mutants = importlib.import_module("policy_mutants").MUTANTS
+def test_each_mutant_of_the_policies_changes_what_is_there() -> None:
+    mutants = policy_mutants.MUTANTS
 
-    texts = {mutant.file: (ROOT / mutant.file).read_text(encoding="utf-8") for mutant in mutants}
+    texts = {mutant.file: file_of(ROOT, mutant.file).read_text(encoding="utf-8") for mutant in mutants}
     assert [mutant.rule for mutant in mutants if texts[mutant.file].count(mutant.old) != 1] == []
 
 
 @pytest.mark.parametrize("old", ["601.0", "0.0", "00.0", "MINUTES"])
-def test_a_default_that_is_another_by_now_is_no_mutant(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_that_is_another_by_now_is_no_mutant(old: str) -> None:
     """The text in its place would be no Python, and every test would fail of it."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    mutant_of = importlib.import_module("policy_mutants").default_mutant
+    mutant_of = policy_mutants.default_mutant
     assert mutant_of("idle_timeout", "600.0", "5.0", "idle").new.endswith("5.0\n    )\n")
     for name in ("idle_timeout", "no_such_field"):
         with pytest.raises(LookupError, match=f"idle: the default of {name} "):
             mutant_of(name, old, "5.0", "idle")
 
 
-def test_the_type_checker_sees_every_room() -> None:
-    """It does not walk into links by itself, so each room must be named."""
-    included = PYPROJECT["tool"]["pyright"]["include"]
-
-    assert {f"src/greenroom/{room}" for room in ROOMS} <= set(included)
-
-
-def test_every_room_is_linked_into_the_package() -> None:
-    for room in ROOMS:
-        link = ROOT / "src/greenroom" / room
-        assert link.is_symlink()
-        assert link.resolve() == ROOT / room
+def test_the_type_checker_reads_every_file_of_the_package(tmp_path: Path) -> None:
+    copy_package(ROOT, tmp_path / "greenroom", os.symlink)
+    read = {file.resolve() for file in tmp_path.rglob("*.py")}
+    assert {file for room in ROOMS for file in folder_of(ROOT, room).rglob("*.py")} < read
+    assert "build/types" in PYPROJECT["tool"]["pyright"]["include"]
 
 
 def test_every_dependency_is_pinned() -> None:
@@ -253,7 +235,7 @@ def test_the_readme_example_runs_as_written(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
 
     assert done.returncode == 0, done.stderr
@@ -279,6 +261,6 @@ def test_the_testing_examples_run_as_written(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-m", "pytest", *options, *files]
 
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE)
 
     assert done.returncode == 0, done.stdout + done.stderr

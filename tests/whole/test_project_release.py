@@ -5,6 +5,8 @@ Building and trying what was built is played here. CI does it in earnest (`make 
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tools.bundle import write as write_bundle
 from tools.installed import Failed, use_of
 from tools.release import Refused, release
 
@@ -166,7 +169,8 @@ def test_a_hook_runs_as_it_is_written(hook: dict[str, object], tmp_path: Path) -
     if hook.get("pass_filenames", True):
         assert (status(good), status(bad)) == (0, 1)
     else:  # it looks at the whole tree, as a test of its own does
-        assert (ROOT / words[0]).is_file()
+        assert words[0] == "-m"
+        assert (ROOT / "tools" / f"{words[1].removeprefix('tools.')}.py").is_file()
 
 
 def test_each_extra_has_something_that_is_tried_with_it_alone() -> None:
@@ -175,3 +179,29 @@ def test_each_extra_has_something_that_is_tried_with_it_alone() -> None:
         compile(use_of(extra).read_text(encoding="utf-8"), extra, "exec")
     with pytest.raises(Failed, match="has no trial"):
         use_of("nothing")
+
+
+def test_dashboards_ask_for_what_is_measured(tmp_path: Path) -> None:
+    write_bundle(ROOT, tmp_path, "1.2.3")
+
+    asked = set(
+        re.findall(r"\bgreenroom_[a-z_]+?(?=_bucket|\b)", (tmp_path / "grafana-metrics.json").read_text())
+    )
+    told = set(
+        re.findall(r"^\| `(greenroom_\w+)`", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
+    )
+    assert asked
+    assert asked <= told
+    durations = (tmp_path / "grafana-otlp.json").read_text()
+    named = re.findall(r"`(mcp\.\w+\.\w+\.duration)`", (ROOT / "docs/tracing.md").read_text())
+    assert len(named) == 4
+    assert all(f"{name.replace('.', '_')}_seconds_bucket" in durations for name in named)
+
+
+def test_the_registry_knows_the_package_by_readme(tmp_path: Path) -> None:
+    write_bundle(ROOT, tmp_path, "1.2.3")
+
+    entry = json.loads((tmp_path / "server.json").read_text())
+    assert f"mcp-name: {entry['name']} " in (ROOT / "README.md").read_text()
+    assert len(entry["description"]) <= 100  # the registry takes no more
+    assert entry["version"] == entry["packages"][0]["version"] == "1.2.3"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MKDOCS = (sys.executable, "-m", "mkdocs", "build")
@@ -51,7 +52,7 @@ def test_links_lead_to_pages_of_the_site(text: str, folder: str, expected: str) 
 
 
 def test_every_page_is_in_it_and_it_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    subprocess.run([*MKDOCS, "--site-dir", tmp_path / "site"], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([*MKDOCS, "--site-dir", tmp_path / "site"], cwd=ROOT, check=True, timeout=PATIENCE)
     pages = {
         page.relative_to(tmp_path / "site").with_suffix("").as_posix(): page.read_text(encoding="utf-8")
         for page in tmp_path.glob("site/**/*.html")
@@ -80,6 +81,6 @@ def test_a_link_or_an_anchor_that_leads_nowhere_stops_it(tmp_path: Path) -> None
     shutil.copy(ROOT / "tools" / "site.py", tmp_path / "tools")
     page = tmp_path / "docs" / "cli.md"
     page.write_text(page.read_text() + "\n[x](doors.md#no-such-part)\n")
-    done = subprocess.run([*MKDOCS], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*MKDOCS], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert "no-such-part" in done.stderr

@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,16 +19,9 @@ from tests.support.stdio import until
 from tests.support.whole import LISTS, raw_server, whole
 
 from greenroom import Greenroom, RpcRefusal, ServerRequest, UsageError
-from greenroom.actors.call import Call
-from greenroom.actors.incarnation import Listening, ServerRequests, Subscriptions
-from greenroom.actors.peer import Exchange, Handshake
-from greenroom.actors.recent import Recent
-from greenroom.actors.server import declared_to
 from greenroom.errors import AmbiguousTool, InputRefused, RemoteError, UnknownPrompt, UnknownResource
 from greenroom.events import Kind, Note, NoteCode
-from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
-from greenroom.protocol.jsonrpc.terms import RpcError
 from greenroom.protocol.lifecycle import State
 
 ERAS = pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
@@ -168,8 +160,8 @@ async def test_requests_of_a_server_look_the_same_in_both_eras(
 
         assert result.structured["result"]["x-more"] == [None]
         assert [(each.server, each.method, each.params) for each in seen] == [("whole", method, SAMPLE)]
-        actor = room._live.root.actor("whole")
-        assert declared_to(actor) == declared
+        actor = room._live.servers.actor("whole")
+        assert actor.declared == declared
 
 
 @ERAS
@@ -190,7 +182,7 @@ async def test_what_nobody_answers_is_not_declared_and_refused() -> None:
     async with room_of("2025-11-25") as room:
         result = await call(room, "ask", method="sampling/createMessage")
         assert result.structured["error"]["code"] == -32601
-        assert declared_to(room._live.root.actor("whole")) == {}
+        assert room._live.servers.actor("whole").declared == {}
     async with room_of("2026-07-28") as room:
         with pytest.raises(InputRefused, match="sampling/createMessage"):
             await call(room, "ask", method="sampling/createMessage")
@@ -224,6 +216,7 @@ async def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here() -
         note = await anext(events)
         assert isinstance(note, Note)
         assert note.code is NoteCode.CALLBACK, "it is the program's error, not ours"
+        assert note.server == "whole", "and the server that it heard is named"
         assert "ZeroDivisionError" in note.detail
     async with room_of("2025-11-25", on_sampling=odd) as room:
         said = await call(room, "ask", method="sampling/createMessage")
@@ -282,17 +275,17 @@ async def test_requests_end_with_what_asked_them(era: str) -> None:
 @on_one_loop
 @in_real_time
 async def test_a_call_waits_for_people_longer_than_for_servers() -> None:
-    """The call's own time is 1 s, which is plenty for the server; the person takes a bit more."""
+    """The call's own time is 3 s, which is plenty for the server; the person takes a bit more."""
 
     async def think(_request: ServerRequest) -> Mapping[str, Any]:
-        await anyio.sleep(1.2)
+        await anyio.sleep(3.2)
         return {"action": "accept", "content": {}}
 
     async def ask(era: str) -> None:
         async with room_of(era, on_elicitation=think) as room:
             await room.connect("whole")
             arguments = {"method": "elicitation/create"}
-            result = await room.call("whole_ask", arguments, timeout=1.0)
+            result = await room.call("whole_ask", arguments, timeout=3.0)
             assert result.structured["result"]["action"] == "accept"
 
     async with anyio.create_task_group() as both:
@@ -333,7 +326,7 @@ async def test_updates_of_a_resource_reach_its_watchers(era: str) -> None:
                 heard = (await call(room, "heard")).structured["methods"]
                 if "resources/subscribe" in heard or "subscriptions/listen" in heard:
                     break
-        assert room._live.root.actor("whole").subscriptions.uris == {}
+        assert room._live.servers.actor("whole").subscriptions.uris == {}
         await call(room, "echo")
         heard = (await call(room, "heard")).structured["methods"]
         assert ("resources/unsubscribe" in heard) is (era == "2025-11-25")
@@ -432,207 +425,11 @@ async def test_roots_that_changed_are_announced_to_those_who_know_of_roots() -> 
 
 
 def _requests(room: Greenroom) -> int:
-    incarnation = room._live.root.actor("whole").incarnation
-    return len(incarnation.server_requests) if incarnation is not None else 0
+    incarnation = room._live.servers.actor("whole").incarnation
+    return len(incarnation.requests) if incarnation is not None else 0
 
 
 async def _touch_until_heard(room: Greenroom, updates: Any) -> None:
     """A newer server is asked to tell without an answer that could be waited for."""
     while not updates._found:
         await call(room, "touch", uri="whole://one")
-
-
-# ---- what a server asks of its client, without a server -------------------------------------------------------------
-
-
-class Asking:
-    """One incarnation as `ServerRequests` see it."""
-
-    def __init__(self, tasks: anyio.abc.TaskGroup, answer: Any) -> None:
-        context = SimpleNamespace(
-            host=SimpleNamespace(answer=answer),
-            spawn=tasks.start_soon,
-            backend=SimpleNamespace(now=anyio.current_time),
-            recent=Recent(),
-        )
-        self.actor: Any = SimpleNamespace(context=context)
-
-
-@asynccontextmanager
-async def asked_of(answer: Any) -> AsyncGenerator[ServerRequests]:
-    async with anyio.create_task_group() as tasks:
-        asking: Any = Asking(tasks, answer)
-        yield ServerRequests(asking, Address("s"))
-        tasks.cancel_scope.cancel()
-
-
-@in_real_time
-async def test_one_refusal_ends_the_other_requests_of_its_result() -> None:
-    ended: list[str] = []
-
-    async def answer(request: ServerRequest) -> Any:
-        if request.method == "no":
-            await anyio.wait_all_tasks_blocked()
-            raise RpcRefusal(-1, "no")
-        try:
-            await anyio.sleep(0.01 if request.method == "soon" else 60)
-        finally:
-            ended.append(request.method)
-        return {"a": request.method}
-
-    async with asked_of(answer) as requests:
-        both = {"x": {"method": "soon", "params": {}}, "y": {"method": "soon"}}
-        assert await requests.answer_all(Call("tools/call", {}), both) == {
-            "x": {"a": "soon"},
-            "y": {"a": "soon"},
-        }
-        with pytest.raises(RpcRefusal, match="no"):
-            await requests.answer_all(
-                Call("tools/call", {}), {"x": {"method": "no"}, "y": {"method": "late"}}
-            )
-        with pytest.raises(RpcRefusal, match="an input request without a method"):
-            await requests.answer_all(Call("tools/call", {}), {"x": 7})
-        assert ended == ["soon", "soon", "late"]
-
-
-# ---- what a server is asked to tell, without a server ---------------------------------------------------------------
-
-
-class Ear:
-    """One incarnation as `Listening` sees it, in a time that the test moves."""
-
-    def __init__(self, version: str, number: int = 1, **capabilities: Any) -> None:
-        self.said: list[tuple[str, Any]] = []
-        self.left: list[Exchange] = []
-        self.heard: list[str] = []
-        self.notes: list[str] = []
-        self.looks = 0
-        self.number = number
-        self.now = 0.0
-        self.due: list[tuple[float, Any]] = []
-        context = SimpleNamespace(
-            timers=SimpleNamespace(at=self._at),
-            backend=SimpleNamespace(now=lambda: self.now),
-            host=SimpleNamespace(heard=lambda _address, _method, params: self.heard.append(params["uri"])),
-        )
-        self.subscriptions = Subscriptions()
-        self.record = SimpleNamespace(log_level=None)
-        self.tasks = SimpleNamespace(watched=())
-        self.actor: Any = SimpleNamespace(
-            context=context, subscriptions=self.subscriptions, record=self.record, address=Address("s")
-        )
-        self.peer: Any = self
-        self.note = lambda _code, words: self.notes.append(words)
-        me: Any = self
-        self.listening = Listening(me, Handshake(version, capabilities, {}, None))
-
-    def _at(self, when: float, what: Any) -> Any:
-        timer = (when, what)
-        self.due.append(timer)
-        return SimpleNamespace(cancel=lambda: self.due.remove(timer))
-
-    def request(self, exchange: Exchange) -> None:
-        self.said.append((exchange.method, exchange.params))
-        self.stream = exchange
-
-    def abandon(self, exchange: Exchange, reason: str) -> None:
-        self.left.append(exchange)
-
-    def look_again(self) -> None:
-        self.looks += 1
-
-
-def test_as_many_drops_as_adds_end_a_wish() -> None:
-    subscriptions = Subscriptions()
-    assert [subscriptions.add("x"), subscriptions.add("x"), subscriptions.drop("x")] == [True, False, False]
-    assert subscriptions.uris == {"x": 1}, "one of two still wants it"
-    assert subscriptions.drop("x")
-    assert subscriptions.uris == {}
-    assert subscriptions.drop("x")
-
-
-def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
-    ear = Ear("2026-07-28", tools={"listChanged": True}, prompts={"listChanged": False})
-    ear.subscriptions.add("x:/")
-    ear.listening.listen()
-    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/"]}
-    assert ear.said == [("subscriptions/listen", {"notifications": wanted})]
-    pauses: list[float] = []
-    for _ in range(8):
-        ear.stream.owner.exchange_ended(ear.stream, b"{}", None)
-        ((when, again),) = ear.due
-        pauses.append(when - ear.now)
-        ear.now = when
-        ear.due.clear()
-        again()
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    assert (ear.looks, ear.heard) == (8, ["x:/"] * 8)
-    ear.stream.owner.exchange_ended(ear.stream, None, RpcError(-32603, "full"))
-    ear.listening.stop()
-    assert ear.due == []
-    assert ear.notes == ["subscriptions/listen: full (-32603)"]
-
-
-def test_a_new_wish_while_a_stream_is_to_be_asked_for_again_asks_at_once_and_only_once() -> None:
-    ear = Ear("2026-07-28", tools={"listChanged": True})
-    ear.listening.listen()
-    ear.stream.owner.exchange_ended(ear.stream, b"{}", None)
-    assert len(ear.due) == 1
-    ear.subscriptions.add("x:/")
-    ear.listening.refresh()
-    assert (len(ear.said), ear.due, ear.left) == (2, [], [])
-    ear.subscriptions.drop("x:/")
-    quiet = Ear("2026-07-28", tools={"listChanged": "yes"}, prompts={}, resources=True)
-    quiet.listening.listen()
-    assert quiet.said == [], "it tells nothing"
-
-
-def test_a_stream_that_is_not_known_is_not_asked_for_again() -> None:
-    ear = Ear("2026-07-28", tools={"listChanged": True})
-    ear.listening.listen()
-    ear.stream.owner.exchange_ended(ear.stream, None, RpcError(-32601, "what?"))
-    assert (ear.due, len(ear.said)) == ([], 1)
-
-
-def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
-    ear = Ear("2026-07-28", tools={"listChanged": True})
-    ear.listening.listen()
-    first = ear.stream
-    ear.subscriptions.add("x:/")
-    ear.listening.refresh()
-    assert ear.left == [first]
-    first.owner.exchange_ended(first, b"{}", None)
-    assert ear.due == []
-    assert ear.said[1][1]["notifications"]["resourceSubscriptions"] == ["x:/"]
-    ear.subscriptions.add("a:/")
-    ear.listening.refresh()
-    assert ear.said[2][1]["notifications"]["resourceSubscriptions"] == ["a:/", "x:/"]
-
-
-def test_an_older_server_is_told_each_wish_by_itself() -> None:
-    ear = Ear("2025-11-25", number=2, logging={}, tools={"listChanged": True})
-    ear.subscriptions.add("x:/")
-    ear.record.log_level = "info"
-    ear.listening.listen()
-    assert ear.said == [("logging/setLevel", {"level": "info"})]
-    ear.listening.start()
-    ear.listening.tell_level()
-    ear.listening.refresh()
-    assert ear.said[1:] == [("resources/subscribe", {"uri": "x:/"})]
-    assert ear.heard == ["x:/"]  # it may have changed while nobody listened
-    ear.record.log_level = "error"
-    ear.listening.tell_level()
-    assert ear.said[-1] == ("logging/setLevel", {"level": "error"})
-    first = Ear("2025-11-25", number=1)
-    first.subscriptions.add("x:/")
-    first.listening.start()
-    assert (first.said, first.heard) == ([("resources/subscribe", {"uri": "x:/"})], [])
-    late = Ear("2025-11-25", logging={})
-    late.listening.listen()
-    late.record.log_level = "debug"
-    late.listening.start()
-    assert late.said == [("logging/setLevel", {"level": "debug"})], "it was set while the lists were read"
-    mute = Ear("2025-11-25")
-    mute.record.log_level = "info"
-    mute.listening.start()
-    assert (mute.said, mute.heard) == ([], [])

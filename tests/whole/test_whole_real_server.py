@@ -10,6 +10,7 @@ import anyio
 import pytest
 from tests.support import in_real_time
 from tests.support.loops import on_one_loop
+from tests.support.patience import PATIENCE
 from tests.support.real_servers import real_server
 from tests.support.whole import LISTS, RawClient, direct_door, raw_server
 
@@ -145,5 +146,5 @@ async def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(tm
     server = real_server("filesystem", tmp_path)
     config = {"mcpServers": {"files": server.entry}}
     async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=think) as room:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             assert "enter ghost" in (await room.call("files_read_text_file", server.arguments)).text

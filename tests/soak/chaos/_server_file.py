@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-SERVERS: Final = Path(__file__).resolve().parents[3] / "testing" / "servers"
+SERVERS: Final = Path(__file__).resolve().parents[3] / "src" / "greenroom" / "testing" / "servers"
 MARK: Final = "CHAOS_LIFE"
 STANDING: Final = ("notes", "keep", "keepfork")  # eager and keep-alive: connected whenever nothing is wrong
 HONEST: Final = frozenset(

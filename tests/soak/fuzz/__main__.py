@@ -25,7 +25,7 @@ READERS = [
     ),
     *(
         "greenroom.actors.transports.event_parser",
-        "greenroom.actors.transports.http_client",
+        "greenroom.actors.transports.http_bounds",
         "greenroom.safety.pins_file",
     ),
     *(
@@ -38,7 +38,7 @@ READERS = [
     ),
     *("greenroom.gateway.doors.http_auth", "greenroom.gateway.doors.issuer_keys"),
     *("greenroom.gateway.exposures.output_files", "greenroom.gateway.exposures.tool_definition"),
-    *("greenroom.actors.transports.lines", "greenroom.actors.transports.stdio", "greenroom.openapi"),
+    *("greenroom.actors.transports.lines", "greenroom.actors.transports.stderr_ring", "greenroom.openapi"),
 ]
 
 

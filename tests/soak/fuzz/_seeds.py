@@ -147,6 +147,19 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
         b'text/plain\n302\n{"a":1}',
         *_JSON,
     ),
+    "http_door": (
+        (
+            b"\x05\x30\x60\x90POST /mcp?x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}POST / HTTP/1.1\r\nX: \r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n1\r\n \r\n0\r\nY: z\r\n\r\nGET / HTTP/1.0\r\n\r\n"
+        ),
+        (
+            b"\x15\x35\x55\x75POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
+            b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+        ),
+        b"\x01\x02\x03\x04CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+        b"\x01\x02\x21\x22POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{}",
+        b"\x01\x02\x21\x22POST / HTTP/1.1\r\nContent-Length: 999\r\nContent-Length: 1\r\n\r\n{}\x00",
+    ),
     "env_file": (b"\xef\xbb\xbfexport A=1 # x\n\nB='two\nlines'\nC=\"\\x41${A}\"\r\nD\n'E'=\n", b"A=\0\n", b"=x\n"),
     "skills": (
         (

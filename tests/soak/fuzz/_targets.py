@@ -25,9 +25,11 @@ from msgspec.structs import replace
 from tests.support.tiny_model import write_model
 
 from greenroom.actors.transports.event_parser import EventParser
-from greenroom.actors.transports.http_client import PIECE, BadAnswer, _decoder, _headers
+from greenroom.actors.transports.http_bounds import PIECE, _decoder
+from greenroom.actors.transports.http_client import _headers
+from greenroom.actors.transports.http_faults import BadAnswer
 from greenroom.actors.transports.lines import LineSplitter
-from greenroom.actors.transports.stdio import StderrRing
+from greenroom.actors.transports.stderr_ring import StderrRing
 from greenroom.catalogue import namespace as uris
 from greenroom.catalogue.encoder import Encoder
 from greenroom.catalogue.entries import ServerEntry
@@ -44,6 +46,7 @@ from greenroom.catalogue.skills import content_of, fault_of, files_of, without_f
 from greenroom.catalogue.store import CatalogueFile
 from greenroom.catalogue.vector_file import VectorFile
 from greenroom.config import file_formats
+from greenroom.config.credentials import SecretValue
 from greenroom.config.file_formats import NotJsonError
 from greenroom.config.file_formats import load_jsonc as loads
 from greenroom.config.identity import definition_hash
@@ -51,12 +54,13 @@ from greenroom.config.masking import redacted
 from greenroom.config.model import ServerDefinition, Settings, selector
 from greenroom.config.parse import parse_config
 from greenroom.config.references import expand, missing_variables
+from greenroom.config.scrubbing import Secrets
 from greenroom.config.secret_sources import variables_in
-from greenroom.config.secrets import Hidden, Secrets
 from greenroom.config.trust import Agreements, ProjectFile
 from greenroom.gateway.doors.control_protocol import parse_request
 from greenroom.gateway.doors.http_auth import OAuth, Terms
-from greenroom.gateway.doors.http_request import Refusal
+from greenroom.gateway.doors.http_connection import Connections, HttpConnection
+from greenroom.gateway.doors.http_request import Gone, Refusal, Request, Rules, body_time
 from greenroom.gateway.doors.issuer_keys import IssuerKeys
 from greenroom.gateway.exposures.direct_lists import skill_entry
 from greenroom.gateway.exposures.output_files import Spill
@@ -535,7 +539,7 @@ def redaction(data: bytes) -> None:
     text = data[1:].decode(errors="replace")
     at = cut[0] % (len(text) + 1)
     secret = "s3cr3t-of-somebody"
-    secrets = Secrets([Hidden("TOKEN", secret), Hidden("OTHER_TOKEN", text[:40])])
+    secrets = Secrets([SecretValue("TOKEN", secret), SecretValue("OTHER_TOKEN", text[:40])])
     for spelled in (secret, json.dumps(secret), secret + "\n"):
         said = secrets.without(text[:at] + spelled + text[at:])
         assert secret not in said
@@ -605,6 +609,87 @@ def api_answer(data: bytes) -> None:
     found = to_result(_OPERATION, code, {"content-type": media.decode("latin-1"), "location": "x"}, body)
     encoding.encode(found)
     assert found["content"]
+
+
+class _Wire(asyncio.Transport):
+    """Carries the connection of an HTTP client. `close` and `abort` are the end of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_over = False
+
+    def write(self, data: Any) -> None:
+        assert not self.is_over
+        self.written += data
+
+    def close(self) -> None:
+        self.is_over = True
+
+    def abort(self) -> None:
+        self.is_over = True
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        assert not self.is_over
+
+    def resume_reading(self) -> None:
+        assert not self.is_over
+
+
+async def _requests_in(pieces: list[bytes]) -> tuple[list[object], bool]:
+    """The requests that came on a connection, each with its body or how it was refused; and whether it was closed."""
+    came: list[object] = []
+
+    async def answer(request: Request) -> None:
+        try:
+            body = bytes(await request.body(1 << 20, time))
+        except Refusal as refusal:
+            came.append(refusal.status)
+            request.refuse(refusal)
+        except Gone:
+            pass
+        else:
+            came.append((request.method, request.path, request.headers, body))
+            request.answer(200, b"{}")
+
+    def door(request: Request) -> None:
+        if request.fault is None:
+            request.later(answer(request))
+        else:
+            came.append(request.fault.status)
+            request.refuse(request.fault)
+
+    rules = Rules(sent_at_once=1 << 20)
+    time = body_time(rules)
+    connections, line = Connections(door, rules), _Wire()
+    connection = HttpConnection(connections)
+    connection.connection_made(line)
+    for piece in pieces:
+        connection.data_received(piece)
+        while tasks := connections.tasks:  # until nothing more is answered without what comes next
+            done, _ = await asyncio.wait(tuple(tasks), timeout=0)
+            await asyncio.sleep(0)
+            if not done:
+                break
+    is_over = line.is_over
+    connection.connection_lost(None)
+    await asyncio.gather(*connections.tasks)
+    assert line.written.count(b"HTTP/1.1 200 OK") == sum(isinstance(each, tuple) for each in came)
+    assert not connections.open
+    return came, is_over
+
+
+@_target
+def http_door(data: bytes) -> None:
+    """What comes at the HTTP door: the same requests, however it is cut."""
+    cut, text = _cut(data)
+    assert asyncio.run(_requests_in(cut)) == asyncio.run(_requests_in([text]))
 
 
 @_target
@@ -738,7 +823,7 @@ def audit_lines(data: bytes) -> None:
     """An audit file: checked, and gone on with if it may be. What was bad before is bad after."""
     report = audit.check(io.BytesIO(data))
     assert report.bad is None or report.bad.why
-    with suppress(audit.BadLine):
+    with suppress(audit.BadAuditLine):
         end = audit.end_of(data, is_all=True)
         torn = {"torn": audit.torn_as(end.part)} if end.part else {}
         line, _ = audit.line_of({"kind": audit.OPENED, **torn}, end.seq + 1, end.hash)

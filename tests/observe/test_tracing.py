@@ -12,14 +12,19 @@ from typing import Any
 import anyio
 import pytest
 from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.trace import Span, SpanProcessor, TracerProvider
 from tests.support import in_virtual_time
+from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, settle, teach
 from tests.support.traced import Telemetry, Told
 
 from greenroom import CallError, Greenroom, UsageError, Verdict
-from greenroom.config.secrets import Hidden
+from greenroom.config.credentials import SecretValue
 from greenroom.protocol.bounds import TRACED_TOOLS
+from greenroom.supervisor.attachments import TRACES
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, tool
+from greenroom.testing.room_inside import RoomInside
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE_ID, SPAN_ID = int(PARENT[3:35], 16), int(PARENT[36:52], 16)
@@ -264,8 +269,7 @@ async def test_names_lose_a_secret_that_becomes_known_later_too() -> None:
         await room.call(f"a_say_{secret}")
         assert secret in "".join(told.span.to_json() for told in telemetry.spans()), "nobody knows it yet"
         before = len(telemetry.spans())
-        runtime: Any = room._runtime
-        runtime.context.secrets.add("a", None, [Hidden("token", secret, known=True)])
+        RoomInside(room).machinery.context.secrets.add("a", None, [SecretValue("token", secret, known=True)])
         await room.call(f"a_say_{secret}")
         later = telemetry.spans()[before:]
         assert {told.name for told in later} == {"a_say_***", "tools/call say_***"}
@@ -325,14 +329,31 @@ def test_the_provider_of_the_process_counts_and_without_one_nothing_is_loaded(
 ) -> None:
     code = RUN.format(first=first, bare=bare)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert done.stdout.strip() == printed
 
 
 def test_the_apis_own_provider_is_none() -> None:
     """A program may have loaded the API, as the SDK does, and set no provider."""
-    from greenroom.supervisor.telemetry import tracing_of
-
     assert type(trace.get_tracer_provider()).__module__.startswith("opentelemetry.trace")
-    assert tracing_of(None, None) is None
+    room = Greenroom.open({"mcpServers": {}}, cache_path=":memory:")
+    assert port_of(room).services.attachment(TRACES) is None
+
+
+@pytest.mark.parametrize("kind", [trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT])
+@in_virtual_time
+async def test_an_exporter_that_raises_costs_no_call_and_no_server(kind: trace.SpanKind) -> None:
+    """Whether it raises when the call begins, or when its request is about to be written."""
+
+    class Broken(SpanProcessor):
+        def on_start(self, span: Span, parent_context: context.Context | None = None) -> None:
+            if span.kind is kind:
+                raise RuntimeError("no room for a span")
+
+    provider, server = TracerProvider(), FakeServer()
+    provider.add_span_processor(Broken())
+    async with open_room({"a": server}, tracer_provider=provider) as room:
+        for _ in range(2):
+            assert (await room.call("a_echo")).text == "{}"
+    assert server.starts == 1

@@ -1,0 +1,57 @@
+"""A server that does not answer the handshake, but writes something else: what it wrote is in the error, wherever that
+is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import in_real_time
+from tests.support.forked import GREENROOM, run_forked
+
+from greenroom import Greenroom
+from greenroom.errors import ConnectFailed
+
+_READS = "import sys, json\nfor line in sys.stdin:\n  id = json.loads(line).get('id')\n  "
+ANSWER = "{'jsonrpc': '2.0', 'id': %s, 'result': {'protocolVersion': '2025-11-25', 'capabilities': {}}}"
+SERVERS = {
+    "framed": ("print('Content-Length: 20', '', '{}', sep='\\n', flush=True)", "Content-Length: 20"),
+    "pretty": (
+        f"print(json.dumps({ANSWER % 'id'}, indent=2), flush=True)",
+        "that are no JSON-RPC, the first",
+    ),
+    "prefixed": (f"print('[INFO]', json.dumps({ANSWER % 'id'}), flush=True)", "[INFO]"),
+    "other id": (f"print(json.dumps({ANSWER % 9999}), flush=True)", "it answered to id 9999"),
+    "no end": ("sys.stdout.write('half a line'); sys.stdout.flush()", 'no end of the line: "half a line'),
+    "usage": ("print('usage: server --stdio'); sys.exit(2)", "usage: server --stdio"),
+}
+
+
+@pytest.mark.parametrize(("does", "said"), SERVERS.values(), ids=SERVERS)
+@in_real_time
+async def test_what_a_server_wrote_instead_of_an_answer_is_in_the_error(does: str, said: str) -> None:
+    entry = {"command": sys.executable, "args": ["-S", "-c", _READS + does], "connectTimeoutMs": 2500}
+    async with Greenroom.open({"mcpServers": {"a": entry}, "settings": {"probeTimeoutMs": 500}}) as room:
+        with pytest.raises(ConnectFailed) as caught:
+            await room.connect("a")
+        assert said in str(caught.value)
+        (row,) = room.status()
+        assert said in (row.failure or "")
+
+
+def test_commands_show_it_too(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(_READS + SERVERS["prefixed"][0])
+    config = tmp_path / "mcp.json"
+    entry = {"command": sys.executable, "args": ["-S", str(program)], "connectTimeoutMs": 2500}
+    config.write_text(json.dumps({"mcpServers": {"a": entry}, "settings": {"probeTimeoutMs": 500}}))
+    for words in (["call", "a_x"], ["status"], ["explain", "a"], ["doctor", "--start"], ["logs", "a"]):
+        done = run_forked(
+            [*GREENROOM, *words, "--config", str(config)],
+            env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")},
+            cwd=tmp_path,
+            text=True,
+        )
+        assert "[INFO]" in done.stdout + done.stderr, (words, done)

@@ -1,0 +1,152 @@
+"""`greenroom status`: the lines and columns of servers; and `--watch`, which leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.gateway import PATIENCE, serve
+from tests.support.homes import home as home
+
+from greenroom.cli.main import run
+from greenroom.cli.status_lines import overall, table_lines
+from greenroom.cli.status_watch import shown_in
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus, json_of
+
+HERE = os.getpid()
+WATCHED = "Ctrl-C ends"
+
+
+@contextmanager
+def watching(*words: str) -> Generator[tuple[subprocess.Popen[bytes], int]]:
+    """`greenroom status --watch` on a terminal of its own, and our end of that."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "greenroom", "status", "--watch", "--every", "0.2", *words],
+            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+        )  # fmt: skip
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def read_until(descriptor: int, words: str) -> str:
+    """What the program wrote, until it has written `words` and nothing more is there."""
+    seen, end = b"", time.monotonic() + PATIENCE
+    while words.encode() not in seen or select.select([descriptor], [], [], 0)[0]:
+        assert select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0], seen
+        seen += os.read(descriptor, 65536)
+    return seen.decode(errors="replace")
+
+
+def details(*rows: ServerStatus) -> dict[str, Any]:
+    shared = [{**json_of(row), "status": row.state.value} for row in rows if row.scope == "shared"]
+    return {
+        "servers": shared,
+        "addresses": [json_of(row) for row in rows if row.scope != "shared"],
+        "disabledCount": 0,
+        "totalTools": 7,
+    }
+
+
+def lines(said: dict[str, Any], width: int | None = None, *, is_wide: bool = False) -> list[str]:
+    return [line for _, line in table_lines(said, width, is_wide=is_wide)]
+
+
+def test_each_address_has_a_line_with_what_it_does() -> None:
+    busy = ServerStatus(
+        "busy", state=State.CONNECTED, incarnation=3, in_flight=2, queued=1, tool_count=7, pid=HERE
+    )
+    own = ServerStatus("busy", scope="session:alice", state=State.CONNECTED, incarnation=1, in_flight=1)
+    said = details(busy, own, ServerStatus("new", waiting_for="slot", waiting=4.2))
+    head, first, further, waits = (line.split() for line in lines(said, is_wide=True))
+    assert head == ["SERVER", "STATE", "TOOLS", "CALLS", "QUEUED", "RESTARTS", "MEMORY", "PID", "NOTES"]
+    assert first[:7] == ["✓", "busy", "connected", "7", "2", "1", "2"]
+    assert first[-2:] == ["MiB", str(HERE)] or sys.platform != "linux"
+    assert further == ["session:alice", "connected", "1", "0", "0"]
+    assert waits == ["○", "new", "waiting", "?", "0", "0", "0", "for", "slot", "for", "4", "s"]
+    assert len({line.index("connected") for line in lines(said)[1:3]}) == 1, "one column"
+    assert next(overall(said)) == "1 of 2 connected, 7 tools"
+
+
+def test_who_failed_or_waits_for_a_person_comes_first() -> None:
+    said = details(*map(ServerStatus, "abcd"))
+    for row, status in zip(said["servers"], ("cached", "needs-auth", "connected", "failed"), strict=True):
+        row["status"] = status
+    assert [line.split()[1] for line in lines(said)[1:]] == ["b", "d", "a", "c"]
+
+
+def test_a_line_ends_at_the_edge_of_the_window_and_only_there() -> None:
+    said = details(ServerStatus("数据", failure="it exited\x1b[2J with 3 " + "and more " * 20))
+    (_, whole), (_, line) = lines(said), lines(said, 40)
+    assert whole.endswith("and more and more")
+    assert "\x1b" not in whole
+    assert line.endswith("…")
+    assert len(line) == 38, "two characters of the name are two columns wide each"
+
+
+def test_what_does_not_fit_the_window_is_counted() -> None:
+    from rich.console import Console
+
+    said = details(*(ServerStatus(f"s{number}", failure="x" * 90) for number in range(20)))
+    console = Console(width=80, height=16, color_system=None)
+    with console.capture() as capture:
+        console.print(shown_in([("", line) for line in lines(said, 80)], 16))
+    seen = capture.get().splitlines()
+    assert len(seen) == 16
+    assert max(map(len, seen)) <= 80
+    assert seen[-1].startswith("… and 6 more lines")
+
+
+def test_a_watch_needs_a_terminal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--watch"], ["--watch", "--json"]):
+        assert run(["status", *words]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "--watch needs a terminal" in said.err
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_terminal_is_left_as_it_was(home: Path, how: signal.Signals) -> None:
+    with watching() as (process, terminal):
+        seen = read_until(terminal, "waiting for one")
+        before = termios.tcgetattr(terminal)
+        assert "\x1b[?1049h" in seen
+        process.send_signal(how)
+        assert process.wait(PATIENCE) == (128 + how if how == signal.SIGTERM else 0)
+        rest = read_until(terminal, "\x1b[?1049l")
+        assert "\x1b[?25h" in rest
+        assert "Traceback" not in rest
+        assert termios.tcgetattr(terminal) == before
+
+
+def test_the_watch_shows_what_the_servers_of_the_gateway_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.fspath(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(home / "cache"))
+    with serve(home, {"one": {"command": "nowhere"}, "broken": {}}) as gateway:
+        gateway.initialize()
+        with watching("--config", os.fspath(home / "mcp.json"), "-o", "wide") as (_, terminal):
+            seen = read_until(terminal, f"gateway {gateway.process.pid}")
+            assert "MEMORY" in seen
+            assert seen.index("✗  broken") < seen.index("○  one")
