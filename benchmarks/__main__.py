@@ -24,7 +24,7 @@ def main() -> int:
     """0: everything was measured, whatever came out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help="B1 … B23; none: all of them, and the results are kept"
+        "rows", nargs="*", metavar="ROW", help="B1 … B25; none: all of them, and the results are kept"
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny counts: see that it works; nothing is kept"

@@ -26,6 +26,7 @@ from greenroom.cluster.directory import DirectorySilent, LocalDirectory
 from greenroom.cluster.front import ClusterRoom
 from greenroom.cluster.host import ClusterHost, HostAbout
 from greenroom.config.files import open_config
+from greenroom.gateway.event_loop import GatewayLoop
 from greenroom.gateway.serve import HttpOptions, Options, serve_http
 
 from ._far_end import TEXT
@@ -180,4 +181,5 @@ if __name__ == "__main__":
     role, *words = sys.argv[1:]
     process: Any = {"directory": _directory, "host": _host, "front": _front}[role]
     with suppress(KeyboardInterrupt):
-        anyio.run(partial(process, *words))
+        # as `serve` and the hosts of Ray do
+        anyio.run(partial(process, *words), backend="asyncio", backend_options={"loop_factory": GatewayLoop})

@@ -1,4 +1,4 @@
-"""Gateways as commands: ours, a bare forwarder, FastMCP's proxy, and MetaMCP where it could be installed.
+"""Gateways as commands: ours, a bare forwarder, FastMCP's proxy, and MetaMCP and tooner where they could be installed.
 
 All stand before the same echo server, and all are driven by the same bare client (`WireClient`).
 """
@@ -22,7 +22,10 @@ from ._far_end import COMMAND, TEXT, config_of, echo_server
 
 PACKAGE = Path(greenroom.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent
-METAMCP = ROOT / ".build" / "peers" / "node_modules" / "@mentu" / "metamcp" / "dist" / "index.js"
+PEERS = ROOT / ".build" / "peers"
+METAMCP = PEERS / "node_modules" / "@mentu" / "metamcp" / "dist" / "index.js"
+TOONER = PEERS / "node_modules" / "@chaindead" / "tooner_linux_amd64" / "tooner"
+NATIVE = "tooner 0.2.6"  # in Go
 
 
 @attrs.frozen
@@ -44,7 +47,8 @@ def ours(home: Path, *, servers: int = 1, expose: str = "proxy") -> Gateway:
 
     An installed package has that, like the peers here; a checkout may have none, and would be compiled at each start.
     """
-    for room in (PACKAGE, *filter(Path.is_dir, PACKAGE.iterdir())):
+    heart = (ROOT / room for room in ("actors", "protocol", "supervisor"))
+    for room in (PACKAGE, *filter(Path.is_dir, (*PACKAGE.iterdir(), *heart))):
         compileall.compile_dir(room, quiet=2)
     config = home / "mcp.json"
     config.write_text(json.dumps(config_of(servers)), encoding="utf-8")
@@ -80,6 +84,12 @@ def metamcp(home: Path) -> Gateway | None:
     command = ("node", str(METAMCP), "--config", str(config))
     arguments = {"server": "echo", "tool": "echo", "args": TEXT}
     return Gateway("MetaMCP", command, "mcp_call", arguments, {**os.environ, "HOME": str(home)})
+
+
+def native() -> Gateway | None:
+    """A native proxy, which also makes results shorter; None where npm did not bring it. It names a tool as the server
+    does."""
+    return Gateway(NATIVE, (str(TOONER), *COMMAND)) if TOONER.is_file() else None
 
 
 def exposures() -> tuple[str, ...]:

@@ -1,11 +1,13 @@
-"""Gateways over HTTP as processes: ours, FastMCP's proxy, and the bare ASGI server, which answers a constant.
+"""Gateways over HTTP as processes: ours, FastMCP's proxy, a native proxy where it could be installed, and a bare
+protocol, which answers a constant.
 
-Both gateways stand before the same echo server. Ours is shared by all sessions (`persistent`), as B15 has one server.
+All gateways stand before the same echo server. Ours is shared by all sessions (`persistent`), as B15 has one server.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -15,13 +17,15 @@ from typing import Any
 import attrs
 
 from ._far_end import COMMAND, TEXT
-from ._gateways import ours
+from ._gateways import PEERS, ours
 from ._http_client import HttpSide, served
 
 OURS = "greenroom serve --http"
-CONSTANT = "bare ASGI server, a constant"
+CONSTANT = "bare protocol, a constant"
+NATIVE = "dcc-mcp-server 0.20.49"  # in Rust
 FASTMCP = "FastMCP proxy over HTTP"
 _PEERS = Path(__file__).with_name("_peers")
+_DCC = PEERS / "dcc" / "bin" / "dcc-mcp-server"
 
 
 @attrs.frozen
@@ -61,3 +65,10 @@ def fastmcp_over_http() -> HttpGateway:
 
 def constant() -> HttpGateway:
     return HttpGateway(CONSTANT, (sys.executable, str(_PEERS / "constant.py"), "PORT"))
+
+
+def native_over_http() -> HttpGateway | None:
+    """A native proxy, without its registry and its own gateway; None where the index did not bring it."""
+    alone = ("--no-register", "--no-admin", "--gateway-port", "0")
+    command = (str(_DCC), "translate", "--stdio", shlex.join(COMMAND), "--port", "PORT", *alone)
+    return HttpGateway(NATIVE, command) if _DCC.is_file() else None

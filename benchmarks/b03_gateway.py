@@ -5,7 +5,8 @@ what a third process and its loop cost on the machine at hand. The ratio to no g
 server itself) is context, for the forwarder too: most of it is that price. The processor time that a call takes of our
 process is judged in the same way, against the forwarder's.
 
-Judged against other gateways as well: FastMCP's proxy, and MetaMCP where it can be had. `direct` passes a tool through
+Judged against other gateways as well: FastMCP's proxy, and MetaMCP where it can be had. A native proxy stands beside
+them (tooner, in Go): what no Python reaches, and so without a bound. `direct` passes a tool through
 under its own name, as FastMCP does; `proxy` is the one `mcp` tool, which removes credentials from results, bounds them
 and renders them for a model, as MetaMCP's `mcp_call` does.
 
@@ -23,7 +24,7 @@ from pathlib import Path
 import attrs
 
 from ._figures import Bound, Figure, at_least, at_most, ratio
-from ._gateways import NO_GATEWAY, Gateway, exposures, fastmcp, forwarders, metamcp, ours
+from ._gateways import NATIVE, NO_GATEWAY, Gateway, exposures, fastmcp, forwarders, metamcp, native, ours
 from ._processes import burnt
 from ._rounds import Size, one_core, take_turns
 from ._run import run_alone
@@ -47,15 +48,18 @@ UNBOUND: Pair = (None, None)
 def measure(size: Size) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        others = [fastmcp(), *filter(None, [metamcp(home)])]
+        others = [fastmcp(), *filter(None, [metamcp(home), native()])]
         limits = forwarders()
         our_doors = [ours(home, expose=name) for name in exposures()]
         seen = _measured([*our_doors, *limits, NO_GATEWAY, *others], size)
-    note = "" if len(others) == 2 else "MetaMCP not measured: npm has no such package here"
+    measured = {other.name for other in others}
+    missing = [name for name in ("MetaMCP", NATIVE) if name not in measured]
+    note = f"{' and '.join(missing)} not measured: npm has no such package here" if missing else ""
     for door in our_doors:
         for peer in (LIMIT, NO_GATEWAY.name, *(other.name for other in others)):
             yield from _compared(door.name, peer, seen, note)
-        yield _processor(door.name, seen)
+        for peer in (LIMIT, *measured.intersection((NATIVE,))):
+            yield _processor(door.name, peer, seen)
     for limit in limits:
         yield from _compared(limit.name, NO_GATEWAY.name, seen, "the limit")
 
@@ -82,10 +86,11 @@ def _compared(door: str, peer: str, seen: Seen, note: str) -> Iterator[Figure]:
         yield ratio("B3", f"{how}: {what}", (door, samples[door]), (peer, samples[peer]), unit, bound, note)
 
 
-def _processor(door: str, seen: Seen) -> Figure:
+def _processor(door: str, peer: str, seen: Seen) -> Figure:
     how, processor = _short(door), seen.processor
-    what = f"{how}: processor of a call ÷ {LIMIT}"
-    return ratio("B3", what, (door, processor[door]), (LIMIT, processor[LIMIT]), "µs", PROCESSOR.get(how))
+    bound = PROCESSOR.get(how) if peer == LIMIT else None
+    what = f"{how}: processor of a call ÷ {peer}"
+    return ratio("B3", what, (door, processor[door]), (peer, processor[peer]), "µs", bound)
 
 
 def _short(door: str) -> str:

@@ -8,6 +8,7 @@ with the model's part of it.
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 import threading
@@ -16,7 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.meaning_model import Unusable, model_folder
+from greenroom.catalogue.namespace import Target
 from greenroom.catalogue.search import search
+from greenroom.gateway.exposures import tool_texts as texts
+from greenroom.gateway.exposures.tool_definition import FOR_MODELS
 
 from ._figures import Bound, Figure, at_least, at_most, quantity
 from ._other_rankings import Rank, by_bm25, by_points
@@ -51,7 +55,43 @@ def measure(size: Size) -> Iterator[Figure]:
         }
         yield quantity("B19", f"a search of {where}", [times.pop("ours")], "ms", at_most(5, 1), times)
         if not among:
+            yield from _tokens(index, asked)
             yield from _by_meaning(index, asked, size)
+
+
+def _tokens(index: Index, asked: Sequence[tuple[str, frozenset[str]]]) -> Iterator[Figure]:
+    """What a model reads of the `mcp` tool, four characters to a token: a search, and all that a task needs before its
+    call. It describes the tool if that is not among the first three or if a required parameter is not shown there."""
+    known = answers_of(index)
+    searches, tasks = list[float](), list[float]()
+    for query, answers in asked:
+        page = search(index, query, limit=12)
+        text = texts.search(query, page, server=None, full=None, offset=0, hints=FOR_MODELS).text
+        searches.append(len(text) / 4)
+        found = next((m.target for m in page.matches if known[m.target.name] in answers), None)
+        if found is not None:
+            shown = set(re.findall(r"^    (\S+) ", _entry(text, found.name), re.MULTILINE))
+            is_shown = f"\n{found.name}\n" in text and _required(found) <= shown
+            tasks.append((len(text) + (0 if is_shown else len(texts.describe(found).text))) / 4)
+    yield quantity("B19", "the longest answer to a search", [max(searches)], "tokens", at_most(800))
+    yield quantity(
+        "B19", "what a task needs before its call", [statistics.mean(tasks)], "tokens", at_most(800)
+    )
+
+
+def _required(target: Target) -> set[str]:
+    """The required parameters; one with parts of its own has to be described."""
+    schema = target.schema()
+    return {
+        f"{name}*" if "properties" in schema["properties"].get(name, {}) else name
+        for name in schema.get("required", ())
+    }
+
+
+def _entry(text: str, name: str) -> str:
+    """The entry with parameters of a tool in an answer; empty if it has none there."""
+    _, found, after = text.partition(f"\n{name}\n")
+    return f"\n{after.partition(chr(10) * 2)[0]}" if found else ""
 
 
 def _by_meaning(index: Index, asked: Sequence[tuple[str, frozenset[str]]], size: Size) -> Iterator[Figure]:

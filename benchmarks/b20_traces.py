@@ -38,7 +38,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Span, SpanKind, set_span_in_context
 
 from greenroom import Greenroom
-from greenroom.gateway.otlp import exporting
+from greenroom.observe.otlp import exporting
 
 from ._far_end import BACKENDS, TEXT, config_of, room_of
 from ._figures import Figure, at_most, ratio

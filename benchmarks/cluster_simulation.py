@@ -19,6 +19,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -36,10 +37,10 @@ from greenroom.cluster.leases import (
     Unknown,
     Wait,
 )
-from greenroom.cluster.placement import HostInfo, Shut, View, owner
+from greenroom.cluster.placement import HostInfo, OpenBreaker, View, owner
 from greenroom.protocol.address import Address
-from greenroom.supervisor.circuit_breaker import Admits, BreakerPolicy, CircuitBreaker
-from greenroom.supervisor.pool import InOrder, PoolLimits, Snapshot, Waiter, decide
+from greenroom.supervisor.policy.breaker import Admits, BreakerPolicy, CircuitBreaker
+from greenroom.supervisor.policy.pool import Line, PoolLimits, Resting, Snapshot, Waiter, decide
 
 from ._pictures import DARK
 
@@ -261,7 +262,7 @@ class Host:
             return
         self._give_back()
         sent, epoch, self.number, self.is_asking = self.clock, self.epoch, self.number + 1, True
-        number, claims, shut = self.number, frozenset(self.claims), self._shut()
+        number, claims, breakers = self.number, frozenset(self.claims), self._open_breakers()
 
         def answered(said: object) -> None:
             self.is_asking = False
@@ -278,7 +279,7 @@ class Host:
 
         self.world.ask(
             self,
-            lambda register: register.renew(epoch, number, claims, shut, False, self.world.now),
+            lambda register: register.renew(epoch, number, claims, breakers, False, self.world.now),
             answered,
         )
 
@@ -380,8 +381,8 @@ class Host:
                 limits=PoolLimits(slots=self.world.size.slots),
                 shared=len(self.live) + len(self.starting),
                 staying=len(self.live),
-                idle=InOrder(sorted(self.live, key=self.live.__getitem__)[:1]),
-                waiting=[Waiter(key, now, group)],
+                idle=Resting(sorted(self.live.items(), key=itemgetter(1))[:1]),
+                waiting=[[Line(group, [Waiter(key, now, group=group)])]],
             )
         )
         for gone in decision.evictions:
@@ -427,12 +428,12 @@ class Host:
     def _breaker(self, server: str) -> CircuitBreaker:
         return self.breakers.get(server, CircuitBreaker())
 
-    def _shut(self) -> dict[str, Shut]:
-        now, found = self.clock, dict[str, Shut]()
+    def _open_breakers(self) -> dict[str, OpenBreaker]:
+        now, found = self.clock, dict[str, OpenBreaker]()
         for server, breaker in self.breakers.items():
-            shut = breaker.shut(now)
-            if shut is not None:
-                found[server] = shut
+            refusal = breaker.open_here(now)
+            if refusal is not None:
+                found[server] = refusal
         return found
 
 

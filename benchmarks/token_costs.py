@@ -1,8 +1,8 @@
 """`python -m benchmarks.token_costs`: what real tools cost a model's context, by how many servers there are.
 
 Four characters count as a token, as in `greenroom cost`. `direct` shows all tools in every turn; `proxy` shows one tool
-in every turn, `meta` a few, and for each task the answer to a search is added. The numbers of 1 and 10 servers are
-medians of draws by lot. `--picture` draws the cost of `direct` into `docs/`.
+in every turn, `meta` a few, and for each task the answer to a search is added (`b25_tasks` has whole tasks). The
+numbers of 1 and 10 servers are medians of draws by lot. `--picture` draws the cost of `direct` into `docs/`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
-
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.cli.cost_command import ServerCost, cost_of, counter, search_cost
+from greenroom.cli.cost_command import cost_of, counter
 from greenroom.config.model import Config, ServerDefinition, Settings
 from greenroom.gateway.exposures.query_modes import CatalogueReader
 from greenroom.gateway.exposures.tool_definition import FOR_MODELS, parse_request
@@ -32,8 +30,7 @@ _PICTURE = Path(__file__).resolve().parent.parent / "docs" / "token-costs.svg"
 def main() -> None:
     print(
         "| servers | tools | all shown, every turn | the `mcp` tool, every turn | the four tools of `meta`, every turn "
-        "| an answer to a search | a task, all shown | behind the `mcp` tool | behind `meta` |\n"
-        "|---|---|---|---|---|---|---|---|---|"
+        "| an answer to a search |\n|---|---|---|---|---|---|"
     )
     servers = {name: tuple(record["tools"]) for name, record in real_servers().items()}
     catalogue = _catalogue(list(servers))
@@ -46,10 +43,9 @@ def main() -> None:
         draws = [words.sample(sorted(servers), size) for _ in range(_DRAWS if size < len(servers) else 1)]
         tools = statistics.median(sum(len(servers[name]) for name in drawn) for drawn in draws)
         direct = statistics.median(sum(tokens[name] for name in drawn) for drawn in draws)
-        searches, asked = map(statistics.median, zip(*_search_costs(draws[0]), strict=True))
+        searches = statistics.median(_search_costs(draws[0]))
         drawn_costs[size] = direct
-        task = attrs.evolve(cost, servers=(ServerCost("drawn", 0, round(direct)),)).task(round(asked))
-        columns = (direct, cost.proxy, cost.meta, searches, task["direct"], task["proxy"], task["meta"])
+        columns = (direct, cost.proxy, cost.meta, searches)
         print(f"| {size} | {tools:,.0f} | {' | '.join(f'{tokens:,.0f}' for tokens in columns)} |")
     if "--picture" in sys.argv:
         _PICTURE.write_text(
@@ -57,14 +53,14 @@ def main() -> None:
         )
 
 
-def _search_costs(names: Sequence[str]) -> list[tuple[int, int]]:
-    """Of each query: its answer, and that with the request."""
+def _search_costs(names: Sequence[str]) -> list[int]:
+    """The answer to each query."""
     reader = CatalogueReader(_catalogue(names), hints=FOR_MODELS)
     _, count = counter()
-    found: list[tuple[int, int]] = []
+    found: list[int] = []
     for query, _ in queries("open"):
         answer = str(reader.answer(parse_request({"search": query})).as_result()["content"][0]["text"])
-        found.append((count(answer), search_cost(query, answer, count)))
+        found.append(count(answer))
     return found
 
 

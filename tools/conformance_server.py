@@ -5,15 +5,16 @@
 The suite is the one of `tools/conformance.py`, in the same pinned versions. What it talks to is `greenroom serve
 --http --expose direct` in front of the everything-server of the SDK, which the SDK's source distribution has (pinned,
 under `.build/conformance/`). The SDK serves that with uvicorn, and `--baseline` plays the same against it alone. It is
-behind us over HTTP, too, because the suite waits 0.6 seconds for some answers, and a process may take longer to start.
+mostly behind us over HTTP, too, because the suite waits 0.6 seconds for some answers, and a process may take longer to
+start.
 
 The scenarios of the extension for tasks ask for tools of their own. For these there is a small server
 (`tests/conformance/task_server.py`): once it has no tasks, and the gateway makes them, and once it makes them itself.
 The SDK has no tasks, so at the base line these fail.
 
-The legs are played at a gateway whose clients share the server, and at one with a child for each session; all of them
-one after the other at the same gateway. So old clients come first, and newer ones must find the same as if they had
-come alone.
+The legs are played at a gateway whose clients share the server, at one with a child for each session, and at one whose
+clients share it on stdio; all of them one after the other at the same gateway. So old clients come first, and newer
+ones must find the same as if they had come alone.
 
 The scenarios for skills, which the everything-server does not have, are played at a gateway before a server of the
 tests that has one; they are an extension, so each has to be asked for by its name.
@@ -52,7 +53,7 @@ EVERYTHING = HOME / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
 EXPECTED = ROOT / "tests" / "conformance" / "expected_server_failures.toml"
 BOUND = 300  # seconds that a leg may take
 PATIENCE = 60  # seconds until a server listens
-ISOLATIONS = ("persistent", "per_session")
+PLACES = ("persistent", "per_session", "stdio")
 TASK_SERVER = ROOT / "tests" / "conformance" / "task_server.py"
 TASK_MAKERS = ("gateway", "server")  # who makes a task of a call that takes long
 TASK_AFTER = 400  # milliseconds
@@ -62,6 +63,12 @@ HTTP = (
     "from mcp_everything_server.server import event_store, mcp; import sys; "
     "mcp.run(transport='streamable-http', port=int(sys.argv[1]), event_store=event_store, retry_interval=100)"
 )
+ON_STDIO: Mapping[str, Any] = {
+    "command": sys.executable,
+    "args": ["-W", "ignore", "-c", "from mcp_everything_server.server import mcp; mcp.run()"],
+    "env": {"PYTHONPATH": os.fspath(EVERYTHING)},
+    "isolation": "persistent",
+}
 
 
 @attrs.frozen
@@ -95,12 +102,13 @@ def main() -> int:
             surprises += _play_skills(leg)
     if not chosen:
         return 1 if surprises else 0
-    for where in ("alone",) if wish.baseline else ISOLATIONS:
+    for where in ("alone",) if wish.baseline else PLACES:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            door = stack.enter_context(_everything(folder))
+            door = "" if where == "stdio" else stack.enter_context(_everything(folder))
             if not wish.baseline:
-                door = stack.enter_context(_greenroom(folder, {"url": door, "isolation": where}))
+                entry = ON_STDIO if where == "stdio" else {"url": door, "isolation": where}
+                door = stack.enter_context(_greenroom(folder, entry))
             for leg in chosen:
                 began, mine = time.monotonic(), expected.get(leg.name, {})
                 judged, said = _play(leg, door, folder, mine)

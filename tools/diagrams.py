@@ -4,7 +4,6 @@
     python -m tools.diagrams --check   exit 1 if one is not what the code says
 
 * `lifecycle.svg`: the table of `greenroom.protocol.lifecycle`.
-* `rooms.svg`: the rooms in the order of `tools.arrows`, the first words of each head, and which room imports which.
 * `call.svg`: the way of a call. The places of a start are those of `greenroom.protocol.events`; each module and each
   error that it names exists.
 
@@ -15,8 +14,6 @@ browser would load, and which a page of the repository shows differently.
 
 from __future__ import annotations
 
-import ast
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -26,7 +23,6 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-from tools.arrows import ROOMS, imports
 
 from greenroom import errors
 from greenroom.protocol.errors import Reach
@@ -68,7 +64,6 @@ def main(arguments: Sequence[str]) -> int:
 def pictures(root: Path) -> Mapping[str, str]:
     return {
         f"{FOLDER}/lifecycle.svg": lifecycle(TABLE),
-        f"{FOLDER}/rooms.svg": rooms(heads_of(root), imported(root)),
         f"{FOLDER}/call.svg": way_of_a_call(),
     }
 
@@ -125,69 +120,6 @@ def lifecycle(table: Mapping[State, Mapping[Trigger, State]]) -> str:
     return _svg(480, last + 52, "The life of a server", told, shapes)
 
 
-# ---- the rooms ------------------------------------------------------------------------------------------------------
-
-
-def heads_of(root: Path) -> dict[str, str]:
-    """The first words of each room's head."""
-    return {
-        room: re.split(r"[:.,;]", _docstring(root / room / "__init__.py"), maxsplit=1)[0] for room in ROOMS
-    }
-
-
-def imported(root: Path) -> dict[str, set[str]]:
-    """The rooms that each room imports, wherever the import stands."""
-    found: dict[str, set[str]] = {}
-    for room in ROOMS:
-        names = {
-            item.target.removeprefix("greenroom.").split(".")[0]
-            for file in (root / room).rglob("*.py")
-            for item in imports(
-                file.relative_to(root).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
-            )
-            if item.target.startswith("greenroom.")
-        }
-        found[room] = names & set(ROOMS) - {room}
-    return found
-
-
-def rooms(heads: Mapping[str, str], used: Mapping[str, set[str]]) -> str:
-    """A row for each room, the highest first, with a dot for each room that it imports."""
-    rows = list(reversed(ROOMS))
-    columns = [room for room in rows if any(room in names for names in used.values())]
-    top, step, across, begin = 92, 34, 21, 326
-    shapes: list[str] = []
-    for place, room in enumerate(columns):
-        x = begin + across * place + 8
-        shapes.append(
-            f'<text class="small dim" transform="translate({x + 4} {top - 14})rotate(-60)">{room}</text>'
-        )
-        shapes.append(f'<path class="grid" d="M{x} {top - 8}V{top + step * len(rows) - 8}"/>')
-    for place, room in enumerate(rows):
-        y = top + step * place
-        shapes.append(f'<path class="grid" d="M4 {y + 26.5}H{begin + across * len(columns)}"/>')
-        shapes.append(_text(8, y + 7, room, "strong"))
-        shapes.append(_text(8, y + 22, heads[room], "small dim"))
-        for other, name in enumerate(columns):
-            if name in used[room]:
-                shapes.append(
-                    f'<circle class="mark" cx="{begin + across * other + 8}" cy="{y + 9}" r="5.5"/>'
-                )
-            elif name == room:
-                x = begin + across * other + 8
-                shapes.append(f'<path class="line" d="M{x - 4} {y + 9}h8"/>')
-    told = "; ".join(
-        f"{room} imports {', '.join(sorted(used[room], key=ROOMS.index)) or 'none'}" for room in rows
-    )
-    return _svg(begin + across * len(columns) + 34, top + step * len(rows), "The rooms", told, shapes)
-
-
-def _docstring(file: Path) -> str:
-    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
-    assert said, f"{file} says nothing"
-    return said
-
-
 # ---- the way of a call ----------------------------------------------------------------------------------------------
 
 
@@ -205,17 +137,17 @@ class Stop:
 def stops() -> list[Stop]:
     """The way, from the door to the result. A start's places are in the order of their enumeration."""
     at_places = {
-        Place.GATE: Stop("circuit breaker", "supervisor.circuit_breaker", ("Unavailable",)),
-        Place.SLOT: Stop("slot of the pool", "supervisor.pool", ("CallTimeout",)),
-        Place.PERMIT: Stop("start permit", "supervisor.admission", ("CallTimeout",)),
-        Place.STARTING: Stop("connect", "actors.incarnation", ("ConnectFailed", "NeedsAuth")),
+        Place.BREAKER: Stop("circuit breaker", "supervisor.policy.breaker", ("Unavailable",)),
+        Place.SLOT: Stop("slot of the pool", "supervisor.policy.pool", ("CallTimeout",)),
+        Place.PERMIT: Stop("start permit", "supervisor.starts", ("CallTimeout",)),
+        Place.STARTING: Stop("connect", "actors.connection", ("ConnectFailed", "NeedsAuth")),
     }
     return [
         Stop("a client or a program calls", "gateway.doors"),
         Stop("which tool is meant?", "catalogue.index", ("UnknownTool", "AmbiguousTool")),
         Stop("is it as it was first shown?", "safety.pinning", ("ToolChanged",)),
         Stop("must a person allow it?", "safety.approval_desk", ("ApprovalNeeded", "ApprovalDenied")),
-        Stop("may the server have it?", "actors.calls", ("Busy", "ServerDown")),
+        Stop("may the server have it?", "actors.call_queue", ("Busy", "ServerDown")),
         *(attrs.evolve(at_places[place], while_starting=True) for place in Place if place in at_places),
         Stop("the request is written", "actors.exchanges", ("ServerLost",), Reach.SENT),
         Stop("the server works", "actors.transports", ("ServerLost", "CallTimeout"), Reach.SENT),

@@ -1,14 +1,16 @@
 """Tries a built wheel where its users install it: on each Python at hand, and with each extra alone.
 
-    make release VERSION=… ARGS="--rehearse --pythons --extras"      # or --extras=images,metrics
+    make release VERSION=… ARGS="--rehearse --pythons --extras --runners"      # or --extras=images,metrics
 
 Each trial has an environment of its own, made for it, and runs in an empty folder with an empty home. An extra is
 installed with nothing beside it, so that a package which it needs and does not name is missed. Then the package is
 imported, `greenroom doctor` looks at what is there, and one thing is done that the extra is for (`tools/extras`).
+`uvx`, `pipx` and the bundle find it in a folder of wheels, as they would find it in an index.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,13 +18,17 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from email.parser import Parser
 from pathlib import Path
 from typing import Final
 
 USES: Final = Path(__file__).resolve().parent / "extras"
 OLDEST, NEWEST = (3, 11), (3, 14)  # what we say that we run on
+_INITIALIZE: Final = (
+    '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+    '"clientInfo":{"name":"trial","version":"1"}}}\n'
+)
 _PATIENCE: Final = 900.0  # seconds for one step; some extras are large
 
 
@@ -95,6 +101,37 @@ def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
         yield f"the extra {extra}, alone: {_what_for(uses[extra])}"
 
 
+def try_runners(wheel: Path, bundle: Path, constraints: Path) -> Iterator[str]:
+    """Try `uvx greenroom`, `pipx install greenroom`, and the bundle as its client does. Yields what was tried, in
+    words. Raises `Failed`."""
+    with _environment(Path(sys.executable), ["uv", "pipx"], None) as (inside, home):
+        wheels, tools = home / "wheels", inside.parent
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download")
+        options = ("--constraint", constraints, "--dest", wheels)
+        _run([*pip, *options, wheel], f"what {wheel.name} needs cannot be had", None)
+        found = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels), "UV_PYTHON": sys.executable}
+        _run([tools / "uvx", "greenroom", "demo"], "`uvx greenroom` does not work", home, found)
+        yield "uvx greenroom: the demo works"
+        given = ("--python", sys.executable, f"--pip-args=--no-index --find-links={wheels}")
+        _run([tools / "pipx", "install", "greenroom", *given], "`pipx install greenroom` does not work", home)
+        _run([home / ".local/bin/greenroom", "doctor"], "what pipx installed does not start", home)
+        yield "pipx install greenroom: it starts"
+        with zipfile.ZipFile(bundle) as files:
+            files.extractall(home / "bundle")
+        manifest = home / "bundle" / "manifest.json"
+        npx = ("npx", "--yes", "@anthropic-ai/mcpb")
+        _run([*npx, "validate", manifest], f"{bundle.name} is no bundle", home)
+        started = json.loads(manifest.read_text(encoding="utf-8"))["server"]["mcp_config"]
+        words = [word.replace("${__dirname}", str(manifest.parent)) for word in started["args"]]
+        said = _run(
+            [tools / started["command"], *words], f"{bundle.name} does not start", home, found, _INITIALIZE
+        )
+        _run([home / ".local/bin/greenroom", "stop"], "the room of the bundle does not end", home)
+        if '"serverInfo"' not in said:
+            raise Failed(f"{bundle.name} does not answer:\n{said}")
+        yield "the bundle: it is valid, starts, and answers its client"
+
+
 def _what_for(use: Path) -> str:
     found = re.match(r'"""(.*?)\.?"""', use.read_text(encoding="utf-8"), re.DOTALL)
     return " ".join(found[1].split()) if found else use.name
@@ -136,12 +173,27 @@ def _commands(python: Path, home: Path) -> None:
     _run([python.with_name("greenroom"), "doctor"], "doctor finds an error in an empty home", home)
 
 
-def _run(command: Sequence[str | Path], failed: str, home: Path | None) -> None:
+def _run(
+    command: Sequence[str | Path],
+    failed: str,
+    home: Path | None,
+    more: Mapping[str, str] | None = None,
+    said: str | None = None,
+) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "PYTHON"))}
     if home is not None:
-        environment |= {"HOME": str(home), "PYTHONWARNINGS": "default"}
+        environment |= {"HOME": str(home), "PYTHONWARNINGS": "default", **(more or {})}
     done = subprocess.run(
-        command, cwd=home, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        command,
+        cwd=home,
+        env=environment,
+        input=said,
+        stdin=subprocess.DEVNULL if said is None else None,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
     )
     if done.returncode:
         raise Failed(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
+    return done.stdout

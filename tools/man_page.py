@@ -3,6 +3,9 @@
     python -m tools.man_page        # a test says when it has to be run again
 
 It is packaged, so `man greenroom` works where pip's `share/man` is looked for (`MANPATH`; pipx and uv tell).
+
+Rejected: click-man 0.6. It asks a group for the commands that it has loaded, so of ours it finds none; it would write a
+page for each, without exit codes and files, and dates them with today, so none could be compared with what is packaged.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.package_tree import PACKAGE, copy_package
+
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / ".build" / "mutants" / "policies-by-machine.md"
-COPIED = ("src", "tests")
 MUTMUT = Path(sys.executable).with_name("mutmut")
 CHILDREN = "2"
 
@@ -33,15 +34,15 @@ CHILDREN = "2"
 # most mutants of it hang. The hand-written table is for that.
 TESTS = {
     "protocol/lifecycle.py": ("protocol/test_lifecycle.py",),
-    "supervisor/circuit_breaker.py": ("supervisor/test_circuit_breaker.py", "supervisor/test_restart.py"),
-    "supervisor/supervision.py": ("supervisor/test_restart.py",),
-    "supervisor/pool.py": ("supervisor/test_pool.py",),
+    "supervisor/policy/breaker.py": ("supervisor/test_circuit_breaker.py", "supervisor/test_restart.py"),
+    "supervisor/policy/endings.py": ("supervisor/test_restart.py",),
+    "supervisor/policy/pool.py": ("supervisor/test_pool.py",),
     "supervisor/reload.py": ("supervisor/test_reload_plan.py",),
 }
 PURE = {
-    "supervisor/circuit_breaker.py": ("Admits", "BreakerPolicy", "CircuitBreaker", "Intensity"),
-    "supervisor/supervision.py": ("After", "_same", "after"),
-    "supervisor/pool.py": (
+    "supervisor/policy/breaker.py": ("Admits", "BreakerPolicy", "CircuitBreaker", "Intensity"),
+    "supervisor/policy/endings.py": ("After", "_same", "after"),
+    "supervisor/policy/pool.py": (
         *("PoolLimits", "Waiter", "InOrder", "Snapshot", "Decision", "_Queue"),
         *("decide", "may_expire", "_evictions", "_earned_at", "_reserve_opens"),
     ),
@@ -56,7 +57,7 @@ class Change(NamedTuple):
     new: str
 
 
-_RESTART = "supervisor/supervision.py"
+_RESTART = "supervisor/policy/endings.py"
 _SAME = "return MappingProxyType(dict.fromkeys(Lifecycle, after))"
 _TOO_EARLY = (
     "it runs while the module is imported, before a mutant is switched on; test_restart has every cell"
@@ -65,7 +66,6 @@ _RELOAD = "supervisor/reload.py"
 _NOT_SPARED = "equal settings complete both definitions alike: it only spares the work to complete them"
 _USABLE = "name: definition if is_same else with_settings(definition, config.settings)"
 EQUIVALENT: dict[Change, str] = {
-    Change("supervisor/pool.py", "is_head = False", "is_head = None"): "only whether it is true counts",
     Change(
         _RELOAD, "is_same = old.settings.inherit_env == new.settings.inherit_env", "is_same = None"
     ): _NOT_SPARED,
@@ -106,10 +106,10 @@ def _mutated(file: str) -> Iterator[str]:
 
 def _prepare(tree: Path, files: list[str]) -> None:
     skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, tree / name, ignore=skipped)
+    copy_package(ROOT, tree / PACKAGE)
+    shutil.copytree(ROOT / "tests", tree / "tests", ignore=skipped)
     for file in files:
-        path = tree / "src" / "greenroom" / file
+        path = tree / PACKAGE / file
         path.write_text(_without_properties(path.read_text(encoding="utf-8")), encoding="utf-8")
     _configure(tree, files)
 
@@ -226,7 +226,7 @@ def _report(fates: dict[str, str], lived: dict[str, Change]) -> str:
 
 
 def _file_of(mutant: str) -> str:
-    """`supervisor/circuit_breaker.py` of `greenroom.supervisor.circuit_breaker.xǁCircuitBreakerǁadmit__mutmut_1`."""
+    """`supervisor/policy/breaker.py` of `greenroom.supervisor.policy.breaker.xǁCircuitBreakerǁadmit__mutmut_1`."""
     return "/".join(mutant.split(".")[1:-1]) + ".py"
 
 

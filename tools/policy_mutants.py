@@ -19,22 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.package_tree import PACKAGE, copy_package, folder_of
+
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / ".build" / "mutants" / "policies.md"
-COPIED = (
-    "src",
-    "protocol",
-    "config",
-    "catalogue",
-    "actors",
-    "safety",
-    "supervisor",
-    "gateway",
-    "cli",
-    "testing",
-    "tests",
-    "pyproject.toml",
-)
+COPIED = ("tests", "pyproject.toml")  # beside the package
 LIMIT = 60.0  # seconds a mutant may hang
 
 
@@ -49,7 +38,7 @@ class Mutant(NamedTuple):
 def default_mutant(name: str, old: str, new: str, rule: str) -> Mutant:
     """Another default of a field of the model: the last thing that the field says. Raises `LookupError` when it is not
     `old` any more."""
-    model = (ROOT / "config" / "model.py").read_text(encoding="utf-8")
+    model = (folder_of(ROOT, "config") / "model.py").read_text(encoding="utf-8")
     fields = re.findall(rf"^    {name}: .*?\n(?=    [\w#]|\n)", model, re.MULTILINE | re.DOTALL)
     end = re.search(rf"(?<![\w.]){re.escape(old)}(?=,?\s*\)\s*\Z)", fields[-1]) if fields else None
     if end is None:
@@ -58,13 +47,13 @@ def default_mutant(name: str, old: str, new: str, rule: str) -> Mutant:
     return Mutant(rule, "config/model.py", fields[-1], mutated, ("config/test_config_docs.py",))
 
 
-_BREAKER, _POOL, _ROOT = "supervisor/circuit_breaker.py", "supervisor/pool.py", "supervisor/root.py"
-_CALL_TABLE, _ADMISSION, _RESTART = (
-    "actors/calls.py",
-    "supervisor/admission.py",
-    "supervisor/supervision.py",
+_BREAKER, _POOL, _ROOT = "supervisor/policy/breaker.py", "supervisor/policy/pool.py", "supervisor/servers.py"
+_CALLS, _ADMISSION, _RESTART = (
+    "actors/call_queue.py",
+    "supervisor/starts.py",
+    "supervisor/servers.py",
 )
-_CALL_ENDINGS, _REST_ORDER = "actors/calls.py", "supervisor/pool.py"
+_REST_ORDER = "supervisor/places.py"
 _T_BREAKER, _T_POOL, _T_ROOM = (
     ("supervisor/test_circuit_breaker.py",),
     ("supervisor/test_pool.py",),
@@ -115,55 +104,58 @@ MUTANTS = (
     Mutant("breaker: an answer resets a tripped one", _BREAKER, "self.tripped or connected_for", "connected_for", _T_BREAKER),
     Mutant("breaker: quarantine ends", _BREAKER, "now + policy.cooldown)\n        return", "math.inf)\n        return", _T_BREAKER),
     Mutant("breaker: timeouts alone refuse nothing", _BREAKER, "now, reason, 0.0)", "now, reason, 1.0)", _T_BREAKER),
-    Mutant("breaker: a cancelled probe is passed on", "supervisor/circuit_breaker.py", "        if self.probe is not call:\n            return\n", "        return\n", _T_ROOM),
-    Mutant("breaker: only silence counts", _CALL_ENDINGS, "heard <= call.sent_at for call", "True for call", _T_ROOM),
-    Mutant("breaker: silence counts once", _CALL_ENDINGS, "silent and table.supervisor.silent(actor)", "silent and [table.supervisor.silent(actor) for _ in expired][-1]", _T_ROOM),
-    Mutant("breaker: a hung one is lost", _CALL_ENDINGS, "    if hung:\n        actor.steps.declare_hung()\n", "", _T_ROOM),
-    Mutant("breaker: bypass once a second", "supervisor/circuit_breaker.py", "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
-    Mutant("breaker: a session's deaths are its own", "supervisor/circuit_breaker.py", "if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if self.parent is not None:", _T_APART),
+    Mutant("breaker: a cancelled probe is passed on", "supervisor/breakers.py", "        if self.probe is not call:\n            return\n", "        return\n", _T_ROOM),
+    Mutant("breaker: only silence counts", _CALLS, "heard <= call.sent_at for call", "True for call", _T_ROOM),
+    Mutant("breaker: silence counts once", _CALLS, "silent and self.record.silent(actor)", "silent and [self.record.silent(actor) for _ in expired][-1]", _T_ROOM),
+    Mutant("breaker: a hung one is lost", _CALLS, "        if hung:\n            actor.declare_hung()\n", "", _T_ROOM),
+    Mutant("breaker: bypass once a second", "supervisor/breakers.py", "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
+    Mutant("breaker: a session's deaths are its own", "supervisor/breakers.py", "if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if self.parent is not None:", _T_APART),
     Mutant("intensity: more than the limit", _BREAKER, "len(times) > limit", "len(times) >= limit", ("supervisor/test_restart.py",)),
     Mutant("intensity: within the period", _BREAKER, "t > now - period", "t > now - 2 * period", ("supervisor/test_restart.py",)),
     Mutant("restart: keep-alive comes back", "config/model.py", "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("supervisor/test_restart.py",)),
-    Mutant("restart: an eviction is no restart", "supervisor/supervision.py", "        actor.start.by_policy = False\n        if not ending", "        actor.start.by_policy, actor.start.after_failure = False, True\n        if not ending", _T_ROOM),
-    Mutant("restart: what is lost while it makes way has not failed", "supervisor/supervision.py", "        if not ending.cause.has(Means.FAILED):\n            return", "        if False:\n            return", _T_ROOM),
-    Mutant("pool: longest idle is the victim", _POOL, "for who in it.idle:", "for who in reversed(list(it.idle)):", _T_POOL),
-    Mutant("pool: read longest idle first", _REST_ORDER, "elif actor.idling.since > since:", "elif False:", _T_ROOM_POOL),
-    Mutant("pool: first come, first served", _POOL, "for waiter in self._it.waiting:", "for waiter in reversed(tuple(self._it.waiting)):", _T_POOL),
+    Mutant("restart: an eviction is no restart", "supervisor/servers.py", "        actor.start.by_policy = False\n        if not ending", "        actor.start.by_policy, actor.start.after_failure = False, True\n        if not ending", _T_ROOM),
+    Mutant("restart: what is lost while it makes way has not failed", "supervisor/servers.py", "        if not ending.cause.has(Means.FAILED):\n            return", "        if False:\n            return", _T_ROOM),
+    Mutant("pool: longest idle is the victim", _POOL, "return self._read[: max(0, count)]", "return self._read[len(self._read) - max(0, count) :]", _T_POOL),
+    Mutant("pool: read longest idle first", _REST_ORDER, "elif actor.idle_since > since:", "elif False:", _T_ROOM_POOL),
+    Mutant("pool: first come, first served", _POOL, "for waiter in self._in_order():", "for waiter in reversed(tuple(self._in_order())):", _T_POOL),
     Mutant("pool: never over the slots", _POOL, "return self._shared < capacity +", "return self._shared <= capacity +", _T_POOL),
     Mutant("pool: the reserve is for the patient", _POOL, "is_head and self._it.now >= _earned_at(self._it, waiter)", "is_head", _T_POOL),
     Mutant("pool: the reserve is for the head", _POOL, "is_open = is_head and", "is_open =", _T_POOL),
     Mutant("pool: a freed reserve slot is not handed on", _POOL, "max(waiter.since, it.reserve_from)", "waiter.since", _T_POOL),
-    Mutant("pool: over the slots the idle go", _POOL, "len(gone) >= surplus and not makes_room", "not makes_room", _T_POOL),
-    Mutant("pool: the minimum against pressure", _POOL, "unserved and it.staying - len(gone) > it.limits.minimum", "unserved", _T_POOL),
+    Mutant("pool: over the slots the idle go", _POOL, "return max(surplus, min(", "return max(0, min(", _T_POOL),
+    Mutant("pool: the minimum against pressure", _POOL, "min(unserved - it.leaving, it.staying - it.limits.minimum)", "unserved - it.leaving", _T_POOL),
     Mutant("pool: the minimum against idle time", _POOL, "return staying > limits.minimum", "return staying >= limits.minimum", _T_POOL),
-    Mutant("pool: one slot is left for the rest", _ROOT, "tuple(self._kept)[:most]", "tuple(self._kept)", _T_RELOAD),
-    Mutant("pool: a slot set aside is given back", "supervisor/records.py", "return self.definition.lifecycle is _KEEP_ALIVE and may_live", "return may_live", _T_RELOAD),
+    Mutant("pool: one slot is left for the rest", _ROOT, "tuple(self._kept)[: self.context.settings.max_connections - 1]", "tuple(self._kept)", _T_RELOAD),
+    Mutant("pool: a slot set aside is given back", "supervisor/servers.py", "return self.definition.lifecycle is _KEEP_ALIVE and may_live", "return may_live", _T_RELOAD),
     Mutant("pool: set aside within the bound", _POOL, "return self._shared <= capacity + reserve", "return True", _T_POOL),
     Mutant("pool: half the slots for one server's scopes", _POOL, "limits.slots // 2)", "limits.slots)", _T_POOL),
-    Mutant("pool: one victim for each waiter", _POOL, "it.leaving + len(gone) < unserved", "it.leaving < unserved", _T_POOL),
-    Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.stop(Ending(Cause.EVICTED, reason=reason))", "        actor.stop(Ending(Cause.EVICTED, reason=reason))\n        self.move(actor, Place.OUT)", _T_ROOM_POOL),
-    Mutant("pool: a cancelled waiter leaves no trace", "supervisor/admission.py", "            self.admission.move(actor, Place.OUT)\n            breaker_of", "            breaker_of", _T_ROOM_POOL),
-    Mutant("pool: a session is no victim", _ADMISSION, "        if not actor.address.is_shared:\n            actor.idling", "        if False:\n            actor.idling", ("supervisor/test_isolation.py",)),
-    Mutant("permits: so many and no more", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context", _T_ROOM),
+    Mutant("pool: one victim for each waiter", _POOL, "min(unserved - it.leaving,", "min(unserved,", _T_POOL),
+    Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.stop(Ending(Cause.EVICTED, reason=reason))", "        actor.stop(Ending(Cause.EVICTED, reason=reason))\n        self.move(self.places.at(Place.LIVE).get(actor) or self.places.at(Place.LEAVING)[actor], actor, Place.OUT)", _T_ROOM_POOL),
+    Mutant("pool: a cancelled waiter leaves no trace", "supervisor/starts.py", "            self.move(record, actor, Place.OUT)\n            record.breaker", "            record.breaker", _T_ROOM_POOL),
+    Mutant("pool: a session's child rests for a minute", _REST_ORDER, "SESSION_REST: Final = 60.0", "SESSION_REST: Final = 30.0", ("supervisor/test_isolation.py",)),
+    Mutant("pool: it is looked at again when one has rested", _POOL, "math.inf if it.idle.has(wanted) else", "math.inf if True else", _T_POOL),
+    Mutant("pool: sessions have slots of their own", _REST_ORDER, "return self._held[False] - self._kept_held", "return sum(self._held.values()) - self._kept_held", ("supervisor/test_isolation.py",)),
+    Mutant("pool: 100 slots for sessions", "config/model.py", "        \"Slots of their own for children of sessions (`isolation`).\",\n        100,", "        \"Slots of their own for children of sessions (`isolation`).\",\n        50,", ("supervisor/test_isolation.py",)),
+    Mutant("permits: so many and no more", _ADMISSION, "self.places.count(Place.STARTING) >= permits", "self.places.count(Place.STARTING) > permits", _T_ROOM),
     Mutant("idle: eager never", "config/model.py", "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
     Mutant("idle: keep-alive never", "config/model.py", "    if definition.lifecycle is Lifecycle.KEEP_ALIVE:\n        return math.inf\n", "", _T_ROOM),
-    Mutant("idle: counts from the last end", "actors/server.py", "self.since = actor.context.backend.now() if since is None else since", "self.since = actor.connected_at", _T_ROOM),
+    Mutant("idle: counts from the last end", "actors/server.py", "self.idle_since = self.context.backend.now() if since is None else since", "self.idle_since = self.connected_at", _T_ROOM),
     Mutant("isolation: persistent by default", "config/references.py", "return definition.isolation or Isolation.PERSISTENT", "return definition.isolation or Isolation.PER_CALL", _T_APART),
     Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),
-    Mutant("isolation: a call's child goes with it", "actors/server.py", "if actor.address.is_call and not self.leases and", "if False and", _T_APART),
-    Mutant("health: keep-alive only", "supervisor/supervision.py", "keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and", "keeps =", _T_HEALTH),
-    Mutant("health: one miss is a suspicion", "actors/incarnation.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
-    Mutant("health: any byte is proof", "actors/incarnation.py", "last_heard + interval > now", "False", _T_HEALTH),
-    Mutant("health: an answer in the same tick", "actors/incarnation.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
-    Mutant("calls: the bound in flight", _CALL_TABLE, "record.load.in_flight < record.most_in_flight(self.context.settings)", "True", _T_ACTOR),
-    Mutant("calls: the bound queued", "actors/calls.py", "self._load.queued >= (", "self._load.queued > (", _T_ACTOR),
-    Mutant("calls: a place goes to the next scope", _CALL_TABLE, "        while load.held and", "        while False and", _T_APART),
-    Mutant("calls: progress up to the total", _CALL_TABLE, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        if self.context.recording", "self.context.backend.now() + call.timeout\n        if self.context.recording", _T_ACTOR),
-    Mutant("calls: not_sent survives once", _CALL_ENDINGS, "not call.lost_before and (", "(", _T_ACTOR),
-    Mutant("calls: sent is replayed only if harmless", _CALL_ENDINGS, "or call.replayable)", "or True)", _T_ACTOR),
-    Mutant("connect: deadline from the permit", "actors/incarnation.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
+    Mutant("isolation: a call's child goes with it", "actors/server.py", "if self.address.is_call and not self.leases and", "if False and", _T_APART),
+    Mutant("health: keep-alive only", "supervisor/servers.py", "keeps = self.definition.lifecycle is _KEEP_ALIVE and", "keeps =", _T_HEALTH),
+    Mutant("health: one miss is a suspicion", "actors/health.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
+    Mutant("health: any byte is proof", "actors/health.py", "last_heard + interval > now", "False", _T_HEALTH),
+    Mutant("health: an answer in the same tick", "actors/health.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
+    Mutant("calls: the bound in flight", _CALLS, "load.in_flight < record.most_in_flight(context.settings)", "True", _T_ACTOR),
+    Mutant("calls: the bound queued", _CALLS, "self.load.queued >= (", "self.load.queued > (", _T_ACTOR),
+    Mutant("calls: a place goes to the next scope", _CALLS, "        while load.held and", "        while False and", _T_APART),
+    Mutant("calls: progress up to the total", _CALLS, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        watchers", "self.context.backend.now() + call.timeout\n        watchers", _T_ACTOR),
+    Mutant("calls: not_sent survives once", "actors/call.py", "not self.lost_before and (", "(", _T_ACTOR),
+    Mutant("calls: sent is replayed only if harmless", "actors/call.py", "or self.replayable)", "or True)", _T_ACTOR),
+    Mutant("connect: deadline from the permit", "actors/connection.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
     Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
-    Mutant("reload: enabled again while stopping", "supervisor/supervision.py", "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
+    Mutant("reload: enabled again while stopping", "supervisor/policy/endings.py", "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
     Mutant("connect by name means the next attempt", "actors/server.py", "life.incarnation + is_over", "life.incarnation", _T_ROOM_POOL),
 )
 # fmt: on
@@ -186,8 +178,8 @@ def main() -> int:
 
 
 def copy_tree(folder: Path) -> None:
-    """What tests need of the working tree, links as they are."""
-    folder.mkdir(exist_ok=True)
+    """What tests need of the working tree, the package as one tree."""
+    copy_package(ROOT, folder / PACKAGE)
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -199,7 +191,7 @@ def copy_tree(folder: Path) -> None:
 
 def _try(copy: Path, mutant: Mutant) -> str | None:
     """The test that died of it, or None."""
-    path = copy / mutant.file
+    path = copy / PACKAGE / mutant.file
     sound = path.read_text(encoding="utf-8")
     if sound.count(mutant.old) != 1:
         print(

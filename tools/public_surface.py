@@ -30,6 +30,7 @@ MODULES = (
     "greenroom.errors",
     "greenroom.events",
     "greenroom.config",
+    "greenroom.sync",
     "greenroom.testing",
     "greenroom.cluster.front",
 )

@@ -23,7 +23,9 @@ FRAMEWORKS = {
     "google_adk": "google.adk",
     "langchain": "langchain_core",
     "openai_agents": "agents",
+    "inspect_ai": "inspect_ai",
     "pydantic_ai": "pydantic_ai",
+    "verifiers": "verifiers",
 }
 
 
@@ -44,7 +46,7 @@ def _verify() -> dict[str, Any]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     done = subprocess.run(
         ["pyright", "--verifytypes", "greenroom", "--ignoreexternal", "--outputjson"],
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "PYTHONPATH": "build/types"},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

@@ -2,10 +2,12 @@
 
 What is released is a commit of its own: the version is written into `protocol/version.py`, and what stands under
 *Unreleased* in CHANGELOG.md becomes the section of this version. It is made in a work tree beside this one. There sdist
-and wheel are built, both are installed into a fresh environment, and the demo is run with each. Only when all of that
+and wheel are built, both are installed into a fresh environment, what they hold is compared with the repository, and
+the demo is run with each. Only when all of that
 has worked does this branch move to the commit, which gets the tag. So a release that fails leaves nothing to undo.
 
-With `--pythons` and `--extras` the wheel is tried where its users install it (`tools/installed.py`).
+Beside them stand a bundle for clients, the registry's entry and dashboards (`tools/bundle.py`). With `--pythons`,
+`--extras` and `--runners` all is tried where its users install it (`tools/installed.py`).
 
 Nothing is sent anywhere: the last lines say what to push and what to upload.
 """
@@ -27,7 +29,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from tools.installed import Failed, try_extras, try_pythons
+from tools.bundle import write as write_bundle
+from tools.installed import Failed, try_extras, try_pythons, try_runners
+from tools.package_tree import copy_package
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DIST: Final = Path(".build", "release")
@@ -55,6 +59,9 @@ def main() -> int:
         "--pythons", action="store_true", help="try the wheel on each Python at hand, 3.11 to 3.14"
     )
     parser.add_argument(
+        "--runners", action="store_true", help="try uvx, pipx and the bundle, from a folder of wheels"
+    )
+    parser.add_argument(
         "--extras",
         nargs="?",
         const="",
@@ -66,12 +73,15 @@ def main() -> int:
     def make(tree: Path, dist: Path, version: str) -> list[Path]:
         files = build_and_try(tree, dist, version)
         wheel, constraints = files[0], tree / "constraints.txt"
+        bundle, *others = write_bundle(tree, dist, version)
         tries: list[Iterator[str]] = [try_pythons(wheel, constraints)] if options.pythons else []
         if options.extras is not None:
             tries.append(try_extras(wheel, [name for name in options.extras.split(",") if name]))
+        if options.runners:
+            tries.append(try_runners(wheel, bundle, constraints))
         for line in chain.from_iterable(tries):
             print(line, flush=True)
-        return files
+        return [*files, bundle, *others]
 
     try:
         files = release(ROOT, options.version, make, rehearse=options.rehearse)
@@ -180,6 +190,7 @@ def build_and_try(tree: Path, dist: Path, version: str) -> list[Path]:
                 f"{file.name} cannot be installed",
             )
             _use(python, version, Path(folder), file.name)
+            _holds_everything(python, tree, Path(folder), file.name)
     return files
 
 
@@ -190,6 +201,22 @@ def _use(python: Path, version: str, folder: Path, name: str) -> None:
     if version not in said.split():
         raise Refused(f"{name} says that it is {said.strip()!r}, and not {version}")
     _run([python.with_name("greenroom"), "demo"], f"the demo of {name} failed", folder, environment)
+
+
+def _holds_everything(python: Path, tree: Path, folder: Path, name: str) -> None:
+    """What was installed has each file of the package, and nothing else: nobody misses a forgotten folder before its
+    first import. Raises `Refused`."""
+    command = [python, "-c", "import greenroom; print(greenroom.__path__[0])"]
+    installed = Path(_run(command, f"{name} cannot be imported", folder).strip())
+    copy_package(tree, folder / name / "greenroom")
+    differs = _files(installed) ^ _files(folder / name / "greenroom")
+    if differs:
+        raise Refused(f"{name} and the repository differ in {', '.join(sorted(differs))}")
+
+
+def _files(package: Path) -> set[str]:
+    files = (file for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {file.relative_to(package).as_posix() for file in files}
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from policy_mutants import ROOT, copy_tree
+from tools.package_tree import PACKAGE
+from tools.policy_mutants import ROOT, copy_tree
 
 REPORT = ROOT / ".build" / "mutants" / "search.md"
 SEARCH = "tests/whole/test_lifecycle_search.py::TestRooms"
@@ -91,20 +92,14 @@ class Fate(NamedTuple):
     missed: tuple[int, ...]  # the seeds of the runs that did not find it
 
 
-_CALL_TABLE, _SERVER, _INCARNATION = "actors/calls.py", "actors/server.py", "actors/incarnation.py"
-_STEPS, _IDLING, _WAITING, _ENDINGS = (
-    "actors/server.py",
-    "actors/server.py",
-    "actors/calls.py",
-    "actors/calls.py",
-)
+_CALLS, _SERVER, _INCARNATION = "actors/call_queue.py", "actors/server.py", "actors/connection.py"
 _ROOT, _BREAKER, _POOL, _RESTART = (
-    "supervisor/root.py",
-    "supervisor/circuit_breaker.py",
-    "supervisor/pool.py",
-    "supervisor/supervision.py",
+    "supervisor/servers.py",
+    "supervisor/policy/breaker.py",
+    "supervisor/policy/pool.py",
+    "supervisor/servers.py",
 )
-_ADMISSION, _LIFECYCLE = "supervisor/admission.py", "protocol/lifecycle.py"
+_ADMISSION, _LIFECYCLE = "supervisor/starts.py", "protocol/lifecycle.py"
 
 # Not here, since the runtime is built so that they cannot be: a second outcome of one call (whoever ends a call has taken
 # it off its list before, so the look at `ended` in `Call.finish` finds nothing), and a late message of an earlier
@@ -112,54 +107,54 @@ _ADMISSION, _LIFECYCLE = "supervisor/admission.py", "protocol/lifecycle.py"
 # fmt: off
 MUTANTS = (
     Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.has_nothing_to_do and", "self.life.state is CONNECTED and"),
-    Mutant("eviction takes what is kept alive", "supervisor/pool.py", "self.idle_order.longest_idle() if actor.address.server not in kept)", "self.idle_order.longest_idle())"),
-    Mutant("nobody is evicted while others wait", _POOL, "        if len(gone) >= surplus and not makes_room:", "        if len(gone) >= surplus:"),
-    Mutant("the slot comes back before the tree is gone", _STEPS, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    actor.supervisor.admission.move(actor, Place.OUT)\n"),
-    Mutant("the slot is never given back", "supervisor/supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        self.starter.admission.move(actor, Place.LIVE)\n        is_closing"),
-    Mutant("waiters for a slot are served last come, first served", _POOL, "for waiter in self._it.waiting:", "for waiter in reversed(tuple(self._it.waiting)):"),
-    Mutant("a permit is kept when its holder leaves", "supervisor/supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        if actor.start.place is not Place.STARTING:\n            self.starter.admission.move(actor, Place.OUT)\n        is_closing"),
-    Mutant("a permit is kept after a start", "supervisor/supervision.py", "Place.OUT if holds_none else Place.LIVE", "Place.OUT if holds_none else actor.start.place"),
-    Mutant("waiters for a permit are served last come, first served", _ADMISSION, "first = next(iter(self.starts.at(Place.PERMIT)), None)", "first = next(reversed(tuple(self.starts.at(Place.PERMIT))), None)"),
+    Mutant("eviction takes what is kept alive", "supervisor/places.py", "for actor in idle if not self.is_kept(actor))", "for actor in idle)"),
+    Mutant("nobody is evicted while others wait", _POOL, "return max(surplus, min(unserved - it.leaving, it.staying - it.limits.minimum))", "return surplus"),
+    Mutant("the slot comes back before the tree is gone", _SERVER, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    self.record.servers.starts.move(self.record, self, Place.OUT)\n"),
+    Mutant("the slot is never given back", "supervisor/servers.py", "        servers.starts.move(self, actor, Place.OUT)\n        decision", "        servers.starts.move(self, actor, Place.LIVE)\n        decision"),
+    Mutant("waiters for a slot are served last come, first served", _POOL, "for waiter in self._in_order():", "for waiter in reversed(tuple(self._in_order())):"),
+    Mutant("a permit is kept when its holder leaves", "supervisor/servers.py", "        servers.starts.move(self, actor, Place.OUT)\n        decision", "        if actor.start.place is not Place.STARTING:\n            servers.starts.move(self, actor, Place.OUT)\n        decision"),
+    Mutant("a permit is kept after a start", "supervisor/servers.py", "Place.OUT if holds_none else Place.LIVE", "Place.OUT if holds_none else actor.start.place"),
+    Mutant("waiters for a permit are served last come, first served", _ADMISSION, "actor, record = self.places.first(Place.PERMIT)", "actor, record = next(reversed(tuple(self.places.at(Place.PERMIT).items())))"),
     Mutant("a slot that comes back is nobody's", _ADMISSION, "        self.look()\n        if actor.start.place is Place.SLOT", "        if actor.start.place is Place.SLOT"),
-    Mutant("whoever is on the way out is asked to go again", "supervisor/supervision.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
-    Mutant("one permit too many", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context"),
-    Mutant("the half-open flag sticks when the probe leaves", "supervisor/circuit_breaker.py", "        if self.probe is who:\n", "        if False:\n"),
+    Mutant("whoever is on the way out is asked to go again", "supervisor/servers.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
+    Mutant("one permit too many", _ADMISSION, "self.places.count(Place.STARTING) >= permits", "self.places.count(Place.STARTING) > permits"),
+    Mutant("the half-open flag sticks when the probe leaves", "supervisor/breakers.py", "        if self.probe is who:\n", "        if False:\n"),
     Mutant("half-open passes everybody", _BREAKER, "if now < self.refuses_until or self.probing:", "if now < self.refuses_until:"),
-    Mutant("the breaker forgives at a handshake", "supervisor/circuit_breaker.py", "        self.probe_left(actor)\n        if actor.is_asked", "        self._set(CircuitBreaker(), GateMove.ANSWERED)\n        self.probe_left(actor)\n        if actor.is_asked"),
+    Mutant("the breaker forgives at a handshake", "supervisor/breakers.py", "        self.probe_left(actor)\n        if self.state.tripped and", "        self._set(CircuitBreaker(), BreakerMove.ANSWERED)\n        self.probe_left(actor)\n        if self.state.tripped and"),
     Mutant("an early answer forgives the failures before it", _BREAKER, "if self.tripped or connected_for >= policy.stable_after:", "if True:"),
     Mutant("a failed start does not make the breaker refuse", _BREAKER, "return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))", "return self"),
     Mutant("the second death costs nothing either", _BREAKER, "policy.delay(self.failures, draw) if self.failures else 0.0", "0.0"),
-    Mutant("whoever goes around the breaker may do so at once again", "supervisor/circuit_breaker.py", "self._now() >= self._bypass_at()", "True"),
+    Mutant("whoever goes around the breaker may do so at once again", "supervisor/breakers.py", "self._starts.now() >= self._bypass_at()", "True"),
     Mutant("restart intensity is not counted", _BREAKER, "return Intensity(times), len(times) > limit", "return Intensity(times), False"),
-    Mutant("who waits for the breaker is not told when it admits again", "supervisor/circuit_breaker.py", "        if waiting and when > now:\n", "        if False:\n"),
+    Mutant("who waits for the breaker is not told when it admits again", "supervisor/breakers.py", "        if when > now:\n", "        if False:\n"),
     Mutant("a late connection is kept", _INCARNATION, "        self._cancelled = True\n        if self._scope is not None:\n", "        self._cancelled = True\n        if self._connection is not None and self._scope is not None:\n"),
     Mutant("a handshake that ends while it is being left makes it connected", _LIFECYCLE, "life.state in (State.DRAINING, State.CLOSED)\n\n\ndef step", "life.state is State.CLOSED\n\n\ndef step"),
-    Mutant("queued calls are forgotten when their server has closed", _STEPS, "(decision.then is Next.IDLE and actor.is_awaited)", "(decision.then is Next.IDLE and actor.is_waited_for)"),
-    Mutant("queued calls are forgotten when the connection is ready", _STEPS, "                case Effect.SERVE:\n                    actor.calls.waiting.serve()", "                case Effect.SERVE:\n                    pass"),
-    Mutant("calls in flight are forgotten at the drain deadline", _STEPS, "                case Effect.EXPIRE_CALLS:\n                    endings.expire_drained(actor.calls)", "                case Effect.EXPIRE_CALLS:\n                    pass"),
-    Mutant("a call that was sent is sent again", _ENDINGS, "(call.reach is Reach.NOT_SENT or call.replayable)", "True"),
-    Mutant("a lost call is sent again for ever", _ENDINGS, "return not call.lost_before and", "return"),
-    Mutant("a call that is sent again goes to the end of the queue", _WAITING, "        if first:\n            self.calls", "        if False:\n            self.calls"),
-    Mutant("a caller that leaves is not told to the server", _CALL_TABLE, "        incarnation.peer.abandon(call, reason)\n", ""),
-    Mutant("a queued call whose caller left stays queued", _CALL_TABLE, "                self.waiting.end(call)\n            self", "                self.end(call)\n            self"),
-    Mutant("the last waiter leaves its server in the queue", _WAITING, "            if not self.calls:\n                self._table.supervisor.withdraw_start(self._actor)", "            if False:\n                self._table.supervisor.withdraw_start(self._actor)"),
-    Mutant("the bound on queued calls is too high", _WAITING, "self._load.queued >= (definition.max_queued or settings.max_queued)", "self._load.queued > (definition.max_queued or settings.max_queued) + self._table.record.most_in_flight(settings)"),
-    Mutant("the bound on calls in flight is not looked at", _WAITING, "        if self._load.in_flight >= self._table.record.most_in_flight(self._context.settings):\n", "        if False:\n"),
-    Mutant("a draining server is sent queued calls", _WAITING, "if not self.calls or self._actor.life.state is not State.CONNECTED:", "if not self.calls or self._actor.peer is None:"),
-    Mutant("draining waits for ever", _STEPS, "                    actor.alarm.wake_by(actor.life.deadline)\n", "                    pass\n"),
-    Mutant("the idle time runs while calls are in flight", _IDLING, "if not actor.is_idle or now < self.until:", "if not actor.is_connected or now < self.until:"),
-    Mutant("the idle time is not started by the last call", _IDLING, "self.since = actor.context.backend.now() if since is None else since", "self.since = self.since if since is None else since"),
-    Mutant("a server that was taken down is brought back by a call", "supervisor/supervision.py", "        record.available = record.available.unless_defined(_down(actor, ending))\n", "        record.available = type(record.available)(type(record.available.use).USABLE)\n"),
+    Mutant("queued calls are forgotten when their server has closed", _SERVER, "(decision.then is Next.IDLE and self.is_awaited)", "(decision.then is Next.IDLE and self.is_waited_for)"),
+    Mutant("queued calls are forgotten when the connection is ready", _SERVER, "                case Effect.SERVE:\n                    self.calls.serve()", "                case Effect.SERVE:\n                    pass"),
+    Mutant("calls in flight are forgotten at the drain deadline", _SERVER, "                case Effect.EXPIRE_CALLS:\n                    self.calls.expire_drained()", "                case Effect.EXPIRE_CALLS:\n                    pass"),
+    Mutant("a call that was sent is sent again", "actors/call.py", "(self.reach is Reach.NOT_SENT or self.replayable)", "True"),
+    Mutant("a lost call is sent again for ever", "actors/call.py", "return not self.lost_before and", "return"),
+    Mutant("a call that is sent again goes to the end of the queue", _CALLS, "        if first:\n            self.waiting", "        if False:\n            self.waiting"),
+    Mutant("a caller that leaves is not told to the server", _CALLS, "        incarnation.peer.abandon(call, reason)\n", ""),
+    Mutant("a queued call whose caller left stays queued", _CALLS, "                self._end_waiting(call)\n            self", "                self._end(call)\n            self"),
+    Mutant("the last waiter leaves its server in the queue", _CALLS, "            if not self.waiting:\n                self.record.withdraw_start(self.actor)", "            if False:\n                self.record.withdraw_start(self.actor)"),
+    Mutant("the bound on queued calls is too high", _CALLS, "self.load.queued >= (self.record.definition.max_queued or settings.max_queued)", "self.load.queued > (self.record.definition.max_queued or settings.max_queued) + self.record.most_in_flight(settings)"),
+    Mutant("the bound on calls in flight is not looked at", _CALLS, "        if self.load.in_flight >= self.record.most_in_flight(self.context.settings):\n", "        if False:\n"),
+    Mutant("a draining server is sent queued calls", _CALLS, "if not self.waiting or self.actor.life.state is not CONNECTED:", "if not self.waiting or self.actor.peer is None:"),
+    Mutant("draining waits for ever", _SERVER, "                    self.alarm.wake_by(self.life.deadline)\n", "                    pass\n"),
+    Mutant("the idle time runs while calls are in flight", _SERVER, "if not self.is_idle or now < self.idle_until:", "if not self.is_connected or now < self.idle_until:"),
+    Mutant("the idle time is not started by the last call", _SERVER, "self.idle_since = self.context.backend.now() if since is None else since", "self.idle_since = self.idle_since if since is None else since"),
+    Mutant("a server that was taken down is brought back by a call", "supervisor/servers.py", "            self.available = self.available.unless_defined(down)\n", "            self.available = USABLE\n"),
     Mutant("what is kept alive stays down after a loss", "config/model.py", "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
     Mutant("an older list of tools replaces a newer one", "actors/router.py", "if known is not None and entry.revision < known.revision:", "if False:"),
     Mutant("sessions share a child", _ROOT, "return Address.of_session(server, session)", "return Address.of_session(server, \"all\")"),
     Mutant("a session that ends leaves its children", _ROOT, "            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)\n", "            pass\n"),
     Mutant("a policy-only change restarts the process", "supervisor/reload.py", "        return \"live\"\n", "        return \"replace\"\n"),
     Mutant("a changed definition keeps the old process", "supervisor/reload.py", "    return \"replace\"\n", "    return \"live\"\n"),
-    Mutant("a hung server is not declared lost", _ENDINGS, "    if hung:\n        actor.steps.declare_hung()\n", ""),
-    Mutant("a silent server is well", "actors/incarnation.py", "            if self.misses:\n", "            if False:\n"),
+    Mutant("a hung server is not declared lost", _CALLS, "        if hung:\n            actor.declare_hung()\n", ""),
+    Mutant("a silent server is well", "actors/health.py", "            if self.misses:\n", "            if False:\n"),
     Mutant("one timer of several on one tick is lost", "actors/timers.py", "        for timer in held:\n            heapq.heappush(self._heap, timer)\n", ""),
-    Mutant("calls in flight are forgotten when the connection is lost", _STEPS, "endings.lose_all(actor.calls, lost or LostReason(\"the connection was lost\"))", "pass"),
+    Mutant("calls in flight are forgotten when the connection is lost", _SERVER, "self.calls.lose_all(lost or LostReason(\"the connection was lost\"))", "pass"),
 )
 # fmt: on
 
@@ -187,7 +182,7 @@ def main() -> int:
 
 def _try(copy: Path, mutant: Mutant, *, shrinks: bool) -> Fate:
     copy_tree(copy)
-    path = copy / mutant.file
+    path = copy / PACKAGE / mutant.file
     sound = path.read_text(encoding="utf-8")
     seeds = [random.randrange(1 << 32) for _ in range(RUNS)]
     if sound.count(mutant.old) != 1:

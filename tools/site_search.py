@@ -26,6 +26,11 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "server_busy": "reference/errors.html",
     "call_many": "reference/python-greenroom.html",
     "maxConnections": "reference/settings.html",
+    "troubleshoot": "troubleshooting.html",
+    "faq": "faq.html",
+    "performance": "tuning.html",
+    "migrate": "coming-from/editors.html",
+    "cancel scope in a different task": "howto/async-python.html",
 }
 _FOUND: Final = re.compile(r'href="file://[^"]*?/site/([^"?#]+)[^"]*" class="md-search-result__link"')
 

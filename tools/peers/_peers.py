@@ -206,6 +206,22 @@ PEERS: tuple[Peer, ...] = (
         tool="{server}/{tool}",
         one_each=True,
     ),
+    Peer(
+        "dcc-mcp-server",
+        "pypi",
+        ("dcc-mcp-server==0.20.49",),
+        "http",
+        "native (Rust); one for each server, `translate`, without its registry and its own gateway, "
+        "`--bridge-timeout-secs` 5",
+        program="dcc-mcp-server",
+        args=(
+            *("translate", "--stdio", "{command}", "--host", "127.0.0.1", "--port", "{port}"),
+            *("--no-register", "--no-admin", "--gateway-port", "0"),
+            *("--bridge-timeout-secs", str(int(LIMIT))),
+        ),
+        tool="{server}/{tool}",
+        one_each=True,
+    ),
     Peer("MetaMCP", "npm", ("@mentu/metamcp@0.4.0",), "stdio", "`--config`", program="metamcp"),
     Peer("1MCP", "npm", ("@1mcp/agent",), "http", "`serve --config`", program="1mcp"),
 )

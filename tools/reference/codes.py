@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.arrows import ROOMS
+from tools.package_tree import folder_of
 
 from greenroom import errors
 from greenroom.protocol import errors as told
@@ -42,6 +43,9 @@ TO_DO: Final[Mapping[str, str]] = {
     "refused": "Nothing: your callback raised it, and its server has been told.",
     "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed; "
     "`greenroom reconnect SERVER` tries at once.",
+    "rate_limited": "Call again after `retry_after` seconds, or raise the limit that `limit` names.",
+    "repeated_call": "Go on with what is known, or call with other arguments. A tool that polls is left out "
+    "by the `loopGuard` of its entry.",
     "server_busy": "Call again after `retry_after` seconds, call less at once, or raise `maxInFlight` or `maxQueued`.",
     "server_not_connected": "`greenroom explain SERVER` says why it is down, `greenroom reconnect SERVER` brings it "
     "back. Of a closed room: open it again.",
@@ -49,7 +53,7 @@ TO_DO: Final[Mapping[str, str]] = {
     "session_needed": 'Call inside `room.session(name)`, or give the server `"isolation": "persistent"`.',
     "credential_needed": "Open the session with the variables that it names; over HTTP, send the headers for them.",
     "approval_denied": "Ask the person before you try it again.",
-    "approval_required": "Let somebody answer: in the client, with `greenroom approve`, or in `greenroom top`.",
+    "approval_required": "Let somebody answer: in the client, or with `greenroom approve`.",
     "tool_changed": "Look at what has changed, and accept it: `greenroom accept SERVER`.",
     "drained": "If it was not sent, call again when the server is back. If it was, look first.",
     "connect_failed": "Read the reason and the end of its stderr (`greenroom logs SERVER`), then `greenroom doctor`.",
@@ -117,7 +121,7 @@ def unexplained(root: Path) -> Iterator[str]:
 def given(root: Path) -> Iterator[str]:
     """Every code that the rooms give to an error."""
     for room in ROOMS:
-        for file in (root / room).rglob("*.py"):
+        for file in folder_of(root, room).rglob("*.py"):
             yield from _given(ast.parse(file.read_text(encoding="utf-8")))
     yield from CONSTANTS.values()
 

@@ -1,4 +1,4 @@
-"""The pages of events and metrics, from `protocol/events.py` and `gateway/metrics.py`.
+"""The pages of events and metrics, from `protocol/events.py` and `observe/metrics.py`.
 
 What a field means is its comment in the source, so a field without one is an assertion here.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
-from greenroom.gateway.metrics import METRICS
+from greenroom.observe.metrics import METRICS
 from greenroom.protocol import address, errors, event_records, events, lifecycle
 
 from ..public_surface import field_types
@@ -49,7 +49,7 @@ def event_page() -> str:
     return page(
         "# Events",
         "Everything that happens in a room is one event in one ordered stream: `room.events()` in a program, "
-        "`serve --events FILE` as JSON lines, and the source of the log, the metrics and `greenroom trace`. "
+        "`serve --events FILE` as JSON lines, and the source of the log and the metrics. "
         "[One stream](../architecture.md#one-stream) says what holds for it.",
         "In JSON, `event` is the class. A field with its default value is left out (a word never is); "
         "one that is called otherwise there has that name in brackets; and `detail` "

@@ -22,6 +22,8 @@ HEADS: Final = {
     "greenroom.config": "The model of a configuration. [Keys of a server](servers.md) and [settings](settings.md) "
     "have what its fields mean.",
     "greenroom.testing": "What tests use. [Testing](../testing.md) shows how.",
+    "greenroom.sync": "The same room for programs without an event loop. "
+    "[Without an event loop](../programs.md#without-an-event-loop) shows how.",
     "greenroom.cluster.front": "A room whose servers run on many machines. [Many machines](../cluster.md) shows how.",
 }
 TOLD_ELSEWHERE: Final = frozenset({"greenroom.config"})  # their classes are lists of keys

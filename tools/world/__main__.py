@@ -2,7 +2,7 @@
 
 Servers, clients and agent frameworks are installed from the package indexes, each into its own environment under
 `.build/world/`, and tried with this checkout. Public documents of HTTP APIs are served, each against an API made from
-it. Then Perfetto reads a timeline of ours, and FastMCP's own tests are run with our door in the middle. `--core`
+it. Then FastMCP's own tests are run with our door in the middle. `--core`
 tries only what CI tries, without those tests. `--write` writes the tables, and of which run they are, to
 `docs/world.md` (not of a run of some), and what frameworks tell of faults to `docs/frameworks.md`. The run fails when
 there is any problem.
@@ -26,15 +26,14 @@ from ._apis import ApiRow, play_apis
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
 from ._models import ModelRow, play_models
-from ._readers import ReaderRow, play_readers
 from ._servers import Gathered, play_servers
 from ._suites import SuiteRow, play_suite
-from ._table import ADAPTERS, APIS, CLIENTS, MODELS, READERS, SERVERS, Adapter, Api, Client, Reader, Server
+from ._table import ADAPTERS, APIS, CLIENTS, MODELS, SERVERS, Adapter, Api, Client, Server
 
 PAGE = ROOT / "docs" / "world.md"
 SUITE = "FastMCP's tests"
 TYPES = "types of the models' APIs"
-T = TypeVar("T", Server, Client, Adapter, Reader, Api)
+T = TypeVar("T", Server, Client, Adapter, Api)
 
 
 def main() -> int:
@@ -49,7 +48,6 @@ def main() -> int:
         gathered = asyncio.run(play_servers(servers, folder))
         met = asyncio.run(play_clients(clients, folder))
         adapted = play_adapters(_wanted(ADAPTERS, wish))
-        read = play_readers(_wanted(READERS, wish), folder)
         apis = asyncio.run(play_apis(_wanted(APIS, wish), folder))
     is_whole = not wish.core and not wish.only
     typed = play_models(MODELS) if is_whole or wish.core or TYPES in wish.only else []
@@ -73,8 +71,6 @@ def main() -> int:
             "",
             *_api_lines(apis),
             "",
-            *_reader_lines(read),
-            "",
             *_suite_lines(suites),
         ),
     ]
@@ -82,9 +78,7 @@ def main() -> int:
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write and not wish.only:
         _write(lines)
-    problems = [
-        row for row in (*gathered.rows, *met, *adapted, *typed, *apis, *read, *suites) if row.problems
-    ]
+    problems = [row for row in (*gathered.rows, *met, *adapted, *typed, *apis, *suites) if row.problems]
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
@@ -105,7 +99,7 @@ def _arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="a server, client, framework, API or reader by name",
+        help="a server, client, framework or API by name",
     )
     parser.add_argument("--write", action="store_true", help="write the tables in docs/")
     return parser.parse_args()
@@ -183,19 +177,6 @@ def _model_lines(rows: Sequence[ModelRow]) -> list[str]:
         "|---|---|---|",
     ]
     return lines + [f"| `{row.name}` | {row.held} | {'; '.join(row.problems) or '–'} |" for row in rows]
-
-
-def _reader_lines(rows: Sequence[ReaderRow]) -> list[str]:
-    if not rows:
-        return []
-    lines = [
-        "| reader of a timeline | from | spans | arrows | compared with the file |",
-        "|---|---|---|---|---|",
-    ]
-    return lines + [
-        f"| {row.name} | `{row.pin}` | {row.spans} | {row.arrows} | {'; '.join(row.problems) or 'the same'} |"
-        for row in rows
-    ]
 
 
 def _suite_lines(rows: Sequence[SuiteRow]) -> list[str]:

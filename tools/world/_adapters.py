@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from tools import package_tree
 
 from ._install import HOME, ROOT, InstallFailed, install, interpreter
 from ._table import Adapter
@@ -39,6 +40,7 @@ class AdapterRow:
 
 def play_adapters(adapters: Sequence[Adapter]) -> list[AdapterRow]:
     """One after the other."""
+    package_tree.main()  # what the type checker reads
     return [_play(adapter) for adapter in adapters]
 
 
@@ -73,14 +75,18 @@ def said_by(python: str, script: Path) -> Mapping[str, Any]:
 
 def _types(python: str, adapter: Adapter) -> list[str]:
     """What pyright says of the adapter and of its example."""
-    module, example = f"src/greenroom/adapters/{adapter.module}.py", f"examples/with_{adapter.play}.py"
+    module, example = (
+        f"build/types/greenroom/adapters/{adapter.module}.py",
+        f"examples/with_{adapter.play}.py",
+    )
     config = (
         HOME / "adapters" / f"{adapter.play}.json"
     )  # it reads only what is beneath a configuration, or relative to it
     up = os.path.relpath(ROOT, config.parent)
     settings = {
         "include": [f"{up}/{module}", f"{up}/{example}"],
-        "extraPaths": [f"{up}/src"],
+        "exclude": ["**/__pycache__"],  # and not what begins with a dot, as it is otherwise
+        "extraPaths": [f"{up}/build/types"],
         "typeCheckingMode": "strict",
     }
     config.write_text(json.dumps(settings), encoding="utf-8")

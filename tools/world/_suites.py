@@ -21,7 +21,7 @@ import attrs
 
 from ._install import HOME, ROOT, InstallFailed, install
 
-PIN = "fastmcp==4.1.2"
+PIN = "fastmcp==4.2.3"
 NEEDS = (
     "pytest",
     "pytest-asyncio",

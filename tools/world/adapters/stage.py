@@ -58,7 +58,9 @@ TAPED = [
 ]
 
 # What a model is told of each fault, word for word.
-DIES = 'Server "f" was lost: exited with code 1 (crashed as asked); the call was sent and may have run.'
+DIES = (
+    'Server "f" was lost: exited with code 1 (stderr: crashed as asked); the call was sent and may have run.'
+)
 HANGS = 'Server "f" did not answer within 1s; the call was sent and may have run.'
 REFUSES = "I would rather not"
 FLOODS = "truncated"
@@ -146,6 +148,14 @@ def desk(log):
         return json.dumps(said if isinstance(said, dict) else said.model_dump(by_alias=True), default=str)
 
     return server
+
+
+def load(name):
+    """An example of the docs as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Stage:
@@ -358,11 +368,7 @@ class Stage:
         """The example in the docs, as it is written there."""
         clock = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
         Path("mcp.json").write_text(json.dumps({"mcpServers": {"clock": clock}}), encoding="utf-8")
-        name = Path(sys.argv[0]).stem.replace("play_", "with_", 1)
-        spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        told = await self.framework.example(module)
+        told = await self.framework.example(load(Path(sys.argv[0]).stem.replace("play_", "with_", 1)))
         self.expect("+01:00" in told, f"the example: {told}")
 
 

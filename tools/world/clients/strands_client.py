@@ -6,6 +6,7 @@ import json
 from mcp import StdioServerParameters, stdio_client
 from scene import play, text_of
 from strands import Agent
+from strands.agent.conversation_manager import NullConversationManager
 from strands.models import Model
 from strands.tools.mcp import MCPClient
 
@@ -43,7 +44,12 @@ def scene(command, arguments, tools):
     parameters = StdioServerParameters(command=command, args=arguments)
     with MCPClient(lambda: stdio_client(parameters), startup_timeout=30) as client:
         found = client.list_tools_sync()
-        agent = Agent(model=Scripted(tools), tools=[*found], callback_handler=None)
+        agent = Agent(
+            model=Scripted(tools),
+            tools=[*found],
+            callback_handler=None,
+            conversation_manager=NullConversationManager(),  # any other forgets the first calls of many
+        )
         agent("play the scene")
         results = [
             block["toolResult"]
