@@ -285,6 +285,23 @@ def test_undo_leads_back_to_what_somebody_else_wrote_between_our_changes(home: P
     assert file.read_bytes() == b'{"a": 2}'
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_entry_that_starts_us_never_moves_into_our_own_file(
+    home: Path, client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it says `greenroom` nowhere but in its program, as every installed one does."""
+    program = tmp_path / "greenroom"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    write(client, b"")
+    assert run(["init", client, "--move", "--force"]) == 0
+    file = CLIENTS[client].file(surroundings(os.environ, sys.platform))
+    (entry,) = read(file)[CLIENTS[client].section].values()
+    assert os.fspath(program) in json.dumps(entry)
+    assert not load_config(cwd=home, home=home, environ={}, platform=sys.platform).servers
+
+
 @pytest.mark.parametrize(
     "client", ["cursor", "vscode", "codex", "zed", "opencode", "copilot-cli", "goose", "cline"]
 )

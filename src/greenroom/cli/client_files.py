@@ -261,7 +261,7 @@ def starts_us(entry: Any) -> bool:
     if not is_object(entry):
         return False
     words: list[Any] = []
-    for each in (entry.get("command"), entry.get("args")):
+    for each in (entry.get("command"), entry.get("cmd"), entry.get("args")):  # `cmd` is Goose's
         words += each if is_array(each) else [each]
     return any(isinstance(word, str) and PurePath(word).stem == "greenroom" for word in words)
 
