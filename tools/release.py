@@ -1,10 +1,11 @@
 """Make a release: `make release VERSION=1.2.3`, or with `ARGS=--rehearse` everything but the last step.
 
 What is released is a commit of its own: the version is written into `protocol/version.py`, and what stands under
-*Unreleased* in CHANGELOG.md becomes the section of this version. It is made in a work tree beside this one. There sdist
-and wheel are built, both are installed into a fresh environment, what they hold is compared with the repository, and
-the demo is run with each. Only when all of that
-has worked does this branch move to the commit, which gets the tag. So a release that fails leaves nothing to undo.
+*Unreleased* in CHANGELOG.md becomes the section of this version, after what was written for it ahead, if its section
+stands there without a date. It is made in a work tree beside this one. There sdist and wheel are built, both are
+installed into a fresh environment, what they hold is compared with the repository, and the demo is run with each.
+Only when all of that has worked does this branch move to the commit, which gets the tag. So a release that fails
+leaves nothing to undo.
 
 Beside them stand a bundle for clients, the registry's entry and dashboards (`tools/bundle.py`). With `--pythons`,
 `--extras` and `--runners` all is tried where its users install it (`tools/installed.py`).
@@ -27,7 +28,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tools.bundle import write as write_bundle
 from tools.installed import Failed, try_extras, try_pythons, try_runners
@@ -42,6 +43,14 @@ _HEADING: Final = "## [Unreleased]\n"
 
 # Builds sdist and wheel of a tree into a folder, and tries both. Returns the files.
 Make = Callable[[Path, Path, str], list[Path]]
+
+
+class _Cut(NamedTuple):
+    """A changelog in three: `notes` is what the version's section will say."""
+
+    before: str
+    notes: str
+    after: str
 
 
 class Refused(Exception):
@@ -99,7 +108,7 @@ def main() -> int:
 
 def release(root: Path, version: str, make: Make, *, rehearse: bool = False) -> list[Path]:
     """Release what `root` has committed. Returns the files that were built. Raises `Refused`."""
-    check(root, version)
+    check(root, version, rehearse=rehearse)
     with _worktree(root) as tree:
         notes = write_version(tree, version, datetime.datetime.now(datetime.UTC).date().isoformat())
         nobody = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost") if rehearse else ()
@@ -123,8 +132,9 @@ def release(root: Path, version: str, make: Make, *, rehearse: bool = False) -> 
     return files
 
 
-def check(root: Path, version: str) -> None:
-    """Raises `Refused` unless `version` can be released from `root` as it is."""
+def check(root: Path, version: str, *, rehearse: bool = False) -> None:
+    """Raises `Refused` unless `version` can be released from `root` as it is. A rehearsal needs nothing new: it tries
+    the build, also right after a release."""
     if not _VERSION.fullmatch(version):
         raise Refused(f"{version!r} is no version: write it as 1.2.3")
     if changed := _git(root, "status", "--porcelain"):
@@ -137,7 +147,7 @@ def check(root: Path, version: str) -> None:
     present = _version_of(root)
     if _number(version) < _number(present) or (version == present and f"v{present}" in tags):
         raise Refused(f"{version} is not newer than {present}")
-    if not _unreleased(_read(root / "CHANGELOG.md")).strip():
+    if not rehearse and not _cut(_read(root / "CHANGELOG.md"), version).notes:
         raise Refused("CHANGELOG.md has nothing under [Unreleased]: say there what is new")
 
 
@@ -145,20 +155,30 @@ def write_version(root: Path, version: str, date: str) -> str:
     """Write the version into its file and over its section of the changelog. Returns that section."""
     file, changelog = root / VERSION_FILE, root / "CHANGELOG.md"
     file.write_text(_SET_VERSION.sub(f'VERSION = "{version}"', _read(file)), encoding="utf-8")
-    text = _read(changelog)
-    notes = _unreleased(text)
+    before, notes, after = _cut(_read(changelog), version)
     changelog.write_text(
-        text.replace(_HEADING, f"{_HEADING}\n## [{version}] - {date}\n", 1), encoding="utf-8"
+        f"{before}{_HEADING}\n## [{version}] - {date}\n\n{notes}\n\n{after}".rstrip() + "\n", encoding="utf-8"
     )
-    return notes.strip() + "\n"
+    return notes + "\n"
 
 
-def _unreleased(changelog: str) -> str:
-    """What stands under the heading, up to the next one of its kind."""
-    _, found, rest = changelog.partition(_HEADING)
+def _cut(changelog: str, version: str) -> _Cut:
+    """Cut it where the section of `version` begins and ends. Raises `Refused` without a heading for what is new."""
+    before, found, rest = changelog.partition(_HEADING)
     if not found:
         raise Refused(f"CHANGELOG.md has no heading {_HEADING.strip()!r}: put it back")
-    return re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    new, after = _section(rest)
+    older, found, rest = after.partition(f"## [{version}]\n")
+    if not found:
+        return _Cut(before, new, after)
+    ahead, after = _section(rest)
+    return _Cut(before, f"{ahead}\n\n{new}".strip(), older + after)
+
+
+def _section(text: str) -> tuple[str, str]:
+    """What stands before the next heading of a version, and the rest from there."""
+    end = re.search(r"^## ", text, re.MULTILINE)
+    return (text[: end.start()].strip(), text[end.start() :]) if end else (text.strip(), "")
 
 
 def build_and_try(tree: Path, dist: Path, version: str) -> list[Path]:

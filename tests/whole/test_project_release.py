@@ -144,6 +144,37 @@ def test_a_release_of_nothing_new_is_refused(repository: Path) -> None:
         release(repository, "1.2.0", played)
 
 
+def test_a_section_that_was_written_ahead_gets_its_date_and_what_came_since(repository: Path) -> None:
+    (repository / "CHANGELOG.md").write_text(
+        f"{CHANGELOG}\n## [1.2.0]\n\nWhat it is.\n\n## [1.1.0] - 2026-01-01\n\n- Something old.\n"
+    )
+    git(repository, "commit", "--quiet", "--all", "--message", "Say what it is")
+
+    release(repository, "1.2.0", played)
+
+    date = git(repository, "log", "-1", "--format=%cs").strip()
+    assert (repository / "CHANGELOG.md").read_text() == (
+        f"# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - {date}\n\nWhat it is.\n\n{NEWS}\n"
+        "## [1.1.0] - 2026-01-01\n\n- Something old.\n"
+    )
+
+
+def test_what_was_written_ahead_alone_is_new(repository: Path) -> None:
+    (repository / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.2.0]\n\nWhat it is.\n")
+    git(repository, "commit", "--quiet", "--all", "--message", "Say what it is")
+
+    release(repository, "1.2.0", played)
+
+    assert git(repository, "tag", "--list", "v1.2.0", "--format=%(contents:body)").strip() == "What it is."
+
+
+def test_a_rehearsal_needs_nothing_new(repository: Path) -> None:
+    (repository / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.1.0] - 2026-01-01\n")
+    git(repository, "commit", "--quiet", "--all", "--message", "Forget what is new")
+
+    assert release(repository, "1.2.0", played, rehearse=True)
+
+
 def test_this_tree_has_what_a_release_writes_to() -> None:
     assert (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").count("## [Unreleased]\n") == 1
     assert (ROOT / "protocol/version.py").read_text(encoding="utf-8").count("\nVERSION = ") == 1
