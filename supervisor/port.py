@@ -51,6 +51,7 @@ from ..actors.workers import LONG_WORK, aside, in_turns
 from ..catalogue.names import owner_among
 from ..catalogue.namespace import Ambiguous, Missing, Place, Target
 from ..catalogue.search import MAX_QUERY
+from ..catalogue.store import own_folder
 from ..config.arguments import function, name_of, named_values, seconds, text
 from ..config.model import Config, Isolation, Scrub
 from ..config.scrubbing import Secrets
@@ -1198,6 +1199,11 @@ class RoomServices:
     def spawn(self, body: Body) -> None:
         """Run this in a task of the room, which is cancelled when the room ends. It may not raise."""
         self._access.live.context.spawn(body)
+
+    @property
+    def own_folder(self) -> Path | None:
+        """The folder where a door may keep files for this room; None: the room is to leave none behind."""
+        return own_folder(self._runtime.store)
 
     def attachment(self, name: str) -> Any:
         """What is attached to the room by this name (`attachments`); None: nothing is."""

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from ..protocol.bounds import PROMOTED
 from ..protocol.errors import Problem
 from .keys import (
     AUTH,
@@ -695,6 +696,14 @@ class Settings:
         CHOICE,
         "Which tools `--expose direct` shows: all, none, or these. A list is shown beside the `mcp` tool, too.",
         True,
+    )
+    frequent_tools: int = key(
+        "frequentTools",
+        count("tools", least=0, most=PROMOTED),
+        "So many of the tools that were called in most conversations are shown beside the `mcp` tool "
+        "([how](mcp-tool.md#tools-beside-it)).",
+        0,
+        in_words="none, and nothing is counted",
     )
     tool_overrides: Mapping[str, Any] = key(
         "toolOverrides",

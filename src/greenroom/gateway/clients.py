@@ -14,7 +14,7 @@ has come, so the index is made before that, when nobody waits for it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
     from .exposures.code_execution import Runs
     from .exposures.direct import Common
+    from .frequent_tools import FrequentTools
     from .task_folder import TaskFolder
 
 
+_Frequently = tuple[Sequence[str], Callable[[str], None] | None]
 _NOTHING: Final[Mapping[str, str]] = {}
 _LAST_RESULTS: Final = 1.0  # seconds to write and tell them; there may be much to write
 _INITIALIZED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
@@ -88,6 +90,7 @@ class Conversations:
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
         self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
+        self._frequent: FrequentTools | None = None  # made when the configuration first asks for any
         self._runs: Runs | None = None  # of the code that clients of `meta` let run
         self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
         self._refuses = False
@@ -129,7 +132,8 @@ class Conversations:
         port.came_by(door, subject)
         async with AsyncExitStack() as ends:
             await ends.enter_async_context(session)
-            exposure = around(self._exposure(expose, port, view), port)
+            shown = await self._frequently(expose, spawn)
+            exposure = around(self._exposure(expose, port, view, shown), port)
             endpoint = Endpoint(
                 exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
             )
@@ -262,7 +266,27 @@ class Conversations:
             self._searchable.discard(profile)
             raise
 
-    def _exposure(self, expose: str, room: RoomPort, view: ProfileView | None) -> Exposure:
+    async def _frequently(self, expose: str, spawn: Spawn) -> _Frequently:
+        """What a new client is shown because others called it often, and how its own calls are counted."""
+        most = self._room.config.settings.frequent_tools
+        if not most or expose != "proxy":
+            return (), None
+        if self._frequent is None:
+            from .frequent_tools import FrequentTools
+
+            self._frequent = FrequentTools(self._port.services.own_folder, self._note)
+        tools, called = self._frequent, set[str]()
+
+        def answered(name: str) -> None:
+            if name not in called:
+                called.add(name)
+                self._spawn_beside(spawn, partial(tools.count, name))
+
+        return await tools.most_called(most), answered
+
+    def _exposure(
+        self, expose: str, room: RoomPort, view: ProfileView | None, frequently: _Frequently
+    ) -> Exposure:
         if expose == "direct":
             from .exposures.direct import Common, Direct
 
@@ -279,7 +303,8 @@ class Conversations:
         profile = None if view is None else view.name
         if profile not in self._beside:
             self._beside[profile] = view, Beside(view or self._port.catalogue, self._commands)
-        return Proxy(room, self._beside[profile][1])
+        frequent, on_answer = frequently
+        return Proxy(room, self._beside[profile][1], frequent=frequent, on_answer=on_answer)
 
 
 def _folder(room: Greenroom, note: Callable[[str], None]) -> TaskFolder | None:

@@ -85,10 +85,13 @@ class McpTool:
         spill: Spill | None = None,
         suspended: SuspendedCalls | None = None,
         beside: ShownBeside | None = None,
+        on_answer: Callable[[str], None] | None = None,
     ) -> None:
+        """`on_answer` is told the name of each tool whose call was answered."""
         self._room = room
         self._progress = partial(scrubbed_progress, room, Scrub.MCP)
         self._beside = beside
+        self._on_answer = on_answer
         if suspended is None:
             suspended = SuspendedCalls(room.catalogue.config.settings.call_total_timeout)
         self._suspended = suspended
@@ -408,6 +411,8 @@ class McpTool:
         error = call.error
         try:
             if error is None:
+                if self._on_answer is not None:
+                    self._on_answer(target.name)
                 self._answers.conclude(target, call.result or b"", job)
             elif error.reach is Reach.SENT or self._is_still(target, request):
                 self._answers.reply(texts.failed_call(error, target, self._hints), job)

@@ -5,7 +5,7 @@ What carries out the requests to the tool is in `mcp_tool`.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,21 +35,30 @@ if TYPE_CHECKING:
 
 class Proxy:
     """Every server behind the one `mcp` tool, for one client. `room` is open. `beside`: the tools that are shown beside
-    it to all clients of the same profile."""
+    it to all clients of the same profile. `frequent`: those that are shown to this client from the beginning.
+    `on_answer` is told the name of each tool whose call was answered."""
 
     _plain_name: str | None = (
         NAME  # a tool of ours whose requests are read in the short way, if they are plain
     )
     _names: Container[str] = (NAME,)  # of our tools
 
-    def __init__(self, room: RoomPort, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
+    def __init__(
+        self,
+        room: RoomPort,
+        beside: Beside | None = None,
+        *,
+        hints: Hints = FOR_MODELS,
+        frequent: Sequence[str] = (),
+        on_answer: Callable[[str], None] | None = None,
+    ) -> None:
         self._room = room
         self._client_host = ClientHost(room)
         self.suspended: SuspendedCalls = self._client_host.suspended
         self._shared = beside or Beside(room.catalogue)
-        self._beside = BesideClient(self._shared, room.catalogue)
+        self._beside = BesideClient(self._shared, room.catalogue, frequent)
         suspended = self._client_host.suspended
-        self._tool = McpTool(room, hints=hints, suspended=suspended, beside=self._beside)
+        self._tool = McpTool(room, hints=hints, suspended=suspended, beside=self._beside, on_answer=on_answer)
         self._level: str | None = None  # what servers were told last
 
     def capabilities(self) -> Mapping[str, Any]:
@@ -172,7 +181,8 @@ class Proxy:
 #
 # A model may promote a tool that it has found, for its own session. Promoted tools come after the chosen ones, in the
 # order in which they were promoted, so the part of the list that a client had already stays as it is. There is a bound;
-# over it, the promoted tool that was not called for longest leaves the list.
+# over it, the promoted tool that was not called for longest leaves the list. The tools that were called in most
+# conversations (`frequent_tools`) are promoted when a client comes.
 #
 # A call of any of them is a call through the `mcp` tool: it is bounded, transformed and refused like one. A change is
 # announced to a client of the handshake era, and to a client of 2026-07-28 that listens for it.
@@ -237,16 +247,26 @@ class Beside:
 class BesideClient:
     """The tools that one client is shown beside the `mcp` tool."""
 
-    def __init__(self, beside: Beside, catalogue: RoomCatalogue | ProfileView | None = None) -> None:
-        """`catalogue`: what this client sees of the room, if it may differ from what the others see."""
+    def __init__(
+        self,
+        beside: Beside,
+        catalogue: RoomCatalogue | ProfileView | None = None,
+        frequent: Sequence[str] = (),
+    ) -> None:
+        """`catalogue`: what this client sees of the room, if it may differ from what the others see. `frequent`: the
+        names that are promoted before it asks for any; those that it cannot see are not listed."""
         self._beside = beside
         self._catalogue = catalogue or beside.catalogue
         self._own: Beside | None = (
             None  # what is chosen for it, once its own servers have listed something else
         )
         self._client: Client | None = None
-        self._promoted: dict[str, Mapping[str, Any] | None] = {}  # as last listed, in this order
-        self._used: dict[str, None] = {}  # the same names, the last one called is the last
+        self._promoted: dict[str, Mapping[str, Any] | None] = dict.fromkeys(
+            frequent
+        )  # as last listed, in this order
+        self._used: dict[str, None] = dict.fromkeys(
+            reversed(frequent)
+        )  # the same names, the last one called is the last
         self._streams: list[Mapping[str, Any]] = []  # the `_meta` of each that listens
 
     def came(self, client: Client) -> None:
@@ -276,6 +296,8 @@ class BesideClient:
         if name in self._promoted:
             del self._used[name]
             self._used[name] = None
+            if self._promoted[name] is None:
+                self._renew()  # it has not listed its tools yet
             return self._promoted[name] is not None
         return self._chosen.has_chosen and self._chosen.shown().tool(name) is not None and name != NAME
 
