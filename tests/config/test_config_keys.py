@@ -67,6 +67,7 @@ NUMBERS: list[tuple[str, float, str, float, float]] = [
     ("healthIntervalMs", 1170, "health_interval", 1.17, 0.5),
     ("approvalTimeoutMs", 1180, "approval_timeout", 1.18, 0.5),
     ("firstListTimeoutMs", 1190, "first_list_timeout", 1.19, 0),
+    ("frequentTools", 7, "frequent_tools", 7, 0),
     ("maxLineBytes", 2002, "max_line", 2002, 1024),
     ("stderrBytes", 2003, "stderr_ring", 2003, 0),
     ("maxPages", 39, "max_pages", 39, 1),
