@@ -66,6 +66,11 @@ class GreenroomError(Exception):
         fields = {name: _plain(value) for name, value in vars(self).items() if name[0] != "_"}
         return {"code": self.code, "message": self.message, **fields}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As itself to another process: a worker of a pool raises it there, and who waits for it catches it here. Most
+        are made of parts that their message does not show, so their classes are not called again."""
+        return _again, (type(self), self.args), vars(self)
+
     def hide(self, without: Callable[[str], str]) -> None:
         """Pass every text in it through `without`: the message and the values of its fields."""
         self.args: tuple[Any, ...] = tuple(
@@ -82,6 +87,10 @@ class GreenroomError(Exception):
                     setattr(
                         self, name, tuple(without(each) if isinstance(each, str) else each for each in texts)
                     )
+
+
+def _again(kind: type[GreenroomError], said: tuple[Any, ...]) -> GreenroomError:
+    return kind.__new__(kind, *said)
 
 
 def hidden_lines(lines: Sequence[str], without: Callable[[str], str]) -> tuple[str, ...]:

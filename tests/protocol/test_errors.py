@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -297,3 +299,16 @@ def test_a_reach_in_words_says_whether_the_call_may_have_run() -> None:
         "sent": "the call was sent and may have run",
         "answered": "the call was sent and may have run",
     }
+
+
+@pytest.mark.parametrize("error", [row[0] for row in ERRORS], ids=lambda error: type(error).__name__)
+def test_an_error_is_the_same_in_another_process(error: GreenroomError) -> None:
+    """A worker of a pool raises it there, and whoever waits catches it here."""
+    error.add_note("as seen from there")
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), there.args, vars(there)) == (
+        type(error), str(error), error.args, vars(error),
+    )  # fmt: skip
+    assert there.as_dict() == error.as_dict()
+    assert there.http_status == error.http_status
+    assert copy.copy(error).as_dict() == error.as_dict()
