@@ -9,8 +9,8 @@ it at once. Names, arguments, results and errors are those of `greenroom.Greenro
 - Whoever is interrupted while he waits (Ctrl-C) leaves his call, which is cancelled. Leaving the block ends the room in
   order. An interrupt meanwhile leaves no more time to calls in flight.
 - A room that nobody has closed ends when nobody holds it any more, and at the latest when the program does.
-- In a forked copy the room belongs to the parent: calls are refused, and nothing ends. It cannot be pickled, so a
-  spawned process opens its own.
+- A room belongs to the process that has opened it. In a forked copy of that, calls are refused, and nothing ends. What
+  was only made before the fork is opened in each copy. It cannot be pickled, so a spawned process makes its own.
 - Callbacks (`on_progress`, `on_sampling`, …) run on the room's thread. One that waits for the room by a method of this
   module would wait for itself: that is refused.
 
@@ -72,7 +72,7 @@ class _RoomThread:
 
     def __init__(self, room: Greenroom, backend: str, options: Mapping[str, Any] | None) -> None:
         self.room = room
-        self._process = os.getpid()
+        self._process = 0  # who has opened it: before that, a forked copy may
         self._portal: anyio.from_thread.BlockingPortal | None = None
         self._left = anyio.Event()
         self._failure: BaseException | None = None
@@ -88,6 +88,7 @@ class _RoomThread:
         """Open the room. Raises what opening it raises."""
         if self._thread.ident is not None:
             raise UsageError("A room can be opened once; make another with greenroom.sync.open().")
+        self._process = os.getpid()
         _at_the_end()
         _open.add(self)
         self._thread.start()
@@ -153,12 +154,12 @@ class _RoomThread:
         self._thread.join()
 
     def _refuse(self) -> NoReturn:
-        if self._process != os.getpid():
-            text = "This room belongs to the process that forked this one. Open another here, after the fork."
-        elif self._thread.ident is None:
+        if self._thread.ident is None:
             raise UsageError(
                 "This room is not open yet: use `with greenroom.sync.open(…) as room`, or `start`."
             )
+        if self._process != os.getpid():
+            text = "This room belongs to the process that forked this one. Open another here, after the fork."
         else:
             text = "The room is closed; nothing was sent. Use it inside `with greenroom.sync.open(…)`."
         raise RoomClosed(text, server="") from None
@@ -247,6 +248,9 @@ class _Held(Generic[A]):
 
 
 # ---- methods made of the public door's own --------------------------------------------------------------------------
+#
+# Each lets go of `self` before it waits: a notebook keeps the traceback of its last error, and with it all that the
+# frames of it hold. A room held there would not end when its cell is run again.
 
 
 class _Front(Generic[A]):
@@ -286,7 +290,9 @@ def _reads(method: Method[P, R]) -> Decorator[P, R]:
     """What every thread may ask, because it only reads."""
 
     def run(self: _Front[Any], *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(_parts(self)[1], *args, **kwargs)
+        of = _parts(self)[1]
+        del self
+        return method(of, *args, **kwargs)
 
     return _like(method, run)
 
@@ -296,6 +302,7 @@ def _steps(method: Method[P, R]) -> Decorator[P, R]:
 
     def run(self: _Front[Any], *args: P.args, **kwargs: P.kwargs) -> R:
         thread, of = _parts(self)
+        del self
         return thread.run(partial(method, of, *args, **kwargs))
 
     return _like(method, run)
@@ -306,6 +313,7 @@ def _waits(method: Method[P, Awaitable[R]]) -> Decorator[P, R]:
 
     def run(self: _Front[Any], *args: P.args, **kwargs: P.kwargs) -> R:
         thread, of = _parts(self)
+        del self
         return thread.run(partial(method, of, *args, **kwargs))
 
     return _like(method, run)
@@ -316,6 +324,7 @@ def _gives(method: Method[P, A | Awaitable[A]], front: type[F]) -> Decorator[P, 
 
     def run(self: _Front[Any], *args: P.args, **kwargs: P.kwargs) -> F:
         thread, of = _parts(self)
+        del self
         return front(thread, thread.run(partial(method, of, *args, **kwargs)))
 
     return _like(method, run, front.__name__)
@@ -329,6 +338,7 @@ def _keeps(
     @contextmanager
     def run(self: _Front[Any], *args: P.args, **kwargs: P.kwargs) -> Generator[F]:
         thread, of = _parts(self)
+        del self
         held = _Held(thread, thread.run(partial(method, of, *args, **kwargs)))
         value = held.enter()
         try:

@@ -176,6 +176,47 @@ def test_a_room_that_nobody_holds_any_more_ends() -> None:
     until(lambda: not threads() and not server.live, "the end of the room")
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "room.call('a_nothing')",
+        "room.tools_for('nothing')",
+        "room.stream_call('').__enter__()",
+        "room.search(0)",
+    ],
+)
+def test_what_keeps_the_last_traceback_does_not_keep_the_room(cell: str) -> None:
+    """As a notebook does: there a cell failed, and the one that opens the room is run again."""
+    server = FakeServer()
+    names = {"room": greenroom.sync.Room(open_room({"a": server}))}
+    names["room"].start()
+    names["room"].connect("a")
+    with pytest.raises((CallError, TypeError, AttributeError)) as caught:
+        exec(cell, names)
+    names.clear()
+    gc.collect()
+    until(lambda: not threads() and not server.live, "the end of the room")
+    assert caught.tb
+
+
+def test_a_room_that_was_made_before_a_fork_is_opened_after_it() -> None:
+    """As the workers of Celery do, or of gunicorn with `preload`: the module is imported once, then forked."""
+    room = greenroom.sync.Room(open_room({"a": FakeServer()}))
+    children: list[int] = []
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            try:
+                with room:
+                    os._exit(0 if room.call("a_echo", {"n": 1}).text == '{"n": 1}' else 1)
+            finally:
+                os._exit(2)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    with room:
+        assert room.call("a_echo").text == "{}"
+
+
 def test_a_forked_copy_refuses_and_the_parent_goes_on() -> None:
     server = FakeServer()
     with greenroom.sync.Room(open_room({"a": server})) as room:
