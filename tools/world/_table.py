@@ -250,10 +250,6 @@ CLIENTS: tuple[Client, ...] = (
 
 ADAPTERS: tuple[Adapter, ...] = (
     Adapter("FastMCP", "fastmcp", ("fastmcp==4.2.3",), core=True),
-    Adapter("LangChain by FastMCP", "fastmcp", ("langchain[mcp]==1.5.2",), used_by="langchain_mcp"),
-    Adapter(
-        "Pydantic AI by FastMCP", "fastmcp", ("pydantic-ai-slim[mcp]==2.68.0",), used_by="pydantic_ai_mcp"
-    ),
     Adapter("Agno", "fastmcp", ("agno[mcp]==3.1.10",), used_by="agno"),
     Adapter("DSPy", "mcp_sdk", ("dspy==3.4.1",), used_by="dspy"),
     Adapter(

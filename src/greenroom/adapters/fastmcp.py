@@ -1,10 +1,11 @@
 """A room as the transport of a FastMCP client, in this process: `fastmcp.Client(RoomTransport(room))`.
 
-So a room is what every framework takes that takes a client or a transport of FastMCP: LangChain's
-`langchain.mcp.MCPAdapter`, Pydantic AI's `MCPToolset`, Agno's `MCPTools`. Each connection is a client of the room's own
-endpoint (`InProcessDoor`), with a session of its own.
+So a room is what every framework takes that takes a client or a transport of FastMCP, such as Agno's `MCPTools`. Each
+connection is a client of the room's own endpoint (`InProcessDoor`), with a session of its own. LangChain and Pydantic
+AI take one, too. Their own adapters here need neither FastMCP nor an SDK, give each run a session, and know which
+failure may be tried again, so the documentation shows those alone.
 
-A JSON-RPC error of a server becomes a result with `isError`, because LangChain ends the run at such an error.
+A JSON-RPC error of a server becomes a result with `isError`, because a framework may end the run at such an error.
 """
 
 from __future__ import annotations
