@@ -19,16 +19,16 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Disowned(Protocol):
+class ForkHolder(Protocol):
     def disown(self) -> None:
         """Called in the child: let go of what belongs to the parent. Plain, quick, wakes no task."""
         ...
 
 
-_holders: WeakSet[Disowned] = WeakSet()
+_holders: WeakSet[ForkHolder] = WeakSet()
 
 
-def inert_in_forks(holder: Disowned) -> None:
+def inert_in_forks(holder: ForkHolder) -> None:
     """Have `holder` disowned in each child forked from now on, as long as `holder` exists."""
     _holders.add(holder)
 

@@ -45,7 +45,7 @@ from ..protocol.jsonrpc.terms import (
 from ..protocol.safe_text import shortened
 from .backend import Backend
 from .host import Declaration
-from .peer import Exchange, Handshake, Peer, Unwatched
+from .peer import EndOnlyOwner, Exchange, Handshake, Peer
 from .timers import Timers
 
 _LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the probe used up everything
@@ -75,7 +75,7 @@ class RpcFailure(GreenroomError):
         return self.error is None
 
 
-class _AnswerWait(Unwatched):
+class _AnswerWait(EndOnlyOwner):
     """An answer, and the task that waits for it."""
 
     def __init__(self, backend: Backend) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS
-from .peer import Exchange, WhenEnded
+from .peer import EndCallback, Exchange
 
 if TYPE_CHECKING:
     from .connection import Incarnation
@@ -53,7 +53,7 @@ class Health(msgspec.Struct, frozen=True):
 
 _WELL: Final = Health()
 # Any answer will do: that bytes came shows that the server is there.
-_ANY_ANSWER: Final = WhenEnded(lambda _exchange, _result, _error: None)
+_ANY_ANSWER: Final = EndCallback(lambda _exchange, _result, _error: None)
 
 
 class HealthCheck:

@@ -96,7 +96,7 @@ class Exchange:
             self.wants_progress = True
 
 
-class Unwatched:
+class EndOnlyOwner:
     """The methods of an exchange's owner that wants to know only the end."""
 
     def exchange_sent(self, exchange: Exchange, /) -> None:
@@ -106,7 +106,7 @@ class Unwatched:
         pass
 
 
-class WhenEnded(Unwatched):
+class EndCallback(EndOnlyOwner):
     """An owner that does `act(exchange, result, error)`."""
 
     def __init__(self, act: Callable[[Exchange, bytes | None, RpcError | None], None]) -> None:

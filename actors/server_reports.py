@@ -19,7 +19,7 @@ import msgspec
 
 from ..protocol.events import NoteCode
 from ..protocol.jsonrpc.terms import LISTEN, METHOD_NOT_FOUND, RpcError
-from .peer import Exchange, Handshake, WhenEnded
+from .peer import EndCallback, Exchange, Handshake
 
 if TYPE_CHECKING:
     from .connection import Incarnation
@@ -110,7 +110,7 @@ class ServerReports:
             actor.context.host.heard(actor.address, UPDATED, {"uri": uri})
 
     def _send(self, method: str, params: Mapping[str, Any]) -> None:
-        self._incarnation.peer.request(Exchange(WhenEnded(self._note_failure), method, params))
+        self._incarnation.peer.request(Exchange(EndCallback(self._note_failure), method, params))
 
     def _note_failure(self, asked: Exchange, _result: bytes | None, error: RpcError | None) -> None:
         """Note that this request failed. Its result is not needed."""
@@ -124,7 +124,7 @@ class ServerReports:
         before, self._stream = self._stream, None
         wanted = self._wanted()
         if wanted:
-            self._stream = Exchange(WhenEnded(self._stream_ended), LISTEN, {"notifications": wanted})
+            self._stream = Exchange(EndCallback(self._stream_ended), LISTEN, {"notifications": wanted})
             self._incarnation.peer.request(self._stream)
         if before is not None:
             self._incarnation.peer.abandon(before, "replaced by a newer subscription")

@@ -50,7 +50,7 @@ from ..protocol.tasks import (
     with_extension,
 )
 from .handshake import RpcFailure, ask_raw
-from .peer import Exchange, WhenEnded
+from .peer import EndCallback, Exchange
 
 if TYPE_CHECKING:
     from .backend import Waiter
@@ -127,7 +127,7 @@ class ServerTasks:
         if call.task is None:
             self._given_up += 1
             return
-        told = Exchange(WhenEnded(lambda _exchange, _result, _error: None), CANCEL, {"taskId": call.task})
+        told = Exchange(EndCallback(lambda _exchange, _result, _error: None), CANCEL, {"taskId": call.task})
         told.version, told.declares, told.trace = call.version, call.declares, call.trace
         self._incarnation.peer.request(told)
 
@@ -145,7 +145,7 @@ class ServerTasks:
         if task is None or task.status.is_final or task.id in self._running:
             return
         self._given_up -= 1
-        told = Exchange(WhenEnded(lambda _exchange, _result, _error: None), CANCEL, {"taskId": task.id})
+        told = Exchange(EndCallback(lambda _exchange, _result, _error: None), CANCEL, {"taskId": task.id})
         told.declares = with_extension(peer.client_capabilities) if modern else None
         peer.request(told)
 

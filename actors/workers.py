@@ -9,7 +9,7 @@ another program. Only one thread computes at a time for messages, and one for th
 for each of several until it has the interpreter's lock. A long catalogue must not keep a message waiting, so it has its
 own.
 
-What no call needs, and what may fail, is a `Part`.
+What no call needs, and what may fail, is an `OptionalPart`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ LAST_PAUSE: Final = 60.0  # seconds; a part that has worked for longer than this
 
 
 @attrs.define(eq=False)
-class Part:
+class OptionalPart:
     """One optional part. `name`: its name in the log; `without`: a sentence that says what is missing while it
     does not work; `tell` takes a line for the log; `now` is asked for the time only when something fails."""
 

@@ -40,7 +40,7 @@ from greenroom.cluster.leases import (
 from greenroom.cluster.placement import HostInfo, OpenBreaker, View, owner
 from greenroom.protocol.address import Address
 from greenroom.supervisor.policy.breaker import Admits, BreakerPolicy, CircuitBreaker
-from greenroom.supervisor.policy.pool import Line, PoolLimits, Resting, Snapshot, Waiter, decide
+from greenroom.supervisor.policy.pool import PoolLimits, Resting, SlotLine, SlotWaiter, Snapshot, decide
 
 from ._pictures import DARK
 
@@ -382,7 +382,7 @@ class Host:
                 shared=len(self.live) + len(self.starting),
                 staying=len(self.live),
                 idle=Resting(sorted(self.live.items(), key=itemgetter(1))[:1]),
-                waiting=[[Line(group, [Waiter(key, now, group=group)])]],
+                waiting=[[SlotLine(group, [SlotWaiter(key, now, group=group)])]],
             )
         )
         for gone in decision.evictions:

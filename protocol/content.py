@@ -8,7 +8,7 @@ dropped; nor is content that is no list, or a result that has other members inst
 send both, but some leave one of the two half empty, and a client shows only one.
 
 `guard` then plans what to keep of a text that is too long. Neither step writes a file. The caller gets the full text
-(`Guarded.spill`), writes it, and reports the outcome, because the shown text must name the file and still fit.
+(`BoundedBlocks.spill`), writes it, and reports the outcome, because the shown text must name the file and still fit.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 @attrs.frozen(eq=False)
-class Guarded:
+class BoundedBlocks:
     """Blocks within bounds, or the plan for those that are not.
 
     When `spill` is None, `blocks` are the answer. Otherwise write `spill` to a file and take `cut` instead.
@@ -236,7 +236,7 @@ class Guarded:
 
     def cut(
         self, *, path: str | None = None, error: str = "", more: Callable[[int], str] | None = None
-    ) -> Guarded:
+    ) -> BoundedBlocks:
         """The answer. `path`: where the full text was saved, and `more`: what to call for the part that begins at a
         byte. `error`: why it could not be saved. None of them: it should not be saved.
 
@@ -252,10 +252,12 @@ class Guarded:
         images = [block for block in self.blocks if not _is_text(block)]
         size, lines = _measure(text)
         stats = replace(self.stats, returned_bytes=size, returned_lines=lines)
-        return Guarded([_text(text), *images], stats)
+        return BoundedBlocks([_text(text), *images], stats)
 
 
-def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -> Guarded:
+def guard(
+    blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES
+) -> BoundedBlocks:
     """Keep all text of `blocks` together within `max_bytes` of UTF-8 and `max_lines`; 0 turns a bound off."""
     joined = text_of(blocks)
     size, lines = _measure(joined)
@@ -263,8 +265,8 @@ def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int
     over = (0 < max_bytes < size) or (0 < max_lines < lines)
     stats = Stats(over, size, lines, size, lines, images)
     if not over:
-        return Guarded(list(blocks), stats)
-    return Guarded(
+        return BoundedBlocks(list(blocks), stats)
+    return BoundedBlocks(
         list(blocks), stats, _encode(joined).decode(), max_bytes or _NO_BOUND, max_lines or _NO_BOUND
     )
 
@@ -466,7 +468,7 @@ def _schema_json(value: object) -> str:
 _EXPECTED: Final = "\n\nExpected parameters:\n"
 
 
-class Called(Protocol):
+class CalledTool(Protocol):
     """The tool that was called, or the resource that was read as one."""
 
     @property
@@ -493,11 +495,11 @@ class Called(Protocol):
 
 def shown(
     result: Mapping[str, Any],
-    target: Called | None,
+    target: CalledTool | None,
     *,
     max_bytes: int = MAX_BYTES,
     max_lines: int = MAX_LINES,
-) -> Guarded:
+) -> BoundedBlocks:
     """The blocks that a model is shown of a result. `target`: the tool that was called, if known. `max_bytes` and
     `max_lines` bound the text; 0 = no bound."""
     blocks = to_resource_blocks(result) if _is_read(target, result) else to_blocks(result)
@@ -506,7 +508,7 @@ def shown(
     return guard(blocks, max_bytes=max_bytes, max_lines=max_lines)
 
 
-def expected_parameters(target: Called | None, message: str = "") -> str:
+def expected_parameters(target: CalledTool | None, message: str = "") -> str:
     """The parameters that the tool expects: the end of the text of a failed call whose arguments may be at fault. Empty
     if `message` has them already, as the error of a gateway behind this one does."""
     if target is None or _EXPECTED in message:
@@ -523,12 +525,12 @@ def arguments_may_be_at_fault(error: CallError) -> bool:
     return isinstance(error, BadArguments | ToolFailed) or error.code == "invalid_args"
 
 
-def _is_read(target: Called | None, result: Mapping[str, Any]) -> bool:
+def _is_read(target: CalledTool | None, result: Mapping[str, Any]) -> bool:
     """Whether a resource was read as a tool. If the target is not known, the shape of the result shows it."""
     return "contents" in result and "content" not in result if target is None else target.kind == "resource"
 
 
-def _as_error(blocks: Sequence[Mapping[str, Any]], target: Called | None) -> list[dict[str, Any]]:
+def _as_error(blocks: Sequence[Mapping[str, Any]], target: CalledTool | None) -> list[dict[str, Any]]:
     """The blocks of a failed call: `Error: …` (said once) with the expected parameters, then everything else that the
     tool sent."""
     texts = [block["text"] for block in blocks if block.get("type") == "text"]

@@ -162,7 +162,7 @@ VALUES: Final[Mapping[str, _Kind]] = {
 }
 
 
-class Entry(NamedTuple):
+class FaultEntry(NamedTuple):
     """A fault in the form that players read. Fields that were not given are None."""
 
     at: str
@@ -185,7 +185,7 @@ class Entry(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-FIELDS: Final = Entry._fields
+FIELDS: Final = FaultEntry._fields
 
 
 def problem_with(fault: Any) -> str | None:
@@ -253,11 +253,11 @@ class FaultPlan:
     """The faults of one start of a server; starts are counted from 1. `nth` of a fault counts within the start, and
     only what the fault is about: calls of its tool, or idle times of its length."""
 
-    def __init__(self, faults: Iterable[Entry], start: int) -> None:
+    def __init__(self, faults: Iterable[FaultEntry], start: int) -> None:
         self._faults = [fault for fault in faults if fault.start in (None, start)]
         self._met = [0] * len(self._faults)
 
-    def due(self, step: str, tool: str | None = None) -> list[Entry]:
+    def due(self, step: str, tool: str | None = None) -> list[FaultEntry]:
         """The faults to play now, at this step, in the order of the script."""
         return [
             fault
@@ -265,7 +265,7 @@ class FaultPlan:
             if fault.at == step and fault.tool in (None, tool) and self._is_its_turn(index)
         ]
 
-    def due_idle(self, after: float) -> list[Entry]:
+    def due_idle(self, after: float) -> list[FaultEntry]:
         """The faults to play now, when it has been idle for exactly `after` seconds."""
         return [
             fault
@@ -288,7 +288,7 @@ class Player(Protocol):
     @property
     def is_over(self) -> bool: ...
 
-    def note_fault(self, fault: Entry) -> None: ...
+    def note_fault(self, fault: FaultEntry) -> None: ...
 
     def talk_junk(self) -> None: ...
 
@@ -303,11 +303,11 @@ class Player(Protocol):
     def expire(self) -> None: ...
 
 
-def perform(faults: Iterable[Entry], player: Player) -> Generator[float, None, Entry | None]:
+def perform(faults: Iterable[FaultEntry], player: Player) -> Generator[float, None, FaultEntry | None]:
     """Play faults one after the other. Yields the seconds to wait. Returns the fault that decides the answer to the
     step: `refuse`, `answer_twice`, `answer_late`, `crash_before`, or any other for no answer. Returns None for a normal
     answer."""
-    decided: Entry | None = None
+    decided: FaultEntry | None = None
     for fault in faults:
         if player.is_over:
             return fault
@@ -321,7 +321,7 @@ def perform(faults: Iterable[Entry], player: Player) -> Generator[float, None, E
     return decided
 
 
-def _goes_on(fault: Entry, player: Player) -> bool:
+def _goes_on(fault: FaultEntry, player: Player) -> bool:
     """Play one fault. Returns False when no further fault is played at this step."""
     match fault.do:
         case "garbage":

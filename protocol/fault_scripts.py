@@ -23,7 +23,7 @@ from typing import Any, Literal
 import attrs
 
 from .errors import UsageError
-from .fault_plan import FIELDS, Entry, problem_with
+from .fault_plan import FIELDS, FaultEntry, problem_with
 
 Step = Literal["start", "initialize", "list", "call", "ping", "idle", "stop"]
 Doing = Literal[
@@ -73,9 +73,9 @@ class Fault:
         return said | {"tools": list(said["tools"])} if "tools" in said else said
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> FaultEntry:
         """The fault in the form that players read."""
-        return Entry(*(getattr(self, name) for name in FIELDS))
+        return FaultEntry(*(getattr(self, name) for name in FIELDS))
 
     def __str__(self) -> str:
         rest = ", ".join(
@@ -105,7 +105,7 @@ class FaultScript:
         return iter(self.faults)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FaultEntry]:
         """The faults in the form that players read."""
         return [fault.entry for fault in self.faults]
 

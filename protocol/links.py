@@ -41,7 +41,7 @@ class NoLink(GreenroomError):
 
 
 @attrs.frozen
-class Hello:
+class LinkHello:
     """Who wants a link to what. `epoch`: the life of the carrier that is meant. `variables`: of the session."""
 
     token: str = attrs.field(repr=False)
@@ -53,11 +53,11 @@ class Hello:
         return json.dumps(attrs.asdict(self)).encode() + b"\n"
 
 
-def read_hello(line: bytes | bytearray) -> Hello:
+def read_hello(line: bytes | bytearray) -> LinkHello:
     """Raises `NoLink`."""
     try:
         said: Any = json.loads(line)
-        hello = Hello(**said)
+        hello = LinkHello(**said)
         texts = (hello.token, hello.epoch, hello.server, *hello.variables, *hello.variables.values())
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise NoLink("no hello") from None

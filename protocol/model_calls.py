@@ -38,7 +38,7 @@ class ToolCall:
 
 
 @attrs.frozen
-class Told:
+class ToolCallAnswer:
     """What a model is told of one of its calls: blocks of text and images, in the form of MCP."""
 
     call: ToolCall
@@ -46,7 +46,7 @@ class Told:
     is_error: bool = False
 
     @classmethod
-    def failed(cls, call: ToolCall, text: str) -> Told:
+    def failed(cls, call: ToolCall, text: str) -> ToolCallAnswer:
         return cls(call, [{"type": "text", "text": text}], is_error=True)
 
     @property
@@ -67,7 +67,7 @@ def read_calls(calls: Iterable[Any] | None, format: Format) -> list[ToolCall]:
     return [found for each in calls or () if (found := read(each)) is not None]
 
 
-def told_back(told: Sequence[Told], format: Format) -> list[dict[str, Any]]:
+def told_back(told: Sequence[ToolCallAnswer], format: Format) -> list[dict[str, Any]]:
     """The messages (or items) that answer these calls, to follow the model's own."""
     if format == "anthropic":
         return [{"role": "user", "content": [_to_anthropic(one) for one in told]}] if told else []
@@ -151,13 +151,13 @@ def _text_of(block: Mapping[str, Any]) -> str:
     return str(block.get("text") or "")
 
 
-def _to_openai(told: Told) -> dict[str, Any]:
+def _to_openai(told: ToolCallAnswer) -> dict[str, Any]:
     if told.call.is_item:
         return {"type": "function_call_output", "call_id": told.call.id, "output": told.text}
     return {"role": "tool", "tool_call_id": told.call.id, "content": told.text}
 
 
-def _images_apart(told: Told) -> dict[str, Any]:
+def _images_apart(told: ToolCallAnswer) -> dict[str, Any]:
     """A message of the user with the images of a result."""
     urls = [f"data:{image['mimeType']};base64,{image['data']}" for image in told.images]
     text = f"Images from the result of {told.call.name} ({told.call.id}):"
@@ -168,7 +168,7 @@ def _images_apart(told: Told) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
 
 
-def _to_anthropic(told: Told) -> dict[str, Any]:
+def _to_anthropic(told: ToolCallAnswer) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": told.text}] if told.text else []
     for image in told.images:
         source = {"type": "base64", "media_type": image["mimeType"], "data": image["data"]}
@@ -177,7 +177,7 @@ def _to_anthropic(told: Told) -> dict[str, Any]:
     return {**answer, "is_error": True} if told.is_error else answer
 
 
-def _to_item(told: Told) -> dict[str, Any]:
+def _to_item(told: ToolCallAnswer) -> dict[str, Any]:
     """The answer to a call of OpenAI's responses, images included."""
     urls = [f"data:{image['mimeType']};base64,{image['data']}" for image in told.images]
     output: Any = told.text
@@ -187,7 +187,7 @@ def _to_item(told: Told) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": told.call.id, "output": output}
 
 
-def _to_gemini(told: Told) -> dict[str, Any]:
+def _to_gemini(told: ToolCallAnswer) -> dict[str, Any]:
     key = "error" if told.is_error else "output"
     answer: dict[str, Any] = {"name": told.call.name, "response": {key: told.text}}
     if told.call.id:
@@ -198,5 +198,5 @@ def _to_gemini(told: Told) -> dict[str, Any]:
     return {"functionResponse": answer}
 
 
-def _to_mcp(told: Told) -> dict[str, Any]:
+def _to_mcp(told: ToolCallAnswer) -> dict[str, Any]:
     return {"content": [dict(block) for block in told.blocks], "isError": told.is_error}

@@ -40,7 +40,7 @@ _HASH: Final = 8
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-class Described(Protocol):
+class DescribedTool(Protocol):
     """A tool of a room (`Target`)."""
 
     @property
@@ -73,7 +73,7 @@ class FittedTool:
 
 
 def fit_tools(
-    tools: Iterable[Described], format: Format, *, strict: bool = False, defer_loading: bool = False
+    tools: Iterable[DescribedTool], format: Format, *, strict: bool = False, defer_loading: bool = False
 ) -> list[FittedTool]:
     """The tools as this API takes them. Raises `UsageError` for another format, and for what the API does not have."""
     if format not in FORMATS:
@@ -93,7 +93,7 @@ def own_call(call: ToolCall, tools: Mapping[str, FittedTool]) -> ToolCall:
     return attrs.evolve(call, name=tool.own_name, arguments=tool.own_arguments(call.arguments))
 
 
-def _fit(tool: Described, format: Format, strict: bool, defer_loading: bool) -> FittedTool:
+def _fit(tool: DescribedTool, format: Format, strict: bool, defer_loading: bool) -> FittedTool:
     own = tool.schema()
     if format == "mcp":
         definition = {**tool.record, "name": tool.name, "inputSchema": own}

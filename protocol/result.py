@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
 
-    from .content import Called
+    from .content import CalledTool
 
 
-def decoded(result: bytes, target: Called | None) -> dict[str, Any]:
+def decoded(result: bytes, target: CalledTool | None) -> dict[str, Any]:
     """The result object of a call of this tool. Raises `ProtocolFault` when the answer is no object."""
     try:
         return decode_result(result)
@@ -85,7 +85,7 @@ class ToolResult:
     """
 
     _given: dict[str, Any] | bytes = attrs.field(alias="raw")
-    target: Called | None = None  # what was called
+    target: CalledTool | None = None  # what was called
 
     @cached_property
     def raw(self) -> dict[str, Any]:

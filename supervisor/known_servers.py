@@ -28,7 +28,7 @@ from .servers import ServerRecord
 from .session_lists import told
 
 
-class Recalled(msgspec.Struct, frozen=True):
+class CachedServers(msgspec.Struct, frozen=True):
     """What the cache knows of a configuration's servers, by their names. `warnings` are texts."""
 
     hashes: Mapping[str, str]
@@ -42,7 +42,7 @@ class Recalled(msgspec.Struct, frozen=True):
     searched: Mapping[str, bytes] = MappingProxyType({})  # what search has made of their tools
 
 
-def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
+def recall(config: Config, store: CatalogueStore, pins: PinStore) -> CachedServers:
     """What the cache knows of the servers as this configuration defines them. May run in a thread."""
     hashes = catalogue_keys(config)
     keys = pin_keys(config, hashes)
@@ -59,7 +59,9 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     variants = [replace(entry, revision=0) for entry in loaded.variants if entry.server in current]
     warnings = [each for each in (loaded.warning, warning) if each is not None]
     now = partial(catalogue_keys, config)
-    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants, loaded.searched)
+    return CachedServers(
+        hashes, current, keys, pinned, warnings, loaded.failures, now, variants, loaded.searched
+    )
 
 
 def entry_of(

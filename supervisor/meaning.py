@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
-from ..actors.peer import Exchange, LostReason, WhenEnded
+from ..actors.peer import EndCallback, Exchange, LostReason
 from ..actors.timers import at_most
-from ..actors.workers import Part, aside_if_many
+from ..actors.workers import OptionalPart, aside_if_many
 from ..protocol.bounds import MEANINGS
 from ..protocol.errors import ConnectFailed
 from ..protocol.events import Kind
@@ -87,7 +87,7 @@ class Meaning:
         """Keep the child, and tell it what there is to find. Until `end`, or until something is missing."""
         with self._scope:
             await anyio.sleep(_SOON)
-            part = Part(NAME, self._tell, "Tools are found by their words alone.")
+            part = OptionalPart(NAME, self._tell, "Tools are found by their words alone.")
             await part.keep(partial(self._run_child, part))
 
     def end(self) -> None:
@@ -108,7 +108,7 @@ class Meaning:
             child.was_late()
         return ()
 
-    async def _run_child(self, part: Part) -> None:
+    async def _run_child(self, part: OptionalPart) -> None:
         child = _MeaningProcess()
         async with self._connector().open(child) as connection:
             child.connection = connection
@@ -177,7 +177,7 @@ class _MeaningProcess:
             answers.append((result, error))
             done.set()
 
-        done, exchange = anyio.Event(), Exchange(WhenEnded(ended), method, params)
+        done, exchange = anyio.Event(), Exchange(EndCallback(ended), method, params)
         self._waiting.add(done)
         try:
             self.check()

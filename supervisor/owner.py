@@ -117,14 +117,14 @@ class Owner:
 
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        class Started:
+        class StartSignal:
             def started(self, value: None = None) -> None:
                 if not started.done():
                     started.set_result(None)
 
         async def own() -> None:
             try:
-                await self._own(task_status=cast("Any", Started()))
+                await self._own(task_status=cast("Any", StartSignal()))
             except BaseException as error:
                 if not started.done():
                     started.set_exception(error)

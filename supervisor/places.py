@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ..config.model import Settings
 from ..protocol.address import DISCOVERY, SHARED, Address
 from ..protocol.events import HOLDS_SLOT, Place, StartMoved
-from .policy.pool import Line, PoolLimits, Resting, Snapshot, Waiter, is_free, may_expire
+from .policy.pool import PoolLimits, Resting, SlotLine, SlotWaiter, Snapshot, is_free, may_expire
 
 if TYPE_CHECKING:
     from ..actors.room_context import RoomContext
@@ -277,7 +277,7 @@ class Places:
             leaving=leaving,
             staying=held - leaving,
             idle=Resting(self._idle_of_sessions(), now - limits.rest),
-            waiting=((Line(None, _waiters(self._lines.get(OF_SESSIONS, _NOBODY))),),),
+            waiting=((SlotLine(None, _waiters(self._lines.get(OF_SESSIONS, _NOBODY))),),),
         )
 
     def became_idle(self, actor: ServerActor) -> None:
@@ -305,18 +305,18 @@ class Places:
         shared = [actor for actor in idle if actor.address.is_common and not self.is_kept(actor)]
         yield from sorted(shared, key=_idle_until)
 
-    def _waiting(self) -> Iterator[Iterable[Line[ServerActor]]]:
+    def _waiting(self) -> Iterator[Iterable[SlotLine[ServerActor]]]:
         """The actors that wait for a slot: those with one set aside, then called ones, then those to be discovered."""
         kept = [actor for actor in self._kept_actors() if actor.start.place is Place.SLOT]
-        yield (Line(None, _waiters(kept, is_kept=True)),)
+        yield (SlotLine(None, _waiters(kept, is_kept=True)),)
         for is_discovery in (False, True):
             yield (
-                Line(place.group, self._of_line(place, is_discovery=is_discovery))
+                SlotLine(place.group, self._of_line(place, is_discovery=is_discovery))
                 for place in self._lines
                 if not place.of_sessions and (place.may_be_discovery or not is_discovery)
             )
 
-    def _of_line(self, place: WaitingPlace, *, is_discovery: bool) -> Iterator[Waiter[ServerActor]]:
+    def _of_line(self, place: WaitingPlace, *, is_discovery: bool) -> Iterator[SlotWaiter[ServerActor]]:
         found = (
             actor
             for actor, record in self._lines[place].items()
@@ -338,9 +338,10 @@ def _leave(lines: dict[_K, dict[ServerActor, ServerRecord]], line: _K, actor: Se
 
 def _waiters(
     actors: Iterable[ServerActor], *, group: str | None = None, is_kept: bool = False
-) -> Iterator[Waiter[ServerActor]]:
+) -> Iterator[SlotWaiter[ServerActor]]:
     return (
-        Waiter(actor, actor.start.since, actor.start.number, group=group, is_kept=is_kept) for actor in actors
+        SlotWaiter(actor, actor.start.since, actor.start.number, group=group, is_kept=is_kept)
+        for actor in actors
     )
 
 

@@ -56,7 +56,7 @@ from ..protocol.status import DrainReport, ServerStatus
 from ..protocol.typed_arguments import typed_arguments
 from ..protocol.version import VERSION
 from ..safety.approval import OnApproval
-from .known_servers import Recalled
+from .known_servers import CachedServers
 from .owner import Owner
 from .port import ONLY_LOOK, SET_LEVEL, Progress, RoomPort, Updates, check_options, tool_result
 from .profiles import ProfileView
@@ -581,16 +581,16 @@ class ModelTools:
 
     async def run(self, calls: Iterable[Any] | None, *, also: Iterable[OwnTool] = ()) -> list[dict[str, Any]]:
         """Run what the model wants to call, as `run_tool_calls` does, and return what answers it."""
-        from ..protocol.model_calls import Told, read_calls, told_back
+        from ..protocol.model_calls import ToolCallAnswer, read_calls, told_back
         from ..protocol.model_tools import own_call
 
         own = {tool.name: tool for tool in also}
 
-        async def one(call: ToolCall) -> Told:
+        async def one(call: ToolCall) -> ToolCallAnswer:
             if call.problem:
-                return Told.failed(call, call.problem)
+                return ToolCallAnswer.failed(call, call.problem)
             answer = await self._room._told_of(own_call(call, self._tools), own.get(call.name))  # pyright: ignore[reportPrivateUsage]
-            return Told(call, answer.blocks, answer.is_error)
+            return ToolCallAnswer(call, answer.blocks, answer.is_error)
 
         wanted = read_calls(calls, self.format)
         return told_back(await _at_once([partial(one, call) for call in wanted]), self.format)
@@ -892,7 +892,7 @@ class Greenroom(RoomCalls):
         policy applies at once. With another definition the old incarnation drains first. `dry_run`: only
         return the plan. Raises `ConfigError`, and then nothing has changed."""
 
-        def prepare() -> tuple[Config, ReloadPlan, Recalled]:
+        def prepare() -> tuple[Config, ReloadPlan, CachedServers]:
             loaded = with_objects(open_config(config), self._in_process)
             return loaded, plan_reload(self.config, loaded), live.recall(loaded)
 

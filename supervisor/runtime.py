@@ -65,7 +65,7 @@ from ..safety.pinning import Pins
 from .attachments import Attachment, RoomSeam
 from .connectors import Connectors
 from .discovery import DiscoveryQueue
-from .known_servers import Recalled, entry_of, is_unchanged, recall
+from .known_servers import CachedServers, entry_of, is_unchanged, recall
 from .policy.breaker import Intensity
 from .profiles import Profiles
 from .reload import ReloadPlan
@@ -314,11 +314,11 @@ class Runtime:
             return None
         return logs.of(key, address, incarnation, lambda: hidden.of(address).without)
 
-    def recall(self, config: Config) -> Recalled:
+    def recall(self, config: Config) -> CachedServers:
         """What the cache knows of the servers as this configuration defines them. May run in a thread."""
         return recall(config, self.store, self.pins.store)
 
-    def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
+    def _take(self, recalled: CachedServers) -> dict[str, ServerEntry]:
         same = {name for name, known in self._hashes.items() if recalled.hashes.get(name) == known}
         here = {name: failure for name, failure in self._failed.items() if name in same}
         self._hashes, self._failed = recalled.hashes, {**recalled.failures, **here}
@@ -433,7 +433,7 @@ class Runtime:
     # ---- reload -----------------------------------------------------------------------------------------------------
 
     def apply(
-        self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
+        self, config: Config, plan: ReloadPlan, recalled: CachedServers, defined: Collection[str] = ()
     ) -> Sequence[Callable[[], None]]:
         """Make `config` the configuration of the room, as the plan says, with what the cache knows of it (`recalled`).
         Servers that the plan keeps do not notice. `defined`: those of the servers to start that are defined already.

@@ -21,7 +21,7 @@ class LoginFailed(Exception):
     """Logging in has failed. The text says why, for a person, and holds no secret."""
 
 
-class Unreachable(LoginFailed):
+class AuthorizationServerDown(LoginFailed):
     """The authorization server could not be reached, or is out of order. It may work later."""
 
 

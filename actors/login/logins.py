@@ -29,7 +29,7 @@ from ...config.references import expand
 from ..timers import in_time
 from ..transports.http_faults import LoginOutage
 from ..workers import apart
-from .login_record import Login, LoginFailed, Unreachable
+from .login_record import AuthorizationServerDown, Login, LoginFailed
 from .login_store import GRANT, LoginStore, pi_agent, pi_folder
 from .token_endpoint import WITHIN, renew
 
@@ -221,7 +221,7 @@ class StoredLogin(httpx2.Auth):
                 return self._login
             try:
                 self._take(await apart(lambda: self._other(login)))
-            except Unreachable as error:
+            except AuthorizationServerDown as error:
                 self._again_at = anyio.current_time() + _PAUSE
                 raise LoginOutage(str(error)) from None
             except anyio.get_cancelled_exc_class():

@@ -28,7 +28,7 @@ from ...protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ...protocol.safe_text import shortened
 from ...protocol.version import VERSION
 from ..timers import at_most
-from .login_record import Login, LoginFailed, Unreachable, from_json, seconds
+from .login_record import AuthorizationServerDown, Login, LoginFailed, from_json, seconds
 from .login_store import LoginStore
 from .token_endpoint import (
     DEVICE_GRANT,
@@ -49,7 +49,7 @@ _quiet: ContextVar[bool] = ContextVar("greenroom_quiet_login", default=False)
 logging.getLogger("mcp.client.auth.oauth2").addFilter(lambda record: not _quiet.get())
 
 
-class Person(Protocol):
+class LoginPerson(Protocol):
     """The person who logs in."""
 
     redirect_uri: str
@@ -74,7 +74,7 @@ class _DeviceInstead(Exception):
 
 
 async def log_in(
-    definition: ServerDefinition, oauth: Mapping[str, Any], person: Person, scope: str | None = None
+    definition: ServerDefinition, oauth: Mapping[str, Any], person: LoginPerson, scope: str | None = None
 ) -> Login:
     """A login that `person` makes. `definition` and `oauth` are expanded. Nothing is stored, and the caller limits the
     time. Raises `LoginFailed`.
@@ -162,7 +162,7 @@ async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]
     async with at_most(_OBTAIN_WITHIN) as limit:
         await _drive(definition, _Flow(provider, definition, oauth.get("issuer")))
     if limit.cancelled_caught:
-        raise Unreachable(f"no login was had within {_OBTAIN_WITHIN:g} s")
+        raise AuthorizationServerDown(f"no login was had within {_OBTAIN_WITHIN:g} s")
     login = _as_login(definition, provider, storage, "client_credentials", storage.tokens)
     return attrs.evolve(login, refresh_token=None, made=f"client {oauth['clientId']}")
 
@@ -170,7 +170,7 @@ async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]
 class _LoginQuestions:
     """Passes the provider's questions on to the person."""
 
-    def __init__(self, person: Person, oauth: Mapping[str, Any], scope: str | None) -> None:
+    def __init__(self, person: LoginPerson, oauth: Mapping[str, Any], scope: str | None) -> None:
         self._person = person
         self._further: Mapping[str, str] = oauth.get("authorizationParams", {})
         self.scope = scope
@@ -290,14 +290,14 @@ class _Flow(httpx2.Auth):
 
     def _of_provider(self, response: httpx2.Response, body: bytes) -> httpx2.Response:
         """What the authorization server has answered to a form or a registration, as the provider can read it. Raises
-        `Unreachable` and `LoginFailed` for what the provider would not tell."""
+        `AuthorizationServerDown` and `LoginFailed` for what the provider would not tell."""
         try:
             found = from_json(body)
         except LoginFailed:
             found = {}
         host, status = response.request.url.host, response.status_code
         if (why := outage(status, found)) is not None:
-            raise Unreachable(f"the authorization server {host} is out of order ({why})")
+            raise AuthorizationServerDown(f"the authorization server {host} is out of order ({why})")
         is_form = "form" in response.request.headers.get("content-type", "")
         if not is_form and status not in (HTTPStatus.OK, HTTPStatus.CREATED):
             has_none = self._provider.context.oauth_metadata is None
@@ -359,7 +359,7 @@ async def _drive(definition: ServerDefinition, flow: _Flow) -> None:
     except (LoginFailed, _DeviceInstead):
         raise
     except httpx2.HTTPError as error:
-        raise Unreachable(f"a request of the login failed ({type(error).__name__})") from None
+        raise AuthorizationServerDown(f"a request of the login failed ({type(error).__name__})") from None
     except Exception as error:
         raise LoginFailed(_in_words(error)) from None
     finally:

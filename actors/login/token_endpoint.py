@@ -18,9 +18,9 @@ import httpx2
 from ...config.model import ServerDefinition
 from ...protocol.version import VERSION
 from ..transports.http_client import trusted_certificates
-from ..transports.proxies import Proxy, ProxyTable, failure_of, problem_of
+from ..transports.proxies import HttpProxy, ProxyTable, failure_of, problem_of
 from ..workers import apart
-from .login_record import Login, LoginFailed, Unreachable, from_json, seconds
+from .login_record import AuthorizationServerDown, Login, LoginFailed, from_json, seconds
 from .login_store import LoginStore
 
 _MOST: Final = 1 << 20  # bytes of an answer
@@ -51,8 +51,8 @@ def without_credentials(definition: ServerDefinition) -> ServerDefinition:
 def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
     """The status and the object of the answer ({}: none).
 
-    Raises `Unreachable` when there is no answer, or one that speaks of trouble (`outage`); `LoginFailed` for a URL
-    that must not be sent a secret.
+    Raises `AuthorizationServerDown` when there is no answer, or one that speaks of trouble (`outage`); `LoginFailed`
+    for a URL that must not be sent a secret.
     """
     host = urlsplit(url).hostname or "?"
     if not is_safe(url):
@@ -74,13 +74,13 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         is_proxys = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
         why = failure_of(proxy, error) if proxy is not None and is_proxys else type(error).__name__
-        raise Unreachable(f"the authorization server {host} cannot be reached ({why})") from None
+        raise AuthorizationServerDown(f"the authorization server {host} cannot be reached ({why})") from None
     try:
         answer = from_json(bytes(body))
     except LoginFailed:
         answer = {}
     if (why := outage(status, answer)) is not None:
-        raise Unreachable(f"the authorization server {host} is out of order ({why})")
+        raise AuthorizationServerDown(f"the authorization server {host} is out of order ({why})")
     return status, answer
 
 
@@ -91,8 +91,8 @@ def outage(status: int, answer: Mapping[str, Any]) -> str | None:
     return refusal(answer, status) if is_trouble else None
 
 
-def _client(headers: Mapping[str, str], proxy: Proxy | None) -> httpx2.Client:
-    """Raises `Unreachable` when the proxy cannot be used."""
+def _client(headers: Mapping[str, str], proxy: HttpProxy | None) -> httpx2.Client:
+    """Raises `AuthorizationServerDown` when the proxy cannot be used."""
     try:
         return httpx2.Client(
             timeout=WITHIN,
@@ -104,7 +104,7 @@ def _client(headers: Mapping[str, str], proxy: Proxy | None) -> httpx2.Client:
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         if proxy is None:
             raise
-        raise Unreachable(problem_of(proxy, error)) from None
+        raise AuthorizationServerDown(problem_of(proxy, error)) from None
 
 
 def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
@@ -134,9 +134,9 @@ def renew(store: LoginStore, login: Login, headers: Mapping[str, str]) -> Login 
     waits for it any more. So a renewal whose caller was cancelled still stores what it got: many authorization servers
     accept a refresh token once, and to lose the answer would be to lose the login.
 
-    Raises `Unreachable` when the authorization server is out of order, `LoginFailed` when the store is. Only an error
-    code of OAuth is a refusal: a page in the place of an answer (of a firewall, a portal, a host that moved) is not,
-    and must not cost the login.
+    Raises `AuthorizationServerDown` when the authorization server is out of order, `LoginFailed` when the store is.
+    Only an error code of OAuth is a refusal: a page in the place of an answer (of a firewall, a portal, a host that
+    moved) is not, and must not cost the login.
     """
     with store.locked(login.server, login.url):
         kept = store.load(login.server, login.url)
@@ -156,7 +156,7 @@ def renew(store: LoginStore, login: Login, headers: Mapping[str, str]) -> Login 
         if status != 200 or "access_token" not in answer:
             host = urlsplit(kept.token_endpoint).hostname
             step = "log in again (greenroom auth) if that lasts"
-            raise Unreachable(
+            raise AuthorizationServerDown(
                 f"{host} does not answer as an authorization server does (HTTP {status}); {step}"
             )
         return store.save(kept.renewed(answer, time.time()), kept.id)
@@ -202,7 +202,7 @@ async def device_login(
         await anyio.sleep(pause)
         try:
             status, answer = await apart(lambda: _asked(login, device, headers))
-        except Unreachable:
+        except AuthorizationServerDown:
             continue
         if status == 200 and "error" not in answer:  # some servers say with 200 that they wait
             return login.renewed(answer, time.time())

@@ -44,7 +44,7 @@ from ..timers import in_time
 from ..workers import CATALOGUE, aside
 from .http_bounds import read_raw
 from .http_client import exchanged, make_client, request_to
-from .http_faults import Broken, ExchangeFault, refusal_in_words
+from .http_faults import ExchangeBroken, ExchangeFault, refusal_in_words
 
 if TYPE_CHECKING:
     import httpx2
@@ -146,7 +146,7 @@ class ApiDocuments:
                 data, tag = await _get(other, url, headers)
         if data is None:
             if kept is None:
-                raise Broken("it says that it has not changed, and was never had")
+                raise ExchangeBroken("it says that it has not changed, and was never had")
             return _Came(kept[0])
         await anyio.to_thread.run_sync(self._keep, url, data, tag)
         return _Came(data)
@@ -298,6 +298,6 @@ async def _get(client: httpx2.AsyncClient, url: str, headers: Mapping[str, str])
         if response.status_code == 304:
             return None, ""
         if response.status_code != 200:
-            raise Broken(refusal_in_words(response, b""))
+            raise ExchangeBroken(refusal_in_words(response, b""))
         tag = response.headers.get("etag", "")
         return await read_raw(response, DOCUMENT_BYTES), tag if tag.isascii() and tag.isprintable() else ""

@@ -42,7 +42,7 @@ import anyio
 from ..backend import Backend
 from ..fork import inert_in_forks, let_go
 from ..timers import at_most
-from ..workers import Part
+from ..workers import OptionalPart
 from ._guard_program import open_pidfd
 from .orphans import born, end, has_orphans, reap, strays, take_orphans, to_end
 
@@ -71,7 +71,7 @@ class Guard:
     ) -> None:
         self._backend = backend
         self.run_id = run_id
-        self._part = Part(
+        self._part = OptionalPart(
             "the guard process", tell, "Until then servers would outlive a SIGKILL of Greenroom.", backend.now
         )
         self.tell = tell

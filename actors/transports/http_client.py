@@ -42,7 +42,7 @@ from ..timers import in_time
 from ..workers import apart
 from .http_bounds import OURS, Cookies, bound_frames, read_raw, take_over
 from .http_faults import (
-    Broken,
+    ExchangeBroken,
     LoginNeeded,
     all_faults_told,
     faults_told,
@@ -121,8 +121,8 @@ def _trust_for(definition: ServerDefinition) -> ssl.SSLContext:
 async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> AsyncGenerator[httpx2.Response]:
     """Send the request; the caller reads the response inside this context.
 
-    Raises `Broken` for every fault of the transport, here and inside the context, and `LoginNeeded` when logging in
-    failed.
+    Raises `ExchangeBroken` for every fault of the transport, here and inside the context, and `LoginNeeded` when
+    logging in failed.
     """
     with all_faults_told():
         response = await client.send(request, stream=True, follow_redirects=False)
@@ -147,7 +147,8 @@ def request_to(
     body: bytes | None = None,
     trace: Any = None,
 ) -> httpx2.Request:
-    """A request whose answer we read. `trace` is told how far it gets. Raises `Broken` when its URL is not one."""
+    """A request whose answer we read. `trace` is told how far it gets. Raises `ExchangeBroken` when its URL is not
+    one."""
 
     extensions = {OURS: True} if trace is None else {OURS: True, "trace": trace}
     with all_faults_told():
@@ -216,14 +217,14 @@ async def fetched(url: str, most: int) -> bytes:
         client = await apart(lambda: make_client(definition, None, _WITHIN))
         async with in_time(_WITHIN), client, exchanged(client, client.build_request("GET", url)) as response:
             if response.status_code != 200:
-                raise Broken(status_in_words(response.status_code))
+                raise ExchangeBroken(status_in_words(response.status_code))
             return await read_raw(response, most)
     except TimeoutError:
-        raise Broken("it did not come in time") from None
+        raise ExchangeBroken("it did not come in time") from None
     except ConnectFailed as error:
-        raise Broken(error.message) from None
+        raise ExchangeBroken(error.message) from None
     except httpx2.InvalidURL:
-        raise Broken("its URL cannot be read") from None
+        raise ExchangeBroken("its URL cannot be read") from None
 
 
 def signing(definition: ServerDefinition, learn: Learn) -> Callable[[httpx2.Request], Awaitable[None]]:
@@ -255,7 +256,7 @@ def signing(definition: ServerDefinition, learn: Learn) -> Callable[[httpx2.Requ
         headers = failure_of(said) or _headers(said)
         if isinstance(headers, str):
             step = "Run it in a shell with such an input, and correct it there or in the configuration"
-            raise Broken(f"its requestHeadersCommand {headers}. {step}")
+            raise ExchangeBroken(f"its requestHeadersCommand {headers}. {step}")
         learn(tuple(SecretValue(f"the header {name}", value) for name, value in headers.items()))
         request.headers.update(headers)
 

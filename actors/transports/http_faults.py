@@ -1,7 +1,7 @@
 """The ways one HTTP exchange can end without an answer, and what each of them proves.
 
-`BadAnswer`: the server answered, but its answer breaks the protocol. `Broken`: no answer can come any more; if the
-request was sent, it may have run. `SessionExpired` and `LoginNeeded`: the server says that it does not know the
+`BadAnswer`: the server answered, but its answer breaks the protocol. `ExchangeBroken`: no answer can come any more;
+if the request was sent, it may have run. `SessionExpired` and `LoginNeeded`: the server says that it does not know the
 session, or us; they end the connection, not only the exchange. `WrongTransport`: the server is an older one; the same
 request is then tried over the older transport.
 
@@ -41,15 +41,15 @@ class BadAnswer(ExchangeFault):
     """The server's answer breaks the protocol."""
 
 
-class Broken(ExchangeFault):
+class ExchangeBroken(ExchangeFault):
     """The exchange broke: refused, cut off, timed out."""
 
 
-class Unreachable(Broken):
+class Unreachable(ExchangeBroken):
     """No connection could be made: nothing was sent."""
 
 
-class NoLoginNow(Broken):
+class NoLoginNow(ExchangeBroken):
     """The request wants another login, and none can be had at the moment. It did not run."""
 
 
@@ -71,7 +71,7 @@ class WrongTransport(ExchangeFault):
 
 @contextmanager
 def faults_told() -> Generator[None]:
-    """Turns whatever the HTTP library raises into a `Broken` that says what happened."""
+    """Turns whatever the HTTP library raises into an `ExchangeBroken` that says what happened."""
     import httpx2
 
     try:
@@ -81,7 +81,7 @@ def faults_told() -> Generator[None]:
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
         raise Unreachable(in_words(error)) from None
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, httpx2.CookieConflict) as error:
-        raise Broken(in_words(error)) from None
+        raise ExchangeBroken(in_words(error)) from None
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def all_faults_told() -> Generator[None]:
         except Exception as error:
             if _is_known(error):
                 raise
-            raise Broken(
+            raise ExchangeBroken(
                 f"the exchange failed: the answer cannot be read ({type(error).__name__})"
             ) from error
 

@@ -54,7 +54,7 @@ from ..room_context import Spawner
 from ..timers import at_most, in_time
 from .http_faults import (
     BadAnswer,
-    Broken,
+    ExchangeBroken,
     ExchangeFault,
     LoginNeeded,
     NoLoginNow,
@@ -230,7 +230,7 @@ class HttpPeer(ExchangeTable):
             await self._carry_either_way(attempt)
         except (SessionExpired, LoginNeeded) as end:
             self.lose_for(end)
-        except Broken as problem:
+        except ExchangeBroken as problem:
             if isinstance(problem, NoLoginNow):
                 attempt.did_not_run()
             self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))

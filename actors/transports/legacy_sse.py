@@ -25,7 +25,7 @@ from .http_bounds import read_refusal
 from .http_client import exchanged, request_to
 from .http_faults import (
     BadAnswer,
-    Broken,
+    ExchangeBroken,
     ExchangeFault,
     LoginNeeded,
     SessionExpired,
@@ -165,7 +165,7 @@ class LegacySse:
         try:
             with all_faults_told():
                 endpoint = stream.join(place[:HTTP_PLACE_CHARACTERS])
-        except Broken:
+        except ExchangeBroken:
             raise BadAnswer(
                 f"its event stream names an endpoint that is not a URL ({place[:200]!r})"
             ) from None

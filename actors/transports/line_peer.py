@@ -36,7 +36,7 @@ from ..exchanges import ExchangeTable
 from ..oddities import Notes
 from ..peer import NOT_SENT, Exchange, PeerHooks
 from .flood_guard import FloodGuard
-from .lines import LINES_A_TURN, LinesLeft, LineSplitter, LineWriter, WriteRules
+from .lines import LINES_A_TURN, LineSplitter, LineWriter, PendingLines, WriteRules
 
 _CHUNK = 65_536  # what a pipe holds
 _LONG = 1 << 19  # bytes of an unfinished line from which on more is read at once
@@ -98,7 +98,7 @@ class LinePeer(ExchangeTable):
         self._read_fd = read_fd
         self._on_over = on_over
         self._refused: list[Exchange] = []
-        self._rest = LinesLeft()
+        self._rest = PendingLines()
         self._lines = LineSplitter(
             max_line,
             self._take_overlong,

@@ -145,7 +145,7 @@ class LineSplitter:
         return False
 
 
-class LinesLeft(list["bytes | bytearray"]):
+class PendingLines(list["bytes | bytearray"]):
     """Lines that came and were not yet taken, the last one first. However many lines a read brings, a turn takes a
     hundred of them, or those that it can take in ten milliseconds, and others get their turn in between. A large line
     is decoded in one turn and taken in the next. Nothing more is read before all are taken."""

@@ -38,7 +38,7 @@ from ...protocol.jsonrpc.incoming import (
 )
 from ...protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError, RpcFault, WireFault
 from ...protocol.lifecycle import Reason
-from ...protocol.links import ENDING, MOVED, Hello, NoLink, read_welcome
+from ...protocol.links import ENDING, MOVED, LinkHello, NoLink, read_welcome
 from ...protocol.upstream import ERROR, as_said, read_upstream, unsigned_request, upstream_in_error
 from ..backend import Backend
 from ..exchanges import ReadAnswer, answer_in
@@ -188,7 +188,7 @@ class _Hooks:
 async def linked(
     host: str,
     port: int,
-    hello: Hello,
+    hello: LinkHello,
     hooks: PeerHooks,
     backend: Backend,
     settings: Settings,
@@ -216,7 +216,7 @@ async def linked(
             yield connection
 
 
-async def _greet(line: socket.socket, hello: Hello) -> None:
+async def _greet(line: socket.socket, hello: LinkHello) -> None:
     left = memoryview(hello.line())
     while left:
         try:

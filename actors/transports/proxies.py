@@ -27,7 +27,7 @@ _SOCKS: Final = ("socks", "socks4", "socks4a", "socks5", "socks5h")
 
 
 @attrs.frozen
-class Proxy:
+class HttpProxy:
     """`source`: what names it. `url` may hold a password."""
 
     url: str = attrs.field(repr=False)
@@ -45,14 +45,14 @@ class ProxyTable:
     def __init__(self, named: Mapping[str, str] | None = None) -> None:
         self._named = urllib.request.getproxies() if named is None else named
 
-    def of(self, url: httpx2.URL) -> Proxy | None:
+    def of(self, url: httpx2.URL) -> HttpProxy | None:
         """The proxy for this URL; None where there is none, or where it must not be used."""
         for scheme in (url.scheme, "all"):
             if said := self._named.get(scheme):
                 if is_here(url.host) or _is_excepted(url):
                     return None
                 address = said if "://" in said else f"http://{said}"
-                return Proxy(address.replace("socks://", "socks5://", 1), _source(scheme))
+                return HttpProxy(address.replace("socks://", "socks5://", 1), _source(scheme))
         return None
 
 
@@ -81,7 +81,7 @@ def _source(scheme: str) -> str:
     return names[0] if names else "of the system's settings"
 
 
-def problem_of(proxy: Proxy, error: Exception) -> str:
+def problem_of(proxy: HttpProxy, error: Exception) -> str:
     """Why a proxy cannot be used, and what to do."""
     is_socks = proxy.url.partition("://")[0].lower() in _SOCKS
     if isinstance(error, ImportError) and is_socks:
@@ -104,7 +104,7 @@ class ProxiedTransport(httpx2.AsyncBaseTransport):
         """Make what is needed for this URL. Raises `httpx2.ProxyError`, in words, when its proxy cannot be used."""
         self._way(self._table.of(url))
 
-    def _way(self, proxy: Proxy | None) -> httpx2.AsyncBaseTransport:
+    def _way(self, proxy: HttpProxy | None) -> httpx2.AsyncBaseTransport:
         key = None if proxy is None else proxy.url
         if (way := self._ways.get(key)) is None:
             try:
@@ -133,7 +133,7 @@ class ProxiedTransport(httpx2.AsyncBaseTransport):
             await way.aclose()
 
 
-def failure_of(proxy: Proxy, error: Exception) -> str:
+def failure_of(proxy: HttpProxy, error: Exception) -> str:
     """How a proxy has failed before it reached the server."""
     detail = str(error).strip().rstrip(".") or type(error).__name__
     if isinstance(error, httpx2.ProxyError):
@@ -145,4 +145,4 @@ def failure_of(proxy: Proxy, error: Exception) -> str:
 def way_in_words(response: httpx2.Response) -> str:
     """By way of which proxy an answer came that the proxy may have given itself; empty for any other."""
     proxy = response.extensions.get(_BY_PROXY)
-    return f", by way of {proxy.words}" if isinstance(proxy, Proxy) else ""
+    return f", by way of {proxy.words}" if isinstance(proxy, HttpProxy) else ""

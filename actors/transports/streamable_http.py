@@ -55,7 +55,7 @@ from .http_bounds import read_bounded, read_refusal
 from .http_client import exchanged, request_to
 from .http_faults import (
     BadAnswer,
-    Broken,
+    ExchangeBroken,
     LoginNeeded,
     SessionExpired,
     WrongTransport,
@@ -125,7 +125,7 @@ class StreamableHttp:
         except (LoginNeeded, SessionExpired):
             attempt.did_not_run()
             raise
-        except Broken:
+        except ExchangeBroken:
             if not stream.is_resumable:
                 raise
         if self._peer.is_open(attempt):
@@ -249,7 +249,7 @@ class StreamableHttp:
                     delay = 0.0
                     settled()
                     fruitless = 0 if await self._hear(response, parser) else fruitless + 1
-            except Broken as problem:
+            except ExchangeBroken as problem:
                 settled()
                 self._peer.notes.add("the stream of notifications broke", str(problem))
             delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)
@@ -264,10 +264,11 @@ class StreamableHttp:
             await self.deliver(_PING)  # the stream was open once: does the server still know us?
 
     async def _is_stream(self, response: httpx2.Response) -> bool:
-        """Whether a GET brought an event stream; a server need not offer one. Raises `Broken` when it may later."""
+        """Whether a GET brought an event stream; a server need not offer one. Raises `ExchangeBroken` when it may
+        later."""
         self._peer.heard()
         if response.status_code in _LATER:
-            raise Broken(status_in_words(response.status_code))
+            raise ExchangeBroken(status_in_words(response.status_code))
         return response.is_success and media_type(response) == "text/event-stream"
 
     async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
@@ -295,7 +296,7 @@ class StreamableHttp:
                 request = request_to(self._client, HTTPMethod.DELETE, self._url, headers)
                 async with exchanged(self._client, request):
                     pass
-            except (Broken, LoginNeeded):
+            except (ExchangeBroken, LoginNeeded):
                 return  # the server is gone, or refuses; either way there is nothing left to end
 
     # -- what goes out --
@@ -427,21 +428,23 @@ class AnswerStream:
 
     async def resume(self, open_again: Callable[[AnswerStream], Awaitable[str | None]]) -> None:
         """Open the stream again and again, until the answer is there. `open_again` returns how it was refused, or None.
-        Raises `Broken` when the stream cannot be resumed."""
+        Raises `ExchangeBroken` when the stream cannot be resumed."""
         fruitless = 0
         while self._peer.is_open(self._attempt):
             if not self.is_resumable:
-                raise Broken("the event stream ended without an answer")
+                raise ExchangeBroken("the event stream ended without an answer")
             if fruitless == _FRUITLESS_STREAMS:
-                raise Broken("the event stream ended without an answer, and could not be resumed")
+                raise ExchangeBroken("the event stream ended without an answer, and could not be resumed")
             await anyio.sleep(FIRST_RETRY if self._parser.retry is None else self._parser.retry)
             events, refusal = self._events, None
             try:
                 refusal = await open_again(self)
-            except Broken as problem:
+            except ExchangeBroken as problem:
                 self._peer.notes.add("resuming an event stream failed", str(problem))
             if refusal is not None:
-                raise Broken(f"the event stream ended without an answer, and is not resumed: {refusal}")
+                raise ExchangeBroken(
+                    f"the event stream ended without an answer, and is not resumed: {refusal}"
+                )
             fruitless = 0 if self._events > events else fruitless + 1
 
     async def _feed(self, piece: bytes) -> None:

@@ -54,7 +54,7 @@ class PoolLimits(msgspec.Struct, frozen=True):
     rest: float = 0.0  # seconds of idleness before a connection may be asked to make room
 
 
-class Waiter(msgspec.Struct, Generic[K], frozen=True):
+class SlotWaiter(msgspec.Struct, Generic[K], frozen=True):
     """An actor that waits for a slot."""
 
     who: K
@@ -64,14 +64,14 @@ class Waiter(msgspec.Struct, Generic[K], frozen=True):
     is_kept: bool = False  # a slot is set aside for it
 
 
-class Line(Generic[K]):
+class SlotLine(Generic[K]):
     """Waiters of one group, in order of arrival. Read only as far as needed."""
 
     __slots__ = ("group", "waiters")
 
-    def __init__(self, group: str | None, waiters: Iterable[Waiter[K]]) -> None:
+    def __init__(self, group: str | None, waiters: Iterable[SlotWaiter[K]]) -> None:
         self.group: str | None = group
-        self.waiters: Iterable[Waiter[K]] = waiters
+        self.waiters: Iterable[SlotWaiter[K]] = waiters
 
 
 class Resting(Generic[K]):
@@ -118,7 +118,7 @@ class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     overdue: Iterable[K] = ()
     groups: Callable[[str], int] = _no_group  # slots that each group holds
     # Groups of lines: all waiters of one come before those of the next, each at its time. Read only as far as needed.
-    waiting: Iterable[Iterable[Line[K]]] = ()
+    waiting: Iterable[Iterable[SlotLine[K]]] = ()
     reserve_from: float = -math.inf  # when the last slot over the limit came back
 
     @property
@@ -178,7 +178,9 @@ class _Queue(Generic[K]):
 
     def __init__(self, it: Snapshot[K]) -> None:
         self.grants: list[K] = []
-        self.head: Waiter[K] | None = None  # the first shared waiter left in the queue, if it may have a slot
+        self.head: SlotWaiter[K] | None = (
+            None  # the first shared waiter left in the queue, if it may have a slot
+        )
         self.unserved = 0  # waiters that may have a slot and get none now, as far as evictions can help them
         self._it = it
         self._shared = it.shared
@@ -198,10 +200,10 @@ class _Queue(Generic[K]):
                 ):
                     return
 
-    def _in_order(self) -> Iterator[Waiter[K]]:
+    def _in_order(self) -> Iterator[SlotWaiter[K]]:
         """The waiters that may have a slot. A line whose group holds its half is read no further."""
         for lines in self._it.waiting:
-            heads: list[tuple[int, Waiter[K], Line[K], Iterator[Waiter[K]]]] = []
+            heads: list[tuple[int, SlotWaiter[K], SlotLine[K], Iterator[SlotWaiter[K]]]] = []
             for line in lines:
                 self._next_of(line, iter(line.waiters), heads)
             while heads:
@@ -212,15 +214,15 @@ class _Queue(Generic[K]):
 
     def _next_of(
         self,
-        line: Line[K],
-        waiters: Iterator[Waiter[K]],
-        heads: list[tuple[int, Waiter[K], Line[K], Iterator[Waiter[K]]]],
+        line: SlotLine[K],
+        waiters: Iterator[SlotWaiter[K]],
+        heads: list[tuple[int, SlotWaiter[K], SlotLine[K], Iterator[SlotWaiter[K]]]],
     ) -> None:
         """Put the next of this line among the heads of the lines."""
         if not self._has_half(line.group) and (waiter := next(waiters, None)) is not None:
             heapq.heappush(heads, (waiter.number, waiter, line, waiters))
 
-    def _has_slot(self, waiter: Waiter[K], *, is_head: bool) -> bool:
+    def _has_slot(self, waiter: SlotWaiter[K], *, is_head: bool) -> bool:
         capacity, reserve = self._it.capacity, self._it.limits.reserve
         if waiter.is_kept:  # it has its own slot, unless other connections still use it
             return self._shared <= capacity + reserve
@@ -232,7 +234,7 @@ class _Queue(Generic[K]):
             return False
         return self._it.groups(group) + self._granted[group] >= _half(self._it.limits)
 
-    def _grant(self, waiter: Waiter[K]) -> None:
+    def _grant(self, waiter: SlotWaiter[K]) -> None:
         self.grants.append(waiter.who)
         self._shared += not waiter.is_kept
         if waiter.group is not None:
@@ -263,12 +265,12 @@ def _one_has_rested(it: Snapshot[K], wanted: int) -> float:
     return math.inf if it.idle.has(wanted) else it.idle.next_since + it.limits.rest
 
 
-def _earned_at(it: Snapshot[K], waiter: Waiter[K]) -> float:
+def _earned_at(it: Snapshot[K], waiter: SlotWaiter[K]) -> float:
     """The time at which this waiter has waited long enough for the reserve."""
     return max(waiter.since, it.reserve_from) + it.limits.reserve_timeout
 
 
-def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
+def _reserve_opens(it: Snapshot[K], head: SlotWaiter[K] | None) -> float:
     """When the reserve opens to the head of the queue; `inf` when time alone changes nothing."""
     is_left = it.shared < it.capacity + it.limits.reserve
     return _earned_at(it, head) if head is not None and is_left else math.inf

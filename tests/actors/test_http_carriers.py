@@ -21,7 +21,7 @@ from greenroom.actors.backend import current_backend
 from greenroom.actors.transports.http_bounds import read_bounded
 from greenroom.actors.transports.http_faults import (
     BadAnswer,
-    Broken,
+    ExchangeBroken,
     ExchangeFault,
     LoginNeeded,
     SessionExpired,
@@ -198,8 +198,8 @@ REFUSALS: list[tuple[str, str, bool, httpx2.Response, type[ExchangeFault] | None
     (OLD, "tools/call", True, httpx2.Response(200, headers=JSON, content=b"x" * 65_537), BadAnswer, "65,536 bytes"),
     (OLD, "tools/call", True, events(NOTE, b"data: " + b"x" * 65_537), BadAnswer, "65,536 bytes an event"),
     (OLD, "tools/call", True, events(b"data: " + b"x" * 65_537), BadAnswer, "65,536 bytes an event"),
-    (OLD, "tools/call", True, events(b": nothing\n\n"), Broken, "the event stream ended without an answer"),
-    (MODERN, "tools/call", False, events(b"id: 1\n\n"), Broken, "the event stream ended without an answer"),
+    (OLD, "tools/call", True, events(b": nothing\n\n"), ExchangeBroken, "the event stream ended without an answer"),
+    (MODERN, "tools/call", False, events(b"id: 1\n\n"), ExchangeBroken, "the event stream ended without an answer"),
 ]  # fmt: skip
 
 
@@ -626,7 +626,7 @@ OPENINGS: list[tuple[Callable[[], httpx2.Response], type[ExchangeFault], str]] =
     (lambda: httpx2.Response(200, html="<p>"), BadAnswer, "Tried first. no event stream: an HTML page; "),
     (lambda: httpx2.Response(200, text="hello"), BadAnswer, 'Tried first. no event stream: "hello"'),
     (lambda: events(b": hello\n\n", NOTE), BadAnswer, "the event stream ended before it named its endpoint"),
-    (lambda: events(then="breaks"), Broken, "the connection broke (reset)"),
+    (lambda: events(then="breaks"), ExchangeBroken, "the connection broke (reset)"),
     (lambda: events(b"event: endpoint\ndata: http://other.test/post\n\n"), BadAnswer, "on another origin ('http://o"),
     (lambda: events(b"event: endpoint\ndata: https://server.test/post\n\n"), BadAnswer, "on another origin"),
     (lambda: events(b"event: endpoint\ndata: http://server.test:81/\n\n"), BadAnswer, "on another origin"),

@@ -10,7 +10,7 @@ import pytest
 from greenroom.actors.transports.http_client import make_client
 from greenroom.actors.transports.http_faults import (
     BadAnswer,
-    Broken,
+    ExchangeBroken,
     LoginNeeded,
     SessionExpired,
     all_faults_told,
@@ -37,7 +37,7 @@ KNOWN = [
 @pytest.mark.parametrize("error", KNOWN, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("told", [faults_told, all_faults_told])
 def test_whatever_the_library_raises_is_a_broken_exchange(error: Exception, told: Any) -> None:
-    with pytest.raises(Broken) as caught, told():
+    with pytest.raises(ExchangeBroken) as caught, told():
         raise error
     assert "cannot be read" not in str(caught.value), "it is known"
 
@@ -46,7 +46,7 @@ def test_what_is_no_fault_of_the_library_is_told_only_where_it_runs_alone() -> N
     with pytest.raises(ValueError, match="of ours"), faults_told():
         raise ValueError("of ours")
     with (
-        pytest.raises(Broken, match=r"the answer cannot be read \(ValueError\)") as caught,
+        pytest.raises(ExchangeBroken, match=r"the answer cannot be read \(ValueError\)") as caught,
         all_faults_told(),
     ):
         raise ValueError("of the answer")

@@ -22,7 +22,7 @@ from greenroom.actors.backend import current_backend
 from greenroom.actors.peer import LostReason
 from greenroom.actors.transports.http_faults import (
     BadAnswer,
-    Broken,
+    ExchangeBroken,
     ExchangeFault,
     LoginNeeded,
     SessionExpired,
@@ -145,7 +145,7 @@ async def test_a_peer_that_was_silenced_says_nothing_of_what_comes_after() -> No
     async def carry(attempt: Attempt) -> None:
         attempts.append(attempt)
         await anyio.sleep(0.5)
-        raise Broken("reset") if attempt.method == "breaks" else BadAnswer("no")
+        raise ExchangeBroken("reset") if attempt.method == "breaks" else BadAnswer("no")
 
     async with http_peer(carry) as (peer, hooks, _):
         calls = [Call("breaks"), Call("tools/call")]
@@ -260,7 +260,7 @@ FORGOTTEN = SessionExpired("HTTP 404")
         (FORGOTTEN, "HTTP 404: "),
         (LoginNeeded("HTTP 401"), "HTTP 401: "),
         (BadAnswer("HTTP 500"), "HTTP 500: "),
-        (Broken("reset"), "reset: "),
+        (ExchangeBroken("reset"), "reset: "),
         (None, "not accepted within 30s: "),
     ],
 )
@@ -379,7 +379,7 @@ async def test_an_exchange_that_failed_is_over_and_one_that_was_left_is_not_sent
     async def carry(attempt: Attempt) -> None:
         attempts.append(attempt)
         if attempt.method == "breaks":
-            raise Broken("reset")
+            raise ExchangeBroken("reset")
         await anyio.sleep_forever()
 
     async with http_peer(carry) as (peer, _, _):
@@ -509,14 +509,14 @@ async def test_a_stream_is_resumed_while_something_comes_and_not_for_ever() -> N
         async def again(of: AnswerStream) -> None:
             opened.append(anyio.current_time() - began)
             if not brings:
-                raise Broken("nobody there")
+                raise ExchangeBroken("nobody there")
             response: Any = Body((0.0, brings.pop(0)), ends=True)
             await of.read(response)
 
         response: Any = Body((0.0, b"id: e1\nretry: 500\n\n"), ends=True)
         await stream.read(response)
         began = anyio.current_time()
-        with pytest.raises(Broken, match="could not be resumed"):
+        with pytest.raises(ExchangeBroken, match="could not be resumed"):
             await stream.resume(again)
         assert opened == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5])
         assert peer.notes.counts["resuming an event stream failed"] == 1

@@ -12,7 +12,7 @@ from tests.support.auth_server import auth_server
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http
 
-from greenroom.actors.login.login_record import Unreachable
+from greenroom.actors.login.login_record import AuthorizationServerDown
 from greenroom.actors.login.token_endpoint import post
 from greenroom.protocol.errors import CallError, ConnectFailed
 
@@ -118,7 +118,8 @@ def test_an_authorization_server_on_this_machine_is_reached_without_a_proxy(
 def test_an_authorization_server_behind_a_proxy_that_is_down_names_it(named: Callable[..., None]) -> None:
     named(https_proxy=NOBODY)
     with pytest.raises(
-        Unreachable, match=r"auth.example cannot be reached \(the proxy 127.0.0.1:9 \(https_proxy\)"
+        AuthorizationServerDown,
+        match=r"auth.example cannot be reached \(the proxy 127.0.0.1:9 \(https_proxy\)",
     ):
         post("https://auth.example/token", {}, {})
 

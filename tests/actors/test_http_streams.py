@@ -21,7 +21,7 @@ from greenroom.actors.backend import current_backend
 from greenroom.actors.transports import http_client, http_connection
 from greenroom.actors.transports.http_bounds import take_over
 from greenroom.actors.transports.http_client import exchanged
-from greenroom.actors.transports.http_faults import Broken, ExchangeFault, in_words
+from greenroom.actors.transports.http_faults import ExchangeBroken, ExchangeFault, in_words
 from greenroom.actors.transports.http_peer import HttpPeer, SentTeller
 from greenroom.actors.transports.legacy_sse import LegacySse
 from greenroom.actors.transports.streamable_http import StreamableHttp
@@ -529,7 +529,7 @@ def test_a_fault_inside_an_exchange_is_told_and_its_response_closed(backend: str
     async def main() -> None:
         server = Server(lambda _request: httpx2.Response(200, stream=body))
         async with _client(server) as client:
-            with pytest.raises(Broken, match="cut off"):
+            with pytest.raises(ExchangeBroken, match="cut off"):
                 async with exchanged(client, client.build_request("GET", URL)) as response:
                     await response.aread()
         assert body.closed

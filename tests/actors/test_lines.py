@@ -18,7 +18,7 @@ from tests.support.profiles import examples
 from tests.support.stdio import Call, drained
 
 from greenroom.actors.backend import current_backend
-from greenroom.actors.transports.lines import LinesLeft, LineSplitter, LineWriter, WriteRules
+from greenroom.actors.transports.lines import LineSplitter, LineWriter, PendingLines, WriteRules
 from greenroom.protocol.bounds import LARGE_MESSAGE
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
@@ -93,7 +93,7 @@ def _never(head: bytes, _bound: str) -> None:
 
 
 def test_a_large_line_is_one_and_what_was_cleared_once_it_was_decoded_is_not_taken() -> None:
-    left, began, taken = LinesLeft(), list[bytes](), list[bytes]()
+    left, began, taken = PendingLines(), list[bytes](), list[bytes]()
 
     def decode(line: bytearray) -> Any:
         began.append(bytes(line))

@@ -35,7 +35,7 @@ from tests.support.stdio import until
 
 from greenroom import Greenroom
 from greenroom.actors.login import token_endpoint
-from greenroom.actors.login.login_record import Login, LoginFailed, Unreachable
+from greenroom.actors.login.login_record import AuthorizationServerDown, Login, LoginFailed
 from greenroom.actors.login.login_store import LoginStore
 from greenroom.actors.login.logins import keep, log_in, log_out, logins, stored_login
 from greenroom.actors.login.oauth import obtained
@@ -778,7 +778,7 @@ def test_secrets_are_sent_over_tls_or_to_this_machine_alone() -> None:
     )
     with pytest.raises(LoginFailed, match="not reached over https"):
         renew(logins(), login, {})
-    assert issubclass(Unreachable, LoginFailed)
+    assert issubclass(AuthorizationServerDown, LoginFailed)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

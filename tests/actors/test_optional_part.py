@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 from tests.support import in_virtual_time
 
-from greenroom.actors.workers import Part, in_words
+from greenroom.actors.workers import OptionalPart, in_words
 from greenroom.protocol.errors import UsageError
 
 
@@ -16,7 +16,7 @@ from greenroom.protocol.errors import UsageError
 async def test_a_part_that_fails_is_said_once_and_tried_again_ever_more_rarely() -> None:
     told: list[str] = []
     tries: list[float] = []
-    part = Part("it", told.append, "Nobody minds.")
+    part = OptionalPart("it", told.append, "Nobody minds.")
 
     async def work() -> None:
         tries.append(anyio.current_time())
@@ -37,7 +37,7 @@ async def test_a_part_that_fails_is_said_once_and_tried_again_ever_more_rarely()
 @in_virtual_time
 async def test_a_part_has_worked_since_it_first_said_so_and_for_longer_than_the_longest_pause() -> None:
     told: list[str] = []
-    part = Part("it", told.append)
+    part = OptionalPart("it", told.append)
     part.works()
     assert (part.is_due, told) == (True, [])
     await anyio.sleep(100)
@@ -76,7 +76,7 @@ async def test_a_part_that_fails_in_the_step_in_which_it_is_ended_just_ends() ->
             raise UsageError("it answered what cannot be read")
 
     async with anyio.create_task_group() as ending:
-        ending.start_soon(Part("a part", lines.append).keep, work)
+        ending.start_soon(OptionalPart("a part", lines.append).keep, work)
     assert not any("bug" in line for line in lines), (
         "it ends without an error, and may say what it failed with"
     )

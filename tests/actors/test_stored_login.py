@@ -14,7 +14,7 @@ from tests.actors.sample_login import HEADERS, OURS, TOKENS, put
 from tests.support import in_real_time, in_virtual_time
 
 from greenroom.actors.login import logins, token_endpoint
-from greenroom.actors.login.login_record import Login, LoginFailed, Unreachable
+from greenroom.actors.login.login_record import AuthorizationServerDown, Login, LoginFailed
 from greenroom.actors.login.login_store import LoginStore
 from greenroom.actors.login.logins import StoredLogin, may_log_in, oauth_of
 from greenroom.config.credentials import SecretValue
@@ -105,7 +105,7 @@ async def test_a_token_is_renewed_shortly_before_its_end_and_used_up_to_it(
     now = 1_000_000.0
     monkeypatch.setattr(logins, "time", Clock(lambda: now))
     put(store, attrs.evolve(OURS, expires_at=None if left is None else now + left))
-    endpoint = Endpoint(monkeypatch, Unreachable("it is down") if down else (200, TOKENS))
+    endpoint = Endpoint(monkeypatch, AuthorizationServerDown("it is down") if down else (200, TOKENS))
     if tokens is None:
         with pytest.raises(httpx2.TransportError, match="it is down"):
             await Requests(store).ask(200)
@@ -142,7 +142,7 @@ class Ending:
 async def test_a_token_that_is_valid_waits_for_no_authorization_server_that_hangs(
     store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Endpoint(monkeypatch, Unreachable("it hangs"))
+    Endpoint(monkeypatch, AuthorizationServerDown("it hangs"))
     old = ["Bearer access"]
     ending = Ending(store, monkeypatch)
     assert await ending.ask_at(1.0, 200) == (1.0, old)
@@ -170,7 +170,7 @@ async def test_a_token_that_is_valid_waits_for_no_authorization_server_that_hang
 async def test_a_renewal_that_failed_is_tried_again_after_a_pause_or_when_the_token_is_refused(
     store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    down = Unreachable("it is down")
+    down = AuthorizationServerDown("it is down")
     endpoint = Endpoint(monkeypatch, down, down, down, (200, {**TOKENS, "expires_in": 1000}))
     old = ["Bearer access"]
     ending = Ending(store, monkeypatch)

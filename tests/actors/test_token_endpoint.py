@@ -19,7 +19,7 @@ from tests.actors.sample_login import HEADERS, OURS
 from tests.support import run_virtual
 
 from greenroom.actors.login import token_endpoint
-from greenroom.actors.login.login_record import Login, LoginFailed, Unreachable
+from greenroom.actors.login.login_record import AuthorizationServerDown, Login, LoginFailed
 from greenroom.actors.login.token_endpoint import (
     as_client,
     is_safe,
@@ -90,7 +90,9 @@ def test_a_form_is_posted_with_what_is_configured_and_asks_for_json() -> None:
 def test_only_a_server_in_trouble_has_not_answered(status: int, body: bytes, said: Any) -> None:
     with answering(status, body, Location="/elsewhere") as (url, seen):
         if said is None:
-            with pytest.raises(Unreachable, match=rf"127\.0\.0\.1 is out of order \(HTTP {status}"):
+            with pytest.raises(
+                AuthorizationServerDown, match=rf"127\.0\.0\.1 is out of order \(HTTP {status}"
+            ):
                 post(url, {}, {})
         else:
             assert post(url, {}, {}) == (status, said)
@@ -107,17 +109,17 @@ def test_an_answer_has_a_bound_and_one_that_is_packed_says_nothing() -> None:
         pytest.raises(LoginFailed, match="answered with too much") as caught,
     ):
         post(url, {}, {})
-    assert not isinstance(caught.value, Unreachable)
+    assert not isinstance(caught.value, AuthorizationServerDown)
     with answering(200, b'{"a": 1}', Content_Encoding="gzip") as (url, _):
         assert post(url, {}, {}) == (200, {})
 
 
 def test_a_server_that_is_not_there_is_named_and_so_is_one_that_others_may_hear() -> None:
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1 cannot be reached \(ConnectError\)"):
+    with pytest.raises(AuthorizationServerDown, match=r"127\.0\.0\.1 cannot be reached \(ConnectError\)"):
         post("http://127.0.0.1:9/token", {}, {})
     with pytest.raises(LoginFailed, match=r"auth\.test is not reached over https") as caught:
         post("http://auth.test/token", {}, {})
-    assert not isinstance(caught.value, Unreachable)
+    assert not isinstance(caught.value, AuthorizationServerDown)
 
 
 @pytest.mark.parametrize(

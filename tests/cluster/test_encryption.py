@@ -17,7 +17,7 @@ from tests.support.patience import PATIENCE
 from greenroom.cluster.encryption import encryption
 from greenroom.cluster.front import ClusterRoom
 from greenroom.errors import CallError, UsageError
-from greenroom.protocol.links import Hello
+from greenroom.protocol.links import LinkHello
 
 
 def use(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "cluster") -> None:
@@ -43,7 +43,7 @@ async def test_calls_go_over_encrypted_links_and_nobody_without_a_certificate_ge
         (host,) = room.hosts()
         assert host.url.startswith("https://")
         async with await anyio.connect_tcp("127.0.0.1", host.link_port) as plain:
-            await plain.send(Hello(TOKEN, host.epoch, "one", {}).line())
+            await plain.send(LinkHello(TOKEN, host.epoch, "one", {}).line())
             with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 assert b"{" not in await plain.receive()
 
@@ -72,11 +72,13 @@ async def test_a_host_that_refuses_an_encrypted_link_is_asked_again(
     async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (_, room):
         right, greeted = room.membership.hello, 0
 
-        def hello(*about: Any) -> Hello:
+        def hello(*about: Any) -> LinkHello:
             nonlocal greeted
             greeted += 1
             said = right(*about)
-            return said if greeted > 1 else Hello(said.token, "another epoch", said.server, said.variables)
+            return (
+                said if greeted > 1 else LinkHello(said.token, "another epoch", said.server, said.variables)
+            )
 
         monkeypatch.setattr(room.membership, "hello", hello)
         with anyio.fail_after(PATIENCE):

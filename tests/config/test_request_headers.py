@@ -18,7 +18,7 @@ from tests.support.teller import room_of
 
 from greenroom import CallError
 from greenroom.actors.transports.http_client import OURS, signing
-from greenroom.actors.transports.http_faults import Broken
+from greenroom.actors.transports.http_faults import ExchangeBroken
 from greenroom.config.credentials import SecretValue
 from greenroom.config.masking import redacted
 from greenroom.config.parse import Layer, merge, parse_config
@@ -209,7 +209,7 @@ def test_it_may_not_make_another_request_of_it(name: str) -> None:
 
     async def main() -> None:
         request = httpx2.Request("POST", "http://h", extensions={OURS: True})
-        with pytest.raises(Broken, match=f"gives the header {name}, which frames the request"):
+        with pytest.raises(ExchangeBroken, match=f"gives the header {name}, which frames the request"):
             await signing(config.servers["h"], lambda _: None)(request)
         assert "x-a" not in request.headers
 

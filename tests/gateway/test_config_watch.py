@@ -21,7 +21,7 @@ from tests.support.gateway import started
 from tests.support.patience import PATIENCE, until
 
 from greenroom import Greenroom
-from greenroom.actors.workers import Part
+from greenroom.actors.workers import OptionalPart
 from greenroom.config import file_watcher as bell
 from greenroom.config.model import Config
 from greenroom.config.parse import parse_config
@@ -277,7 +277,7 @@ async def test_it_rings_for_names_on_the_way_and_for_no_others(tmp_path: Path) -
     file.parent.mkdir()
 
     async def rings(path: Path, happen: Callable[[], object], within: float = PATIENCE) -> bool:
-        with bell.hung_at([path], Part("it", print)) as hung:
+        with bell.hung_at([path], OptionalPart("it", print)) as hung:
             happen()
             with anyio.move_on_after(within):
                 await hung.rung()
@@ -351,7 +351,7 @@ async def test_what_cannot_be_watched_rings_at_once_never_or_by_the_clock(
     monkeypatch.setattr(bell, "_inotify", lambda: library)
     monkeypatch.setattr(bell.anyio, "wait_readable", lambda _kernel: never.wait())
     heard: list[str] = []
-    with bell.hung_at([tmp_path / "x"], Part("it", heard.append)) as hung:
+    with bell.hung_at([tmp_path / "x"], OptionalPart("it", heard.append)) as hung:
         began = anyio.current_time()
         with anyio.move_on_after(60):
             await hung.rung()
@@ -583,7 +583,7 @@ async def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_
 ) -> None:
     monkeypatch.setattr(bell, "LOOK_AGAIN", 0.0)
     told: list[str] = []
-    part = Part("hearing", told.append)
+    part = OptionalPart("hearing", told.append)
     bell.prepare()
     with no_more_descriptors():
         for _ in range(2):

@@ -23,7 +23,7 @@ from tests.support.bodies import body_of
 from tests.support.patience import PATIENCE
 
 from greenroom import Greenroom
-from greenroom.actors.workers import Part
+from greenroom.actors.workers import OptionalPart
 from greenroom.config.private_files import NotOurs, make_own_folder
 from greenroom.gateway.commands import commands
 from greenroom.gateway.doors import control_client as client
@@ -87,7 +87,7 @@ def serving(
 
             async def listen(*, task_status: Any) -> None:
                 await control.serve_control(
-                    path, methods, Part("it", note), control.Lines(group), task_status=task_status
+                    path, methods, OptionalPart("it", note), control.Lines(group), task_status=task_status
                 )
 
             await group.start(listen)
@@ -512,7 +512,7 @@ async def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
 
         async def listen(*, task_status: Any) -> None:
             await control.serve_control(
-                path, METHODS, Part("it", told.append), control.Lines(group), task_status=task_status
+                path, METHODS, OptionalPart("it", told.append), control.Lines(group), task_status=task_status
             )
 
         spot = await group.start(listen)

@@ -24,7 +24,7 @@ from greenroom.gateway.doors.http_server import bound
 from greenroom.gateway.doors.link_door import LinkDoor
 from greenroom.protocol.errors import CallError, Reach, RemoteError
 from greenroom.protocol.events import BreakerDecision
-from greenroom.protocol.links import OPEN, Hello, NoLink
+from greenroom.protocol.links import OPEN, LinkHello, NoLink
 from greenroom.testing.fake_servers import FakeCall, FakeServer, fake_connectors, tool
 
 
@@ -44,12 +44,12 @@ class Entry:
 
     here: bool = True
 
-    def admit(self, hello: Hello) -> str | None:
+    def admit(self, hello: LinkHello) -> str | None:
         if not self.here:
             raise NoLink("moved")
         return None
 
-    def may_call(self, _hello: Hello) -> bool:
+    def may_call(self, _hello: LinkHello) -> bool:
         return self.here
 
 
@@ -83,7 +83,7 @@ class Connector:
 
     @asynccontextmanager
     async def open(self, hooks: Any) -> AsyncGenerator[Any]:
-        hello, backend = Hello("token", "1.1", "one"), current_backend()
+        hello, backend = LinkHello("token", "1.1", "one"), current_backend()
         async with linked("127.0.0.1", self.port, hello, hooks, backend, Settings(), 5.0) as connection:
             yield connection
 

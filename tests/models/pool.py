@@ -11,7 +11,15 @@ import math
 
 import attrs
 
-from greenroom.supervisor.policy.pool import Line, PoolLimits, Resting, Snapshot, Waiter, decide, may_expire
+from greenroom.supervisor.policy.pool import (
+    PoolLimits,
+    Resting,
+    SlotLine,
+    SlotWaiter,
+    Snapshot,
+    decide,
+    may_expire,
+)
 
 
 @attrs.define
@@ -79,14 +87,14 @@ class Referee:
             reserve_from=self.reserve_from,
         )
 
-    def _lines(self, *, own: bool) -> list[Line[str]]:
+    def _lines(self, *, own: bool) -> list[SlotLine[str]]:
         """The lines of those who have a slot of their own, or of all others."""
-        lines: dict[str | None, list[Waiter[str]]] = {}
+        lines: dict[str | None, list[SlotWaiter[str]]] = {}
         for who, group in self.queue.items():
             if (who in self.aside) is own:
-                waiter = Waiter(who, self.since[who], self.number.get(who, 0), group, own)
+                waiter = SlotWaiter(who, self.since[who], self.number.get(who, 0), group, own)
                 lines.setdefault(group, []).append(waiter)
-        return [Line(group, waiters) for group, waiters in lines.items()]
+        return [SlotLine(group, waiters) for group, waiters in lines.items()]
 
     def may_have_more(self, group: str | None) -> bool:
         """The scopes of one server hold at most half the slots (and may always hold one)."""

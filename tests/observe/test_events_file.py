@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.workers import Part
+from greenroom.actors.workers import OptionalPart
 from greenroom.observe import events_file
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach, UsageError
@@ -82,7 +82,7 @@ def test_whatever_the_disk_does_each_event_is_in_the_file_or_counted_as_missing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events_file, "os", disk)
         patch.setattr(events_file, "open_own", disk.open_own)
-        file = events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
+        file = events_file.EventsFile(Path("e"), OptionalPart("the file", said.append, now=lambda: now[0]))
         for number, event in enumerate(events):
             now[0] += 100.0  # so that it is tried again
             file(msgspec.structs.replace(IDLED if event == "event" else CALLED, seq=number))
@@ -120,7 +120,7 @@ def test_a_file_that_is_read_slowly_keeps_a_bound_and_says_what_it_left_out() ->
         patch.setattr(events_file, "os", disk)
         patch.setattr(events_file, "open_own", disk.open_own)
         patch.setattr(events_file, "_MOST", 2_000)
-        file = events_file.EventsFile(Path("e"), Part("the file", print, now=lambda: 0.0))
+        file = events_file.EventsFile(Path("e"), OptionalPart("the file", print, now=lambda: 0.0))
         for _ in range(50):
             file(IDLED)
         kept = file._events
@@ -145,7 +145,7 @@ def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_m
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events_file, "os", disk)
         patch.setattr(events_file, "open_own", open_own)
-        file = events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
+        file = events_file.EventsFile(Path("e"), OptionalPart("the file", said.append, now=lambda: now[0]))
         file(msgspec.structs.replace(IDLED, seq=1))  # the disk is full
         broken = True
         for seq in (2, 3):
@@ -172,7 +172,7 @@ def test_what_was_said_to_be_missing_is_still_missing_when_that_line_is_lost(sec
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events_file, "os", disk)
         patch.setattr(events_file, "open_own", disk.open_own)
-        file = events_file.EventsFile(Path("e"), Part("the file", print, now=lambda: now[0]))
+        file = events_file.EventsFile(Path("e"), OptionalPart("the file", print, now=lambda: now[0]))
         for seq in (1, 2, 3):
             file(msgspec.structs.replace(IDLED, seq=seq))
             now[0] += seconds_apart
@@ -206,11 +206,11 @@ def test_a_file_that_may_be_there_later_is_no_mistake_of_whoever_named_it(number
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events_file, "open_own", open_own)
         if passes:
-            events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
+            events_file.EventsFile(Path("e"), OptionalPart("the file", said.append, now=lambda: 0.0))
             assert said == ["the file: it is odd. It is tried again."]
         else:
             with pytest.raises(UsageError, match=r"--events e: it is odd\. Name a file that can be written"):
-                events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
+                events_file.EventsFile(Path("e"), OptionalPart("the file", said.append, now=lambda: 0.0))
             assert said == []
 
 
@@ -223,7 +223,7 @@ def test_t39_what_an_events_file_missed_stands_in_it_when_it_can_be_written_agai
     now = [0.0]
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    file = events_file.EventsFile(fifo, Part("it", told.append, now=lambda: now[0]))
+    file = events_file.EventsFile(fifo, OptionalPart("it", told.append, now=lambda: now[0]))
     file(note(1))
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:

@@ -15,7 +15,15 @@ from tests.models import histories
 from tests.models.pool import Referee, Seat
 from tests.support.profiles import examples
 
-from greenroom.supervisor.policy.pool import Line, PoolLimits, Resting, Snapshot, Waiter, decide, is_free
+from greenroom.supervisor.policy.pool import (
+    PoolLimits,
+    Resting,
+    SlotLine,
+    SlotWaiter,
+    Snapshot,
+    decide,
+    is_free,
+)
 
 
 class Pool:
@@ -497,14 +505,14 @@ def test_a_decision_over_a_thousand_servers_takes_no_time_to_speak_of() -> None:
     """Nine hundred and eighty wait for twenty slots. Only as many are read as may be helped."""
     read: list[int] = []
 
-    def queue() -> Iterator[Waiter[int]]:
+    def queue() -> Iterator[SlotWaiter[int]]:
         for who in range(980):
             read.append(who)
-            yield Waiter(who, 0.0, who)
+            yield SlotWaiter(who, 0.0, who)
 
     for _ in range(50):
         crowd = Snapshot[int](
-            1.0, PoolLimits(), shared=20, staying=20, idle=_idle(1, 2), waiting=[[Line(None, queue())]]
+            1.0, PoolLimits(), shared=20, staying=20, idle=_idle(1, 2), waiting=[[SlotLine(None, queue())]]
         )
         decision = decide(crowd)
         assert decision.evictions == (1, 2)
@@ -535,16 +543,16 @@ def test_of_the_idle_only_as_many_are_read_as_were_asked_for_and_that_once() -> 
 
 
 def test_of_a_group_that_holds_its_half_no_waiter_is_read() -> None:
-    read: list[Waiter[int]] = []
-    calls = counted([Waiter(who, 0.0, who, "g") for who in range(1000)], read)
-    others = [Waiter(2000, 0.0, 2000)]
+    read: list[SlotWaiter[int]] = []
+    calls = counted([SlotWaiter(who, 0.0, who, "g") for who in range(1000)], read)
+    others = [SlotWaiter(2000, 0.0, 2000)]
     room = Snapshot[int](
         1.0,
         PoolLimits(slots=8),
         shared=4,
         staying=4,
         groups=lambda _: 4,
-        waiting=[[Line("g", calls), Line(None, others)]],
+        waiting=[[SlotLine("g", calls), SlotLine(None, others)]],
     )
     assert decide(room).grants == (2000,)
     assert read == []
@@ -553,8 +561,8 @@ def test_of_a_group_that_holds_its_half_no_waiter_is_read() -> None:
 def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
     """A room that is exactly full, and nobody is idle: the first one who waits tells all there is to tell."""
     for shared, idle, leaving, seen in ((20, (), 0, 1), (20, (1,), 0, 2), (20, (), 2, 3), (19, (), 0, 2)):
-        read: list[Waiter[int]] = []
-        waiting = [Waiter(who, 0.0, who) for who in range(10, 20)]
+        read: list[SlotWaiter[int]] = []
+        waiting = [SlotWaiter(who, 0.0, who) for who in range(10, 20)]
         full = Snapshot[int](
             1.0,
             PoolLimits(),
@@ -562,16 +570,16 @@ def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
             leaving=leaving,
             staying=20,
             idle=_idle(*idle),
-            waiting=[[Line(None, counted(waiting, read))]],
+            waiting=[[SlotLine(None, counted(waiting, read))]],
         )
         decide(full)
         assert len(read) == seen, (shared, idle, leaving)
 
 
 def test_a_group_is_granted_up_to_half_the_slots_in_one_decision() -> None:
-    waiting = [Waiter(who, 0.0, who, "g") for who in range(8)]
+    waiting = [SlotWaiter(who, 0.0, who, "g") for who in range(8)]
     free = Snapshot[int](
-        1.0, PoolLimits(slots=8), waiting=[[Line("g", waiting)]]
+        1.0, PoolLimits(slots=8), waiting=[[SlotLine("g", waiting)]]
     )  # by default no group holds anything
     assert decide(free).grants == (0, 1, 2, 3)
     assert decide(replace(free, groups=lambda _: 3)).grants == (0,)
@@ -601,7 +609,7 @@ def test_whoever_comes_while_nobody_waits_gets_a_free_slot_as_if_all_had_been_as
         shared=held,
         staying=held,
         groups=lambda _group: taken,
-        waiting=[[Line(group, [Waiter("new", 0.0, group=group)])]],
+        waiting=[[SlotLine(group, [SlotWaiter("new", 0.0, group=group)])]],
     )
 
     assert is_free(limits, held, snapshot.kept, taken) == (decide(snapshot).grants == ("new",))

@@ -29,7 +29,7 @@ from tests.support.gateway import FAULTY, serve
 from tests.support.patience import PATIENCE
 
 from greenroom.actors.transports.unix_socket import UnixConnector
-from greenroom.actors.workers import Part
+from greenroom.actors.workers import OptionalPart
 from greenroom.catalogue import store
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile
@@ -163,7 +163,7 @@ def test_t43_a_command_of_another_user_is_hung_up_on(
         async with anyio.create_task_group() as tasks:
 
             async def listen(*, task_status: Any) -> None:
-                part = Part("it", print)
+                part = OptionalPart("it", print)
                 await control.serve_control(
                     path, {"hello": hello}, part, control.Lines(tasks), task_status=task_status
                 )

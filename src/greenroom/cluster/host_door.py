@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from ..gateway.doors.http_request import Gone, Refusal, Request, Rules, body_time
 from ..protocol.address import SHARED
 from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
-from ..protocol.links import Hello, NoLink
+from ..protocol.links import LinkHello, NoLink
 from .host_config import profile_of
 from .leases import Granted, HeldBy, Wait
 
@@ -89,7 +89,7 @@ class Fence:
 
     # ---- links ------------------------------------------------------------------------------------------------------
 
-    def admit(self, hello: Hello) -> str:
+    def admit(self, hello: LinkHello) -> str:
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token.encode()):
             raise NoLink("token")
         why = self._refusal(hello.epoch)
@@ -99,7 +99,7 @@ class Fence:
             raise NoLink("moved")
         return profile_of(hello.server)
 
-    def may_call(self, hello: Hello) -> bool:
+    def may_call(self, hello: LinkHello) -> bool:
         return self._life.may_serve and self._life.holds(hello.server)
 
     def _refusal(self, epoch: str) -> str | None:

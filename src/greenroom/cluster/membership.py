@@ -26,7 +26,7 @@ from ..actors.workers import apart
 from ..config.model import ServerDefinition
 from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
-from ..protocol.links import Hello
+from ..protocol.links import LinkHello
 from ..protocol.safe_text import in_words
 from .directory import Directory, DirectorySilent
 from .encryption import Encryption, encryption
@@ -199,9 +199,9 @@ class Membership:
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
-    def hello(self, host: HostInfo, server: str, variables: Mapping[str, str]) -> Hello:
+    def hello(self, host: HostInfo, server: str, variables: Mapping[str, str]) -> LinkHello:
         """What a link to a server at this host begins with."""
-        return Hello(self._token(), host.epoch, server, variables)
+        return LinkHello(self._token(), host.epoch, server, variables)
 
     def cover(self, note: Callable[[str], object]) -> Cover:
         """What a link is encrypted with, if it is."""

@@ -25,7 +25,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from ..actors.workers import Part, apart
+from ..actors.workers import OptionalPart, apart
 from ..config.file_watcher import hung_at, prepare
 from ..config.model import SETTING_KEY, Config, Settings
 from ..config.parse import not_skipped
@@ -93,7 +93,9 @@ async def watch_configuration(
     seen: Look | None = None
     pinned: Look = look(pins) if pins else {}
     state = state or ReloadState()
-    kernel = Part("hearing of changed files at once", log.line, "They are looked for every two seconds.")
+    kernel = OptionalPart(
+        "hearing of changed files at once", log.line, "They are looked for every two seconds."
+    )
     while True:
         await anyio.sleep(_DEBOUNCE)  # also the first time, so that starting up goes first
         places = [*map(Path, room.config.places), *follower.files]

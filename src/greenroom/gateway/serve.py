@@ -33,7 +33,7 @@ from anyio.lowlevel import checkpoint
 from ..actors.backend import current_backend
 from ..actors.process_tuning import collect_again, set_room_aside
 from ..actors.transports.orphans import want_orphans
-from ..actors.workers import Part, apart
+from ..actors.workers import OptionalPart, apart
 from ..catalogue.store import default_cache_path
 from ..config.keys import keys_of
 from ..config.model import Config, Settings
@@ -236,7 +236,7 @@ async def attend(
 ) -> None:
     """Begin what runs beside every door: serve commands on `lines`, and load a changed configuration. `reloaded` is
     awaited after a reload, and `follower` follows each."""
-    control_socket = Part(
+    control_socket = OptionalPart(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
     state = ReloadState()
@@ -244,7 +244,7 @@ async def attend(
     serving = partial(control.serve_control, _socket_of(room), methods, control_socket, lines)
     place: control.Place = await commanding.start(serving)
     if options.reread is not None:
-        watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
+        watching = OptionalPart("watching the configuration", log.line, "A changed file is not noticed.")
 
         async def moved() -> None:
             _follow(place, room, control_socket)
@@ -306,7 +306,7 @@ def _page(
     )
 
 
-def _follow(place: control.Place, room: Greenroom, part: Part) -> None:
+def _follow(place: control.Place, room: Greenroom, part: OptionalPart) -> None:
     """Rename the socket after a reload. The configuration may consist of other files now, and commands derive the
     socket's name from these."""
     try:
@@ -324,7 +324,7 @@ def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], objec
     written."""
     if path is None:
         return []
-    file = EventsFile(path, Part(f"the events file {path}", tell))
+    file = EventsFile(path, OptionalPart(f"the events file {path}", tell))
     stack.callback(file.close)
     return [file]
 

@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ..actors.workers import Part
+from ..actors.workers import OptionalPart
 from ..config.private_files import open_own
 from ..protocol.errors import UsageError
 from ..protocol.event_records import record_of
@@ -46,7 +46,7 @@ _PASSING: Final = frozenset(
 class EventsFile:
     """Writes each event to a file, as a line of JSON. `close` it at the end."""
 
-    def __init__(self, path: Path, part: Part) -> None:
+    def __init__(self, path: Path, part: OptionalPart) -> None:
         """Open the file. Raises `UsageError` when `path` can never be written to."""
         self._path = path
         self._part = part

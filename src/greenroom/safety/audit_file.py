@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..actors.workers import Part, in_words
+from ..actors.workers import OptionalPart, in_words
 from ..config.private_files import open_own
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted
@@ -56,7 +56,7 @@ class AuditFile:
         self._clock = clock
         self._fd: int | None = None
         self._lock: BaseFileLock | None = None
-        self._part: Part | None = None
+        self._part: OptionalPart | None = None
         self._seq = 0
         self._size = 0
         self._torn = False  # a part of a line is behind `_size`
@@ -72,7 +72,7 @@ class AuditFile:
         """Begin to write. `tell` gets what belongs into the log; `now` is the room's clock. Raises `UsageError` when
         another room writes this file, when it cannot be written, and when it does not end as an audit file does."""
         self._pid = os.getpid()
-        self._part = Part(f"the audit file {self.path}", tell, "Calls go on without it.", now)
+        self._part = OptionalPart(f"the audit file {self.path}", tell, "Calls go on without it.", now)
         try:
             self._take_lock()
             self._fd = self._opened()
@@ -134,7 +134,7 @@ class AuditFile:
 
     # ---- to the file ------------------------------------------------------------------------------------------------
 
-    def _write_kept(self, part: Part, most: int) -> None:
+    def _write_kept(self, part: OptionalPart, most: int) -> None:
         """Write up to `most` of the lines that wait, until one fails."""
         for _ in range(min(most, len(self._kept))):
             try:
@@ -151,7 +151,7 @@ class AuditFile:
         ):
             self.missed: int = 0
 
-    def _try(self, part: Part, record: Mapping[str, Any]) -> bool:
+    def _try(self, part: OptionalPart, record: Mapping[str, Any]) -> bool:
         try:
             self._follow_moves()
             self._append(record)

@@ -17,7 +17,7 @@ import anyio.abc
 
 from ..actors.peer import Exchange, LostReason
 from ..protocol.errors import Reach
-from ..protocol.fault_plan import STEP_OF, Entry, perform
+from ..protocol.fault_plan import STEP_OF, FaultEntry, perform
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError
 from ..protocol.lifecycle import Reason
 
@@ -56,15 +56,15 @@ class Wire(Protocol):
 class Responder(Protocol):
     """What answers, and what knows the script."""
 
-    def due(self, step: str) -> Sequence[Entry]:
+    def due(self, step: str) -> Sequence[FaultEntry]:
         """The faults to play now."""
         ...
 
-    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
         """The faults to play for this request, which has arrived."""
         ...
 
-    def due_idle(self, after: float) -> Sequence[Entry]: ...
+    def due_idle(self, after: float) -> Sequence[FaultEntry]: ...
 
     def idle_times(self) -> Sequence[float]:
         """The idle times, in seconds and ascending, after which a fault may be due."""
@@ -74,7 +74,7 @@ class Responder(Protocol):
         """What the request is answered with; None: nothing."""
         ...
 
-    def note_fault(self, fault: Entry) -> None: ...
+    def note_fault(self, fault: FaultEntry) -> None: ...
 
     def change_tools(self, names: Sequence[str]) -> None: ...
 
@@ -102,7 +102,7 @@ class FaultPlayer:
         else:
             self._rest()
 
-    async def _begin(self, due: Sequence[Entry]) -> None:
+    async def _begin(self, due: Sequence[FaultEntry]) -> None:
         await self._play(due)
         if self._begun is not None and not self.is_hung:
             self._begun.set()
@@ -159,7 +159,7 @@ class FaultPlayer:
         if how == "answer_twice" and not self._is_mute:
             self._wire.note("a late or second answer: by its script")
 
-    def _lose_unsent(self, exchange: Exchange, decided: Entry | None) -> None:
+    def _lose_unsent(self, exchange: Exchange, decided: FaultEntry | None) -> None:
         """The connection is over, and it is proved that the request did not run."""
         if self.is_over:
             return
@@ -179,7 +179,7 @@ class FaultPlayer:
     def _is_mute(self) -> bool:
         return self.is_over or self.is_hung
 
-    async def _play(self, due: Sequence[Entry]) -> Entry | None:
+    async def _play(self, due: Sequence[FaultEntry]) -> FaultEntry | None:
         playing = perform(due, self)
         while True:
             try:
@@ -204,7 +204,7 @@ class FaultPlayer:
                 return
             await self._play(self._behind.due_idle(after))
 
-    def note_fault(self, fault: Entry) -> None:
+    def note_fault(self, fault: FaultEntry) -> None:
         self._behind.note_fault(fault)
 
     def talk_junk(self) -> None:

@@ -24,7 +24,7 @@ import attrs
 import msgspec
 
 from ..protocol.errors import UsageError
-from ..protocol.fault_plan import DEEDS, STEPS, VALUES, Entry, FaultPlan, problem_with
+from ..protocol.fault_plan import DEEDS, STEPS, VALUES, FaultEntry, FaultPlan, problem_with
 from ..protocol.fault_scripts import Fault
 from ..protocol.near_names import meant
 from .reading import Tape
@@ -195,14 +195,14 @@ class ServerFaults:
         """The faults of this start that are not of a recorded call."""
         return FaultPlan(self._entries, start)
 
-    def due_at(self, call: int | None) -> Iterator[Entry]:
+    def due_at(self, call: int | None) -> Iterator[FaultEntry]:
         """The faults of this recorded call, the first time that somebody makes it."""
         now = [fault for fault in self._at_calls if fault.call == call]
         for fault in now:
             self._at_calls.remove(fault)
             yield fault.fault.entry
 
-    def played(self, entry: Entry) -> TapeFault:
+    def played(self, entry: FaultEntry) -> TapeFault:
         """This one happens now."""
         found = next(fault for fault in (*self.unplayed, *self.all) if fault.fault.entry == entry)
         if found in self.unplayed:
@@ -221,7 +221,7 @@ def has_happened(tape: Tape, fault: str) -> bool:
     return any(line.event.get("detail") == said for line in tape.events)
 
 
-def has_run(due: Iterable[Entry]) -> bool | None:
+def has_run(due: Iterable[FaultEntry]) -> bool | None:
     """Whether a call with these faults may have run; None: it is answered from the tape."""
     for fault in due:
         if fault.do in _UNANSWERED_THOUGH_IT_RAN:

@@ -36,7 +36,7 @@ from ..config.model import Config
 from ..config.parse import parse_config
 from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
-from ..protocol.fault_plan import Entry
+from ..protocol.fault_plan import FaultEntry
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
 from ..protocol.upstream import UpstreamError
@@ -205,10 +205,10 @@ class _TapeResponder:
         self._server = server
         self._plan = server.faults.begin(server.starts)
 
-    def due(self, step: str) -> Sequence[Entry]:
+    def due(self, step: str) -> Sequence[FaultEntry]:
         return self._plan.due(step)
 
-    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
         if step != "call":
             return self._plan.due(step)
         if not self._server.faults.all:
@@ -226,7 +226,7 @@ class _TapeResponder:
             self._server.recorded.miss(at, method, params, has_run=ran)
         return due
 
-    def due_idle(self, after: float) -> Sequence[Entry]:
+    def due_idle(self, after: float) -> Sequence[FaultEntry]:
         return self._plan.due_idle(after)
 
     def idle_times(self) -> Sequence[float]:
@@ -235,7 +235,7 @@ class _TapeResponder:
     async def answer_to(self, exchange: Exchange) -> Answer | None:
         return await self._answer(exchange)
 
-    def note_fault(self, fault: Entry) -> None:
+    def note_fault(self, fault: FaultEntry) -> None:
         self._note(played_in_words(self._server.faults.played(fault)))
 
     def change_tools(self, names: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from ..actors.open_requests import mark_sent
 from ..actors.peer import Connection, Connector, ConnectorFactory, Exchange, LostReason, Peer, PeerHooks
 from ..catalogue.skills import EXTENSION, root_of
 from ..protocol.errors import ConnectFailed, Reach, RpcRefusal, UsageError
-from ..protocol.fault_plan import Entry, FaultPlan
+from ..protocol.fault_plan import FaultEntry, FaultPlan
 from ..protocol.fault_scripts import Fault, FaultScript
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from ..tape.far_end import Answer, FaultPlayer, Wire, pause, tools_named
@@ -107,19 +107,19 @@ class FakeAnswers:
         self._plan = FaultPlan(server.script.entries, start)
         self._tools: Sequence[Mapping[str, Any]] | None = None  # its own, once they have changed
 
-    def due(self, step: str) -> Sequence[Entry]:
+    def due(self, step: str) -> Sequence[FaultEntry]:
         return self._plan.due(step)
 
-    async def due_for(self, step: str, exchange: Exchange) -> Sequence[Entry]:
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
         return self._plan.due(step, (exchange.params or {}).get("name"))
 
-    def due_idle(self, after: float) -> Sequence[Entry]:
+    def due_idle(self, after: float) -> Sequence[FaultEntry]:
         return self._plan.due_idle(after)
 
     def idle_times(self) -> Sequence[float]:
         return self._plan.idle_times()
 
-    def note_fault(self, fault: Entry) -> None:
+    def note_fault(self, fault: FaultEntry) -> None:
         self._server.played.append((self._start, Fault(**fault.said())))
 
     def change_tools(self, names: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ from .control_protocol import parse_request
 if TYPE_CHECKING:
     import anyio.abc
 
-    from ...actors.workers import Part
+    from ...actors.workers import OptionalPart
 
 
 MAX_LINE: Final = 16 << 20
@@ -131,7 +131,7 @@ class Lines:
 async def serve_control(
     path: Path,
     methods: Mapping[str, Handler],
-    part: Part,
+    part: OptionalPart,
     lines: Lines,
     *,
     task_status: anyio.abc.TaskStatus[Place],
@@ -159,7 +159,9 @@ async def serve_control(
     await part.keep(listen)
 
 
-async def _let_in(listener: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: Part) -> None:
+async def _let_in(
+    listener: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: OptionalPart
+) -> None:
     """Accept commands until cancelled. Raises `OSError` when no more can be accepted."""
     import anyio
 
@@ -181,7 +183,9 @@ async def _let_in(listener: socket.socket, methods: Mapping[str, Handler], lines
             lines.group.start_soon(_serve_line, line, methods, lines, part)
 
 
-async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: Part) -> None:
+async def _serve_line(
+    line: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: OptionalPart
+) -> None:
     """Serve one command. An error ends this command's connection only."""
     import anyio.abc
 

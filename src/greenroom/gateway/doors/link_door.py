@@ -28,7 +28,7 @@ from ...actors.transports.first_line import first_line
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, Reach
 from ...protocol.jsonrpc.terms import RpcFault
-from ...protocol.links import ENDING_LINE, OPEN, Hello, NoLink, moved_line, read_hello, refusal
+from ...protocol.links import ENDING_LINE, OPEN, LinkHello, NoLink, moved_line, read_hello, refusal
 from ...protocol.safe_text import in_words
 from ...protocol.upstream import ERROR, upstream_in_error
 from .stdio_door import StdioDoor
@@ -50,11 +50,11 @@ Cover = Callable[[socket.socket], AbstractAsyncContextManager[socket.socket]]
 class Entry(Protocol):
     """Who may have a link, and to what."""
 
-    def admit(self, hello: Hello) -> str:
+    def admit(self, hello: LinkHello) -> str:
         """The profile that it sees. Raises `NoLink`."""
         ...
 
-    def may_call(self, hello: Hello) -> bool:
+    def may_call(self, hello: LinkHello) -> bool:
         """Whether a request over its link may be carried out here now. Must be quick."""
         ...
 
@@ -136,7 +136,7 @@ class LinkDoor:
         except Exception as error:
             self._failed(line, error)
 
-    async def _hello(self, line: socket.socket) -> Hello | None:
+    async def _hello(self, line: socket.socket) -> LinkHello | None:
         """What comes on a new connection. None: nothing came. Raises `NoLink`, `OSError`."""
         waiting = self._waiting
         async with at_most(_HELLO_WITHIN) as scope:
@@ -159,7 +159,7 @@ class LinkDoor:
         with suppress(OSError):
             line.send(refusal(reason))
 
-    async def _welcome(self, hello: Hello, line: socket.socket) -> None:
+    async def _welcome(self, hello: LinkHello, line: socket.socket) -> None:
         profile = self._entry.admit(hello)
         server = hello.server
         unlinked = self._unlinked.setdefault(server, anyio.Event())
@@ -171,7 +171,9 @@ class LinkDoor:
             self.used[server] = time.monotonic()
             self._empty.set()
 
-    async def _converse(self, hello: Hello, profile: str, line: socket.socket, unlinked: anyio.Event) -> None:
+    async def _converse(
+        self, hello: LinkHello, profile: str, line: socket.socket, unlinked: anyio.Event
+    ) -> None:
         """Serve the link until its front ends it, or the server or the room is gone."""
         over, left = anyio.Event(), anyio.Event()
         door = _Line(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)

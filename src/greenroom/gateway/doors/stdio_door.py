@@ -27,7 +27,7 @@ import anyio.lowlevel
 
 from ...actors.backend import AGAIN, Backend, More
 from ...actors.timers import at_most
-from ...actors.transports.lines import FEW_LINES, LinesLeft, LineSplitter, LineWriter, WriteRules
+from ...actors.transports.lines import FEW_LINES, LineSplitter, LineWriter, PendingLines, WriteRules
 from ...protocol.errors import GreenroomError
 from ...protocol.jsonrpc.incoming import BYTE_ORDER_MARK, read_head_id
 from ...protocol.jsonrpc.outgoing import error_line
@@ -71,7 +71,7 @@ class StdioDoor:
         self._stdin = stdin
         self._stdout = stdout
         self._max_line = max_line
-        self._rest = LinesLeft()
+        self._rest = PendingLines()
         self._splitter = LineSplitter(max_line, self._refuse_line, self._rest.put)
         self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None

@@ -33,7 +33,7 @@ from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Target
 from ...config.model import Scrub
 from ...protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE
-from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, shown
+from ...protocol.content import MAX_BYTES, MAX_LINES, Block, BoundedBlocks, Stats, guard, shown
 from ...protocol.errors import ProtocolFault, Reach
 from ...protocol.jsonrpc.encoding import UNWRITABLE, decode, decode_parts
 from ...protocol.jsonrpc.incoming import NO_MESSAGE, nbytes, read_value
@@ -226,7 +226,7 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
     """The answer to a call, before something of it is saved in files. `rest`: the part that does not fit the
     details."""
 
-    guarded: Guarded
+    guarded: BoundedBlocks
     details: Mapping[str, Any]
     rest: Mapping[str, Any] | None = None
 

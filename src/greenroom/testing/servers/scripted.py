@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
-from ...protocol.fault_plan import STEP_OF, Entry, FaultPlan, perform, problem_with
+from ...protocol.fault_plan import STEP_OF, FaultEntry, FaultPlan, perform, problem_with
 
 Json = dict[str, Any]
 METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603
@@ -42,8 +42,8 @@ BEYOND = {
     "crash_before": "a process does not know of what was not sent",
 }
 JUNK = b'hello, I am a banner\n\xff\xfe{"\n{"jsonrpc":"2.0","id":987654,"result":{}}\n'
-Playing = Generator[float, None, Entry | None]
-Then = Callable[[Entry | None], None]
+Playing = Generator[float, None, FaultEntry | None]
+Then = Callable[[FaultEntry | None], None]
 
 
 class Log:
@@ -72,7 +72,7 @@ class ScriptedServer:
 
     is_over = False  # when it is over, the process is
 
-    def __init__(self, script: Sequence[Entry], log: Log) -> None:
+    def __init__(self, script: Sequence[FaultEntry], log: Log) -> None:
         self.log = log
         self.start: int = log.begin()
         self.plan: FaultPlan = FaultPlan(script, self.start)
@@ -101,7 +101,7 @@ class ScriptedServer:
         self.number += 1
         heapq.heappush(self.due, (time.monotonic() + seconds, self.number, do))
 
-    def play(self, faults: Sequence[Entry], then: Then) -> None:
+    def play(self, faults: Sequence[FaultEntry], then: Then) -> None:
         """Play these, with the pauses they ask for, then tell how they ended."""
         self._go_on(perform(faults, self), then)
 
@@ -113,7 +113,7 @@ class ScriptedServer:
         else:
             self.later(seconds, lambda: self._go_on(playing, then))
 
-    def _begin(self, _decided: Entry | None) -> None:
+    def _begin(self, _decided: FaultEntry | None) -> None:
         self.reads = True
         self._rest()
 
@@ -154,7 +154,7 @@ class ScriptedServer:
             faults = self.plan.due(step, params.get("name")) if step else []
             self.play(faults, lambda decided: self._answer(message, decided))
 
-    def _answer(self, message: Json, decided: Entry | None) -> None:
+    def _answer(self, message: Json, decided: FaultEntry | None) -> None:
         answer = {"id": message["id"], **self._result(message["method"], message.get("params") or {})}
         if decided is None:
             self.send(answer)
@@ -209,7 +209,7 @@ class ScriptedServer:
         while data:
             data = data[os.write(fd, data) :]
 
-    def note_fault(self, fault: Entry) -> None:
+    def note_fault(self, fault: FaultEntry) -> None:
         self.log.say("fault", number=self.start, fault=fault.said())
 
     def talk_junk(self) -> None:
@@ -249,7 +249,7 @@ def end_by(number: signal.Signals) -> NoReturn:
     os._exit(1)
 
 
-def read_script(given: str, *, has_log: bool) -> list[Entry]:
+def read_script(given: str, *, has_log: bool) -> list[FaultEntry]:
     """The script from JSON, or from the file of that name. Exits with code 2 when it cannot be played."""
     try:
         text = given if given.lstrip().startswith("[") else _text_of(given)
@@ -266,7 +266,7 @@ def _text_of(path: str) -> str:
         return file.read()
 
 
-def _checked(number: int, fault: Any, has_log: bool) -> Entry:
+def _checked(number: int, fault: Any, has_log: bool) -> FaultEntry:
     problem = problem_with(fault)
     if problem is None and fault["do"] in BEYOND:
         problem = f"{BEYOND[fault['do']]}: use FakeServer for that"
@@ -274,7 +274,7 @@ def _checked(number: int, fault: Any, has_log: bool) -> Entry:
         problem = "starts are counted in the log: give --log FILE"
     if problem is not None:
         refuse(f"fault {number} of the script cannot be played: {problem}")
-    return Entry(**fault)
+    return FaultEntry(**fault)
 
 
 def refuse(why: str) -> NoReturn:
