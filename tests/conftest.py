@@ -27,38 +27,59 @@ collect_ignore = ["page"]  # in a browser: `make page-test`
 LOOPS = ("trio", "asyncio")
 
 
-# Their tests start processes or speak HTTP, and what they show does not depend on the loop: each runs on one of the
-# two, by the name of the test. What does depend on it is shown on both by tests in virtual time, and with real
-# processes and real HTTP by `test_stdio_connection`, `test_line_peer`, `test_guard` and `test_http_session`.
-ON_ONE_LOOP = frozenset(
+# What they show may depend on the loop: on how it cancels, wakes and closes, on its sockets, pipes and child processes;
+# or they run inside of a program's own loop. So each of their tests runs on both. What stands above takes its turns and
+# its time from these: each of its tests runs on one of the two, by its name, half of them on each.
+ON_BOTH_LOOPS = frozenset(
     {
-        *("test_cgroups", "test_departed", "test_eras", "test_http_bodies", "test_http_faults"),
         *(
-            "test_http_hostile",
-            "test_http_login",
-            "test_http_servers",
-            "test_installs",
-            "test_login",
-            "test_npx",
+            "test_apart",
+            "test_backend",
+            "test_core_actor",
+            "test_exchange_table",
+            "test_guard",
+            "test_http_peer",
         ),
-        *("test_sse_legacy", "test_stderr_tail", "test_unix_socket"),
-        *("test_catalogue_file", "test_clients_refuse", "test_kept_search", "test_known_everywhere"),
-        *("test_unhiding", "test_churn", "test_event_log", "test_logs"),
-        *("test_asked_values", "test_env_file", "test_request_headers", "test_secret_commands"),
-        *("test_mcp_tool_modes", "test_meta_execute", "test_meta_registry", "test_direct_requests"),
-        *("test_programs", "test_call_cost", "test_company_machine", "test_other_users", "test_sdk_contract"),
+        *(
+            "test_http_streams",
+            "test_in_process",
+            "test_line_peer",
+            "test_lines",
+            "test_lists",
+            "test_router",
+        ),
+        *(
+            "test_server_actor",
+            "test_server_reports",
+            "test_stdio_connection",
+            "test_stop_ladder",
+            "test_stream",
+        ),
+        *("test_timers", "test_room", "test_room_embedding", "test_room_starts", "test_room_waits"),
+        *("test_http_connection", "test_http_door", "test_http_door_sessions", "test_http_request"),
+        *("test_in_process_door", "test_stdio_door", "test_asgi", "test_mcp_sdk"),
+        *("test_explore", "test_fakes", "test_virtual_run"),
+        *(
+            "test_explored_rooms",
+            "test_explored_tasks",
+            "test_public_door",
+            "test_suspended",
+            "test_sync_door",
+        ),
     }
 )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test that asks for a `backend` runs once on trio and once on asyncio, or on one of them."""
+    """A test that asks for a `backend` runs on trio and on asyncio, or on one of them: see `ON_BOTH_LOOPS`."""
     if "backend" not in metafunc.fixturenames:
         return
     if any("backend" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
         return  # it says itself which
     name = metafunc.function.__name__
-    alone = metafunc.definition.path.stem in ON_ONE_LOOP or metafunc.definition.get_closest_marker("one_loop")
+    file = metafunc.definition.path.stem
+    is_of_loops = file in ON_BOTH_LOOPS or file.startswith("test_torture")
+    alone = not is_of_loops or metafunc.definition.get_closest_marker("one_loop")
     metafunc.parametrize("backend", [_one_of(name)] if alone else LOOPS, indirect=True)
 
 

@@ -315,7 +315,7 @@ def said(draw: Any, values: list[str]) -> str:
 
 
 @examples(300)
-@given(st.data(), st.integers(1, len(MANY)))
+@given(st.data(), st.sampled_from([1, 2, 9, 30]))
 def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject, count: int) -> None:
     known = KnownSecrets([SecretValue("TOKEN", "everywhere-1")])
     known.add("shop", None, [SecretValue("PASSWORD", "postgres")])
@@ -329,8 +329,8 @@ def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject
     for raw in (json.dumps({"a": text}).encode(), json.dumps([text], ensure_ascii=False).encode()):
         assert of_all.scrub(raw) == plain.scrub(raw)
         assert of_all.may_be_in(raw) or of_all.scrub(raw) is raw
-        much = raw[:-1] + b" " * 70_000 + raw[-1:]
-        assert of_all.scrub(much) == plain.scrub(much)
+    much = raw[:-1] + b" " * 70_000 + raw[-1:]
+    assert of_all.scrub(much) == plain.scrub(much)
 
 
 @pytest.mark.parametrize(

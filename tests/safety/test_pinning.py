@@ -429,8 +429,8 @@ async def test_names_do_not_depend_on_which_server_was_known_first(tmp_path: Pat
     }
     config = {"mcpServers": servers, "settings": {"toolPrefix": mode.value}}
     found: list[tuple[str, ...]] = []
-    for order in ("abc", "cba", "bca"):
-        for _ in range(2):  # the second time from the cache
+    for order, times in (("abc", 1), ("cba", 2)):
+        for _ in range(times):  # the second time from the cache
             cache = tmp_path / f"{order}.json"
             async with Greenroom.open(config, cache_path=cache, bootstrap=False) as room:
                 for server in order:

@@ -1,7 +1,7 @@
 """How long Hypothesis searches.
 
 `default`, in every run, takes seconds; `deep`, under `make soak` (`GREENROOM_SOAK=1`), takes minutes; `mutants`
-(`GREENROOM_MUTANTS=1`) draws two or five times as many examples as `default`, because it must find its fault in one
+(`GREENROOM_MUTANTS=1`) draws four or ten times as many examples as `default`, because it must find its fault in one
 run; it stops at the first failure and does not shrink it, because nobody reads the example. A test that sets its own
 number of examples scales it with `examples`. `make soak` searches the files that the Makefile lists in `SEARCHED`. No
 profile has a deadline, or the check "too slow": a busy machine is not a failure.
@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, Phase, settings
 
 IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
 IS_MUTATED: Final = bool(os.environ.get("GREENROOM_MUTANTS"))
-_EXAMPLES: Final = 100  # half of them in the default profile: each run draws others
-_PART: Final = 5  # of the examples that a test sets itself, the default profile draws a fifth
+_EXAMPLES: Final = 100  # a quarter of them in the default profile: each run draws others
+_PART: Final = 10  # of the examples that a test sets itself, the default profile draws a tenth
 _TIMES: Final = 25  # as many in the deep profile
 
 
 def register_profiles() -> None:
     """Register both and load the one that is asked for. Called once, by `conftest`."""
     default = settings(
-        max_examples=_EXAMPLES // 2,
+        max_examples=_EXAMPLES // 4,
         deadline=None,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow],
@@ -39,7 +39,7 @@ def register_profiles() -> None:
 
 
 def examples(count: int) -> settings:
-    """`count` examples for mutants; a fifth of them in the default profile; many times more in the deep one."""
+    """`count` examples for mutants; a tenth of them in the default profile; many times more in the deep one."""
     if IS_DEEP:
         return settings(max_examples=count * _TIMES)
     return settings(max_examples=count if IS_MUTATED else count // _PART)
