@@ -158,6 +158,12 @@ class Incarnation:
         return self._patience is not None and self._patience.is_installing
 
     @property
+    def connect_by(self) -> float:
+        """When the attempt to connect has failed without another sign of life."""
+        patience = self._patience
+        return self._deadline if patience is None or patience.limit.when == math.inf else patience.limit.when
+
+    @property
     def last_line(self) -> str:
         """The last lines of its stderr."""
         return self.actor.hidden(self._connection.last_line) if self._connection is not None else ""

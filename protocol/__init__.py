@@ -25,6 +25,7 @@ Other rooms may import:
 * `malformed_content`: what is in a result whose content has another form than the protocol says
 * `safe_text`: text from outside as a terminal or a model may be shown it
 * `status`: the status of a server as one record
+* `tree`: a room as a tree, at one moment, and how it is shown
 * `tasks`: work that goes on after a server has answered a call, in both forms
 * `trace_context`: the trace that a request belongs to, as W3C writes it
 * `typed_arguments`: texts as arguments of a tool, read by its schema

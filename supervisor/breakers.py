@@ -202,6 +202,26 @@ class ServerBreaker:
         if when > now:
             self.timer = self._starts.context.timers.at(when, self._apply_again)
 
+    # ---- how it is, for those who look ------------------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> tuple[float, bool]:
+        """Until when it or its server's refuses, and whether that one has tripped: then it is half-open afterwards."""
+        state = self.state
+        if self.parent is not None and self.parent.state.refuses_until > state.refuses_until:
+            state = self.parent.state
+        return state.refuses_until, state.tripped
+
+    def in_words(self, now: float) -> str | None:
+        """Its state in a word; None: it is closed."""
+        until, tripped = self.refusal
+        return "open" if until > now else "half-open" if tripped else None
+
+    def restarts_left(self, now: float) -> int:
+        """How many restarts it has before it counts as restarted too often."""
+        settings = self._starts.context.settings
+        return self.intensity.left(now, settings.restart_intensity, settings.restart_period)
+
     # ---- how --------------------------------------------------------------------------------------------------------
 
     @property

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from ..catalogue.index import Index
     from ..config.model import ServerDefinition
     from ..protocol.events import Event, Kind
+    from ..protocol.tree import TreeNode
     from ..safety.approval_desk import ApprovalDesk
     from .attachments import Attachment
     from .profiles import ProfileView
@@ -1306,6 +1307,18 @@ class RoomServices:
     def session_slots_held(self) -> int:
         """How many slots children of sessions hold, of `maxSessionConnections`."""
         return self._access.live.servers.starts.places.held(of_sessions=True)
+
+    def tree(self) -> TreeNode:
+        """The room's servers and sessions as they are now, below what supervises them."""
+        from .tree import tree_of
+
+        return tree_of(self._access.live.servers, self._runtime.run_id)
+
+    async def surveyed_tree(self) -> TreeNode:
+        """`tree`, with turns for others meanwhile, because there may be thousands of nodes."""
+        from .tree import surveyed_tree_of
+
+        return await surveyed_tree_of(self._access.live.servers, self._runtime.run_id)
 
     @property
     def approvals(self) -> ApprovalDesk:

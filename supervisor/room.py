@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor
     from ..protocol.model_calls import Format, ToolCall
     from ..protocol.model_tools import FittedTool
+    from ..protocol.tree import TreeNode
     from ..tape.replaying import Replay
     from .call_stream import CallStream, CallTask
 
@@ -794,6 +795,11 @@ class Greenroom(RoomCalls):
     def status(self) -> list[ServerStatus]:
         """A row for each configured server, and one for each further live address."""
         return self._port.catalogue.status()
+
+    def tree(self) -> TreeNode:
+        """The room's servers and sessions as they are now: what each does, how many calls it has, since when its oldest
+        waits, how many restarts are left, what time alone will do next. `print(room.tree())` shows it."""
+        return self._port.services.tree()
 
     async def recent_tape(self, path: str | os.PathLike[str], *, redact: Collection[str] = ()) -> None:
         """Write a tape of the last ten minutes to this new file, for whoever is to find out what went wrong: calls with

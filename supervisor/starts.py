@@ -70,6 +70,11 @@ class Starts:
             self._numbers = settings, BreakerPolicy.of(settings)
         return self._numbers[1]
 
+    @property
+    def decides_at(self) -> float | None:
+        """When the pool decides again because of the time alone. None: nothing waits for that."""
+        return None if self._alarm is None else self._alarm.when
+
     # ---- reasons to start -------------------------------------------------------------------------------------------
 
     def request(self, record: ServerRecord, actor: ServerActor) -> None:

@@ -46,6 +46,7 @@ PRINTED: Final[Mapping[str, str]] = {
     "stop": "attach_command:StoppedJson",
     "page": "page_command:PageAddressJson",
     "status": "status_command:StatusJson",
+    "tree": "tree_command:TreeJson",
     "tools": "query_commands:ToolsJson shapes:RefusedJson",
     "search": "query_commands:FoundJson shapes:RefusedJson",
     "describe": "query_commands:DescribedJson shapes:RefusedJson",

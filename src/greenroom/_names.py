@@ -34,6 +34,7 @@ from .protocol.result import (
     ToolResult as ToolResult,
 )
 from .protocol.status import DrainReport as DrainReport, ServerStatus as ServerStatus
+from .protocol.tree import TreeNode as TreeNode
 from .safety.approval import ApprovalRequest as ApprovalRequest, Verdict as Verdict
 from .supervisor.call_stream import CallStream as CallStream, CallTask as CallTask
 from .supervisor.port import Updates as Updates

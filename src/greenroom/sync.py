@@ -626,6 +626,9 @@ class Room(_Calls[Greenroom]):
     @_reads(Greenroom.status)
     def status(self) -> None: ...
 
+    @_steps(Greenroom.tree)
+    def tree(self) -> None: ...
+
     @_steps(Greenroom.refresh)
     def refresh(self) -> None: ...
 

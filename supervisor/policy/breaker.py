@@ -183,8 +183,15 @@ class Intensity(msgspec.Struct, frozen=True):
 
     def restarted(self, now: float, limit: int, period: float) -> tuple[Intensity, bool]:
         """Count one restart. True when that was one too many."""
-        times = (*(t for t in self.times if t > now - period), now)
+        times = (*self._within(now, period), now)
         return Intensity(times), len(times) > limit
+
+    def left(self, now: float, limit: int, period: float) -> int:
+        """How many more restarts are not one too many."""
+        return max(0, limit - len(self._within(now, period)))
+
+    def _within(self, now: float, period: float) -> tuple[float, ...]:
+        return tuple(t for t in self.times if t > now - period)
 
 
 NO_RESTARTS: Final = Intensity()

@@ -164,6 +164,7 @@ def test_what_looks_prints_its_shape_from_the_cache(folder: Path, said: Said) ->
         "bad": "failed",
         "broken": "broken",
     }
+    assert [node["state"] for node in said("tree")["tree"]["children"]] == ["idle", "idle", "broken"]
     for words in (["tools"], ["tools", "echo"], ["search", "echo"], ["describe", "echo_echo"]):
         assert said(*words)["source"] == "cache"
     assert said("search", "echo", "--server", "nope", code=1)["message"].startswith('Server "nope"')
@@ -230,6 +231,9 @@ def test_what_a_gateway_says_has_the_same_shape(folder: Path, said: Said) -> Non
         assert {row["scope"] for row in said("status", *where)["addresses"]} == {"session:stdio"}
         assert said("call", "nothing", *where, code=1)["error"]
         assert said("status", *where)["pid"] == gateway.process.pid
+        (supervisor,) = said("tree", *where)["tree"]["children"]
+        below = {node["name"]: [each["name"] for each in node["children"]] for node in supervisor["children"]}
+        assert below == {"echo": [], "bad": [], "own": ["stdio"]}
         for words in (
             ["tools"],
             ["search", "echo"],

@@ -14,7 +14,7 @@ from tests.support.patience import PATIENCE
 AXE = Path(__file__).resolve().parents[2] / ".build" / "page" / "node_modules" / "axe-core" / "axe.min.js"
 SECTIONS = (
     *("", "servers/one", "servers/gone", "calls", "sessions", "tasks", "tools", "tools/one_slow"),
-    *("approvals", "changes", "timeline"),
+    *("approvals", "changes", "timeline", "tree"),
 )
 SIZES = {"wide": {"width": 1600, "height": 1000}, "phone": {"width": 360, "height": 844}}
 

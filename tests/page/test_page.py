@@ -274,6 +274,23 @@ def test_the_timeline_is_live(room_of: Callable[..., Room], tab: Tab) -> None:
     )
 
 
+def test_the_tree_is_what_the_command_says(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough(), "own": rough(isolation="per_session"), "off": rough(disabled=True)})
+    client = room.client()
+    client.call("one_echo", text="a")
+    page = tab.open(room, "tree", token=READER)
+    items = page.get_by_role("list", name="The room").get_by_role("listitem")
+    expect(items).to_have_count(5)
+    expect(items.nth(1)).to_contain_text("supervisor open maxConnections 1/")
+    expect(items.filter(has=page.get_by_role("link", name="one", exact=True))).to_contain_text(
+        "idle eviction in"
+    )
+    expect(items.filter(has=page.get_by_role("link", name="off", exact=True))).to_contain_text("disabled")
+    client.call("own_echo", text="a")
+    expect(items).to_have_count(6, timeout=PATIENCE * 1000)
+    expect(items.nth(4)).to_contain_text(re.compile(r"session \S+ connected"))
+
+
 def test_a_reader_may_not_act(room_of: Callable[..., Room], tab: Tab) -> None:
     room = room_of({"one": rough()})
     page = tab.open(room, "servers/one", token=READER)
@@ -351,7 +368,7 @@ HOSTILE = (
 MADE = "main script, main img, aside script, aside img, .rows b, aside b, .list b"
 PLACES = (
     *("", "servers/one", f"servers/{HOSTILE[0]}", "tools", f"tools/{HOSTILE[1]}"),
-    *("calls", "timeline", "changes", "sessions"),
+    *("calls", "timeline", "tree", "changes", "sessions"),
 )
 
 
@@ -371,6 +388,7 @@ def test_hostile_names_and_descriptions_stay_text(room_of: Callable[..., Room], 
         "tools",
         "calls",
         "timeline",
+        "tree",
         f"tools/{HOSTILE[1]}",
         "changes",
         "sessions",

@@ -353,6 +353,10 @@ class Source(Protocol):
 
     def tools(self, server: str | None) -> dict[str, Any]: ...
 
+    def tree(self) -> dict[str, Any]:
+        """The room as `tree`, a `TreeNode` in JSON."""
+        ...
+
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a request to the `mcp` tool that only looks."""
         ...
@@ -371,6 +375,9 @@ class FromGateway:
 
     def tools(self, server: str | None) -> dict[str, Any]:
         return self._gateway.ask("tools", quickly=True, server=server)
+
+    def tree(self) -> dict[str, Any]:
+        return self._gateway.ask("tree", quickly=True)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._gateway.ask("mcp", quickly=True, arguments=dict(arguments))
@@ -398,6 +405,11 @@ class FromCache:
         from ..gateway.views import tools_view
 
         return tools_view(self._catalogue, server)
+
+    def tree(self) -> dict[str, Any]:
+        from ..gateway.views import offline_tree_view
+
+        return offline_tree_view(self._catalogue)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from ..catalogue.meaning_model import Unusable

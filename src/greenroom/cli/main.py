@@ -76,6 +76,11 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
     },
     "Look": {
         "status": ("status_command", "status_command", "Show the servers and what each of them does now."),
+        "tree": (
+            "tree_command",
+            "tree_command",
+            "Show the room as a tree: servers, sessions, what comes next.",
+        ),
         "tools": ("query_commands", "tools_command", "List the tools of all servers, or of one."),
         "search": ("query_commands", "search_command", "Find tools by words or by a pattern."),
         "describe": ("query_commands", "describe_command", "Show a tool and its parameters."),

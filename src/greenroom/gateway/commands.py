@@ -28,7 +28,7 @@ from .exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from .exposures.tool_definition import FOR_PEOPLE, parse_request
 from .exposures.tool_texts import waits
 from .next_steps import Commands
-from .views import room_status_view, room_tools_view
+from .views import room_status_view, room_tools_view, room_tree_view
 
 if TYPE_CHECKING:
     from ..actors.recent import LastMinutes
@@ -203,6 +203,9 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
             **audit_view(port),
         }
 
+    async def tree(_params: Mapping[str, Any]) -> Any:
+        return await room_tree_view(port)
+
     async def explain(params: Mapping[str, Any]) -> Any:
         from .explain import explained
 
@@ -261,6 +264,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
     return {
         "hello": hello,
         "status": status,
+        "tree": tree,
         "explain": explain,
         "keys": keys,
         "tools": tools,

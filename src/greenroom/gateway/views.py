@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 
 from ..protocol.status import ServerStatus, json_of
 from .exposures.query_modes import CatalogueReader, CatalogueSnapshot
@@ -21,6 +22,7 @@ from .exposures.tool_definition import FOR_PEOPLE, Mode
 from .exposures.tool_texts import status, tool_details, unknown_details, unknown_sentence
 
 if TYPE_CHECKING:
+    from ..protocol.tree import TreeNode
     from ..supervisor.port import Catalogue, RoomPort
 
 
@@ -44,6 +46,25 @@ async def room_tools_view(room: RoomPort, server: str | None) -> dict[str, Any]:
 
     known = await CatalogueSnapshot.of(room)
     return await aside_if_many(known.index.size, partial(tools_view, known, server))
+
+
+async def room_tree_view(room: RoomPort) -> dict[str, Any]:
+    """A running room as `tree`."""
+    from ..actors.workers import aside_if_many
+
+    tree = await room.services.surveyed_tree()
+    return await aside_if_many(len(room.catalogue.config.servers), partial(_tree_view, tree))
+
+
+def offline_tree_view(catalogue: Catalogue) -> dict[str, Any]:
+    """The servers of a room that does not run."""
+    from ..protocol.tree import tree_of_rows
+
+    return _tree_view(tree_of_rows(CatalogueReader(catalogue, hints=FOR_PEOPLE).rows()))
+
+
+def _tree_view(tree: TreeNode) -> dict[str, Any]:
+    return {"tree": msgspec.to_builtins(tree)}
 
 
 def status_view(catalogue: Catalogue) -> dict[str, Any]:

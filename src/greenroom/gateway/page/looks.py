@@ -1,5 +1,5 @@
-"""What the page asks for when somebody looks closer: one server, the tools, one tool, one call, the timeline, what has
-changed.
+"""What the page asks for when somebody looks closer: one server, the tools, one tool, one call, the timeline, the tree,
+what has changed.
 
 Each is what a command prints as JSON, made by the same function: `explain`, `logs`, `config`, `tools`, `search`,
 `describe`, `accept --show`. The timeline is the page's own.
@@ -20,6 +20,7 @@ from ...config.masking import redacted_server
 from ...protocol.errors import UsageError
 from ...protocol.event_records import record_of
 from ...protocol.safe_text import without_stderr
+from ...protocol.tree import facts, shown_below
 from ..explain import explained
 from ..exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from ..exposures.tool_definition import FOR_PEOPLE, parse_request
@@ -28,9 +29,11 @@ from .timeline import lanes_of
 
 if TYPE_CHECKING:
     from ...catalogue.index import Index
+    from ...protocol.tree import TreeNode
     from ...supervisor.port import RoomPort
     from ..next_steps import Commands
 
+_NODES: Final = 50  # sessions and calls of one server
 _LINES: Final = 200  # of stderr
 _PAGE: Final = 50  # tools that are listed, unless the page asks for more
 _MOST: Final = 500
@@ -75,6 +78,21 @@ async def tools(port: RoomPort, params: Params) -> dict[str, Any]:
         return {"tools": [_listed(match.target) for match in page.matches], "total": page.total}
     total, found = await aside_if_many(index.size, partial(_everything, index, name, offset, limit))
     return {"tools": found, "total": total}
+
+
+async def tree(port: RoomPort) -> dict[str, Any]:
+    """The room as `greenroom tree` prints it, a row for each node, parents first."""
+    return {"nodes": list(_tree_rows(await port.services.surveyed_tree(), 0))}
+
+
+def _tree_rows(node: TreeNode, level: int) -> Iterator[dict[str, Any]]:
+    children, left = shown_below(node, _NODES)
+    said = ", ".join(facts(node))
+    yield {"level": level, "kind": node.kind, "name": node.name, "state": node.state, "said": said}
+    for child in children:
+        yield from _tree_rows(child, level + 1)
+    if left:
+        yield {"level": level + 1, "kind": "more", "name": "", "state": "", "said": f"and {left} more"}
 
 
 def _everything(

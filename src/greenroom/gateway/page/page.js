@@ -24,6 +24,7 @@ const SECTIONS = [
   },
   { path: "changes", title: "Changes", icon: "changes", make: changesSection, badge: changesWaiting, waits: true },
   { path: "timeline", title: "Timeline", icon: "timeline", make: timelineSection },
+  { path: "tree", title: "Tree", icon: "tree", make: treeSection },
   {
     path: "hosts",
     title: "Hosts",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...supervisor.room import Greenroom
     from ..doors.shares import Holder
 
-LOOKS: Final = ("hello", "server", "tools", "tool", "call", "timeline")
+LOOKS: Final = ("hello", "server", "tools", "tool", "call", "timeline", "tree")
 _NOT_SHOWN: Final = "Its arguments are shown to an owner alone."  # they may be another client's
 _MOST: Final = 32  # pages that watch at once
 _CALLERS: Final = 4  # for whom something is kept of them
@@ -122,6 +122,8 @@ class RoomPage:
                 return await _answer(partial(looks.call, self.port, params, acts), acts)
             case "timeline":
                 return await _answer(partial(looks.timeline, self.port, params), acts)
+            case "tree":
+                return await _answer(partial(looks.tree, self.port), acts)
             case _:
                 return await failed(UsageError(f'The page cannot ask for "{what}".'))
 

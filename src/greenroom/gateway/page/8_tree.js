@@ -1,0 +1,58 @@
+// The room as a tree: what `greenroom tree` prints, read again while it is shown.
+
+const TREE_AGAIN = 1000; // ms between two readings
+
+function treeSection() {
+  const head = sectionHead("Tree");
+  const list = el("ul", { class: "tree", "aria-label": "The room" });
+  const abort = new AbortController();
+  let readAt = 0;
+  let isReading = false;
+
+  async function read() {
+    if (isReading) return;
+    isReading = true;
+    readAt = Date.now();
+    try {
+      show((await ask("tree", {}, abort.signal)).nodes);
+    } catch (error) {
+      if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The room does not answer.", true);
+    } finally {
+      isReading = false;
+    }
+  }
+
+  function show(nodes) {
+    let server = "";
+    for (const node of nodes) {
+      if (node.kind === "server") server = node.name;
+      node.key = `${node.level} ${node.level > 2 ? server : ""} ${node.kind} ${node.name}`;
+    }
+    keyed(list, nodes, (node) => node.key, makeNode, updateNode);
+    setText(head.note, counted(nodes.filter((node) => node.kind === "server").length, "server"));
+  }
+
+  function makeNode(node) {
+    const name = node.kind === "server" ? serverLink(node.name) : el("b", {}, named(node.kind === "more" ? "" : `${node.kind} ${node.name}`.trim()));
+    const item = el("li", { "aria-level": String(node.level + 1) }, name, " ", el("span", { class: "state" }), " ", el("span", { class: "muted" }));
+    item.style.setProperty("--level", String(node.level));
+    return item;
+  }
+
+  function updateNode(item, node) {
+    const [, state, said] = item.children;
+    setText(state, node.state);
+    setText(said, oneLine(node.said));
+  }
+
+  return {
+    node: el("div", { class: "section" }, head.node, el("section", { class: "block", "aria-label": "Tree" }, list)),
+    needs: [],
+    begin: read,
+    end: () => abort.abort(),
+    draw() {},
+    tick() {
+      if (Date.now() - readAt >= TREE_AGAIN) read();
+    },
+  };
+}
