@@ -11,6 +11,9 @@ Other rooms may import:
 * `current_trace`: which trace the work belongs to that is done now
 * `fork`: a room is inert in the child of a fork
 * `host`: who answers a server's requests to its client
+* `login.as_caller`: the caller's own token on each request of a session's connection
+* `login.caller_identity`: who calls, as a door has found out
+* `login.exchange`: a token for one server, for one caller
 * `login.login_record`: one login: its tokens, whose they are, where they are renewed
 * `login.logins`: which servers may have a login, and a login on each request
 * `mailbox`: mailbox, ref, reply, and the core actors that have a task of their own

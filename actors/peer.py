@@ -315,6 +315,16 @@ def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
     )
 
 
+def identity_words(what: str) -> str:
+    """What a caller is told for whom no token can be had."""
+    return f"The server is called as its caller, and there is no token for this one: {what}; the call was not sent."
+
+
+def identity_needed(server: str, what: str) -> NeedsAuth:
+    """The error for a caller for whom no token can be had; `what` says why."""
+    return NeedsAuth(f'Server "{server}": {identity_words(what)}', server=server)
+
+
 def login_needed(server: str, what: str) -> NeedsAuth:
     """The error for a server that wants a login; `what` is its own text."""
     return NeedsAuth(

@@ -67,7 +67,7 @@ from .connection import (
     TaskOver,
 )
 from .host import Declaration
-from .peer import Handshake, Listing, LostReason, connect_failed, describe, login_needed
+from .peer import Handshake, Listing, LostReason, connect_failed, describe, identity_needed, login_needed
 from .request_terms import RequestTerms
 from .room_context import RoomContext
 from .server_reports import Subscriptions
@@ -529,13 +529,11 @@ class ServerActor:
 
     def _on_lost(self, reason: LostReason) -> None:
         life, server = self.life, self.address.server
-        wants_login = reason.loss is Reason.NEEDS_AUTH
         if life.state is State.CONNECTING:
-            error = login_needed(server, reason.text) if wants_login else connect_failed(server, reason)
-            cause, words = _LOSSES.get(reason.loss, Cause.CONNECT_FAILED), reason.text
-            if cause is Cause.CONNECT_FAILED:
-                words = _reason_of(error)
-            loss = None if cause is Cause.CONNECT_FAILED else reason.loss
+            error = _error_of(server, reason)
+            cause, words, loss = _LOSSES.get(reason.loss, Cause.CONNECT_FAILED), reason.text, reason.loss
+            if cause is Cause.CONNECT_FAILED and loss is not Reason.NO_IDENTITY:
+                words, loss = _reason_of(error), None
             self.move(Trigger.FAILED, Ending(cause, words, loss, error=error))
         elif life.state is State.CONNECTED or (life.state is State.DRAINING and not life.stopping):
             cause = _LOSSES.get(reason.loss, Cause.LOST)
@@ -845,6 +843,17 @@ class ServerActor:
 def _reason_of(error: CallError) -> str:
     """The reason alone, without the words that the connect failed and of which server, which its readers add."""
     return error.reason if isinstance(error, ConnectFailed) else str(error)
+
+
+def _error_of(server: str, reason: LostReason) -> CallError:
+    """The error of an attempt to connect that ended so."""
+    match reason.loss:
+        case Reason.NEEDS_AUTH:
+            return login_needed(server, reason.text)
+        case Reason.NO_IDENTITY:
+            return identity_needed(server, reason.text)
+        case _:
+            return connect_failed(server, reason)
 
 
 def _cause_of(error: CallError) -> Cause:

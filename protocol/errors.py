@@ -397,6 +397,11 @@ class SessionNeeded(CallError):
     code = "session_needed"
 
 
+CALLER: Final = (
+    "caller-identity"  # who the door says the caller is. No reference can name it, and so send it on
+)
+
+
 class CredentialNeeded(SessionNeeded):
     """The server needs credentials of a session, and this session lacks some of them, or the call came without a
     session. Nothing was started. `variables`: the missing ones."""
@@ -405,6 +410,10 @@ class CredentialNeeded(SessionNeeded):
     _http_status = 403
 
     def __init__(self, server: str, variables: tuple[str, ...], *, has_session: bool = True) -> None:
+        if CALLER in variables:
+            super().__init__(_unknown_caller(server, has_session=has_session), server=server)
+            self.variables = variables
+            return
         names = ", ".join(f"${{session.{name}}}" for name in variables)
         given = ", ".join(f'"{name}": …' for name in variables)
         who = "this session does not give it" if has_session else "this call is in no session"
@@ -415,6 +424,15 @@ class CredentialNeeded(SessionNeeded):
             server=server,
         )
         self.variables = variables
+
+
+def _unknown_caller(server: str, *, has_session: bool) -> str:
+    who = "nobody knows who calls here" if has_session else "this call is in no session"
+    return (
+        f'Server "{server}" is called as its caller, and {who}; nothing was sent. Come over HTTP with an access token '
+        "of the issuer in http.oauth; or let the session give the caller's token, and name it in the server's entry: "
+        '"oauth": {"subjectToken": "${session.NAME}"}.'
+    )
 
 
 class ApprovalDenied(CallError):

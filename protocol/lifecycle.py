@@ -108,6 +108,7 @@ class Reason(enum.Enum):
     DIED = "died"  # its process or connection ended
     EXPIRED = "session expired"  # the server lives but has forgotten our session: this is not a death
     NEEDS_AUTH = "needs auth"  # the server lives but wants a login
+    NO_IDENTITY = "no identity"  # the server lives, and no token can be had for the one who calls it
     MOVED = "moved"  # it is elsewhere now, as its connector says that made the connection: nothing has failed
     UNRESPONSIVE = "unresponsive"  # its calls were not answered, and nothing else was heard
     UNHEALTHY = "unhealthy"  # it failed its health check
@@ -206,6 +207,11 @@ class Ending:
     reason: Reason | None = None
     seconds: float | None = None  # of the reason: how long there was no call
     error: CallError | None = attrs.field(default=None, eq=False, repr=False)  # what it failed with
+
+    @property
+    def is_of_caller(self) -> bool:
+        """Whether it says nothing of the server, but only of the one who calls it."""
+        return self.reason is Reason.NO_IDENTITY
 
     @property
     def detail(self) -> str:

@@ -10,7 +10,7 @@ to the next waiting call.
 
 A session's child has a `ServerBreaker` of its own, behind its server's. What the child does after connecting counts in
 its own breaker. What keeps any child from starting counts in the server's breaker, and the server's bound limits the
-starts that bypass it.
+starts that bypass it. That no token can be had for a session's caller keeps nobody else's child from starting.
 
 A server with another definition begins with a closed breaker: only what it does itself counts. Its policy alone
 changes nothing here.
@@ -173,7 +173,7 @@ class ServerBreaker:
             state = self.state.probe_left()
         else:
             state = self.state.died(policy, now, why, draw)
-        if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:
+        if self.parent is not None and ending.cause is Cause.CONNECT_FAILED and not ending.is_of_caller:
             shared = self.parent.state.connect_failed(policy, now, why, draw)
             self.parent._set(shared, BreakerMove.FAILED, ending.cause, why)
         self._set(state, BreakerMove.FAILED, ending.cause, why)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from importlib import import_module
@@ -19,6 +19,7 @@ import attrs
 import msgspec
 
 from ..actors.backend import Backend
+from ..actors.login.caller_identity import CallerIdentity
 from ..actors.peer import Connector, LostReason, connect_failed
 from ..actors.timers import at_most
 from ..actors.transports.guard import Guard
@@ -168,7 +169,7 @@ class Connectors:
             return InProcessConnector(definition, backend=backend)
         if definition.url is not None:
             return LoadingConnector(
-                partial(_load_http, is_api=definition.is_api),
+                partial(_load_http, is_api=definition.is_api, is_as_caller=definition.is_as_caller),
                 partial(self._http, definition, address, environ, session),
             )
         if sys.platform == "win32":
@@ -195,14 +196,40 @@ class Connectors:
         self.logins().connecting(definition)
         settings = self.settings()
         learn = partial(self.secrets.add, address.server, session)
+        auth = self.auth or partial(auth_for, environ=environ, learn=learn)
+        if definition.is_as_caller:
+            auth = self._as_caller(definition, environ, learn, address)
         return HttpConnector(
             definition,
             backend=self.backend,
             settings=settings,
-            auth=self.auth or partial(auth_for, environ=environ, learn=learn),
+            auth=auth,
             learn=partial(self.secrets.answered, address.server, session=session),
             api=self._api(definition, settings) if definition.is_api else None,
         )
+
+    def _as_caller(
+        self,
+        definition: ServerDefinition,
+        environ: Mapping[str, str],
+        learn: Callable[[Iterable[SecretValue]], object],
+        address: Address,
+    ) -> AuthFor:
+        """What gives the requests of one session the token of its caller."""
+        from ..actors.login.as_caller import CallerLogin
+        from ..actors.login.exchange import terms_of
+        from ..actors.login.login_record import LoginFailed
+        from ..actors.login.logins import oauth_of
+
+        caller = partial(self.sessions.caller, address.session)
+        try:
+            oauth = oauth_of(definition, environ)
+            terms = terms_of(definition, oauth)
+        except LoginFailed as error:
+            raise connect_failed(address.server, LostReason(str(error))) from None
+        given = CallerIdentity(oauth["subjectToken"]) if "subjectToken" in oauth else None
+        identity = caller if given is None else lambda: given
+        return lambda _: CallerLogin(terms, identity, caller, learn)
 
     def _api(self, definition: ServerDefinition, settings: Settings) -> OpensApi:
         """What reads the document of an HTTP API, and carries its calls."""
@@ -245,9 +272,11 @@ class LoadingConnector(msgspec.Struct, frozen=True):
             yield connection
 
 
-def _load_http(*, is_api: bool) -> None:
+def _load_http(*, is_api: bool, is_as_caller: bool) -> None:
     import_module("platformdirs")  # with which logins are found
     import_module("..actors.login.logins", __package__)
+    if is_as_caller:
+        import_module("..actors.login.as_caller", __package__)
     import_module("..actors.transports.http_connection", __package__)
     if is_api:
         import_module("..actors.transports.api_document", __package__)

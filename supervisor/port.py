@@ -44,6 +44,7 @@ from msgspec.structs import replace
 
 from ..actors.call import NOBODY, Call, Origin
 from ..actors.current_trace import CURRENT
+from ..actors.login.caller_identity import CallerIdentity
 from ..actors.recent import LastMinutes, in_order
 from ..actors.router import Sync, make_countable, make_resolvable, make_searchable
 from ..actors.timers import limited
@@ -958,6 +959,11 @@ class RoomPort:
     def came_by(self, door: str, subject: str | None = None) -> None:
         """Tell which door this session came by, and who is behind it, if the door knows."""
         self.origin: Origin = replace(self.origin, door=door, subject=subject)
+
+    def identify(self, caller: CallerIdentity) -> None:
+        """Tell who the caller of this session is, as its door has just found."""
+        if self.session is not None:
+            self.access.live.sessions.identify(self.session, caller)
 
     def introduced(self, client: object) -> None:
         """Tell what the client of this session says about itself."""

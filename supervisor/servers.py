@@ -299,6 +299,9 @@ class ServerRecord:
             return  # it is being stopped already, for a stronger cause
         if not actor.address.is_call:
             actor.start.after_failure = True
+        if ending.is_of_caller:
+            self.breaker.failed(ending)
+            return
         why, failed_starts = ending.detail, self.server.failed_starts + ending.cause.has(Means.NO_START)
         self.note_failure(why, failed_starts, self.servers.context.backend.now())
         self.servers.failing(actor.address.server, LastFailure(time.time(), why, failed_starts))

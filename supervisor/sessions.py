@@ -6,6 +6,9 @@ callbacks); it answers for sessions that bring none. When a session is over, nob
 A session may bring credentials of its caller: `${session.NAME}` in a server's entry stands for one. They are kept only
 here, as long as the session is open. A child is not started before its session gives every value that the entry names.
 So a credential is never empty, and never another caller's.
+
+A door that knows who its caller is tells a session, at each request anew, because a token that proves it is renewed. It
+is kept like these values, and only servers that are called as their caller get something of it (`CALLER`).
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..actors.host import Declaration, Host
+from ..actors.login.caller_identity import CallerIdentity
 from ..config.arguments import name_of, named_values
 from ..config.model import ServerDefinition
 from ..config.reading import VALUE_NAME
 from ..config.references import session_variables
 from ..protocol.address import Address
-from ..protocol.errors import CredentialNeeded, UsageError
+from ..protocol.errors import CALLER, CredentialNeeded, UsageError
 
 if TYPE_CHECKING:
     from ..safety.approval import OnApproval
@@ -40,6 +44,7 @@ class Sessions:
         self._stand_in: Host | None = None  # answers for the room instead
         self._hosts: dict[str, Host] = {}  # of the open sessions that bring one
         self._views: dict[str, ProfileView] = {}  # of those that have a profile
+        self._callers: dict[str, CallerIdentity] = {}  # of those whose door knows
         self.approvers: dict[
             str | None, OnApproval
         ] = {}  # who allows calls, of the room and of open sessions
@@ -89,6 +94,7 @@ class Sessions:
         self._open.pop(session, None)
         self._hosts.pop(session, None)
         self._views.pop(session, None)
+        self._callers.pop(session, None)
         self.approvers.pop(session, None)
         self._ending.add(session)
 
@@ -152,12 +158,23 @@ class Sessions:
     def variables(self, session: str | None) -> Mapping[str, str]:
         return _NOTHING if session is None else self._open.get(session, _NOTHING)
 
+    def identify(self, session: str, caller: CallerIdentity) -> None:
+        """The door says who the caller of this session is; what it said before does not count any more."""
+        if session in self._open:
+            self._callers[session] = caller
+
+    def caller(self, session: str | None) -> CallerIdentity | None:
+        """Who calls in this session, if its door knows."""
+        return None if session is None else self._callers.get(session)
+
     def missing(self, definition: ServerDefinition, session: str | None) -> tuple[str, ...]:
         """The values that the server needs and that this session lacks or has empty."""
         needed = session_variables(definition)
         if not needed:
             return ()
         given = self.variables(session)
+        if CALLER in needed and self.caller(session) is not None:
+            needed -= {CALLER}
         return tuple(sorted(name for name in needed if not given.get(name, "").strip()))
 
     def check(self, definition: ServerDefinition, session: str | None) -> None:

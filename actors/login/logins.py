@@ -47,6 +47,8 @@ def may_log_in(definition: ServerDefinition) -> bool:
     """Whether a login is used for this server. Beside an `Authorization` header it is not, unless `auth` says so."""
     if definition.url is None or definition.auth is False or definition.oauth is False:
         return False
+    if definition.is_as_caller:
+        return False  # each caller has a token of his own (`as_caller`)
     if definition.auth == "oauth" or definition.oauth is not None:
         return True
     return not any(name.lower() == "authorization" for name in definition.headers)

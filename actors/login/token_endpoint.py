@@ -109,13 +109,20 @@ def _client(headers: Mapping[str, str], proxy: HttpProxy | None) -> httpx2.Clien
 
 def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
     """Add to `form` which client asks. Returns the headers for that."""
-    form["client_id"] = login.client_id
-    if not login.client_secret or login.auth_method == "none":
+    return client_headers(login.client_id, login.client_secret, login.auth_method, form)
+
+
+def client_headers(
+    client_id: str, client_secret: str | None, method: str | None, form: dict[str, str]
+) -> dict[str, str]:
+    """The same, for this client."""
+    form["client_id"] = client_id
+    if not client_secret or method == "none":
         return {}
-    if login.auth_method == "client_secret_basic":
-        pair = f"{quote(login.client_id, safe='')}:{quote(login.client_secret, safe='')}"
+    if method == "client_secret_basic":
+        pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
         return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-    form["client_secret"] = login.client_secret
+    form["client_secret"] = client_secret
     return {}
 
 

@@ -53,6 +53,7 @@ from .proxies import ProxiedTransport, ProxyTable
 _KEPT_OPEN = 32  # idle connections of one server, for the next burst of calls
 _WITHIN = 10.0  # seconds for all of a document that is fetched
 LARGEST: Final = 1 << 16  # bytes that a command of headers may write
+_FORM: Final = {"Accept": "application/json"}
 # What frames the request; another value would make it another request.
 _FRAMING: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
 Learn = Callable[[tuple[SecretValue, ...]], object]
@@ -219,6 +220,25 @@ async def fetched(url: str, most: int) -> bytes:
             if response.status_code != 200:
                 raise ExchangeBroken(status_in_words(response.status_code))
             return await read_raw(response, most)
+    except TimeoutError:
+        raise ExchangeBroken("it did not come in time") from None
+    except ConnectFailed as error:
+        raise ExchangeBroken(error.message) from None
+    except httpx2.InvalidURL:
+        raise ExchangeBroken("its URL cannot be read") from None
+
+
+async def posted(
+    url: str, form: Mapping[str, str], headers: Mapping[str, str], most: int
+) -> tuple[int, bytes]:
+    """The status and the body of what is answered to a form, at most `most` bytes of it. Raises `ExchangeFault`, in
+    words, when there is no answer."""
+    definition = ServerDefinition(name="", url=url)
+    try:
+        client = await apart(lambda: make_client(definition, None, _WITHIN))
+        request = client.build_request("POST", url, data=dict(form), headers={**_FORM, **headers})
+        async with in_time(_WITHIN), client, exchanged(client, request) as response:
+            return response.status_code, await read_raw(response, most)
     except TimeoutError:
         raise ExchangeBroken("it did not come in time") from None
     except ConnectFailed as error:

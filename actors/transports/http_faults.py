@@ -1,9 +1,10 @@
 """The ways one HTTP exchange can end without an answer, and what each of them proves.
 
 `BadAnswer`: the server answered, but its answer breaks the protocol. `ExchangeBroken`: no answer can come any more;
-if the request was sent, it may have run. `SessionExpired` and `LoginNeeded`: the server says that it does not know the
-session, or us; they end the connection, not only the exchange. `WrongTransport`: the server is an older one; the same
-request is then tried over the older transport.
+if the request was sent, it may have run. `IdentityNeeded`: the request is made for a caller, and there is no token of
+his; it did not run. `SessionExpired` and `LoginNeeded`: the server says that it does not know the session, or us; they
+end the connection, not only the exchange. `WrongTransport`: the server is an older one; the same request is then tried
+over the older transport.
 
 `faults_told` turns whatever our HTTP library raises into one of these. A fault that escaped it would cancel every
 other exchange of the connection (a known bug of the SDK's own client, python-sdk #3522). `all_faults_told` is for a
@@ -53,6 +54,14 @@ class NoLoginNow(ExchangeBroken):
     """The request wants another login, and none can be had at the moment. It did not run."""
 
 
+class IdentityNeeded(ExchangeBroken):
+    """The server is called as its caller, and no token can be had for this one. The request did not run."""
+
+
+class NoIdentity(httpx2.TransportError):
+    """Raised by what logs requests in: no token can be had for this caller. The text is for people."""
+
+
 class LoginOutage(httpx2.TransportError):
     """Raised by what logs requests in: no login can be had at the moment. The text is for people."""
 
@@ -78,6 +87,8 @@ def faults_told() -> Generator[None]:
         yield
     except LoginOutage as error:
         raise NoLoginNow(str(error)) from None
+    except NoIdentity as error:
+        raise IdentityNeeded(str(error)) from None
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
         raise Unreachable(in_words(error)) from None
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, httpx2.CookieConflict) as error:
@@ -155,9 +166,15 @@ def refusal_in_words(response: httpx2.Response, body: bytes, *, has_worked: bool
 
 def scope_in_words(response: httpx2.Response) -> str:
     """What to do about a refusal for which `lacks_scope` is true."""
-    found = _SCOPE.search(response.headers["www-authenticate"])
-    scope = f'the scope "{(found[1] or found[2] or "")[:200]}"' if found else "a scope for this"
+    named = named_scopes(response)[:200]
+    scope = f'the scope "{named}"' if named else "a scope for this"
     return f"the login lacks {scope}: log in again with it, as greenroom auth --scope does"
+
+
+def named_scopes(response: httpx2.Response) -> str:
+    """The scopes that a challenge names, with spaces between them."""
+    found = _SCOPE.search(response.headers.get("www-authenticate", ""))
+    return (found[1] or found[2] or "") if found else ""
 
 
 def lacks_scope(response: httpx2.Response) -> bool:

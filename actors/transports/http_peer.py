@@ -30,7 +30,7 @@ import attrs
 from msgspec import Raw
 
 from ...protocol.bounds import LARGE_MESSAGE
-from ...protocol.errors import Reach
+from ...protocol.errors import NeedsAuth, Reach
 from ...protocol.jsonrpc.incoming import ServerMessage, as_id, decode_line, excerpt
 from ...protocol.jsonrpc.outgoing import encode_notification, encode_reply
 from ...protocol.jsonrpc.terms import (
@@ -44,18 +44,20 @@ from ...protocol.jsonrpc.terms import (
 )
 from ...protocol.lifecycle import Reason
 from ...protocol.safe_text import repair_utf8
+from ...protocol.upstream import UpstreamError
 from ..backend import Backend
 from ..exchanges import ExchangeTable, answer_in
 from ..message_buffer import on_one_line
 from ..oddities import Notes
 from ..open_requests import mark_sent
-from ..peer import Exchange, LostReason, PeerHooks
+from ..peer import Exchange, LostReason, PeerHooks, identity_words
 from ..room_context import Spawner
 from ..timers import at_most, in_time
 from .http_faults import (
     BadAnswer,
     ExchangeBroken,
     ExchangeFault,
+    IdentityNeeded,
     LoginNeeded,
     NoLoginNow,
     SessionExpired,
@@ -72,6 +74,7 @@ _NOTHING_TO_ASK = frozenset(
         *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"),
     }
 )
+_OF_START = _NOTHING_TO_ASK | {"initialize", "server/discover"}
 
 
 class HttpPeer(ExchangeTable):
@@ -90,6 +93,7 @@ class HttpPeer(ExchangeTable):
         self._spawner = Spawner(backend, tasks)
         tasks.start_soon(self._spawner.run)
         self._scopes: dict[int, anyio.CancelScope] = {}
+        self._is_used = False  # a request of a caller was made
         self._quiet = anyio.Event()  # while leaving: no exchange is in flight any more
         self._leaving = False
 
@@ -109,6 +113,7 @@ class HttpPeer(ExchangeTable):
         Raises `UsageError` when its params cannot be written as JSON; nothing was sent then.
         """
         line = self._opened(exchange)
+        self._is_used = self._is_used or exchange.method not in _OF_START
         if not self.is_silent and not self._leaving:
             version = exchange.version or self.protocol_version
             attempt = Attempt(exchange, exchange.rpc_id, line, version)
@@ -230,12 +235,24 @@ class HttpPeer(ExchangeTable):
             await self._carry_either_way(attempt)
         except (SessionExpired, LoginNeeded) as end:
             self.lose_for(end)
+        except IdentityNeeded as refusal:
+            self._without_identity(attempt, str(refusal))
         except ExchangeBroken as problem:
             if isinstance(problem, NoLoginNow):
                 attempt.did_not_run()
             self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
         except ExchangeFault as problem:
             self._fail(attempt, fault(str(problem)))
+
+    def _without_identity(self, attempt: Attempt, why: str) -> None:
+        """No token can be had for whom this request is made. It fails alone; but one of the handshake takes the
+        connection with it."""
+        attempt.did_not_run()
+        if not self._is_used:
+            self.lose(LostReason(why, loss=Reason.NO_IDENTITY))
+            return
+        said = UpstreamError(NeedsAuth.code, Reach.NOT_SENT)
+        self._fail(attempt, RpcError(PARSE_ERROR, identity_words(why), upstream=said))
 
     async def _carry_either_way(self, attempt: Attempt) -> None:
         try:
@@ -258,7 +275,7 @@ class HttpPeer(ExchangeTable):
         """End the exchange without an answer."""
         if self.is_open(attempt) and not self.is_silent:
             self._requests.pop(attempt.rpc_id, None)
-            if not error.broken:
+            if not error.broken and error.upstream is None:
                 attempt.exchange.reach = Reach.ANSWERED
             attempt.exchange.owner.exchange_ended(attempt.exchange, None, error)
 

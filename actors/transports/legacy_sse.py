@@ -27,6 +27,7 @@ from .http_faults import (
     BadAnswer,
     ExchangeBroken,
     ExchangeFault,
+    IdentityNeeded,
     LoginNeeded,
     SessionExpired,
     all_faults_told,
@@ -123,6 +124,8 @@ class LegacySse:
             self._opening.set()
         if self._endpoint is not None:
             loss = Reason.NEEDS_AUTH if isinstance(self._failure, LoginNeeded) else Reason.DIED
+            if isinstance(self._failure, IdentityNeeded):
+                loss = Reason.NO_IDENTITY
             reason = (
                 f"its event stream broke: {self._failure}" if self._failure else "closed its event stream"
             )

@@ -137,6 +137,9 @@ def _definition(config: Config, server: str) -> ServerDefinition:
     found = config.servers[server]
     if found.url is None:
         raise UsageError(f'Server "{server}" is a program and not an HTTP server: it has no login.')
+    if found.is_as_caller:
+        text = f'Server "{server}" is called as its caller, so each caller has a token of his own'
+        raise UsageError(f"{text}, and nobody logs in here.")
     if not may_log_in(found):
         raise UsageError(
             f'Server "{server}" has another credential in its entry, or "auth": false. '

@@ -12,6 +12,7 @@ headers, and how tools are shown otherwise.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -125,8 +126,22 @@ IMPORT_KINDS: Final = (
 # further names; these have no effect, and a warning says so.
 
 
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+IDENTITY_GRANTS: Final = ("id_jag", "token_exchange")  # with which a server is called as its caller
+
+
 class _Login(Struct, rename="camel"):
-    grant_type: Literal["authorization_code", "client_credentials", "device_code"] | None = None
+    grant_type: (
+        Literal[
+            "authorization_code",
+            "client_credentials",
+            "device_code",
+            "id_jag",
+            "token_exchange",
+            "urn:ietf:params:oauth:grant-type:token-exchange",
+        ]
+        | None
+    ) = None
     client_id: Text | None = None
     client_secret: Text | None = None
     client_metadata_url: Text | None = None
@@ -137,6 +152,28 @@ class _Login(Struct, rename="camel"):
     client_uri: Text | None = None
     logo_uri: Text | None = None
     authorization_params: TextMap | None = None
+    identity_provider: Text | None = None
+    identity_client_id: Text | None = None
+    identity_client_secret: Text | None = None
+    subject_token: Text | None = None
+    subject_token_type: Literal["access_token", "id_token", "jwt"] | None = None
+    audience: Text | None = None
+    resource: Text | None = None
+
+
+# What a grant cannot do without; and of the names that only serve to call as somebody, the grants that they belong to.
+_NEEDED: Final[Mapping[str | None, tuple[str, ...]]] = {
+    "client_credentials": ("clientId", "clientSecret"),
+    "id_jag": ("identityProvider", "issuer", "clientId"),
+    "token_exchange": ("issuer", "clientId"),
+}
+_OF_IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("identityProvider", "identityClientId", "identityClientSecret"), ("id_jag",)),
+    "audience": ("token_exchange",),
+    **dict.fromkeys(("subjectToken", "subjectTokenType", "resource"), IDENTITY_GRANTS),
+}
+_GIVEN: Final = re.compile(r"\$\{session\.\w+\}")
+_OF_PERSON: Final = ("redirectUri", "authorizationParams", "clientMetadataUrl")
 
 
 # What the flow itself puts into the request for a login; a configured value would break its checks.
@@ -163,18 +200,33 @@ def _login(read: _Login | bool) -> dict[str, Any] | bool:
         if name in RESERVED:
             raise BadValueError("is set by the login itself: remove it", "authorizationParams", name)
     found = _said(read, None)
-    for name in ("clientId", "clientSecret") if read.grant_type == "client_credentials" else ():
+    if read.grant_type == _EXCHANGE:
+        found["grantType"] = "token_exchange"
+    grant: str | None = found.get("grantType")
+    for name in _NEEDED.get(grant, ()):
         if name not in found:
-            raise BadValueError(f'"client_credentials" needs it: add "{name}"', name)
+            raise BadValueError(f'"{grant}" needs it: add "{name}"', name)
+    if grant in IDENTITY_GRANTS:
+        for name in found:
+            if name in _OF_PERSON or grant not in _OF_IDENTITY.get(name, (grant,)):
+                raise BadValueError(f'does not go with "{grant}": remove it', name)
+    subject = read.subject_token
+    if grant in IDENTITY_GRANTS and subject is not None and _GIVEN.fullmatch(subject) is None:
+        what = "must be ${session.NAME} and nothing else, so that each caller brings his own; or leave it out"
+        raise BadValueError(what, "subjectToken")
     return found
 
 
 def without_effect(oauth: Any) -> Iterator[tuple[str, str]]:
     """The names in `oauth` that have no effect, each with a text about it."""
     names = _Login.__struct_encode_fields__
+    is_as_caller = is_object(oauth) and oauth.get("grantType") in (*IDENTITY_GRANTS, _EXCHANGE)
     for name in oauth if is_object(oauth) else ():
         if str(name) not in names:
             yield str(name), f"has no effect on a login{did_you_mean(str(name), names)}"
+        elif str(name) in _OF_IDENTITY and not is_as_caller:
+            grants = " or ".join(f'"{grant}"' for grant in _OF_IDENTITY[str(name)])
+            yield str(name), f'has no effect without the "grantType" {grants}'
 
 
 AUTH: Final = ValueKind(

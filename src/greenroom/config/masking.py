@@ -164,7 +164,7 @@ def _of_command(definition: ServerDefinition) -> Iterator[SecretValue]:
 def _of_login(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[SecretValue]:
     """The secrets in `oauth`: the client's, and what is added to the request for a login."""
     given = definition.oauth or {}
-    for name in ("clientSecret", "authorizationParams"):
+    for name in ("clientSecret", "identityClientSecret", "subjectToken", "authorizationParams"):
         for hidden in _under(name, given.get(name)):
             yield hidden if not environ else SecretValue(hidden.name, expand(hidden.value, environ))
             if environ:

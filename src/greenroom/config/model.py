@@ -26,6 +26,7 @@ from ..protocol.errors import Problem
 from .keys import (
     AUTH,
     HTTP_TOOLS,
+    IDENTITY_GRANTS,
     OAUTH,
     OVERRIDES,
     OVERRIDES_OF_ANY,
@@ -473,6 +474,11 @@ class ServerDefinition:
     def is_api(self) -> bool:
         """Whether its tools are requests to an HTTP API: then no MCP server is behind its `url`."""
         return self.url is not None and (self.openapi is not None or self.http is not None)
+
+    @property
+    def is_as_caller(self) -> bool:
+        """Whether it is called as whoever calls us, by a token that is got for that caller."""
+        return bool(self.oauth) and self.oauth.get("grantType") in IDENTITY_GRANTS
 
 
 def _queue_timeout(settings: Settings) -> float:

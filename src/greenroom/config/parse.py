@@ -564,12 +564,27 @@ def check_session(definition: ServerDefinition, isolation: Isolation | None) -> 
             what = "cannot hold a ${session.…}: use it in env, headers, url or args"
             yield Problem(_place_in(definition, attribute), what)
     needed = sorted(session_variables(definition))
-    if needed and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
+    if definition.is_as_caller:
+        yield from _check_caller(definition, isolation)
+    elif needed and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
         what = (
             f"needs ${{session.{needed[0]}}}, and its process is shared by all sessions: "
             'add "isolation": "per_session", or "per_call"'
         )
         yield Problem(_place_in(definition), what)
+
+
+def _check_caller(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
+    """Problems of a server that is called as its caller: what would mix two callers, or cannot be done."""
+    if (definition.isolation or isolation) is not Isolation.PER_SESSION:
+        what = 'is called as its caller, so two of them must not share a connection: add "isolation": "per_session"'
+        yield Problem(_place_in(definition), what)
+    if definition.url is None or definition.is_api:
+        what = 'calls as its caller, which only an MCP server with a "url" can be: remove "grantType"'
+        yield Problem(_place_in(definition, "oauth"), what)
+    if definition.auth is False:
+        what = 'calls as its caller, and "auth" says that nobody logs in: remove one of them'
+        yield Problem(_place_in(definition, "oauth"), what)
 
 
 def _place_in(definition: ServerDefinition, *inside: str) -> str:

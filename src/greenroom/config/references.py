@@ -37,7 +37,7 @@ import attrs
 import msgspec
 
 from ..protocol.bounds import MIB
-from ..protocol.errors import ConfigError, Problem, place
+from ..protocol.errors import CALLER, ConfigError, Problem, place
 from .asked_values import BEARER, is_asked
 from .model import Isolation, ServerDefinition, Settings
 from .reading import HEADER_NAME
@@ -130,14 +130,19 @@ def session_names(definition: ServerDefinition) -> frozenset[str]:
 
 
 def _of_session(definition: ServerDefinition) -> Iterator[tuple[str, str | None]]:
-    texts = (text for _, _, text in texts_of(definition))
-    return (
-        (match["session"].removeprefix(SESSION), match["default"])
-        for text in (*texts, definition.url or "")
-        if SESSION in text
-        for match in _references(text)
-        if match["session"] is not None
-    )
+    texts = [text for _, _, text in texts_of(definition)]
+    if definition.is_as_caller:
+        assert definition.oauth
+        subject: str | None = definition.oauth.get("subjectToken")
+        if subject is None:
+            yield CALLER, None
+        else:
+            texts.append(subject)
+    for text in (*texts, definition.url or ""):
+        if SESSION in text:
+            for match in _references(text):
+                if match["session"] is not None:
+                    yield match["session"].removeprefix(SESSION), match["default"]
 
 
 def isolation_of(definition: ServerDefinition, settings: Settings) -> Isolation:

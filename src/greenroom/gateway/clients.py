@@ -93,6 +93,7 @@ class Conversations:
         self._frequent: FrequentTools | None = None  # made when the configuration first asks for any
         self._runs: Runs | None = None  # of the code that clients of `meta` let run
         self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
+        self._wanted: tuple[object, bool] = None, False
         self._refuses = False
         self._outliving: anyio.abc.TaskGroup | None = None  # what outlives clients, during `keep_tasks`
 
@@ -139,6 +140,7 @@ class Conversations:
             )
             client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
+            client.identify = port.identify
             is_known = door != "http" or subject is not None
             client.tasks = ClientTasks(
                 self.tasks,
@@ -173,6 +175,14 @@ class Conversations:
             spawn(work)
         else:
             self._outliving.start_soon(work)
+
+    @property
+    def wants_callers(self) -> bool:
+        """Whether a server is called as its caller, so that somebody has to know who that is."""
+        servers = self._room.config.servers
+        if self._wanted[0] is not servers:
+            self._wanted = servers, any(each.is_as_caller for each in servers.values())
+        return self._wanted[1]
 
     def _task_after(self) -> float | None:
         return self._room.config.settings.task_after

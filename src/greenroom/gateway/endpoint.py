@@ -25,6 +25,7 @@ import msgspec
 
 from ..actors.current_trace import CURRENT, within
 from ..actors.host import in_common
+from ..actors.login.caller_identity import CallerIdentity
 from ..actors.open_requests import RequestTable, mark_sent
 from ..actors.peer import Exchange
 from ..actors.timers import at_most
@@ -129,6 +130,7 @@ class ClientSession:
         self._varies = False  # its requests have declared different things
         self.on_introduced: Callable[[object], object] = _nobody_asks
         self.on_refused: Callable[..., object] = _nobody_asks
+        self.identify: Callable[[CallerIdentity], object] = _nobody_asks
         self._introduced = False
         self.tasks: ClientTasks | None = None  # if its calls can become tasks
         self.spawn_beside: Spawn = spawn  # runs what outlives the client

@@ -459,6 +459,7 @@ class HttpDoor(Paths):
 
     def _serve(self, stateless: StatelessClient, said: Stateless, request: Request) -> None:
         self.sessions.touch(stateless)
+        self._identify(stateless, request)
         stateless.serve(said, request)
 
     async def _client_of(
@@ -496,6 +497,7 @@ class HttpDoor(Paths):
         if session is None:
             self.later(request, self._open(message, request, caller, profile))
             return
+        self._identify(session, request)
         reply = self._given(session, message)
         if reply is None:
             request.answer(202, headers=session.headers)
@@ -504,6 +506,7 @@ class HttpDoor(Paths):
 
     async def _open(self, message: Read, request: Request, caller: Caller, profile: str | None) -> None:
         session = await self.sessions.open_session(caller, profile, self._variables(request))
+        self._identify(session, request)
         reply = self._given(session, message)
         if reply is None:
             request.answer(202, headers=session.headers)
@@ -534,6 +537,17 @@ class HttpDoor(Paths):
         if session_id is None:
             raise Refusal(400, "Bad Request: Session ID is required.")
         return self.sessions.find(session_id, caller, profile)
+
+    def _identify(self, member: HttpSession | StatelessClient, request: Request) -> None:
+        """Tell the room who sends this request, if a server is called as its caller. A token that is renewed counts
+        from the request on that brings it."""
+        oauth = self._access.oauth
+        if oauth is None or not self._conversations.wants_callers:
+            return
+        shown = request.headers.get(b"authorization", b"")
+        if shown != member.shown and (identity := oauth.identity(shown, member.caller)) is not None:
+            member.shown = shown
+            member.client.identify(identity)
 
     def _variables(self, request: Request) -> dict[str, str]:
         """The values that this request brings for its session."""

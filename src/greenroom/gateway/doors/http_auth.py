@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from ...actors.login.caller_identity import CallerIdentity
 from ...config.model import Settings
 from ...config.references import expand, missing_variables
 from ...protocol.bounds import ACCESS_TOKEN_BYTES
@@ -409,6 +410,13 @@ class OAuth:
 
     def _wrong(self, why: str) -> Refusal:
         return Refusal(401, f"Unauthorized: {why}.", self.challenge("invalid_token"))
+
+    def identity(self, header: bytes, caller: Caller) -> CallerIdentity | None:
+        """Who has come with this header as this caller, with the token. None: it was no token of the issuer."""
+        bearer = _BEARER.fullmatch(header)
+        if bearer is None or caller.name is None or not caller.name.startswith(OAUTH):
+            return None
+        return CallerIdentity(bearer[1].decode(), self._terms.issuer, caller.name.removeprefix(OAUTH))
 
     # ---- who comes -----------------------------------------------------------------------------------------------
 

@@ -97,6 +97,7 @@ class HttpSession:
         self.profile = profile
         self.variables: Mapping[str, str] = variables
         self.version = ""
+        self.shown: bytes = b""  # the token that its caller has shown last, if the room is told of it
         self.over: anyio.Event = anyio.Event()
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules
@@ -296,6 +297,7 @@ class StatelessClient:
         self.profile = profile
         self.variables: Mapping[str, str] = variables
         self.handle = handle
+        self.shown: bytes = b""  # the token that its caller has shown last, if the room is told of it
         self.over: anyio.Event = anyio.Event()
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules

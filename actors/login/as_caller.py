@@ -1,0 +1,210 @@
+"""The caller's own token on each request of one connection, which belongs to one session.
+
+What a request carries was got for the caller of this session, by the token that the caller showed last. When the
+caller shows another one, because that was renewed or because it may do less, a new token is got; the old one is not
+used again, and no other caller's ever is. It is renewed shortly before its end. All of that is in memory, here, and
+goes with the connection.
+
+A server that refuses the token (401) is asked once more with a new one. One that wants further scopes (403,
+`insufficient_scope`) is asked once more with a token that has them, if the providers give it; a token for which they
+refuse that stays as it is. A renewal asks for the configured scopes again, so a step up lasts as long as its token.
+
+Both refusals mean that the request did not run. So does everything for which no token can be had (`NoIdentity`): that
+call is refused, the connection stays, and the next call tries again, after a few seconds at the earliest.
+
+A token goes to the origin of the server's URL alone.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Final
+
+import anyio
+import attrs
+import httpx2
+
+from ...config.credentials import SecretValue
+from ..timers import in_time
+from ..transports.http_faults import NoIdentity, lacks_scope, named_scopes
+from .caller_identity import CallerIdentity
+from .exchange import CallerToken, Exchanger, ExchangeTerms, unfit
+from .login_record import AuthorizationServerDown, LoginFailed
+
+_BEFORE_END: Final = 30.0  # seconds, at most a quarter of a token's life
+_WITHIN: Final = 30.0  # seconds for all requests of an exchange
+_PAUSE: Final = 5.0  # seconds after an exchange that failed
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")  # RFC 6749
+_MOST_SCOPES: Final = 50
+Learn = Callable[[Iterable[SecretValue]], object]
+
+
+@attrs.frozen
+class _Held:
+    token: CallerToken
+    subject: str = attrs.field(repr=False)  # by which it was got
+    asked: frozenset[str]  # the scopes that were asked for
+
+    def serves(self, subject: str, scopes: frozenset[str]) -> bool:
+        return self.subject == subject and scopes <= self.asked
+
+
+@attrs.frozen
+class _Failure:
+    text: str
+    subject: str = attrs.field(repr=False)
+    asked: frozenset[str]
+    until: float  # in the loop's time
+
+
+class CallerLogin(httpx2.Auth):
+    """`identity`: the token that vouches for the caller now, `caller`: who the door says it is. `learn` is told each
+    token, so that no text shows it."""
+
+    def __init__(
+        self,
+        terms: ExchangeTerms,
+        identity: Callable[[], CallerIdentity | None],
+        caller: Callable[[], CallerIdentity | None],
+        learn: Learn,
+    ) -> None:
+        self._terms = terms
+        self._identity = identity
+        self._caller = caller
+        self._learn = learn
+        self._exchanger = Exchanger(terms)
+        self._url = httpx2.URL(terms.url)
+        self._scopes = frozenset((terms.scope or "").split())
+        self._held: _Held | None = None
+        self._failure: _Failure | None = None
+        self._turn = anyio.Lock()
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        if not _is_origin(request.url, self._url):
+            request.headers.pop("Authorization", None)
+            yield request
+            return
+        held = await self._present()
+        response = yield _carrying(request, held)
+        if response.status_code == 401:
+            held = await self._in_place_of(held, self._scopes)
+            response = yield _carrying(request, held)
+            if response.status_code == 401:
+                raise NoIdentity("the server refuses the token that its authorization server has just given")
+        if lacks_scope(response):
+            wanted = _scopes_of(response)
+            held = await self._with_further(held, wanted)
+            response = yield _carrying(request, held)
+            if lacks_scope(response):
+                raise NoIdentity(_lacking(wanted, "and refuses a token that was got for it"))
+
+    def _subject(self) -> str:
+        """The token that vouches for the caller. Raises `NoIdentity`."""
+        identity = self._identity()
+        if identity is None:
+            raise NoIdentity("nobody knows who calls here any more")
+        if (why := unfit(self._terms, identity, self._caller(), time.time())) is not None:
+            raise NoIdentity(why)
+        return identity.token
+
+    async def _present(self) -> _Held:
+        held, subject = self._held, self._subject()
+        if held is None or held.subject != subject:
+            return await self._in_place_of(held, self._scopes)
+        token, now = held.token, time.time()
+        if token.expires_at is None or token.lasts is None:
+            return held
+        left = token.expires_at - now
+        if left > min(_BEFORE_END, token.lasts / 4):
+            return held
+        try:
+            return await self._in_place_of(held, self._scopes)
+        except NoIdentity:
+            if token.expires_at > time.time():
+                return held
+            raise
+
+    async def _with_further(self, held: _Held, wanted: frozenset[str]) -> _Held:
+        """A token that has these scopes too. Raises `NoIdentity` when there is none."""
+        if not wanted or wanted <= held.asked:
+            raise NoIdentity(_lacking(wanted, "which this caller's token was asked for already"))
+        before = held.asked | (held.token.scopes or frozenset())
+        try:
+            return await self._in_place_of(held, before | wanted, wanted)
+        except NoIdentity as error:
+            raise NoIdentity(_lacking(wanted, f"and it cannot be had: {error}")) from None
+
+    async def _in_place_of(
+        self, held: _Held | None, scopes: frozenset[str], needed: frozenset[str] = frozenset()
+    ) -> _Held:
+        """Another token than this one, asked for with these scopes. Raises `NoIdentity`."""
+        async with self._turn:
+            subject, present = self._subject(), self._held
+            if present is not None and present is not held and present.serves(subject, scopes):
+                return present  # somebody else's request has got it
+            self._check_pause(subject, scopes)
+            try:
+                token = await self._got(subject, " ".join(sorted(scopes)) or None)
+                if token.scopes is not None and not needed <= token.scopes:
+                    raise LoginFailed("the token that was given lacks it")
+            except LoginFailed as error:
+                text = str(error)
+                if isinstance(error, AuthorizationServerDown):
+                    text += "; try again later"
+                until = anyio.current_time() + _PAUSE
+                self._failure = _Failure(text, subject, scopes, until)
+                raise NoIdentity(text) from None
+            self._held, self._failure = _Held(token, subject, scopes), None
+            return self._held
+
+    def _check_pause(self, subject: str, scopes: frozenset[str]) -> None:
+        failure = self._failure
+        if failure is None or anyio.current_time() >= failure.until:
+            return
+        if failure.subject == subject and failure.asked == scopes:
+            raise NoIdentity(failure.text)
+
+    async def _got(self, subject: str, scope: str | None) -> CallerToken:
+        self._learn([SecretValue("token", subject, known=True)])
+        try:
+            async with in_time(_WITHIN):
+                token = await self._exchanger.token_for(subject, scope)
+        except TimeoutError:
+            raise AuthorizationServerDown(f"no token was had within {_WITHIN:g} s") from None
+        self._learn([SecretValue("token", token.access_token, known=True)])
+        return token
+
+
+def _carrying(request: httpx2.Request, held: _Held) -> httpx2.Request:
+    request.headers["Authorization"] = f"Bearer {held.token.access_token}"
+    return request
+
+
+def _is_origin(url: httpx2.URL, own: httpx2.URL) -> bool:
+    """Whether a request goes to the server itself. The same host over TLS is no other one."""
+    if (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port):
+        return True
+    return (
+        (own.scheme, url.scheme) == ("http", "https")
+        and url.host == own.host
+        and own.port is url.port is None
+    )
+
+
+def _scopes_of(response: httpx2.Response) -> frozenset[str]:
+    """The scopes that the server wants. A challenge that names something else names none."""
+    named = named_scopes(response).split()
+    if len(named) > _MOST_SCOPES or not all(map(_SCOPE.fullmatch, named)):
+        return frozenset()
+    return frozenset(named)
+
+
+def _lacking(wanted: frozenset[str], why: str) -> str:
+    if not wanted:
+        return 'the server wants a further scope and does not say which: name it as "scope" in the server\'s entry'
+    scopes = f'the scope "{" ".join(sorted(wanted))}"'
+    return f"the server wants {scopes}, {why}. Whoever manages the identity provider can allow it"
