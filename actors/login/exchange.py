@@ -152,7 +152,8 @@ class Exchanger:
         ] = {}  # by issuer: the endpoint, and how a client is known there
 
     async def token_for(self, subject: str, scope: str | None) -> CallerToken:
-        """A token for whom `subject` is about. Raises `AuthorizationServerDown` when it may work later, and `LoginFailed`."""
+        """A token for whom `subject` is about. Raises `LoginFailed`, and `AuthorizationServerDown` when it may work
+        later."""
         terms = self._terms
         if terms.server is None:
             answer = await self._exchanged(subject, scope, f"{_PREFIX}access_token")

@@ -63,7 +63,7 @@ def test_every_text_of_a_login_is_kept_and_null_is_nothing() -> None:
         (0, "", "must be an object or false, is a number"),
         *(({name: " "}, f".{name}", "is empty: give it a value") for name in TEXTS if name != "grantType"),
         *(({name: 5}, f".{name}", "must be a string, is a number") for name in TEXTS if name != "grantType"),
-        ({"grantType": "password"}, ".grantType", 'must be one of "authorization_code", "client_credentials" or "dev'),
+        ({"grantType": "password"}, ".grantType", 'must be one of "authorization_code", "client_credentials", "dev'),
         (
             {"grantType": "client_credentials", "clientSecret": "x"},
             ".clientId",
@@ -97,6 +97,85 @@ def test_half_a_login_breaks_the_server_and_says_where(oauth: Any, where: str, w
     assert broken.where == f"m.json: mcpServers.s.oauth{where}"
     assert broken.what.startswith(what)
     assert broken.fatal
+
+
+AS_CALLER: dict[str, dict[str, str]] = {
+    "id_jag": {"issuer": "i", "clientId": "c", "identityProvider": "p"},
+    "token_exchange": {"issuer": "i", "clientId": "c", "audience": "a"},
+}
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+
+
+@pytest.mark.parametrize("grant", AS_CALLER)
+def test_a_server_can_be_called_as_its_caller(grant: str) -> None:
+    said = {"grantType": grant, **AS_CALLER[grant], "subjectToken": "${session.T}", "resource": "r"}
+    found = read(oauth=said, isolation="per_session")
+    assert found.oauth == said
+    assert found.is_as_caller
+    assert not read(oauth={"clientId": "c"}).is_as_caller
+    assert read(
+        oauth={**AS_CALLER["token_exchange"], "grantType": EXCHANGE}, isolation="per_session"
+    ).is_as_caller
+
+
+@pytest.mark.parametrize("grant", AS_CALLER)
+@pytest.mark.parametrize(
+    ("more", "where", "what"),
+    [
+        *(({name: None}, f".{name}", "needs it: add") for name in ("issuer", "clientId")),
+        ({"subjectToken": "eyJ"}, ".subjectToken", "must be ${session.NAME} and nothing else"),
+        ({"subjectToken": "${session.T:-x}"}, ".subjectToken", "must be ${session.NAME} and nothing else"),
+        ({"subjectToken": "${T}"}, ".subjectToken", "must be ${session.NAME} and nothing else"),
+        ({"subjectTokenType": "saml2"}, ".subjectTokenType", "must be one of"),
+        ({"redirectUri": "http://localhost:1"}, ".redirectUri", "does not go with"),
+        ({"authorizationParams": {"a": "b"}}, ".authorizationParams", "does not go with"),
+    ],
+)
+def test_half_of_what_calls_as_somebody_breaks_the_server(
+    grant: str, more: dict[str, Any], where: str, what: str
+) -> None:
+    broken = parse(oauth={"grantType": grant, **AS_CALLER[grant], **more}, isolation="per_session").broken[
+        "s"
+    ]
+    assert broken.where == f"m.json: mcpServers.s.oauth{where}"
+    assert what in broken.what
+
+
+def test_what_belongs_to_one_way_of_calling_as_somebody_does_not_go_with_the_other() -> None:
+    both = {**AS_CALLER["id_jag"], **AS_CALLER["token_exchange"]}
+    for grant, wrong in (("id_jag", "audience"), ("token_exchange", "identityProvider")):
+        broken = parse(oauth={"grantType": grant, **both}, isolation="per_session").broken["s"]
+        assert (broken.where, broken.what) == (
+            f"m.json: mcpServers.s.oauth.{wrong}",
+            f'does not go with "{grant}": remove it',
+        )
+    without = {name: value for name, value in AS_CALLER["id_jag"].items() if name != "identityProvider"}
+    broken = parse(oauth={"grantType": "id_jag", **without}, isolation="per_session").broken["s"]
+    assert broken.what == '"id_jag" needs it: add "identityProvider"'
+
+
+def test_what_calls_as_somebody_has_no_effect_on_another_login() -> None:
+    config = parse(oauth={"audience": "a", "subjectToken": "x", "scope": "a"})
+    assert not config.broken
+    assert [str(problem) for problem in config.problems] == [
+        'm.json: mcpServers.s.oauth.audience: has no effect without the "grantType" "token_exchange"',
+        'm.json: mcpServers.s.oauth.subjectToken: has no effect without the "grantType" "id_jag" or "token_exchange"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({}, 'add "isolation": "per_session"'),
+        ({"isolation": "persistent"}, 'add "isolation": "per_session"'),
+        ({"isolation": "per_call"}, 'add "isolation": "per_session"'),
+        ({"isolation": "per_session", "auth": False}, "nobody logs in"),
+        ({"isolation": "per_session", "openapi": "https://a.example/openapi.json"}, "only an MCP server"),
+    ],
+)
+def test_two_callers_cannot_be_mixed_by_an_entry(more: dict[str, Any], what: str) -> None:
+    broken = parse(oauth={"grantType": "id_jag", **AS_CALLER["id_jag"]}, **more).broken["s"]
+    assert what in broken.what
 
 
 @pytest.mark.parametrize("grant", ["authorization_code", "client_credentials", "device_code"])
