@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from importlib import import_module
@@ -198,7 +198,7 @@ class Connectors:
         learn = partial(self.secrets.add, address.server, session)
         auth = self.auth or partial(auth_for, environ=environ, learn=learn)
         if definition.is_as_caller:
-            auth = self._as_caller(definition, environ, learn, address)
+            auth = self._as_caller(definition, environ, address)
         return HttpConnector(
             definition,
             backend=self.backend,
@@ -212,16 +212,17 @@ class Connectors:
         self,
         definition: ServerDefinition,
         environ: Mapping[str, str],
-        learn: Callable[[Iterable[SecretValue]], object],
         address: Address,
     ) -> AuthFor:
-        """What gives the requests of one session the token of its caller."""
+        """What gives the requests of one session the token of its caller. Of the tokens that it has had, the last
+        stay known as secrets."""
         from ..actors.login.as_caller import CallerLogin
         from ..actors.login.exchange import terms_of
         from ..actors.login.login_record import LoginFailed
         from ..actors.login.logins import oauth_of
 
         caller = partial(self.sessions.caller, address.session)
+        learn = partial(self.secrets.answered, address.server, session=address.session)
         try:
             oauth = oauth_of(definition, environ)
             terms = terms_of(definition, oauth)

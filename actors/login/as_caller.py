@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 import anyio
@@ -38,7 +38,7 @@ _WITHIN: Final = 30.0  # seconds for all requests of an exchange
 _PAUSE: Final = 5.0  # seconds after an exchange that failed
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")  # RFC 6749
 _MOST_SCOPES: Final = 50
-Learn = Callable[[Iterable[SecretValue]], object]
+Learn = Callable[[tuple[SecretValue, ...]], object]
 
 
 @attrs.frozen
@@ -169,13 +169,13 @@ class CallerLogin(httpx2.Auth):
             raise NoIdentity(failure.text)
 
     async def _got(self, subject: str, scope: str | None) -> CallerToken:
-        self._learn([SecretValue("token", subject, known=True)])
+        self._learn((SecretValue("token", subject, known=True),))
         try:
             async with in_time(_WITHIN):
                 token = await self._exchanger.token_for(subject, scope)
         except TimeoutError:
             raise AuthorizationServerDown(f"no token was had within {_WITHIN:g} s") from None
-        self._learn([SecretValue("token", token.access_token, known=True)])
+        self._learn((SecretValue("token", token.access_token, known=True),))
         return token
 
 

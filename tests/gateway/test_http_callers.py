@@ -237,7 +237,7 @@ def test_an_id_token_of_a_header_is_exchanged() -> None:
     with_gateway(body, entries, session_headers={"x-id-token": "ID_TOKEN"})
 
 
-def test_a_program_gives_the_token_of_whom_it_works_for() -> None:
+def test_a_program_gives_the_token_of_whom_it_works_for(backend: str) -> None:
     async def main() -> None:
         with anyio.fail_after(PATIENCE), identity_stage() as stage:
             stage.provider.gateway = "https://agent.example"
@@ -250,7 +250,7 @@ def test_a_program_gives_the_token_of_whom_it_works_for() -> None:
                         said = await session.call("whoami", server="one")
                         assert json.loads(said.text)["sub"] == name
 
-    run("asyncio", main)
+    run(backend, main)
 
 
 def test_an_outage_of_the_provider_is_no_refusal_and_passes() -> None:

@@ -347,6 +347,9 @@ def _in_the_way(setup: Setup, name: str) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, "required", name, what, mend)
     elif server.disabled:
         yield Finding(Severity.ERROR, "required", name, "it is disabled", about("enable", name))
+    elif server.is_as_caller:
+        what = "it is called as its caller, so it starts for sessions alone"
+        yield Finding(Severity.ERROR, "required", name, what, "remove it from what is required")
     elif needed := session_variables(server):
         what = f"its start needs what only a session gives: {', '.join(sorted(needed))}"
         mend = f"write a default into its entry: ${{session.{min(needed)}:-VALUE}}"
