@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant("breaker: silence counts once", _CALLS, "silent and self.record.silent(actor)", "silent and [self.record.silent(actor) for _ in expired][-1]", _T_ROOM),
     Mutant("breaker: a hung one is lost", _CALLS, "        if hung:\n            actor.declare_hung()\n", "", _T_ROOM),
     Mutant("breaker: bypass once a second", "supervisor/breakers.py", "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
-    Mutant("breaker: a session's deaths are its own", "supervisor/breakers.py", "if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if self.parent is not None:", _T_APART),
+    Mutant("breaker: a session's deaths are its own", "supervisor/breakers.py", "ending.cause is Cause.CONNECT_FAILED and not ending.is_of_caller:", "not ending.is_of_caller:", _T_APART),
     Mutant("intensity: more than the limit", _BREAKER, "len(times) > limit", "len(times) >= limit", ("supervisor/test_restart.py",)),
     Mutant("intensity: within the period", _BREAKER, "t > now - period", "t > now - 2 * period", ("supervisor/test_restart.py",)),
     Mutant("restart: keep-alive comes back", "config/model.py", "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("supervisor/test_restart.py",)),
