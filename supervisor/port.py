@@ -50,7 +50,7 @@ from ..actors.router import Sync, make_countable, make_resolvable, make_searchab
 from ..actors.timers import limited
 from ..actors.workers import LONG_WORK, aside, in_turns
 from ..catalogue.names import owner_among
-from ..catalogue.namespace import Ambiguous, Missing, Place, Target
+from ..catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target
 from ..catalogue.search import MAX_QUERY
 from ..catalogue.store import own_folder
 from ..config.arguments import function, name_of, named_values, seconds, text
@@ -357,7 +357,7 @@ class RoomCatalogue:
             raise AmbiguousTool(name, found.candidates, what="Prompt")
         return found
 
-    def locate(self, uri: str, server: str | None = None) -> Place:
+    def locate(self, uri: str, server: str | None = None) -> ResourceEntry:
         """The server and URI at which a resource is read. Raises `UnknownResource`, `AmbiguousTool`,
         `UnknownServer`."""
         self.check_server(server)
@@ -1046,7 +1046,7 @@ class ResourceSubscriptions:
         self._port = port
 
     @asynccontextmanager
-    async def updates(self, place: Place) -> AsyncGenerator[Updates]:
+    async def updates(self, place: ResourceEntry) -> AsyncGenerator[Updates]:
         """The updates of this resource, as long as the context is open."""
         updates, live = Updates(), self._port.access.in_loop
 
@@ -1065,7 +1065,7 @@ class ResourceSubscriptions:
         finally:
             stop_hearing()
 
-    async def watch(self, place: Place) -> None:
+    async def watch(self, place: ResourceEntry) -> None:
         """Connect the server and ask it to report changes of this resource. Counted: it ends after as many calls of
         `unwatch`. A door gets the updates through its host."""
         port = self._port
@@ -1077,7 +1077,7 @@ class ResourceSubscriptions:
         if actor.subscriptions.add(place.original):
             actor.subscriptions_changed()
 
-    def unwatch(self, place: Place) -> None:
+    def unwatch(self, place: ResourceEntry) -> None:
         """One subscriber has gone. After the last one the server is told so, without waiting for its answer."""
         port = self._port
         try:
@@ -1347,14 +1347,16 @@ def _nothing() -> None:
     pass
 
 
-def _placed(uri: str, server: str | None, found: Place | Ambiguous | Missing) -> Place:
+def _placed(uri: str, server: str | None, found: ResourceEntry | Ambiguous | Missing) -> ResourceEntry:
     if server is not None:
-        own = isinstance(found, Place) and found.server == server
-        return found if own and isinstance(found, Place) else Place(uri, server, uri, record={})
-    if isinstance(found, Place):
+        own = isinstance(found, ResourceEntry) and found.server == server
+        return (
+            found if own and isinstance(found, ResourceEntry) else ResourceEntry(uri, server, uri, record={})
+        )
+    if isinstance(found, ResourceEntry):
         return found
     if isinstance(found, Ambiguous):
         raise AmbiguousTool(uri, found.candidates, what="Resource")
     if len(found.servers) == 1:
-        return Place(uri, found.servers[0], uri, record={})
+        return ResourceEntry(uri, found.servers[0], uri, record={})
     raise UnknownResource(uri, found.servers)

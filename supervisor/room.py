@@ -31,7 +31,7 @@ from ..actors.server import ServerActor
 from ..actors.watchers import Order, ProgramWatcher, Watcher
 from ..actors.workers import all_of, apart, in_turns
 from ..catalogue.entries import ServerEntry
-from ..catalogue.namespace import Missing, Place, Target
+from ..catalogue.namespace import Missing, ResourceEntry, Target
 from ..catalogue.search import SearchPage, search
 from ..catalogue.store import open_store
 from ..config.arguments import (
@@ -370,12 +370,12 @@ class RoomCalls:
 
     # ---- resources and prompts --------------------------------------------------------------------------------------
 
-    def resources(self, server: str | None = None) -> tuple[Place, ...]:
+    def resources(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
         """Every resource (of one server), sorted by URI; `record` is the server's own object. Starts nothing."""
         self._port.catalogue.check_server(server)
         return self._port.catalogue.index.resources(server)
 
-    def templates(self, server: str | None = None) -> tuple[Place, ...]:
+    def templates(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
         """Every resource template (of one server), sorted. Starts nothing."""
         self._port.catalogue.check_server(server)
         return self._port.catalogue.index.templates(server)

@@ -112,7 +112,7 @@ def registry_entry(project: dict[str, Any], version: str) -> dict[str, Any]:
     }
 
 
-def _rate(metric: metrics.Named, by: str) -> str:
+def _rate(metric: metrics.MetricName, by: str) -> str:
     return f"sum by ({by}) (rate({metric.exported}[$__rate_interval]))"
 
 

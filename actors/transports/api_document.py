@@ -36,7 +36,7 @@ from ...config.trust import document_print
 from ...openapi.document import DOCUMENT_BYTES, SecurityScheme, read_document
 from ...openapi.filters import Selection, chosen, unmatched
 from ...openapi.http_tools import read_tools
-from ...openapi.inputs import Given
+from ...openapi.inputs import ConfiguredNames
 from ...openapi.operation import Operation
 from ...protocol.errors import ConnectFailed
 from ..peer import LostReason, connect_failed
@@ -238,11 +238,11 @@ def selection(patterns: Iterable[str] | None) -> Selection:
     return Selection(tuple(tags), tuple(operations), tuple(paths))
 
 
-def _given_by(definition: ServerDefinition) -> Given:
+def _given_by(definition: ServerDefinition) -> ConfiguredNames:
     """What goes with each request anyway."""
     cookies = "; ".join(value for name, value in definition.headers.items() if name.lower() == "cookie")
     query = parse_qsl(urlsplit(definition.url or "").query, keep_blank_values=True)
-    return Given(
+    return ConfiguredNames(
         headers=frozenset(map(str.lower, definition.headers)),
         query=frozenset(name for name, _ in query),
         cookies=frozenset(each.partition("=")[0].strip() for each in cookies.split(";")),

@@ -7,7 +7,7 @@ from .actors.event_stream import Subscription as Subscription
 from .actors.host import ServerRequest as ServerRequest
 from .actors.watchers import CallView as CallView, Watcher as Watcher
 from .catalogue.entries import ServerEntry as ServerEntry
-from .catalogue.namespace import Place as Place, Target as Target
+from .catalogue.namespace import ResourceEntry as ResourceEntry, Target as Target
 from .catalogue.search import Match as Match, SearchPage as SearchPage
 from .gateway.doors.in_process_door import InProcessDoor as InProcessDoor
 from .gateway.endpoint import Outlet as Outlet

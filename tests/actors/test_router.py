@@ -19,7 +19,7 @@ from greenroom.actors.backend import current_backend
 from greenroom.actors.event_stream import EventStream
 from greenroom.actors.mailbox import Reply
 from greenroom.actors.router import Define, Learn, Router, Sync
-from greenroom.catalogue.entries import Pinned, ServerEntry
+from greenroom.catalogue.entries import DefinitionPins, ServerEntry
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 from greenroom.events import Kind
 from greenroom.protocol.events import NoteCode
@@ -270,7 +270,7 @@ async def test_nothing_is_learned_of_who_is_not_configured() -> None:
         {"templates": ()},
         {"prompts": ()},
         {"problems": ("prompts/list: cut after 2 pages",)},
-        {"pinned": Pinned(changed={"t": ("description",)})},
+        {"pinned": DefinitionPins(changed={"t": ("description",)})},
     ],
 )
 @in_virtual_time

@@ -23,7 +23,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import (
     CatalogueFile,
     FileStore,
-    Loaded,
+    LoadedCache,
     default_cache_path,
     open_store,
     own_folder,
@@ -456,4 +456,4 @@ def test_a_store_is_a_file_of_the_user_or_one_that_is_named_or_memory(tmp_path: 
     assert users.file.path == default_cache_path()
     (tmp_path / "mine.json").write_text("{")
     assert named.load({}).warning is not None
-    assert FileStore(CatalogueFile(tmp_path / "none.json")).load({}) == Loaded({})
+    assert FileStore(CatalogueFile(tmp_path / "none.json")).load({}) == LoadedCache({})

@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Ambiguous, Missing, Place, Target
+from greenroom.catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 
 
@@ -77,11 +77,11 @@ def test_a_resource_is_listed_also_when_several_have_it() -> None:
 def test_a_template_is_looked_up_as_it_is_spelled_and_matches_nothing() -> None:
     index = index_of(A, B)
     one = index.resolve_template("t:{x}")
-    assert isinstance(one, Place)
+    assert isinstance(one, ResourceEntry)
     assert (one.server, one.original) == ("a", "t:{x}")
     assert isinstance(index.resolve_template("t:both{x}"), Ambiguous)
     assert isinstance(index.resolve_template("t:1"), Missing)
-    assert isinstance(index.resolve_uri("t:1"), Place)
+    assert isinstance(index.resolve_uri("t:1"), ResourceEntry)
 
 
 def test_a_server_without_tools_that_are_known_is_unknown_whatever_else_is() -> None:

@@ -20,7 +20,7 @@ from greenroom import Greenroom
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Target
-from greenroom.catalogue.ranking import Document
+from greenroom.catalogue.ranking import ToolDocument
 from greenroom.catalogue.search import search
 from greenroom.catalogue.search_file import SearchFile
 from greenroom.catalogue.search_forms import SearchForms, key_of
@@ -91,10 +91,10 @@ def loaded(file: SearchFile, servers: Mapping[str, Listed], on_news: Any = None)
 def read_nothing(patched: pytest.MonkeyPatch) -> None:
     """From now on, a tool that is read again is a failure."""
 
-    def of(*_: Any, **__: Any) -> Document:
+    def of(*_: Any, **__: Any) -> ToolDocument:
         raise AssertionError("a tool was read that was kept")
 
-    patched.setattr(Document, "of", of)
+    patched.setattr(ToolDocument, "of", of)
 
 
 GITHUB = [
@@ -269,13 +269,13 @@ def test_only_the_tools_that_have_changed_are_read_again(
     file, read = file_in(tmp_path), list[str]()
     keep(file, SERVERS)
     changed = {"github": [tool("create_issue", "Create an issue, or two"), GITHUB[1]], "s": NOTES}
-    made = Document.of
+    made = ToolDocument.of
 
-    def of(name: str, *rest: Any, **more: Any) -> Document:
+    def of(name: str, *rest: Any, **more: Any) -> ToolDocument:
         read.append(name)
         return made(name, *rest, **more)
 
-    monkeypatch.setattr(Document, "of", of)
+    monkeypatch.setattr(ToolDocument, "of", of)
     assert len(keep(file, changed)) == 1
     assert read == ["github_create_issue"]
     assert keep(file, changed) == []

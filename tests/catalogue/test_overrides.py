@@ -11,7 +11,7 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
 
 from greenroom import Greenroom
-from greenroom.catalogue.hidden_characters import Spelled
+from greenroom.catalogue.hidden_characters import OriginalSpelling
 from greenroom.catalogue.overrides import ToolOverride, _fits, overrides_of
 from greenroom.config.parse import parse_config
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
@@ -497,7 +497,7 @@ def test_a_parameter_under_its_old_name_is_refused_for_its_server(given: Any, me
 
 
 def test_the_way_back_to_hidden_characters_comes_last() -> None:
-    spelled = Spelled({"ab": "a\u200bb"}, {"v": "v\u200b"})
+    spelled = OriginalSpelling({"ab": "a\u200bb"}, {"v": "v\u200b"})
     override = ToolOverride(spelled=spelled)
     assert override.own({"ab": "v", "c": {"ab": ["v", 5]}}, "s") == {
         "a\u200bb": "v\u200b",

@@ -22,8 +22,8 @@ from greenroom.catalogue.ranking import (
     PRESENT,
     RAREST,
     SCALE,
-    Document,
     Ranking,
+    ToolDocument,
     aside,
     asked,
 )
@@ -59,7 +59,7 @@ def scores(index: Index, query: str) -> dict[str, int]:
 # ---- the ranking ----
 
 
-def naive_total(documents: Sequence[Document], query: str, number: int) -> int:
+def naive_total(documents: Sequence[ToolDocument], query: str, number: int) -> int:
     """The sum for one document, read off its own stems; the ranking keeps the same in postings and lanes."""
     words, meant = asked(normalise(query))
     return (
@@ -69,7 +69,7 @@ def naive_total(documents: Sequence[Document], query: str, number: int) -> int:
     )
 
 
-def naive_points(documents: Sequence[Document], word: str, number: int, factor: float = 1.0) -> int:
+def naive_points(documents: Sequence[ToolDocument], word: str, number: int, factor: float = 1.0) -> int:
     ranking = Ranking(documents)
     best = 0
     standing = {word: 1.0} if factor == ASIDE else ranking.standing_for(word)
@@ -82,7 +82,7 @@ def naive_points(documents: Sequence[Document], word: str, number: int, factor: 
     return best
 
 
-def naive_rarity(documents: Sequence[Document], term: str) -> float:
+def naive_rarity(documents: Sequence[ToolDocument], term: str) -> float:
     having = sum(term in document.stems for document in documents)
     return min(RAREST, math.log(1 + (len(documents) - having + 0.5) / (having + 0.5)))
 
@@ -97,7 +97,7 @@ WORDS = st.lists(
 
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=5), WORDS)
 def test_the_lanes_hold_the_sum_of_the_points(texts: list[tuple[str, str]], query: str) -> None:
-    documents = [Document.of(f"s_{name}", name, "s", said) for name, said in texts]
+    documents = [ToolDocument.of(f"s_{name}", name, "s", said) for name, said in texts]
     ranking = Ranking(documents)
     sums = [naive_total(documents, query, number) for number in range(len(documents))]
     named = [
@@ -118,7 +118,7 @@ NAMES = st.text(alphabet="abAB_ -.é1İΣ\0検", min_size=1, max_size=9)
 
 @given(st.lists(NAMES, min_size=1, max_size=8, unique=True), st.data())
 def test_the_name_of_a_tool_finds_that_tool_first(originals: list[str], data: st.DataObject) -> None:
-    documents = [Document.of(f"s_{name}", name, "s", "ab " * 5) for name in originals]
+    documents = [ToolDocument.of(f"s_{name}", name, "s", "ab " * 5) for name in originals]
     number = data.draw(st.integers(0, len(originals) - 1))
     for query in (originals[number], f"s_{originals[number]}"):
         hits, _ = Ranking(documents).rank(query, 1)
@@ -144,10 +144,10 @@ def test_other_forms_of_a_word_find_it_too(index: Index, query: str, first: str)
 
 def test_a_part_of_a_word_finds_every_tool_that_has_it() -> None:
     texts = [("s_t", "t", "s", f"{'abc'[n % 3]}qwrtk{n:02}") for n in range(9)]
-    found, _ = Ranking([Document.of(*text) for text in texts]).rank("qwrtk", 9)
+    found, _ = Ranking([ToolDocument.of(*text) for text in texts]).rank("qwrtk", 9)
 
     assert sorted(number for number, _ in found) == list(range(9))
-    assert Ranking([Document.of(*text) for text in texts]).rank("plugh", 9) == ([], 0)
+    assert Ranking([ToolDocument.of(*text) for text in texts]).rank("plugh", 9) == ([], 0)
 
 
 def test_what_the_parameters_are_called_counts() -> None:
@@ -234,7 +234,7 @@ def test_what_people_ask_for_is_found(index: Index) -> None:
 
 
 def documents(*said: tuple[str, str]) -> Ranking:
-    return Ranking([Document.of(f"s_{name}", name, "s", text) for name, text in said])
+    return Ranking([ToolDocument.of(f"s_{name}", name, "s", text) for name, text in said])
 
 
 def test_a_name_is_found_in_every_spelling_and_in_parts_that_are_written_together() -> None:
@@ -342,7 +342,7 @@ def test_a_stop_word_that_is_a_name_does_not_outdo_the_words_that_say_something(
 def test_one_slip_is_a_letter_left_out_added_changed_or_exchanged(
     word: str, slips: list[str], far: str
 ) -> None:
-    ranking = Ranking([Document.of("s_a", "a", "s", word)])
+    ranking = Ranking([ToolDocument.of("s_a", "a", "s", word)])
     for slip in slips:
         assert ranking.rank(slip, 1)[1] == 1, slip
     assert ranking.rank(far, 1)[1] == 0

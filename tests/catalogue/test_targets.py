@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.catalogue.entries import Pinned, ServerEntry
+from greenroom.catalogue.entries import DefinitionPins, ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Ambiguous, Kind, Missing, Target
 from greenroom.catalogue.search import search
@@ -83,10 +83,10 @@ def built(
     *tools: Mapping[str, Any],
     resources: tuple[Mapping[str, Any], ...] = (),
     settings: Settings | None = None,
-    pinned: Pinned | None = None,
+    pinned: DefinitionPins | None = None,
     **definition: Any,
 ) -> Index:
-    entry = ServerEntry("s", "h", tools=tools, resources=resources, pinned=pinned or Pinned())
+    entry = ServerEntry("s", "h", tools=tools, resources=resources, pinned=pinned or DefinitionPins())
     servers = {"s": ServerDefinition("s", command="x", **definition)}
     return Index.build(servers, {"s": entry}, settings or Settings())
 
@@ -291,7 +291,7 @@ EVIL = {"name": "pay", "description": "Send it all.", "inputSchema": SCHEMA, "ti
 def test_an_override_of_a_changed_tool_hides_or_renames_it_and_says_nothing_of_its_new_definition(
     override: dict[str, Any], name: str | None
 ) -> None:
-    changed = Pinned(changed={"pay": ("description",)})
+    changed = DefinitionPins(changed={"pay": ("description",)})
     index = built(EVIL, pinned=changed, tool_overrides={"pay": override})
     assert [tool.name for tool in index.tools()] == ([] if name is None else [name])
     assert index.faults("s") == ()
@@ -302,9 +302,9 @@ def test_an_override_of_a_changed_tool_hides_or_renames_it_and_says_nothing_of_i
 def test_what_clients_would_refuse_of_a_changed_tool_is_not_told() -> None:
     odd = {**EVIL, "title": 5, "inputSchema": {"type": "string"}}
     assert len(built(odd).faults("s")) == 1
-    assert built(odd, pinned=Pinned(changed={"pay": ("description",)})).faults("s") == ()
+    assert built(odd, pinned=DefinitionPins(changed={"pay": ("description",)})).faults("s") == ()
     tolerated = Settings(pinning=Pinning.WARN)
-    told = built(odd, pinned=Pinned(changed={"pay": ("description",)}), settings=tolerated)
+    told = built(odd, pinned=DefinitionPins(changed={"pay": ("description",)}), settings=tolerated)
     assert len(told.faults("s")) == 1
 
 

@@ -15,7 +15,7 @@ from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import (
     Ambiguous,
     Missing,
-    Place,
+    ResourceEntry,
     UriSpace,
     is_ours,
     qualified,
@@ -92,7 +92,7 @@ def test_what_is_read_is_what_the_server_calls_it() -> None:
         ("x:2", "x:2"),
     ]
     found = resolve("x:1", {"a": None}, hidden, EMPTY)
-    assert isinstance(found, Place)
+    assert isinstance(found, ResourceEntry)
     assert found.original == "x:\u200b1"
 
 
@@ -116,13 +116,13 @@ def test_a_uri_of_two_is_shown_with_each_and_one_of_ours_is_never_contested() ->
         "x:1", ("greenroom://a/x:1", "greenroom://b/x:1"), ("a", "b")
     )
     read = resolve("greenroom://b/x:1", servers, both, EMPTY)
-    assert isinstance(read, Place)
+    assert isinstance(read, ResourceEntry)
     assert (read.server, read.original, read.record["uri"]) == ("b", "x:1", "x:1")
 
 
 def test_a_qualified_uri_is_of_its_server_whether_or_not_it_is_listed_and_only_if_there_is_one() -> None:
     read = resolve("greenroom://a/any:thing", {"a": None}, EMPTY, EMPTY)
-    assert isinstance(read, Place)
+    assert isinstance(read, ResourceEntry)
     assert (read.uri, read.server, read.original) == ("greenroom://a/any:thing", "a", "any:thing")
     assert resolve("greenroom://b/any:thing", {"a": None}, EMPTY, EMPTY) == Missing(
         "greenroom://b/any:thing", ()
@@ -147,7 +147,7 @@ def test_a_template_fits_what_has_its_fixed_parts_in_order(
     templates = space(entry("a", templates=(template,)), templates=True)
     for uri in fits:
         found = resolve(uri, {"a": None}, EMPTY, templates)
-        assert isinstance(found, Place), uri
+        assert isinstance(found, ResourceEntry), uri
         assert (found.uri, found.server, found.original) == (uri, "a", uri)
     for uri in others:
         assert isinstance(resolve(uri, {"a": None}, EMPTY, templates), Missing), uri
@@ -156,14 +156,14 @@ def test_a_template_fits_what_has_its_fixed_parts_in_order(
 def test_templates_of_one_server_are_no_quarrel_and_those_of_two_are() -> None:
     servers = {"a": None, "b": None}
     one = space(entry("a", templates=("x:{a}", "x:{a}{b}")), templates=True)
-    assert isinstance(resolve("x:1", servers, EMPTY, one), Place)
+    assert isinstance(resolve("x:1", servers, EMPTY, one), ResourceEntry)
     two = space(entry("b", templates=("x:{b}",)), entry("a", templates=("x:{a}",)), templates=True)
     assert resolve("x:1", servers, EMPTY, two) == Ambiguous(
         "x:1", ("greenroom://a/x:1", "greenroom://b/x:1"), ("a", "b")
     )
     listed = space(entry("b", "x:1"))
     found = resolve("x:1", servers, listed, two)
-    assert isinstance(found, Place)
+    assert isinstance(found, ResourceEntry)
     assert found.server == "b", "what is listed is certain"
 
 
@@ -191,7 +191,7 @@ def test_a_uri_of_one_server_passes_unchanged_with_its_record() -> None:
     assert [place.uri for place in index.resources("b")] == ["x://2"]
     assert index.resources()[0].record["x-vendor"] == 1
     found = index.resolve_uri("x://2")
-    assert isinstance(found, Place)
+    assert isinstance(found, ResourceEntry)
     assert (found.server, found.original) == ("b", "x://2")
 
 
@@ -203,10 +203,10 @@ def test_a_uri_that_looks_like_ours_is_known_by_the_server_that_lists_it() -> No
         "greenroom://a/greenroom://b/x://1",
     ]
     found = index.resolve_uri("greenroom://b/x://1")
-    assert isinstance(found, Place)
+    assert isinstance(found, ResourceEntry)
     assert (found.server, found.original) == ("b", "x://1")
     found = index.resolve_uri("greenroom://a/greenroom://b/x://1")
-    assert isinstance(found, Place)
+    assert isinstance(found, ResourceEntry)
     assert (found.server, found.original) == ("a", "greenroom://b/x://1")
 
 

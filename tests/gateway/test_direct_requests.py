@@ -17,7 +17,7 @@ from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRo
 
 from greenroom.actors.host import ServerRequest
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.namespace import Place, Target
+from greenroom.catalogue.namespace import ResourceEntry, Target
 from greenroom.config.model import Scrub
 from greenroom.gateway.endpoint import Endpoint
 from greenroom.gateway.exposures.direct import Common, Direct
@@ -94,13 +94,13 @@ class Room(FakeRoom):
             raise UnknownPrompt("none")
         return "clock", {**ref, "name": "own_late"}
 
-    def locate(self, uri: str, server: str | None = None) -> Place:
-        return Place(uri, "github", f"own:{uri}", {})
+    def locate(self, uri: str, server: str | None = None) -> ResourceEntry:
+        return ResourceEntry(uri, "github", f"own:{uri}", {})
 
-    async def watch(self, place: Place) -> None:
+    async def watch(self, place: ResourceEntry) -> None:
         self.watched.append(place.original)
 
-    def unwatch(self, place: Place) -> None:
+    def unwatch(self, place: ResourceEntry) -> None:
         self.watched.remove(place.original)
 
     async def settled(self) -> Any:
@@ -594,7 +594,7 @@ def test_a_list_of_many_is_digested_to_its_last_item() -> None:
 def test_a_change_of_a_part_is_a_change_of_what_is_watched(
     watched: str, told: str, covers: bool | None
 ) -> None:
-    place = Place("own", "s", watched, {})
+    place = ResourceEntry("own", "s", watched, {})
     expected = covers if covers is not None else told == watched or told == "x:/a/"
     assert _covers(place, "s", told) is expected
     assert not _covers(place, "other", told)

@@ -29,7 +29,7 @@ from greenroom.actors.host import Declaration, ServerRequest
 from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Place
+from greenroom.catalogue.namespace import ResourceEntry
 from greenroom.config.model import Scrub, Settings
 from greenroom.gateway.attribution import attributed_request, error_data_of, result_without_ours, without_ours
 from greenroom.gateway.client_host import ClientHost
@@ -416,8 +416,8 @@ class Watching:
         if uri.startswith("no:"):
             raise UnknownResource(uri)
         if uri.startswith("as:"):  # another spelling of what is listed
-            return Place("x:/listed", "s", "x:/own", {})
-        return Place(uri, "s", uri, {})
+            return ResourceEntry("x:/listed", "s", "x:/own", {})
+        return ResourceEntry(uri, "s", uri, {})
 
     async def watch(self, place: Any) -> None:
         self.watched.append(place.original)

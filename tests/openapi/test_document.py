@@ -13,12 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.junk import VALUES, dumped
 
-from greenroom.openapi.document import NAME, Document, DocumentError, SecurityScheme, read_document, tool_name
+from greenroom.openapi.document import (
+    NAME,
+    ApiDocument,
+    DocumentError,
+    SecurityScheme,
+    read_document,
+    tool_name,
+)
 from greenroom.openapi.names import Names
 from greenroom.openapi.request import ArgumentError, build_request
 
 
-def read(paths: Any, **members: Any) -> Document:
+def read(paths: Any, **members: Any) -> ApiDocument:
     said = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": paths, **members}
     return read_document(json.dumps(said).encode(), "t.json")
 
@@ -369,7 +376,7 @@ def test_many_operations_are_little_work_for_the_garbage_collector() -> None:
 
 
 def test_it_is_read_in_any_thread() -> None:
-    found = list[Document]()
+    found = list[ApiDocument]()
     thread = threading.Thread(target=lambda: found.append(read({"/x": {"get": {}}})))
     thread.start()
     thread.join()

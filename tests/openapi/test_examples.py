@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from greenroom.openapi.document import Document, read_document
+from greenroom.openapi.document import ApiDocument, read_document
 from greenroom.openapi.request import HttpRequest, build_request
 
 DATA = Path(__file__).parent / "data"
@@ -31,7 +31,7 @@ COUNTS = {
 }
 
 
-def document(name: str) -> Document:
+def document(name: str) -> ApiDocument:
     return read_document((DATA / name).read_bytes(), name)
 
 

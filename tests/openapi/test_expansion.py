@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.openapi.document import Document, DocumentError, read_document
+from greenroom.openapi.document import ApiDocument, DocumentError, read_document
 from greenroom.openapi.request import ArgumentError, build_request
 
 MIB = 1 << 20
@@ -100,7 +100,7 @@ DOCUMENTS = {
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_small_document_stays_small(name: str) -> None:
-    data, found = DOCUMENTS[name], list[Document]()
+    data, found = DOCUMENTS[name], list[ApiDocument]()
     assert len(data) < 600_000
 
     def work() -> None:

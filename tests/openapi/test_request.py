@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.junk import VALUES
 
-from greenroom.openapi.document import Document, read_document
+from greenroom.openapi.document import ApiDocument, read_document
 from greenroom.openapi.request import ArgumentError, HttpRequest, build_request
 
 BASE = "https://api.test/base"
@@ -250,7 +250,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def read(content: dict[str, Any]) -> Document:
+def read(content: dict[str, Any]) -> ApiDocument:
     return read_document(json.dumps(content).encode(), "t.json")
 
 

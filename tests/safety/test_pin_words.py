@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.catalogue.entries import Pinned
+from greenroom.catalogue.entries import DefinitionPins
 from greenroom.catalogue.fingerprints import (
     changed_in_words,
     changed_parts,
@@ -23,7 +23,7 @@ def test_what_is_told_of_a_changed_tool_is_which_parts_have_changed() -> None:
     pins = ServerPins(since=5.0)
     pins.learn({"pay": old, "look": "x"}, 5.0)
     pins.learn({"pay": new}, 5.0)
-    assert pins.pinned == Pinned({"pay": ("description",)})
+    assert pins.pinned == DefinitionPins({"pay": ("description",)})
     newer = fingerprint({**TOOL, "inputSchema": {"type": "object", "title": "x"}})
     assert pins.learn({"pay": newer}, 5.0)
     assert pins.pinned.changed == {"pay": ("input schema",)}

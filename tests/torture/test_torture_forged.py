@@ -13,7 +13,7 @@ from tests.support.whole import direct_door
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Ambiguous, Missing, Place
+from greenroom.catalogue.namespace import Ambiguous, Missing, ResourceEntry
 from greenroom.config.model import ServerDefinition, Settings
 from greenroom.gateway import attribution as signed
 
@@ -41,7 +41,7 @@ def index_of(*entries: ServerEntry) -> Index:
 
 def place(index: Index, uri: str) -> tuple[str, str]:
     found = index.resolve_uri(uri)
-    assert isinstance(found, Place), found
+    assert isinstance(found, ResourceEntry), found
     return found.server, found.original
 
 

@@ -30,7 +30,7 @@ def main() -> None:
 
     os.environ.update(dict.fromkeys(_THREADS, "1"))  # before numpy is imported
     sys.setswitchinterval(_TURN)
-    child, out = _Child(), sys.stdout.buffer
+    child, out = _Encoder(), sys.stdout.buffer
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line)
         if "id" not in request:
@@ -45,7 +45,7 @@ def main() -> None:
     os._exit(0)  # the other thread may be in the middle of a vector
 
 
-class _Child:
+class _Encoder:
     def __init__(self) -> None:
         self._meanings: Meanings | None = None
         self.methods: Final = {"begin": self._begin, "learn": self._learn, "nearest": self._nearest}

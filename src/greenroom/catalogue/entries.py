@@ -29,7 +29,7 @@ def _no_raw() -> Raw:
     return {}
 
 
-class Pinned(msgspec.Struct, frozen=True):
+class DefinitionPins(msgspec.Struct, frozen=True):
     """What is known of a server's pinned definitions: which tools are not as they were first shown (`pinning`)."""
 
     # Tools and skills that are not as they were first shown, by the names of their pins: which of their parts changed.
@@ -40,7 +40,7 @@ class Pinned(msgspec.Struct, frozen=True):
     )  # how they were first shown, as far as it is known
 
 
-_UNPINNED = Pinned()
+_UNPINNED = DefinitionPins()
 
 
 class ServerEntry(msgspec.Struct, frozen=True, eq=False):
@@ -62,7 +62,7 @@ class ServerEntry(msgspec.Struct, frozen=True, eq=False):
     revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
     told: str = ""  # a hash of what it was told that its client can be asked; empty: nothing
     # The next two are not kept with it: `pinning` has a file of its own.
-    pinned: Pinned = _UNPINNED
+    pinned: DefinitionPins = _UNPINNED
     prints: Mapping[str, str] | None = None  # by tool; set while some of them are to be written to that file
 
     @property
@@ -82,4 +82,4 @@ class LastFailure(msgspec.Struct, frozen=True):
 Failures = Mapping[tuple[str, str], LastFailure | None]  # by server and definition hash; None: it works again
 
 
-NOT_PINNED: Final = Pinned()
+NOT_PINNED: Final = DefinitionPins()

@@ -300,14 +300,14 @@ def remembered_print(print_: str) -> str:
     return print_[:MEANING_LENGTH] if is_by_meaning(print_) else print_
 
 
-class Kept(Protocol):
+class PinnedRecord(Protocol):
     @property
     def seen(self) -> float: ...
     @property
     def origin(self) -> str: ...
 
 
-_Kept = TypeVar("_Kept", bound=Kept)
+_Kept = TypeVar("_Kept", bound=PinnedRecord)
 
 
 def kept_as(server: str, key: str) -> str:
@@ -330,7 +330,7 @@ def found_in(kept: Mapping[str, _Kept], wanted: Mapping[str, PinKey]) -> dict[st
     return {name: one for name, one in found.items() if one is not None}
 
 
-def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
+def too_many(kept: Mapping[str, PinnedRecord], keys: Collection[PinKey]) -> list[str]:
     """The pins to forget. Of one server with many keys, such as those of tokens that were used once, these are the ones
     that were not seen for longest. `keys`: of the servers that have just been written."""
     origins = {key.origin for key in keys}

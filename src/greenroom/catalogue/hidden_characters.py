@@ -2,8 +2,8 @@
 
 What a person cannot see, a model reads all the same: characters without width, tags, commands for terminals, characters
 that turn the text round. So a definition loses them before anything of it is shown, at every door. The names of
-parameters lose them too, and the values that a schema allows. A caller uses what it was shown, so `Spelled` turns
-arguments back into what the server expects. The name of a tool needs no such thing: the index knows whose it is.
+parameters lose them too, and the values that a schema allows. A caller uses what it was shown, so `OriginalSpelling`
+turns arguments back into what the server expects. The name of a tool needs no such thing: the index knows whose it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOLD: Final = 4  # different characters that are named
 _FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a schema: values, not words
 
 
-class Spelled(msgspec.Struct, frozen=True, eq=False):
+class OriginalSpelling(msgspec.Struct, frozen=True, eq=False):
     """The server's own spelling of names and values that are shown without hidden characters."""
 
     names: Mapping[str, str]
@@ -59,8 +59,8 @@ def unhidden_value(value: Any) -> Any:
     return value if shown == value else shown
 
 
-def unhidden_record(record: Raw) -> tuple[Raw, Spelled | None]:
-    """The record as it is shown, and the `Spelled` that a caller needs, if any."""
+def unhidden_record(record: Raw) -> tuple[Raw, OriginalSpelling | None]:
+    """The record as it is shown, and the `OriginalSpelling` that a caller needs, if any."""
     if not is_suspect(record):
         return record, None
     names, values = set(_names(record)), set(_values(record.get("inputSchema"), fixed=False))
@@ -68,7 +68,7 @@ def unhidden_record(record: Raw) -> tuple[Raw, Spelled | None]:
     shown = _shown(record, known)
     if shown == record:
         return record, None
-    back = Spelled(
+    back = OriginalSpelling(
         {one: own for own, one in known.items() if own in names},
         {one: own for own, one in known.items() if own in values},
     )

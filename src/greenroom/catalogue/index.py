@@ -40,7 +40,7 @@ from .namespace import (
     Kind,
     Missing,
     Namespace,
-    Place,
+    ResourceEntry,
     ServerNames,
     Target,
     UriSpace,
@@ -50,7 +50,7 @@ from .namespace import (
 from .namespace import resolve as resolve_uri
 from .overrides import ToolOverride, overrides_of
 from .ranking import Ranking
-from .schema_repair import Fitted, fit
+from .schema_repair import RepairedItem, fit
 from .search_forms import SearchForms, key_of
 from .search_words import normalise, tokens
 from .skills import description_of, is_within, name_of, root_of, weight_of
@@ -64,7 +64,7 @@ _MANY: Final = 500  # from this many prompts, resources and templates on, their 
 
 @attrs.define(eq=False)
 class Lists:
-    _parts: Mapping[str, Part]
+    _parts: Mapping[str, ServerIndex]
     _prefixes: Mapping[str, tuple[str, ...]]
     has_counts: bool = attrs.field(default=False, init=False)
 
@@ -101,7 +101,7 @@ class Lists:
             _ = part.counts, part.faults
         self.has_counts = True
 
-    def _places(self, kind: str) -> Iterator[Place]:
+    def _places(self, kind: str) -> Iterator[ResourceEntry]:
         for part in self._parts.values():
             yield from part.places(kind)
 
@@ -117,7 +117,7 @@ _COMPARED: Final = 1000  # tools whose spelling is compared at most: ten millise
 
 @attrs.define(eq=False)
 class Finder:
-    _servers: Mapping[str, Part]
+    _servers: Mapping[str, ServerIndex]
     _tools: Namespace
     _skills: Namespace
     _forms: SearchForms | None = None
@@ -204,7 +204,7 @@ class Finder:
 class Index:
     """Every exposed name of a room. Make one with `build`."""
 
-    _parts: Mapping[str, Part]  # in config order
+    _parts: Mapping[str, ServerIndex]  # in config order
     _tools: Namespace
     _skills: Namespace
     _weight: int  # of the skills
@@ -222,7 +222,10 @@ class Index:
 
     @classmethod
     def _of(
-        cls, parts: Mapping[str, Part], prefixes: Mapping[str, tuple[str, ...]], forms: SearchForms | None
+        cls,
+        parts: Mapping[str, ServerIndex],
+        prefixes: Mapping[str, tuple[str, ...]],
+        forms: SearchForms | None,
     ) -> Index:
         tools = {name: part.tools for name, part in parts.items()}
         skills = {name: part.skills for name, part in parts.items() if part.has_skills}
@@ -246,14 +249,14 @@ class Index:
         `previous` and `forms` only make it quicker: a part is taken from `previous` when its entry is the same object
         and its naming is equal; the first search looks into `forms`.
         """
-        kept: Mapping[str, Part] = {} if previous is None else previous._parts
-        parts: dict[str, Part] = {}
+        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
+        parts: dict[str, ServerIndex] = {}
         is_named_alike = True
         for name, definition in servers.items():
             if definition.disabled:
                 continue
             before = kept.get(name)
-            part = parts[name] = Part.of(definition, settings, entries.get(name), before)
+            part = parts[name] = ServerIndex.of(definition, settings, entries.get(name), before)
             if part is not before:
                 is_named_alike = is_named_alike and before is not None and before.naming == part.naming
         if previous is not None and is_named_alike and len(parts) == len(kept):
@@ -273,8 +276,8 @@ class Index:
         """The index of only these of its servers, and of those of their tools that one of the patterns matches (None:
         all). `overrides`: by server, on top of its own. Names are made as if there were nothing else.
         `previous` only makes it quicker."""
-        kept: Mapping[str, Part] = {} if previous is None else previous._parts
-        parts: dict[str, Part] = {}
+        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
+        parts: dict[str, ServerIndex] = {}
         for name in servers:
             part = self._parts[name]
             more = overrides.get(name)
@@ -289,7 +292,7 @@ class Index:
         """The index with these entries in place of those of its servers. Prefixes stay. `previous` only makes it
         quicker."""
         parts = dict(self._parts)
-        kept: Mapping[str, Part] = {} if previous is None else previous._parts
+        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
         for name, entry in entries.items():
             part = parts.get(name)
             if part is not None:
@@ -391,17 +394,17 @@ class Index:
 
     # -- resources and their templates --
 
-    def resources(self, server: str | None = None) -> tuple[Place, ...]:
+    def resources(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
         """Every resource, sorted by URI; of one server, if given."""
         resources = self._lists.resources
         return resources.everything if server is None else resources.of_server(server)
 
-    def templates(self, server: str | None = None) -> tuple[Place, ...]:
+    def templates(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
         """Every resource template, sorted by URI; of one server, if given."""
         templates = self._lists.templates
         return templates.everything if server is None else templates.of_server(server)
 
-    def resolve_uri(self, uri: str) -> Place | Ambiguous | Missing:
+    def resolve_uri(self, uri: str) -> ResourceEntry | Ambiguous | Missing:
         """Where `uri` is read: a listed resource, a qualified URI, or a URI that matches a template of one server."""
         lists = self._lists
         return resolve_uri(uri, lists.entries, lists.resources, lists.templates)
@@ -411,7 +414,7 @@ class Index:
         resources = self._lists.resources
         return uri in resources.exact or uri in resources.contested
 
-    def resolve_template(self, uri: str) -> Place | Ambiguous | Missing:
+    def resolve_template(self, uri: str) -> ResourceEntry | Ambiguous | Missing:
         """The server whose template `uri` is, in the spelling of `templates()`."""
         return resolve_uri(uri, self._lists.entries, self._lists.templates, _NO_URIS)
 
@@ -498,7 +501,7 @@ class Index:
 _NO_URIS: Final = UriSpace({}, {})
 
 
-def _prefixes(parts: Mapping[str, Part]) -> dict[str, tuple[str, ...]]:
+def _prefixes(parts: Mapping[str, ServerIndex]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted(parts):
         prefix = parts[name].prefix
@@ -569,7 +572,7 @@ class Naming:
 
 
 @attrs.define(eq=False)
-class Part:
+class ServerIndex:
     """One server's part of the index, kept from one index to the next."""
 
     server: str
@@ -577,7 +580,7 @@ class Part:
     naming: Naming
     made_of: tuple[ServerDefinition, Settings]  # what `naming` was made of: with the same two it is the same
 
-    def unless(self, other: Part | None) -> Part:
+    def unless(self, other: ServerIndex | None) -> ServerIndex:
         """`other` if it has the same content, with everything that it has already computed; else this part."""
         if other is not None and other.entry is self.entry and other.naming == self.naming:
             other.made_of = self.made_of
@@ -586,8 +589,12 @@ class Part:
 
     @classmethod
     def of(
-        cls, definition: ServerDefinition, settings: Settings, entry: ServerEntry | None, kept: Part | None
-    ) -> Part:
+        cls,
+        definition: ServerDefinition,
+        settings: Settings,
+        entry: ServerEntry | None,
+        kept: ServerIndex | None,
+    ) -> ServerIndex:
         """The part of the index for this server. Returns `kept`, the part from before, if nothing in it has changed."""
         if kept is not None and kept.made_of[0] is definition and kept.made_of[1] is settings:
             same = kept.entry is entry
@@ -623,16 +630,16 @@ class Part:
         """Those of these entries of skills that are shown."""
         return ServerNames.of(filter(self._is_chosen, self._named("skill", records)))
 
-    def narrowed(self, tools: tuple[str, ...] | None, said: Mapping[str, Any] | None = None) -> Part:
+    def narrowed(self, tools: tuple[str, ...] | None, said: Mapping[str, Any] | None = None) -> ServerIndex:
         """This part with only those of its tools that one of the patterns matches (None: all), and with further
         overrides, as a profile says them."""
         overrides = overrides_of(said or {}, self.naming.overrides)
         naming = attrs.evolve(self.naming, only=tools, overrides=overrides)
-        return Part(self.server, self.entry, naming, self.made_of)
+        return ServerIndex(self.server, self.entry, naming, self.made_of)
 
-    def saying(self, entry: ServerEntry) -> Part:
+    def saying(self, entry: ServerEntry) -> ServerIndex:
         """This part with `entry` in place of what its server has listed."""
-        return Part(self.server, entry, self.naming, self.made_of)
+        return ServerIndex(self.server, entry, self.naming, self.made_of)
 
     def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:
         include, exclude, only = self.naming.include, self.naming.exclude, self.naming.only
@@ -644,7 +651,7 @@ class Part:
     def prompts(self) -> ServerNames:
         return ServerNames.of(self._read("prompt", "prompts"))
 
-    def places(self, kind: str) -> Iterator[Place]:
+    def places(self, kind: str) -> Iterator[ResourceEntry]:
         """Its resources or templates, as they are shown."""
         field, key = PINNED[kind]
         records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
@@ -656,7 +663,7 @@ class Part:
                     record = unhidden_record(record)[0]
                 else:
                     record = _in_quarantine(self.server, kind, original, unhidden(original), changed)
-                yield Place(unhidden(original), self.server, original, record, changed)
+                yield ResourceEntry(unhidden(original), self.server, original, record, changed)
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -664,14 +671,16 @@ class Part:
         return self._looked_through[1]
 
     @property
-    def misfits(self) -> Mapping[tuple[str, str], Fitted]:
+    def misfits(self) -> Mapping[tuple[str, str], RepairedItem]:
         """The items that clients would refuse as they are, by kind and by the server's own name for them."""
         return self._looked_through[0]
 
     @cached_property
-    def _looked_through(self) -> tuple[Mapping[tuple[str, str], Fitted], tuple[str, ...], tuple[str, ...]]:
+    def _looked_through(
+        self,
+    ) -> tuple[Mapping[tuple[str, str], RepairedItem], tuple[str, ...], tuple[str, ...]]:
         """The misfits, the faults, and the places with hidden characters."""
-        found: dict[tuple[str, str], Fitted | None] = {}
+        found: dict[tuple[str, str], RepairedItem | None] = {}
         hidden: list[str] = []
         shown: set[str] | None = None
         if self.naming.only is not None:  # nobody who sees only these may learn of others
@@ -831,7 +840,7 @@ _PLACES: Final = ("resource", "template")
 _ORDER: Final = {kind: number for number, kind in enumerate(PINNED)}  # in which changed items are named
 
 
-def _first_faults(overrides: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:
+def _first_faults(overrides: list[str], misfits: Mapping[tuple[str, str], RepairedItem]) -> tuple[str, ...]:
     others = (
         f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
         for (kind, original), fitted in misfits.items()

@@ -173,14 +173,14 @@ class Proposal(msgspec.Struct, eq=False, gc=False):
         return self._higher
 
 
-class Settled(msgspec.Struct, frozen=True):
+class NameSettlement(msgspec.Struct, frozen=True):
     """A name for every claim. `proposals[i]` has the final name of claim `i`. `contested`: names that none got."""
 
     proposals: list[Proposal]
     contested: Mapping[str, tuple[int, ...]]
 
 
-def settle(proposals: Iterable[Proposal]) -> Settled:
+def settle(proposals: Iterable[Proposal]) -> NameSettlement:
     """Give every claim a name of its own, starting from these proposals. Their order does not matter.
 
     The claims must differ in (server, kind, original). It ends, since proposals only go up and two claims on the
@@ -188,7 +188,7 @@ def settle(proposals: Iterable[Proposal]) -> Settled:
     """
     proposals = list(proposals)
     if len({proposal.name for proposal in proposals}) == len(proposals):
-        return Settled(proposals, {})  # nearly always
+        return NameSettlement(proposals, {})  # nearly always
     contested: dict[str, set[int]] = {}
     holders: dict[str, list[int]] = {}
     arrivals: Iterable[int] = range(len(proposals))
@@ -211,7 +211,7 @@ def settle(proposals: Iterable[Proposal]) -> Settled:
             for i in lost:
                 proposals[i] = proposals[i].higher
             arrivals += lost
-    return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
+    return NameSettlement(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
 
 
 def _losers(proposals: list[Proposal], contested: bool) -> set[Proposal]:

@@ -35,7 +35,7 @@ from .entries import Raw, ServerEntry
 from .fingerprints import pin_name, tool_changed
 from .names import Proposal, other_resource_name, resource_name, settle
 from .overrides import ToolOverride
-from .ranking import Document
+from .ranking import ToolDocument
 from .schema_repair import fit
 from .search_words import normalise
 from .skills import name_of as skill_name
@@ -72,7 +72,7 @@ class Target:
     override: ToolOverride | None = None
     changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
     hidden: str = ""  # the hidden characters of the server's own object, in words
-    _document: Document | None = attrs.field(default=None, init=False, repr=False)
+    _document: ToolDocument | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def own_name(self) -> str:
@@ -218,11 +218,11 @@ class Target:
         return digest_of(self.meaning)
 
     @property
-    def document(self) -> Document:
+    def document(self) -> ToolDocument:
         """What search reads of it. Only the beginning of a long description counts."""
         if self._document is None:
             title = self.record.get("title")
-            document = Document.of(
+            document = ToolDocument.of(
                 self.name,
                 self._called,
                 self.server,
@@ -239,7 +239,7 @@ class Target:
         """Whether the document has been made."""
         return self._document is not None
 
-    def remember(self, document: Document) -> None:
+    def remember(self, document: ToolDocument) -> None:
         """Take the document that search made of the same tool before."""
         object.__setattr__(self, "_document", document)
 
@@ -492,7 +492,7 @@ _LONGEST: Final = max(map(len, _OURS))
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
-class Place(msgspec.Struct, frozen=True, eq=False):
+class ResourceEntry(msgspec.Struct, frozen=True, eq=False):
     """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it. `record`:
     without hidden characters, or what is shown in its place."""
 
@@ -530,31 +530,31 @@ def unqualified(uri: str) -> tuple[str, str] | None:
 class UriSpace:
     """All resources or all templates of a room."""
 
-    exact: Mapping[str, Place]
-    contested: Mapping[str, tuple[Place, ...]]
+    exact: Mapping[str, ResourceEntry]
+    contested: Mapping[str, tuple[ResourceEntry, ...]]
 
     @classmethod
-    def of(cls, places: Iterable[Place]) -> UriSpace:
+    def of(cls, places: Iterable[ResourceEntry]) -> UriSpace:
         """The space of these places. An item that a server lists twice counts once."""
-        found: dict[str, dict[str, Place]] = {}
+        found: dict[str, dict[str, ResourceEntry]] = {}
         for place in places:
             found.setdefault(place.uri, {}).setdefault(place.server, place)
         return cls(*_apart(found))
 
     @cached_property
-    def everything(self) -> tuple[Place, ...]:
+    def everything(self) -> tuple[ResourceEntry, ...]:
         """All of them, sorted by the URI that clients see."""
         return tuple(self.exact[uri] for uri in sorted(self.exact))
 
-    def of_server(self, server: str) -> tuple[Place, ...]:
+    def of_server(self, server: str) -> tuple[ResourceEntry, ...]:
         return tuple(place for place in self.everything if place.server == server)
 
     @cached_property
-    def shapes(self) -> tuple[tuple[Place, list[str]], ...]:
+    def shapes(self) -> tuple[tuple[ResourceEntry, list[str]], ...]:
         """Each template with its fixed parts."""
         return tuple((place, _EXPRESSION.split(place.original)) for place in self.everything)
 
-    def matching(self, uri: str) -> list[Place]:
+    def matching(self, uri: str) -> list[ResourceEntry]:
         """The templates that `uri` matches."""
         return [place for place, parts in self.shapes if _fits(uri, parts)]
 
@@ -565,10 +565,10 @@ def template_fits(template: str, uri: str) -> bool:
 
 
 def _apart(
-    found: Mapping[str, Mapping[str, Place]],
-) -> tuple[dict[str, Place], dict[str, tuple[Place, ...]]]:
-    exact: dict[str, Place] = {}
-    contested: dict[str, tuple[Place, ...]] = {}
+    found: Mapping[str, Mapping[str, ResourceEntry]],
+) -> tuple[dict[str, ResourceEntry], dict[str, tuple[ResourceEntry, ...]]]:
+    exact: dict[str, ResourceEntry] = {}
+    contested: dict[str, tuple[ResourceEntry, ...]] = {}
     for uri, owners in found.items():
         if len(owners) == 1 and not is_ours(uri):
             exact[uri] = next(iter(owners.values()))
@@ -598,7 +598,7 @@ def _fits(uri: str, parts: list[str]) -> bool:
 
 def resolve(
     uri: str, servers: Mapping[str, ServerEntry | None], resources: UriSpace, templates: UriSpace
-) -> Place | Ambiguous | Missing:
+) -> ResourceEntry | Ambiguous | Missing:
     """What `uri` means. `Missing.servers`: the servers that may have resources which are not listed."""
     listed = resources.exact.get(uri)  # a URI of our scheme is in here only in our own spelling
     if listed is not None:
@@ -606,20 +606,24 @@ def resolve(
     if is_ours(uri):
         named = unqualified(uri)
         return (
-            Place(uri, *named, record={}) if named is not None and named[0] in servers else Missing(uri, ())
+            ResourceEntry(uri, *named, record={})
+            if named is not None and named[0] in servers
+            else Missing(uri, ())
         )
     if uri in resources.contested:
         return _among(uri, resources.contested[uri])
     fitting = {place.server: place for place in templates.matching(uri)}
     if len(fitting) == 1:
         (server,) = fitting
-        return Place(uri, server, uri, record={})
+        return ResourceEntry(uri, server, uri, record={})
     if fitting:
-        return _among(uri, [Place(qualified(server, uri), server, uri, {}) for server in sorted(fitting)])
+        return _among(
+            uri, [ResourceEntry(qualified(server, uri), server, uri, {}) for server in sorted(fitting)]
+        )
     return Missing(uri, tuple(name for name, entry in servers.items() if _may_have(entry)))
 
 
-def _among(uri: str, places: Iterable[Place]) -> Ambiguous:
+def _among(uri: str, places: Iterable[ResourceEntry]) -> Ambiguous:
     places = tuple(places)
     return Ambiguous(uri, tuple(place.uri for place in places), tuple(place.server for place in places))
 

@@ -23,7 +23,7 @@ from ..protocol.errors import UsageError
 from .entries import Raw
 
 if TYPE_CHECKING:
-    from .hidden_characters import Spelled
+    from .hidden_characters import OriginalSpelling
 
 
 _ABSENT: Final = object()
@@ -61,7 +61,7 @@ class ToolOverride:
     hide: bool = False
     description: str | None = None
     parameters: Mapping[str, ParameterOverride] = attrs.field(factory=_no_parameters, hash=False)
-    spelled: Spelled | None = None  # the server uses hidden characters, which are not shown
+    spelled: OriginalSpelling | None = None  # the server uses hidden characters, which are not shown
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> ToolOverride:

@@ -84,7 +84,7 @@ _TOP: Final = (1 << _TOP_BIT) - 1
 EXACT: Final = _TOP  # the score of what the query names
 
 
-class Document(msgspec.Struct, frozen=True, eq=False, gc=False):
+class ToolDocument(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One tool, prepared: the spellings of its name, its stems, and a byte of points for each. The garbage collector
     need not look at it, for it has texts only.
 
@@ -117,7 +117,7 @@ class Document(msgspec.Struct, frozen=True, eq=False, gc=False):
         *,
         title: str = "",
         schema: Mapping[str, Any] | None = None,
-    ) -> Document:
+    ) -> ToolDocument:
         """`name` is what clients see, `original` what the server calls it."""
         plain = normalise(original)
         before = name.removesuffix(original)  # a server's prefix, as a rule
@@ -209,7 +209,7 @@ Hit = tuple[int, int]  # a document's number, and its score
 class Ranking:
     """An inverted index over `documents`, made once. Documents with equal scores keep their order."""
 
-    def __init__(self, documents: Iterable[Document]) -> None:
+    def __init__(self, documents: Iterable[ToolDocument]) -> None:
         self._count = 0
         self._names: dict[str, int] = {}  # the first document of each name
         self._namesakes: dict[str, list[int]] = {}  # the others
@@ -217,7 +217,7 @@ class Ranking:
         self._word = lru_cache(maxsize=256)(self._measure)
         self._take(documents)
 
-    def _take(self, documents: Iterable[Document]) -> None:
+    def _take(self, documents: Iterable[ToolDocument]) -> None:
         postings = self._postings
         find = postings.__getitem__
         shared: dict[int, list[array[int]]] = {}  # the postings of the words that documents share

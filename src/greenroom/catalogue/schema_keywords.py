@@ -26,11 +26,11 @@ Schema = dict[str, Any]
 Place = tuple[Any, ...]  # empty, or (the place it is in, its key or position there)
 
 
-class Gone:
+class NothingLeft:
     """The result of a check when nothing of the value can be kept."""
 
 
-GONE: Final = Gone()
+GONE: Final = NothingLeft()
 _MOST_FAULTS: Final = 20  # that are told of one schema
 _SHOWN: Final = 80  # characters of a value that is told
 _PASSES: Final = 3  # what was mended may be what a reference led to

@@ -112,20 +112,20 @@ def record_of(required: Mapping[str, Check], optional: Mapping[str, Check]) -> C
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class RepairedItem(msgspec.Struct, frozen=True):
     """An item in a form that clients can read (None: it is left out), and what was wrong with it, in words."""
 
     record: Raw | None
     faults: tuple[str, ...]
 
 
-def fit(kind: str, record: Raw) -> Fitted | None:
+def fit(kind: str, record: Raw) -> RepairedItem | None:
     """The item mended or left out; None if it has no faults. `kind`: `tool`, `prompt`, `resource` or `template`."""
     faults: list[str] = []
     found = _CHECKS[kind](record, (), faults)
     if found is record:
         return None
-    return Fitted(None if found is GONE else found, tuple(faults))
+    return RepairedItem(None if found is GONE else found, tuple(faults))
 
 
 # ---- schemas -------------------------------------------------------------------------------------------------------

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from .namespace import Target
 
 
-class _Kept(msgspec.Struct, array_like=True):
+class _SearchedTool(msgspec.Struct, array_like=True):
     at: float  # wall clock, seconds since the epoch
     checksum: bytes
     record: bytes
 
 
-class _File(msgspec.Struct, array_like=True):
+class _SearchFile(msgspec.Struct, array_like=True):
     form: str
-    records: dict[str, _Kept]
+    records: dict[str, _SearchedTool]
 
 
-_as_file: Final = msgspec.msgpack.Decoder(_File)
+_as_file: Final = msgspec.msgpack.Decoder(_SearchFile)
 
 
 class SearchFile(LockedFile):
@@ -61,22 +61,22 @@ class SearchFile(LockedFile):
                 kept = {key: one for key, one in self._kept().items() if self._is_fresh(one, now)}
                 for key, targets in news.items():
                     record = record_of(targets, _whole(kept.get(key)))
-                    kept[key] = _Kept(now, _checksum(record), record)
-                self.replace(msgspec.msgpack.encode(_File(FORM, _that_fits(kept))))
+                    kept[key] = _SearchedTool(now, _checksum(record), record)
+                self.replace(msgspec.msgpack.encode(_SearchFile(FORM, _that_fits(kept))))
 
-    def _kept(self) -> dict[str, _Kept]:
+    def _kept(self) -> dict[str, _SearchedTool]:
         try:
             file = _as_file.decode(self.read())
         except (OSError, BrokenFile, msgspec.MsgspecError, ValueError):
             return {}
         return file.records if file.form == FORM else {}
 
-    def _is_fresh(self, one: _Kept, now: float) -> bool:
+    def _is_fresh(self, one: _SearchedTool, now: float) -> bool:
         return self.max_age <= 0 or 0 <= now - one.at <= self.max_age
 
 
-def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, _Kept]:
-    left, found = bounds.CACHE_BYTES - 1_000, dict[str, _Kept]()
+def _that_fits(kept: Mapping[str, _SearchedTool]) -> dict[str, _SearchedTool]:
+    left, found = bounds.CACHE_BYTES - 1_000, dict[str, _SearchedTool]()
     for key, one in sorted(kept.items(), key=lambda item: item[1].at, reverse=True):
         left -= len(one.record) + 4 * len(key) + 100
         if left < 0:
@@ -85,7 +85,7 @@ def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, _Kept]:
     return found
 
 
-def _whole(kept: _Kept | None) -> bytes:
+def _whole(kept: _SearchedTool | None) -> bytes:
     """The record, if there is one and it is not damaged."""
     return kept.record if kept is not None and kept.checksum == _checksum(kept.record) else b""
 

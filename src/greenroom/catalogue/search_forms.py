@@ -25,12 +25,12 @@ from ..protocol.safe_text import whole
 from ..protocol.version import VERSION
 from .entries import ServerEntry
 from .namespace import Target
-from .ranking import Document
+from .ranking import ToolDocument
 
 _DIGEST: Final = 16  # bytes
 # What is made of the same tool depends on our version, on the tables of Python, and, between two versions of ours, on
 # weights and stems: what a sample is made into shows that these are others.
-_SAMPLE: Final = Document.of(
+_SAMPLE: Final = ToolDocument.of(
     "git-hub_createIssues",
     "createIssues",
     "git-hub-mcp",
@@ -93,7 +93,7 @@ class SearchForms(msgspec.Struct, frozen=True, eq=False):
                     if row is None:
                         missing[server] = keys[server]
                     else:
-                        target.remember(Document(row.plain, row.shown, words, row.points, row.numbers))
+                        target.remember(ToolDocument(row.plain, row.shown, words, row.points, row.numbers))
         return missing
 
     def report(self, targets: Sequence[Target], missing: Mapping[str, str]) -> None:

@@ -68,7 +68,7 @@ def default_cache_path() -> Path:
     return platformdirs.user_cache_path("greenroom", appauthor=False) / "catalogue.json"
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedCache(msgspec.Struct, frozen=True):
     """The fresh entries and the last failures, by server, and what was wrong with the file, if anything. Of a server
     that was told different things of its clients, `entries` has the newest, and `variants` all. `searched`: what search
     has made of them, from the file beside it."""
@@ -85,7 +85,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 _DEEPEST: Final = bounds.DEPTH + 3  # an entry, its body, a list in it, an item of that
 
 
-class _Body(msgspec.Struct, omit_defaults=True):
+class _EntryBody(msgspec.Struct, omit_defaults=True):
     """An entry in the file. An absent list is unknown; an empty list is known to be empty."""
 
     tools: list[msgspec.Raw] | None = None
@@ -100,18 +100,18 @@ class _Body(msgspec.Struct, omit_defaults=True):
     problems: list[str] = []
 
 
-class _Kept(msgspec.Struct):
+class _StoredEntry(msgspec.Struct):
     """An entry, with the parts that must be known without decoding it."""
 
     fetched_at: float
     revision: int
     body: msgspec.Raw
 
-    def newer(self, other: _Kept | None) -> bool:
+    def newer(self, other: _StoredEntry | None) -> bool:
         return other is None or (self.fetched_at, self.revision) >= (other.fetched_at, other.revision)
 
 
-class _Failed(msgspec.Struct, omit_defaults=True):
+class _StoredFailure(msgspec.Struct, omit_defaults=True):
     """`LastFailure` in the file."""
 
     at: float
@@ -120,7 +120,7 @@ class _Failed(msgspec.Struct, omit_defaults=True):
     needs_login: bool = False
 
 
-class _File(msgspec.Struct):
+class _StoreFile(msgspec.Struct):
     version: int
     entries: dict[str, msgspec.Raw]
     failures: dict[str, msgspec.Raw] = {}
@@ -129,19 +129,19 @@ class _File(msgspec.Struct):
 class _Content(msgspec.Struct, frozen=True):
     """What is in a file, by key."""
 
-    entries: dict[str, _Kept] = msgspec.field(default_factory=dict[str, _Kept])
-    failures: dict[str, _Failed] = msgspec.field(default_factory=dict[str, _Failed])
+    entries: dict[str, _StoredEntry] = msgspec.field(default_factory=dict[str, _StoredEntry])
+    failures: dict[str, _StoredFailure] = msgspec.field(default_factory=dict[str, _StoredFailure])
 
 
 class _Version(msgspec.Struct):
     version: int
 
 
-_as_file: Final = msgspec.json.Decoder(_File)
+_as_file: Final = msgspec.json.Decoder(_StoreFile)
 _as_version: Final = msgspec.json.Decoder(_Version)
-_as_kept: Final = msgspec.json.Decoder(_Kept)
-_as_body: Final = msgspec.json.Decoder(_Body)
-_as_failed: Final = msgspec.json.Decoder(_Failed)
+_as_kept: Final = msgspec.json.Decoder(_StoredEntry)
+_as_body: Final = msgspec.json.Decoder(_EntryBody)
+_as_failed: Final = msgspec.json.Decoder(_StoredFailure)
 _NO_FAILURES: Final[Failures] = MappingProxyType({})
 
 
@@ -152,7 +152,7 @@ class CatalogueFile(LockedFile):
         super().__init__(path, lock_timeout)
         self.max_age = max_age
 
-    def load(self, wanted: Mapping[str, str], now: float) -> Loaded:
+    def load(self, wanted: Mapping[str, str], now: float) -> LoadedCache:
         """What is known of the servers in `wanted` (name to definition hash) at `now`, in seconds since the epoch.
 
         Left out are servers that never connected or had another definition, and entries that were fetched too long ago
@@ -162,7 +162,7 @@ class CatalogueFile(LockedFile):
         try:
             content, warning = _parse(self.read()), None
         except OSError as error:
-            return Loaded({}, f"The catalogue cache cannot be read: {error}. Servers are asked again.")
+            return LoadedCache({}, f"The catalogue cache cannot be read: {error}. Servers are asked again.")
         except BrokenFile:
             content, warning = self._mend()
         found: dict[str, ServerEntry] = {}
@@ -183,7 +183,7 @@ class CatalogueFile(LockedFile):
                         found[server] = entry
             if failed is not None and self._stands(failed, one, now):
                 failures[server] = LastFailure(failed.at, failed.why, failed.starts, failed.needs_login)
-        return Loaded(found, warning, failures, variants)
+        return LoadedCache(found, warning, failures, variants)
 
     def save(
         self, entries: Iterable[ServerEntry], now: float, failures: Failures = _NO_FAILURES
@@ -204,16 +204,20 @@ class CatalogueFile(LockedFile):
                 newer = {key: one for key, one in fresh.items() if one.newer(usable.get(key))}
                 merged = {**usable, **newer}
                 failed = self._merged(content.failures, failures, merged, now)
-                self.replace(msgspec.json.encode(_File(VERSION, _that_fits(merged), failed)))
+                self.replace(msgspec.json.encode(_StoreFile(VERSION, _that_fits(merged), failed)))
         except OSError as error:
             return f"The catalogue cache was not written: {error}. Servers are asked again next time."
         return broken or warning
 
     def _merged(
-        self, known: Mapping[str, _Failed], news: Failures, entries: Mapping[str, _Kept], now: float
+        self,
+        known: Mapping[str, _StoredFailure],
+        news: Failures,
+        entries: Mapping[str, _StoredEntry],
+        now: float,
     ) -> dict[str, msgspec.Raw]:
         """The failures to write: the last of each server that has not worked since; the newest, if they are many."""
-        found: dict[str, _Failed | None] = dict(known)
+        found: dict[str, _StoredFailure | None] = dict(known)
         for (server, digest), one in news.items():
             key = _key(server, digest)
             found[key] = None if one is None else _failed(one)
@@ -222,7 +226,7 @@ class CatalogueFile(LockedFile):
         newest = sorted(left, key=lambda item: item[1].at, reverse=True)[: bounds.FAILURES]
         return {key: msgspec.Raw(msgspec.json.encode(one)) for key, one in newest}
 
-    def _stands(self, one: _Failed, entry: _Kept | None, now: float) -> bool:
+    def _stands(self, one: _StoredFailure, entry: _StoredEntry | None, now: float) -> bool:
         """Whether the failure still counts: it is fresh, and the server has not listed what it has since then."""
         return self._fresh(one.at, now) and (entry is None or entry.fetched_at <= one.at)
 
@@ -303,7 +307,7 @@ def _without_deep_entries(data: bytes) -> bytes:
     return b'{"version":%b,"entries":{%b}}' % (parts.get(b'"version"', b"null"), shallow)
 
 
-def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, msgspec.Raw]:
+def _that_fits(kept: Mapping[str, _StoredEntry]) -> dict[str, msgspec.Raw]:
     """The entries to write. When the space is limited, the newest come first."""
     left, found = bounds.CACHE_BYTES - 1_000, dict[str, msgspec.Raw]()
     for key, one in sorted(kept.items(), key=lambda item: item[1].fetched_at, reverse=True):
@@ -324,9 +328,9 @@ def _version_problem(data: bytes) -> str:
     return ""
 
 
-def _encoded(entries: Iterable[ServerEntry]) -> tuple[dict[str, _Kept], str | None]:
+def _encoded(entries: Iterable[ServerEntry]) -> tuple[dict[str, _StoredEntry], str | None]:
     """Entries in the form that is kept, and a warning about those that cannot be written as JSON."""
-    kept: dict[str, _Kept] = {}
+    kept: dict[str, _StoredEntry] = {}
     warning = None
     for entry in entries:
         try:
@@ -338,8 +342,8 @@ def _encoded(entries: Iterable[ServerEntry]) -> tuple[dict[str, _Kept], str | No
     return kept, warning
 
 
-def _kept(entry: ServerEntry) -> _Kept:
-    body = _Body(
+def _kept(entry: ServerEntry) -> _StoredEntry:
+    body = _EntryBody(
         tools=_plain(entry.tools),
         resources=_plain(entry.resources),
         templates=_plain(entry.templates),
@@ -351,11 +355,11 @@ def _kept(entry: ServerEntry) -> _Kept:
         protocol_version=entry.protocol_version,
         problems=[whole(problem) for problem in entry.problems],
     )
-    return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
+    return _StoredEntry(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
 
 
-def _failed(one: LastFailure) -> _Failed:
-    return _Failed(one.at, whole(one.why)[: bounds.FAILURE], one.starts, one.needs_login)
+def _failed(one: LastFailure) -> _StoredFailure:
+    return _StoredFailure(one.at, whole(one.why)[: bounds.FAILURE], one.starts, one.needs_login)
 
 
 def _said(record: Raw) -> msgspec.Raw:
@@ -365,7 +369,7 @@ def _said(record: Raw) -> msgspec.Raw:
         return msgspec.Raw(msgspec.json.encode(whole_value(dict(record))))
 
 
-def _entry(server: str, definition_hash: str, kept: _Kept, told: str) -> ServerEntry | None:
+def _entry(server: str, definition_hash: str, kept: _StoredEntry, told: str) -> ServerEntry | None:
     """The entry in its decoded form; None when it cannot be read."""
     try:
         body = _as_body.decode(kept.body)
@@ -432,7 +436,7 @@ class Nowhere:
 class CatalogueStore(Store, Protocol):
     """A store that can also be read, at boot."""
 
-    def load(self, wanted: Mapping[str, str]) -> Loaded:
+    def load(self, wanted: Mapping[str, str]) -> LoadedCache:
         """What is fresh of the servers in `wanted` (name to definition hash)."""
         ...
 
@@ -444,10 +448,10 @@ class MemoryStore(msgspec.Struct):
         default_factory=dict[tuple[str, str], "LastFailure | None"]
     )
 
-    def load(self, wanted: Mapping[str, str]) -> Loaded:
+    def load(self, wanted: Mapping[str, str]) -> LoadedCache:
         entries = {name: e for name, e in self.entries.items() if wanted.get(name) == e.definition_hash}
         failures = {name: found for name in wanted if (found := self.failures.get((name, wanted[name])))}
-        return Loaded(entries, failures=failures)
+        return LoadedCache(entries, failures=failures)
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         self.entries.update(entries)
@@ -464,7 +468,7 @@ class FileStore(msgspec.Struct):
         """What search has made of the tools in it."""
         return SearchFile(self.file.path, max_age=self.file.max_age)
 
-    def load(self, wanted: Mapping[str, str]) -> Loaded:
+    def load(self, wanted: Mapping[str, str]) -> LoadedCache:
         loaded = self.file.load(wanted, time.time())
         return replace(loaded, searched=self.searched.load(map(key_of, loaded.entries.values())))
 

@@ -41,7 +41,7 @@ _LEAST: Final = 1  # the incarnation that begins first
 
 
 @attrs.frozen
-class Named:
+class MetricName:
     """One metric: its name without the prefix, what it is, its labels, and what it says."""
 
     name: str
@@ -54,77 +54,85 @@ class Named:
         return f"greenroom_{self.name}"
 
 
-TRANSITIONS: Final = Named(
+TRANSITIONS: Final = MetricName(
     "transitions_total", "counter", ("server", "to"), "Steps of servers to another state of their lifecycle."
 )
-ENDINGS: Final = Named(
+ENDINGS: Final = MetricName(
     "endings_total", "counter", ("server", "cause"), "Connections and attempts that ended, by why."
 )
-RESTARTS: Final = Named(
+RESTARTS: Final = MetricName(
     "restarts_total", "counter", ("server",), "Starts of a server or session that had run before."
 )
-BREAKER_MOVES: Final = Named(
+BREAKER_MOVES: Final = MetricName(
     "breaker_moves_total", "counter", ("server", "move"), "What happened to a server's circuit breaker."
 )
-EVICTIONS: Final = Named("evictions_total", "counter", ("server",), "Idle servers that made room for others.")
-CALLS: Final = Named(
+EVICTIONS: Final = MetricName(
+    "evictions_total", "counter", ("server",), "Idle servers that made room for others."
+)
+CALLS: Final = MetricName(
     "calls_total",
     "counter",
     ("server", "outcome"),
     "Accepted calls that ended: `result`, `cancelled`, or an error.",
 )
-CALL_SECONDS: Final = Named(
+CALL_SECONDS: Final = MetricName(
     "call_seconds", "histogram", ("server",), "From when a call was sent to its end, in seconds."
 )
-WAIT_SECONDS: Final = Named(
+WAIT_SECONDS: Final = MetricName(
     "call_wait_seconds",
     "histogram",
     ("server",),
     "From when a call was accepted until it was sent, in seconds.",
 )
-TOOL_CALLS: Final = Named(
+TOOL_CALLS: Final = MetricName(
     "tool_calls_total",
     "counter",
     ("server", "tool", "outcome"),
     "The same of each tool (`http.metricsTools`); `tool_error` is a result that the tool calls an error.",
 )
-TOOL_SECONDS: Final = Named(
+TOOL_SECONDS: Final = MetricName(
     "tool_call_seconds",
     "histogram",
     ("server", "tool"),
     "From when a call of this tool was sent to its end, in seconds.",
 )
-EVENTS_LOST: Final = Named("events_lost_total", "counter", (), "Events that came too fast to be counted.")
-REFUSED: Final = Named("refused_total", "counter", ("code",), "Calls that were not accepted, by error code.")
-LIMITED: Final = Named(
+EVENTS_LOST: Final = MetricName(
+    "events_lost_total", "counter", (), "Events that came too fast to be counted."
+)
+REFUSED: Final = MetricName(
+    "refused_total", "counter", ("code",), "Calls that were not accepted, by error code."
+)
+LIMITED: Final = MetricName(
     "limited_total", "counter", ("limit",), "Calls that a limit or a loop guard refused, by which one."
 )
-CONNECTIONS: Final = Named(
+CONNECTIONS: Final = MetricName(
     "connections",
     "gauge",
     ("server", "state"),
     "A server's addresses (shared, of sessions, of calls) in each state.",
 )
-USABLE: Final = Named("server_usable", "gauge", ("server",), "1 when a call would be accepted, else 0.")
-BREAKER_OPEN: Final = Named(
+USABLE: Final = MetricName("server_usable", "gauge", ("server",), "1 when a call would be accepted, else 0.")
+BREAKER_OPEN: Final = MetricName(
     "breaker_open", "gauge", ("server",), "1 while the circuit breaker is open and refuses calls, else 0."
 )
-IN_FLIGHT: Final = Named("in_flight", "gauge", ("server",), "Calls that were sent and not answered.")
-QUEUED: Final = Named("queued", "gauge", ("server",), "Calls that were accepted and not sent.")
-POOL_SLOTS: Final = Named("pool_slots", "gauge", (), "Slots of the pool (`maxConnections`).")
-POOL_HELD: Final = Named("pool_held", "gauge", (), "Slots that are held.")
-SESSION_SLOTS: Final = Named(
+IN_FLIGHT: Final = MetricName("in_flight", "gauge", ("server",), "Calls that were sent and not answered.")
+QUEUED: Final = MetricName("queued", "gauge", ("server",), "Calls that were accepted and not sent.")
+POOL_SLOTS: Final = MetricName("pool_slots", "gauge", (), "Slots of the pool (`maxConnections`).")
+POOL_HELD: Final = MetricName("pool_held", "gauge", (), "Slots that are held.")
+SESSION_SLOTS: Final = MetricName(
     "session_slots", "gauge", (), "Slots for children of sessions (`maxSessionConnections`)."
 )
-SESSION_SLOTS_HELD: Final = Named("session_slots_held", "gauge", (), "Slots that children of sessions hold.")
-POOL_WAITING: Final = Named("pool_waiting", "gauge", (), "Servers and sessions that wait for a slot.")
-HTTP_REFUSED: Final = Named(
+SESSION_SLOTS_HELD: Final = MetricName(
+    "session_slots_held", "gauge", (), "Slots that children of sessions hold."
+)
+POOL_WAITING: Final = MetricName("pool_waiting", "gauge", (), "Servers and sessions that wait for a slot.")
+HTTP_REFUSED: Final = MetricName(
     "http_refused_total",
     "counter",
     ("status",),
     "Requests that the HTTP door refused, by the status of the answer.",
 )
-SESSIONS: Final = Named("http_sessions", "gauge", (), "Sessions open at the HTTP door.")
+SESSIONS: Final = MetricName("http_sessions", "gauge", (), "Sessions open at the HTTP door.")
 METRICS: Final = (
     *(TRANSITIONS, ENDINGS, RESTARTS, BREAKER_MOVES, EVICTIONS, CALLS, CALL_SECONDS, WAIT_SECONDS, REFUSED),
     LIMITED,
@@ -147,14 +155,14 @@ class Metrics:
         self._registry = library.CollectorRegistry()
         self._by_server: list[MetricWrapperBase] = []
 
-        def counter(named: Named) -> library.Counter:
+        def counter(named: MetricName) -> library.Counter:
             name = named.exported.removesuffix("_total")
             made = library.Counter(name, named.text, named.labels, registry=self._registry)
             if "server" in named.labels:
                 self._by_server.append(made)
             return made
 
-        def histogram(named: Named, buckets: Sequence[float]) -> library.Histogram:
+        def histogram(named: MetricName, buckets: Sequence[float]) -> library.Histogram:
             made = library.Histogram(
                 named.exported, named.text, named.labels, buckets=buckets, registry=self._registry
             )
@@ -247,10 +255,10 @@ def _snapshot(
 ) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    def gauge(named: Named) -> GaugeMetricFamily:
+    def gauge(named: MetricName) -> GaugeMetricFamily:
         return GaugeMetricFamily(named.exported, named.text, labels=named.labels)
 
-    def single(named: Named, value: float) -> GaugeMetricFamily:
+    def single(named: MetricName, value: float) -> GaugeMetricFamily:
         return GaugeMetricFamily(named.exported, named.text, value=value)
 
     connections, usable, breakers = gauge(CONNECTIONS), gauge(USABLE), gauge(BREAKER_OPEN)

@@ -52,7 +52,7 @@ def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, An
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     log = logging.getLogger(_OURS)
-    once = _Once(tell)
+    once = _FirstWarning(tell)
     log.addHandler(once)
     log.propagate = False
     resource = Resource.create(_about_us())
@@ -236,7 +236,7 @@ class _First(logging.Handler):
         self.text = self.text or one_line(record.getMessage(), 200)
 
 
-class _Once(logging.Handler):
+class _FirstWarning(logging.Handler):
     """Tells the first warning, and that it was the last."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:

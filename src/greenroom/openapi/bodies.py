@@ -1,7 +1,7 @@
 """Bodies of requests: JSON, forms, multipart, text and octets, by their media type.
 
 A file is given as its text, as `{"base64": …}` or as `{"path": …}`, each of the latter with a `filename` if it has one.
-Nothing is read here: a body with paths is `Unread`, and whoever sends it decides which files may be read.
+Nothing is read here: a body with paths is `UnreadBody`, and whoever sends it decides which files may be read.
 
 In a form, `encoding` says how a property is written; where it says nothing, a list is a field for each item, and an
 object is JSON (OpenAPI 3.1.1 §4.8.15.1.2, which says what older versions left open). The boundary of a multipart body
@@ -23,7 +23,7 @@ import attrs
 from ..protocol.errors import UsageError
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.safe_text import whole
-from .inputs import FORM, Body, essence, is_form, is_json
+from .inputs import FORM, BodyInput, essence, is_form, is_json
 from .references import Raw, is_object, member, text
 from .schemas import is_file
 from .styles import DEEP, STYLES, deep, encoded, encoded_reserved, expanded, plain, within_bounds
@@ -36,7 +36,7 @@ _STYLED: Final = frozenset(
 _ESCAPES: Final = {'"': "%22", "\r": "%0D", "\n": "%0A"}
 
 
-class Written(NamedTuple):
+class EncodedBody(NamedTuple):
     """A body that can be sent."""
 
     media: str
@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
 
 @attrs.frozen
-class Part:
+class BodyPart:
     """One part of a multipart body, or the whole of another one."""
 
     name: str
@@ -55,18 +55,18 @@ class Part:
 
 
 @attrs.frozen
-class Unread:
+class UnreadBody:
     """A body with files that are still to be read. Whoever reads them decides which may be."""
 
     media: str
-    parts: tuple[Part, ...]
+    parts: tuple[BodyPart, ...]
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The files, as the caller named them."""
         return tuple(dict.fromkeys(each.path for each in self.parts if each.path))
 
-    def read(self, contents: Mapping[str, bytes]) -> Written:
+    def read(self, contents: Mapping[str, bytes]) -> EncodedBody:
         """The body with the content of each of its paths."""
         parts = tuple(
             attrs.evolve(each, path="", content=contents[each.path]) if each.path else each
@@ -74,13 +74,15 @@ class Unread:
         )
         if essence(self.media).startswith("multipart/"):
             return _multipart(self.media, parts)
-        return Written(self.media, parts[0].content)
+        return EncodedBody(self.media, parts[0].content)
 
 
 Fault = Callable[[str, str], Exception]  # the error for an argument, from its name and what is wrong with it
 
 
-def write_body(root: Raw, body: Body, given: Mapping[str, Any], fault: Fault) -> Written | Unread | None:
+def write_body(
+    root: Raw, body: BodyInput, given: Mapping[str, Any], fault: Fault
+) -> EncodedBody | UnreadBody | None:
     """The body of these arguments (those of the body alone); None when there is none to send."""
     if not given and (body.properties is None or not body.required):
         return None
@@ -95,12 +97,12 @@ def write_body(root: Raw, body: Body, given: Mapping[str, Any], fault: Fault) ->
         if not is_object(value):
             raise fault(body.argument, "it is no object, and its fields have names")
         if essence(body.media) == FORM:
-            return Written(FORM, "&".join(form_fields(body.encoding, value, fault)).encode())
-        return _ready(Unread(body.media, tuple(_parts(root, body, value, fault))))
+            return EncodedBody(FORM, "&".join(form_fields(body.encoding, value, fault)).encode())
+        return _ready(UnreadBody(body.media, tuple(_parts(root, body, value, fault))))
     media = body.media if _MEDIA.fullmatch(body.media) and "*" not in body.media else OCTETS
     if isinstance(value, str) and media.startswith("text/") and ";" not in media:
         media += "; charset=utf-8"
-    return _ready(Unread(media, (_file(body.argument, "", value, media, fault),)))
+    return _ready(UnreadBody(media, (_file(body.argument, "", value, media, fault),)))
 
 
 def _fault_of(arguments: Mapping[str, str], fault: Fault, name: str, problem: str) -> Exception:
@@ -134,16 +136,16 @@ def _field(name: str, value: Any, said: Raw) -> Iterator[str]:
         yield pairs
 
 
-def _json(body: Body, value: Any, fault: Fault) -> Written:
+def _json(body: BodyInput, value: Any, fault: Fault) -> EncodedBody:
     try:
         content = encode_json(value)
     except UsageError as problem:
         raise fault(body.argument, str(problem)) from None
     media = body.media if _MEDIA.fullmatch(body.media) and "*" not in body.media else "application/json"
-    return Written(media, content)
+    return EncodedBody(media, content)
 
 
-def _parts(root: Raw, body: Body, value: Mapping[str, Any], fault: Fault) -> Iterator[Part]:
+def _parts(root: Raw, body: BodyInput, value: Mapping[str, Any], fault: Fault) -> Iterator[BodyPart]:
     properties = member(body.schema, "properties")
     if body.properties is not None:
         properties = {each.name: each.schema for each in body.properties.values()}
@@ -153,7 +155,7 @@ def _parts(root: Raw, body: Body, value: Mapping[str, Any], fault: Fault) -> Ite
         schema, encoding = properties.get(name), member(body.encoding, name)
         if encoding.keys() & _STYLED:
             pairs = (pair.partition("=") for pair in form_fields(body.encoding, {name: each}, fault))
-            yield from (Part(unquote(key), unquote(said).encode()) for key, _, said in pairs)
+            yield from (BodyPart(unquote(key), unquote(said).encode()) for key, _, said in pairs)
             continue
         media = text(encoding, "contentType").partition(",")[0].strip()
         media = media if _MEDIA.fullmatch(media) and "*" not in media else ""
@@ -163,22 +165,22 @@ def _parts(root: Raw, body: Body, value: Mapping[str, Any], fault: Fault) -> Ite
                 yield _file(name, name, item, media or OCTETS, fault)
             else:
                 kind = media or ("application/json" if isinstance(item, dict | list) else "")
-                yield Part(name, plain(item).encode(errors="replace"), media=kind)
+                yield BodyPart(name, plain(item).encode(errors="replace"), media=kind)
 
 
-def _file(argument: str, name: str, value: Any, media: str, fault: Fault) -> Part:
+def _file(argument: str, name: str, value: Any, media: str, fault: Fault) -> BodyPart:
     """The part that a caller gave as a file."""
     match value:
         case str():
-            return Part(name, whole(value).encode(), filename="file", media=media)
+            return BodyPart(name, whole(value).encode(), filename="file", media=media)
         case {"path": str(path)} if path:
-            return Part(name, b"", path, _filename(value, re.split(r"[/\\]", path)[-1]), media)
+            return BodyPart(name, b"", path, _filename(value, re.split(r"[/\\]", path)[-1]), media)
         case {"base64": str(said)}:
             try:
                 content = b64decode("".join(said.split()), validate=True)
             except ValueError:
                 raise fault(argument, "its base64 cannot be decoded") from None
-            return Part(name, content, "", _filename(value, "file"), media)
+            return BodyPart(name, content, "", _filename(value, "file"), media)
         case _:
             raise fault(argument, 'a file is a text, or an object with "path" or "base64"')
 
@@ -188,11 +190,11 @@ def _filename(value: Mapping[str, Any], otherwise: str) -> str:
     return said if isinstance(said, str) and said else otherwise
 
 
-def _ready(body: Unread) -> Written | Unread:
+def _ready(body: UnreadBody) -> EncodedBody | UnreadBody:
     return body if body.paths else body.read({})
 
 
-def _multipart(media: str, parts: tuple[Part, ...]) -> Written:
+def _multipart(media: str, parts: tuple[BodyPart, ...]) -> EncodedBody:
     heads = [_head(each) for each in parts]
     seal = hashlib.sha256()
     for head, part in zip(heads, parts, strict=True):
@@ -204,10 +206,10 @@ def _multipart(media: str, parts: tuple[Part, ...]) -> Written:
         for head, part in zip(heads, parts, strict=True)
     )
     kind = essence(media) if _MEDIA.fullmatch(essence(media)) and "*" not in media else "multipart/form-data"
-    return Written(f"{kind}; boundary={boundary.decode()}", content + b"--%b--\r\n" % boundary)
+    return EncodedBody(f"{kind}; boundary={boundary.decode()}", content + b"--%b--\r\n" % boundary)
 
 
-def _head(part: Part) -> bytes:
+def _head(part: BodyPart) -> bytes:
     head = f'Content-Disposition: form-data; name="{_escaped(part.name)}"'
     head += f'; filename="{_escaped(part.filename)}"' if part.filename else ""
     head += f"\r\nContent-Type: {part.media}" if part.media else ""

@@ -28,9 +28,9 @@ from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from ..protocol.safe_text import one_line
 from ..protocol.value_count import has_more_escapes, has_more_values
 from . import swagger2
-from .inputs import NOTHING, Given, fault_of_path
+from .inputs import NOTHING, ConfiguredNames, fault_of_path
 from .names import Names
-from .operation import Operation, Source, host_of
+from .operation import DocumentSource, Operation, host_of
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 
 DOCUMENT_BYTES: Final = 64 * MIB
@@ -94,7 +94,7 @@ class SecurityScheme:
 
 
 @attrs.frozen(eq=False)
-class Document:
+class ApiDocument:
     """What a document says of an API."""
 
     title: str
@@ -110,7 +110,7 @@ class Document:
     notes: tuple[str, ...] = ()  # what was left out, in sentences
 
 
-class _Said(NamedTuple):
+class _PathOperation(NamedTuple):
     """An operation in its path item, both decoded, and the keys that lead there."""
 
     method: str
@@ -120,8 +120,8 @@ class _Said(NamedTuple):
 
 
 def read_document(
-    data: bytes, where: str, given: Given = NOTHING, checkpoint: Callable[[], object] = lambda: None
-) -> Document:
+    data: bytes, where: str, given: ConfiguredNames = NOTHING, checkpoint: Callable[[], object] = lambda: None
+) -> ApiDocument:
     """The document in these bytes. `where`: a file or URL, for messages; `given`: what the configuration sends with
     each request. `checkpoint` is called every few milliseconds; what it raises ends the reading. Raises
     `DocumentError`."""
@@ -138,9 +138,9 @@ def read_root(
     dialect: str,
     hash: str,
     where: str,
-    given: Given = NOTHING,
+    given: ConfiguredNames = NOTHING,
     checkpoint: Callable[[], object] = lambda: None,
-) -> Document:
+) -> ApiDocument:
     """The document of which this is the decoded content."""
     is_swagger = dialect.startswith("2")
     info, notes = member(root, "info"), dict[str, None]()
@@ -149,7 +149,7 @@ def read_root(
     if not is_object(paths) and not any(key in root for key in ("webhooks", "components")):
         raise DocumentError(f"{where}: has no paths, so it describes no requests")
     servers = tuple(_servers(swagger2.servers(root) if is_swagger else objects(root.get("servers")), notes))
-    source, names = Source(root, is_swagger, given, frozenset(map(host_of, servers))), Names(NAME)
+    source, names = DocumentSource(root, is_swagger, given, frozenset(map(host_of, servers))), Names(NAME)
     words = 0
     for path, kept, said in _listed(root, member(root, "paths"), notes):
         checkpoint()
@@ -166,7 +166,7 @@ def read_root(
         if is_swagger
         else member(member(root, "components"), "securitySchemes")
     )
-    return Document(
+    return ApiDocument(
         title=text(info, "title"),
         version=_plain(info.get("version")),
         description=text(info, "description"),
@@ -219,12 +219,12 @@ def _in_pieces(data: bytes | msgspec.Raw) -> Any:
     if size < _PIECE:
         return decode(_as_value, data)
     try:
-        return _Unopened(decode(_as_members, data))
+        return _LargeObject(decode(_as_members, data))
     except msgspec.ValidationError:  # it is no object
         return decode(_as_value, data) if size <= ITEM_BYTES else None
 
 
-class _Unopened(dict[str, Any]):
+class _LargeObject(dict[str, Any]):
     """A large object. What of it cannot be decoded is null."""
 
     def __iter__(self) -> Iterator[str]:
@@ -279,12 +279,14 @@ def _dialect(root: Raw, where: str) -> str:
 
 
 def _members(paths: Raw) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(paths, _Unopened):
+    if isinstance(paths, _LargeObject):
         return paths.unopened()
     return ((path, said, said) for path, said in paths.items())
 
 
-def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str, Raw | msgspec.Raw, _Said]]:
+def _listed(
+    root: Raw, paths: Raw, notes: dict[str, None]
+) -> Iterator[tuple[str, Raw | msgspec.Raw, _PathOperation]]:
     """Of each operation its path, the path item as it is kept, and what the document says."""
     looked_at = 0
     for path, said, kept in _members(paths):
@@ -301,9 +303,13 @@ def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str
             continue
         if item is not said and is_object(said):
             item = kept = {key: each[key] for each in (item, said) for key in _OF_ITEM if key in each}
-        found = [_Said(key.upper(), item, item[key], place) for key, place in _PLACES.items() if key in item]
+        found = [
+            _PathOperation(key.upper(), item, item[key], place)
+            for key, place in _PLACES.items()
+            if key in item
+        ]
         others = [
-            _Said(
+            _PathOperation(
                 str(method).upper(), item, raw, (_OTHERS, method)
             )  # YAML may have made something else of it
             for method, raw in islice(member(item, _OTHERS).items(), max(0, _LOOKED_AT - looked_at))
@@ -327,7 +333,13 @@ def _note(notes: dict[str, None], words: str) -> None:
 
 
 def _operation(
-    source: Source, path: str, kept: Raw | msgspec.Raw, said: _Said, names: Names, *, shown: bool
+    source: DocumentSource,
+    path: str,
+    kept: Raw | msgspec.Raw,
+    said: _PathOperation,
+    names: Names,
+    *,
+    shown: bool,
 ) -> Operation:
     """`shown`: whether its title and its description are shown."""
     method, item, raw = said.method, said.item, said.raw

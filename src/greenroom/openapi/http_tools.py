@@ -22,9 +22,9 @@ from ..protocol.near_names import meant
 from .inputs import (
     BODY,
     STYLES_AT,
-    Body,
+    ApiParameter,
+    BodyInput,
     Inputs,
-    Parameter,
     Property,
     fault_of,
     fault_of_header,
@@ -32,7 +32,7 @@ from .inputs import (
     made,
     template_names,
 )
-from .operation import READS, Operation, Source
+from .operation import READS, DocumentSource, Operation
 from .references import Raw, is_object, member, text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -121,7 +121,7 @@ def _operation(name: str, said: Raw) -> Operation:
         tags=(),
         operation_id="",
         deprecated=False,
-        source=Source(member(said, "inputSchema")),
+        source=DocumentSource(member(said, "inputSchema")),
         kept={method: {"responses": outputs}},
         place=(method,),
         own_headers=cast("Mapping[str, str]", member(said, "headers")),
@@ -135,7 +135,7 @@ def _from_schema(said: Raw, method: str, path: str) -> Inputs:
     required = cast("list[Any]", schema.get("required")) if isinstance(schema.get("required"), list) else []
     in_path, properties = set(template_names(path)), member(schema, "properties")
     of_body = dict[str, Property]()
-    parameters = list[Parameter]()
+    parameters = list[ApiParameter]()
     has_body = method not in READS and method != "DELETE"
     for name, each in {**{key: {"type": "string"} for key in in_path}, **properties}.items():
         if has_body and name not in in_path:
@@ -148,7 +148,7 @@ def _from_schema(said: Raw, method: str, path: str) -> Inputs:
 
 def _from_params(said: Raw, path: str) -> Inputs:
     """The inputs of a tool whose arguments are declared one by one."""
-    parameters, of_body = list[Parameter](), dict[str, Property]()
+    parameters, of_body = list[ApiParameter](), dict[str, Property]()
     whole: Raw | None = None
     for argument, each in member(said, "params").items():
         place = f"params.{argument}"
@@ -176,7 +176,7 @@ def _from_params(said: Raw, path: str) -> Inputs:
     return Inputs(tuple(parameters), _whole_body(said, whole, of_body))
 
 
-def _whole_body(said: Raw, whole: Raw, others: Mapping[str, Property]) -> Body:
+def _whole_body(said: Raw, whole: Raw, others: Mapping[str, Property]) -> BodyInput:
     """The body that is one argument: `{"body": {"in": "body"}}`, as in mcp-gateway's adapter."""
     if others:
         raise _Faulty(
@@ -190,7 +190,7 @@ def _whole_body(said: Raw, whole: Raw, others: Mapping[str, Property]) -> Body:
     return attrs.evolve(body, fixed=whole.get("default"))
 
 
-def _parameter(argument: str, said: Raw, place: str, path: str) -> Parameter:
+def _parameter(argument: str, said: Raw, place: str, path: str) -> ApiParameter:
     where, name = f"params.{argument}", text(said, "name") or argument
     if place not in STYLES_AT or place == "querystring":
         raise _Faulty(f"{where}.in", "is none of path, query, header, cookie, body")
@@ -210,7 +210,7 @@ def _schema_of(said: Raw) -> Any:
     return schema
 
 
-def _body(said: Raw, properties: dict[str, Property]) -> Body | None:
+def _body(said: Raw, properties: dict[str, Property]) -> BodyInput | None:
     """The body: of the arguments that go there, or of `body`, whose schema is the argument `body`."""
     declared = member(said, "body")
     for where, what in _unknown("", declared, _BODY_KEYS):
@@ -219,7 +219,7 @@ def _body(said: Raw, properties: dict[str, Property]) -> Body | None:
         raise _Faulty("body.schema", "is said by the arguments that go into the body: leave one of them out")
     if not properties and not declared:
         return None
-    return Body(
+    return BodyInput(
         media=text(declared, "mediaType") or _JSON,
         schema=declared.get("schema", {}),
         required=declared.get("required", any(each.required for each in properties.values())) is True,

@@ -61,7 +61,7 @@ _OPERATIONS_ON_JSON: Final = "application/json-patch+json"  # RFC 6902
 
 
 @attrs.frozen
-class Given:
+class ConfiguredNames:
     """The names of what the configuration sends with each request. It is not a caller's to say, so no parameter of a
     document has one of these names."""
 
@@ -82,11 +82,11 @@ class Given:
                 return False
 
 
-NOTHING: Final = Given()
+NOTHING: Final = ConfiguredNames()
 
 
 @attrs.frozen(eq=False)
-class Parameter:
+class ApiParameter:
     """One parameter: its argument, its name on the wire, and how it is written there."""
 
     argument: str
@@ -112,7 +112,7 @@ class Property(NamedTuple):
 
 
 @attrs.frozen(eq=False)
-class Body:
+class BodyInput:
     """The body in one media type. `properties`: by argument, for an object whose properties are arguments; None when
     the whole body is the argument `argument`."""
 
@@ -153,8 +153,8 @@ class Body:
 class Inputs:
     """All that a caller may give."""
 
-    parameters: tuple[Parameter, ...]
-    body: Body | None
+    parameters: tuple[ApiParameter, ...]
+    body: BodyInput | None
     notes: tuple[str, ...] = ()
 
     @property
@@ -172,7 +172,7 @@ def template_names(path: str) -> list[str]:
 
 
 def read_inputs(
-    root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: bool, given: Given = NOTHING
+    root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: bool, given: ConfiguredNames = NOTHING
 ) -> Inputs:
     """The inputs of an operation. What cannot be read is left out, with a note."""
     notes = list[str]()
@@ -180,7 +180,7 @@ def read_inputs(
         root, [*objects(item.get("parameters")), *objects(operation.get("parameters"))], notes
     )
     body = _body(root, operation, declared, notes, is_swagger=is_swagger)
-    parameters = list[Parameter]()
+    parameters = list[ApiParameter]()
     for said in declared:
         said = swagger2.parameter(said) if is_swagger else said
         name, place = text(said, "name"), text(said, "in")
@@ -210,7 +210,7 @@ def _declared(root: Raw, listed: list[Raw], notes: list[str]) -> list[Raw]:
     return list(found.values())
 
 
-def _parameter(root: Raw, said: Raw, path: str, notes: list[str]) -> Parameter | None:
+def _parameter(root: Raw, said: Raw, path: str, notes: list[str]) -> ApiParameter | None:
     name, place = text(said, "name"), text(said, "in")
     if fault := fault_of(name, place, path):
         notes.append(f"The parameter {name[:100]!r} is left out: {fault}.")
@@ -239,10 +239,10 @@ def made(
     schema: Any,
     media: str = "",
     fixed: Any = None,
-) -> Parameter:
+) -> ApiParameter:
     """A parameter whose name and style fit its place."""
     explode = said.get("explode")
-    return Parameter(
+    return ApiParameter(
         argument=argument,
         name=name,
         place=place,
@@ -298,7 +298,7 @@ def fault_of_header(name: str, value: str) -> str:
     return "" if _PRINTABLE.fullmatch(value) else "holds characters that a header cannot"
 
 
-def _undeclared(path: str, parameters: list[Parameter], notes: list[str]) -> list[Parameter]:
+def _undeclared(path: str, parameters: list[ApiParameter], notes: list[str]) -> list[ApiParameter]:
     """Parameters for the names in the path that nobody declares."""
     known = {each.name for each in parameters if each.place == "path"}
     missing = [name for name in dict.fromkeys(template_names(path)) if name not in known]
@@ -310,7 +310,7 @@ def _undeclared(path: str, parameters: list[Parameter], notes: list[str]) -> lis
 
 def _body(
     root: Raw, operation: Raw, declared: list[Raw], notes: list[str], *, is_swagger: bool
-) -> Body | None:
+) -> BodyInput | None:
     if is_swagger:
         said = swagger2.request_body(root, operation, declared)
     else:
@@ -331,7 +331,7 @@ def _body(
         return None
     found = members(root, schema) if is_json(media) or is_form(media) else None
     properties = None if found is None else _properties(root, found)
-    return Body(
+    return BodyInput(
         media=media,
         schema=schema,
         required=said.get("required") is True,
@@ -408,7 +408,7 @@ def is_form(media: str) -> bool:
     return essence(media) == FORM or essence(media).startswith("multipart/")
 
 
-def _apart(parameters: list[Parameter], body: Body | None) -> list[Parameter]:
+def _apart(parameters: list[ApiParameter], body: BodyInput | None) -> list[ApiParameter]:
     """The parameters under arguments that differ from each other and from those of the body."""
     of_body = set[str]() if body is None else set(body.arguments)
     count, names = Counter(each.name for each in parameters), Names(_LONGEST, of_body)

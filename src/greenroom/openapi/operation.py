@@ -24,7 +24,7 @@ import msgspec
 from ..protocol.jsonrpc.encoding import decode
 from ..protocol.safe_text import one_line
 from . import swagger2
-from .inputs import NOTHING, Body, Given, Inputs, essence, is_form, is_json, read_inputs
+from .inputs import NOTHING, BodyInput, ConfiguredNames, Inputs, essence, is_form, is_json, read_inputs
 from .names import Names
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects
 from .schemas import MOST, SchemaWriter, cut, file_schema
@@ -41,12 +41,12 @@ RESULT: Final = "result"  # under which an answer that is no object stands in a 
 
 
 @attrs.frozen(eq=False)
-class Source:
+class DocumentSource:
     """The document that an operation is part of."""
 
     root: Raw
     is_swagger: bool = False
-    given: Given = NOTHING
+    given: ConfiguredNames = NOTHING
     hosts: frozenset[str] = frozenset()  # of the servers that it declares for all operations
 
 
@@ -70,7 +70,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
     tags: tuple[str, ...]
     operation_id: str
     deprecated: bool
-    source: Source
+    source: DocumentSource
     kept: Raw | msgspec.Raw  # the path item, decoded or as JSON that can be
     place: tuple[str, ...]  # the keys that lead from the path item to the operation
     own_headers: Mapping[str, str] | None = None  # sent with each request
@@ -255,7 +255,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
         return schema, writer.notes
 
 
-def _of_body(writer: SchemaWriter, body: Body) -> dict[str, Any]:
+def _of_body(writer: SchemaWriter, body: BodyInput) -> dict[str, Any]:
     if body.properties is not None:
         return {argument: writer.place(each.schema) for argument, each in body.properties.items()}
     kind = essence(body.media)

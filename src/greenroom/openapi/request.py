@@ -20,8 +20,8 @@ from ..protocol.errors import UsageError
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.near_names import meant
 from ..protocol.safe_text import one_line
-from .bodies import Unread, form_fields, write_body
-from .inputs import FORM, TEMPLATE, Inputs, Parameter, essence, is_json, template_names
+from .bodies import UnreadBody, form_fields, write_body
+from .inputs import FORM, TEMPLATE, ApiParameter, Inputs, essence, is_json, template_names
 from .operation import Operation
 from .references import is_object
 from .styles import (
@@ -60,7 +60,7 @@ class HttpRequest:
     url: str
     headers: tuple[tuple[str, str], ...]  # with the content type, without lengths
     body: bytes | None = attrs.field(default=None, repr=False)
-    unread: Unread | None = None  # the body, while files of it have not been read
+    unread: UnreadBody | None = None  # the body, while files of it have not been read
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
     values = {each.argument: arguments.get(each.argument, each.fixed) for each in inputs.parameters}
     defaults = {} if inputs.body is None else inputs.body.defaults
     of_body = {**defaults, **{name: each for name, each in arguments.items() if name not in values}}
-    by_place: dict[str, list[tuple[Parameter, Any]]] = {}
+    by_place: dict[str, list[tuple[ApiParameter, Any]]] = {}
     for each in inputs.parameters:
         if values[each.argument] is not None:
             by_place.setdefault(each.place, []).append((each, values[each.argument]))
@@ -102,7 +102,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
     if not any(name.lower() == "accept" for name, _ in headers):
         headers.insert(0, ("Accept", operation.accepts))
     body = None if inputs.body is None else write_body(root, inputs.body, of_body, _fault)
-    if isinstance(body, Unread):
+    if isinstance(body, UnreadBody):
         return HttpRequest(operation.method, url, tuple(headers), unread=body)
     if body is None:
         return HttpRequest(operation.method, url, tuple(headers))
@@ -125,7 +125,7 @@ def _check_names(operation: Operation, inputs: Inputs, arguments: Mapping[str, A
             raise ArgumentError(name, f"{operation.name} needs the argument {_quoted(name)}.")
 
 
-def _url(path: str, base_url: str, parameters: list[tuple[Parameter, Any]], query: list[str]) -> str:
+def _url(path: str, base_url: str, parameters: list[tuple[ApiParameter, Any]], query: list[str]) -> str:
     base = urlsplit(base_url)
     if base.scheme not in ("http", "https") or not base.hostname:
         raise ValueError(f"{base_url!r} is no base URL: it begins with http:// or https://")
@@ -187,7 +187,7 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
     return found
 
 
-def _in_path(parameter: Parameter, value: Any) -> str:
+def _in_path(parameter: ApiParameter, value: Any) -> str:
     said = _written(parameter, value, encoded_path if parameter.allow_reserved else encoded)
     if not said:
         raise ArgumentError(
@@ -196,7 +196,7 @@ def _in_path(parameter: Parameter, value: Any) -> str:
     return said
 
 
-def _query(inputs: Inputs, parameters: list[tuple[Parameter, Any]]) -> Iterator[str]:
+def _query(inputs: Inputs, parameters: list[tuple[ApiParameter, Any]]) -> Iterator[str]:
     names = {each.name for each in inputs.parameters if each.place == "query"}
     for each, value in parameters:
         encode = encoded_reserved if each.allow_reserved else encoded
@@ -211,14 +211,14 @@ def _query(inputs: Inputs, parameters: list[tuple[Parameter, Any]]) -> Iterator[
             yield said
 
 
-def _check_keys(parameter: Parameter, value: Mapping[str, Any], names: Collection[str]) -> None:
+def _check_keys(parameter: ApiParameter, value: Mapping[str, Any], names: Collection[str]) -> None:
     """The keys of an exploded object are parameters themselves, and must not pass for another one."""
     for key in value:
         if key in names and key != parameter.name:
             raise _fault(parameter.argument, f"its key {_quoted(key)} is an argument of its own")
 
 
-def _query_string(parameters: list[tuple[Parameter, Any]]) -> Iterator[str]:
+def _query_string(parameters: list[tuple[ApiParameter, Any]]) -> Iterator[str]:
     """A parameter that is the whole query (OpenAPI 3.2)."""
     for each, value in parameters:
         if essence(each.media) == FORM and is_object(value):
@@ -227,21 +227,21 @@ def _query_string(parameters: list[tuple[Parameter, Any]]) -> Iterator[str]:
             yield _told(each, lambda value=value: encoded(plain(value)))
 
 
-def _headers(parameters: list[tuple[Parameter, Any]]) -> Iterator[tuple[str, str]]:
+def _headers(parameters: list[tuple[ApiParameter, Any]]) -> Iterator[tuple[str, str]]:
     for each, value in parameters:
         said = _written(each, value, _in_header)
         if said is not None:
             yield each.name, said
 
 
-def _cookie(parameters: list[tuple[Parameter, Any]]) -> str:
+def _cookie(parameters: list[tuple[ApiParameter, Any]]) -> str:
     pairs = (
         _written(each, value, _in_cookie if each.style == "cookie" else encoded) for each, value in parameters
     )
     return "; ".join(pair for pair in pairs if pair is not None)
 
 
-def _written(parameter: Parameter, value: Any, encode: Encode) -> str | None:
+def _written(parameter: ApiParameter, value: Any, encode: Encode) -> str | None:
     """The parameter in its style; None when it is no value."""
     name = encoded(parameter.name)
     if not parameter.media:
@@ -256,7 +256,7 @@ def _written(parameter: Parameter, value: Any, encode: Encode) -> str | None:
 T = TypeVar("T")
 
 
-def _told(parameter: Parameter, write: Callable[[], T]) -> T:
+def _told(parameter: ApiParameter, write: Callable[[], T]) -> T:
     """What `write` returns, or its error with the argument's name."""
     try:
         return write()

@@ -149,7 +149,7 @@ def is_hidden(root: Raw, schema: object, hides: str) -> bool:
     return any(is_object(each) and each.get(hides) is True for each in (schema, said))
 
 
-class _Place(NamedTuple):
+class _SchemaPlace(NamedTuple):
     """A schema that is still to be written, and where."""
 
     schema: Raw
@@ -171,7 +171,7 @@ class SchemaWriter:
         self._references = dict[str, str]()  # each with its name in `$defs`
         self._names = Names(_NAME)
         self._definitions = dict[str, Any]()
-        self._waiting = deque[_Place]()
+        self._waiting = deque[_SchemaPlace]()
         self._exact = list[Raw]()  # schemas that must not be told by less than all of their parts
         self._is_open = False  # whether not all properties of the schema that is being written are told
         self._is_short = False  # whether anything is missing that the document says
@@ -188,7 +188,7 @@ class SchemaWriter:
             return schema
         said = dict[str, Any]()
         self._left -= _PLACE
-        self._waiting.append(_Place(schema if is_object(schema) else {}, said, depth, description))
+        self._waiting.append(_SchemaPlace(schema if is_object(schema) else {}, said, depth, description))
         return said
 
     def finish(self) -> Raw:
@@ -201,7 +201,7 @@ class SchemaWriter:
 
     # -- one schema --
 
-    def _fill(self, place: _Place) -> None:
+    def _fill(self, place: _SchemaPlace) -> None:
         schema, said, depth, description = place
         if self._is_full or depth > _DEEPEST:
             self._shorten()

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from ..catalogue.entries import Pinned, Raw
+from ..catalogue.entries import DefinitionPins, Raw
 from ..catalogue.fingerprints import (
     MEANING_LENGTH,
     PinKey,
@@ -138,8 +138,8 @@ class ServerPins(msgspec.Struct):
         )
 
     @property
-    def pinned(self) -> Pinned:
-        return Pinned(
+    def pinned(self) -> DefinitionPins:
+        return DefinitionPins(
             {tool: changes(self.tools.get(tool, ""), new, tool) for tool, new in self.changed.items()},
             self.flapping & self.changed.keys(),
             dict(self.was),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from ...actors.workers import LONG_WORK, aside
-from ...catalogue.namespace import Ambiguous, Missing, Place, Target, unqualified
+from ...catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target, unqualified
 from ...catalogue.skills import has_skills
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
@@ -305,7 +305,7 @@ class Direct:
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: cursor must be a string.")
         job.run(partial(self._look_into, place, cursor, job))
 
-    async def _look_into(self, place: Place, cursor: str | None, job: Job) -> None:
+    async def _look_into(self, place: ResourceEntry, cursor: str | None, job: Job) -> None:
         try:
             found, after = await self._room.skills.directory(place.server, place.original, cursor)
         except GreenroomError as error:

@@ -21,7 +21,7 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from ...catalogue.namespace import Place, unqualified
+from ...catalogue.namespace import ResourceEntry, unqualified
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LINKS, LINKS_AT_ONCE
 from ...protocol.errors import GreenroomError
@@ -47,7 +47,7 @@ class _Begun:
     """A subscription of which its client has not been told yet. A server may report a change right behind its own
     answer; the client is told of it right behind ours. `early`: the last report of each resource."""
 
-    places: list[Place] = attrs.field(factory=list[Place])
+    places: list[ResourceEntry] = attrs.field(factory=list[ResourceEntry])
     early: dict[tuple[str, str], Mapping[str, Any]] = attrs.field(
         factory=dict[tuple[str, str], Mapping[str, Any]]
     )
@@ -63,19 +63,19 @@ class _Stream:
 
     meta: Mapping[str, Any]
     flags: frozenset[str]
-    places: tuple[Place, ...]
+    places: tuple[ResourceEntry, ...]
 
 
 class DirectClient:
     def __init__(self, room: RoomPort, client: Client) -> None:
         self._room = room
         self._client = client
-        self._watched: dict[str, Place] = {}  # by the URI the client used
+        self._watched: dict[str, ResourceEntry] = {}  # by the URI the client used
         self._streams: list[_Stream] = []
         self._begun: list[_Begun] = []
         self.links: Links = Links()
 
-    def locate(self, uri: str) -> Place:
+    def locate(self, uri: str) -> ResourceEntry:
         """The server and URI to read `uri` from: the server that lists it, else the one that gave it to this
         client, else one whose template matches.
 
@@ -85,7 +85,7 @@ class DirectClient:
         giver = self.links.giver(uri)
         if giver is None or giver not in index.servers or index.lists_resource(uri):
             return self._room.catalogue.locate(uri)
-        return Place(uri, giver, uri, {})
+        return ResourceEntry(uri, giver, uri, {})
 
     # ---- notifications to the client -------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class DirectClient:
 
     def _tell(
         self,
-        place: Place,
+        place: ResourceEntry,
         server: str,
         uri: str,
         params: Mapping[str, Any],
@@ -167,7 +167,7 @@ class DirectClient:
         meta = subscription(job)
         flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
         uris: Any = wanted.get("resourceSubscriptions")
-        places: list[Place] = []
+        places: list[ResourceEntry] = []
         try:
             with self._begin() as begun:
                 for uri in cast("list[object]", uris) if isinstance(uris, list) else ():
@@ -189,7 +189,7 @@ class DirectClient:
             for place in places:
                 self._room.resources.unwatch(place)
 
-    async def _watch(self, uri: object, places: list[Place], begun: _Begun) -> None:
+    async def _watch(self, uri: object, places: list[ResourceEntry], begun: _Begun) -> None:
         try:
             place = self.locate(str(uri))
             begun.places.append(place)
@@ -224,13 +224,13 @@ class DirectClients(dict["Client", DirectClient]):
             direct_client.links.learn(server, uris)
 
 
-def _covers(place: Place, server: str, uri: str) -> bool:
+def _covers(place: ResourceEntry, server: str, uri: str) -> bool:
     return place.server == server and (
         uri == place.original or uri.startswith(place.original.rstrip("/") + "/")
     )
 
 
-def _under(place: Place, params: Mapping[str, Any]) -> dict[str, Any]:
+def _under(place: ResourceEntry, params: Mapping[str, Any]) -> dict[str, Any]:
     """The update with the URI that the client knows. A part of the resource keeps its own URI."""
     told = {key: value for key, value in params.items() if key != "_meta"}
     if params["uri"] == place.original:

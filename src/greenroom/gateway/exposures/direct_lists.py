@@ -26,7 +26,7 @@ import attrs
 from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
 from ...catalogue.hidden_characters import unhidden_record
 from ...catalogue.index import Index
-from ...catalogue.namespace import Place, Target, qualified
+from ...catalogue.namespace import ResourceEntry, Target, qualified
 from ...catalogue.schema_repair import fit
 from ...catalogue.skills import DYNAMIC, files_of
 from ...protocol import jsonrpc as rpc
@@ -216,12 +216,14 @@ def _own_page(index: Index, server: str, said: Mapping[str, Any], key: str) -> M
     if not isinstance(uri, str):
         return said
     place = index.resolve_uri(uri)
-    if isinstance(place, Place) and place.server == server:
+    if isinstance(place, ResourceEntry) and place.server == server:
         return {**said, key: place.uri}
     return {**said, key: qualified(server, uri)}
 
 
-def _placed(index: Index, kind: str, key: str, place: Place, commands: Commands) -> Mapping[str, Any] | None:
+def _placed(
+    index: Index, kind: str, key: str, place: ResourceEntry, commands: Commands
+) -> Mapping[str, Any] | None:
     """A resource or template as it is listed. Some clients accept no URI without a scheme, so such a URI is
     listed in the spelling that names its server."""
     record = index.as_listed(kind, place.server, place.original, place.record)
