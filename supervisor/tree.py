@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..actors.server import ServerActor
     from .servers import ServerList, ServerRecord
 
-_NODES: Final = 200  # that are made in one go: a millisecond or two
+_NODES: Final = 100  # that are made in one go: two or three milliseconds
 
 
 def tree_of(servers: ServerList, name: str) -> TreeNode:

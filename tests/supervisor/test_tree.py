@@ -180,6 +180,26 @@ async def test_a_sessions_loss_is_its_own() -> None:
         assert (find(tree, "bob").breaker, find(tree, "bob").state) == (None, "connected")
 
 
+@in_virtual_time
+async def test_a_session_waits_for_its_servers_breaker_too() -> None:
+    """What keeps any child from starting counts in the server's: a session that was well may not start again."""
+    server = FakeServer()
+    async with (
+        open_room({"a": server}, entries=PER_SESSION, failureThreshold=1, cooldownMs=30_000) as room,
+        room.session("alice") as alice,
+        room.session("bob") as bob,
+    ):
+        await alice.call("a_echo")
+        server.refuse_start = "no"
+        with pytest.raises(CallError):
+            await bob.call("a_echo")
+        alices = find(room.tree(), "alice")
+        assert (alices.state, alices.breaker) == ("connected", "open")
+        assert alices.next == TreeDeadline("half-open", 30.0)
+        await anyio.sleep(1.23456)
+        assert deadline(find(room.tree(), "alice")) == ("half-open", 28.765)
+
+
 def test_the_synchronous_door_has_it_too() -> None:
     with greenroom.sync.Room(open_room({"a": FakeServer()})) as room:
         room.call("a_echo")

@@ -12,7 +12,7 @@ import msgspec
 from ..protocol.errors import UsageError
 from ..protocol.tree import TreeNode, tree_lines
 from . import tables, wrapping
-from .common import common_options, open_source, read_config, show
+from .common import commands_typed, common_options, open_source, read_config, show
 from .shapes import OriginJson, Shape, says
 
 _MOST: Final = 20  # sessions and calls of one server that are shown
@@ -98,4 +98,4 @@ def tree_command(mermaid: bool, config_path: Path | None, pid: int | None, as_js
         return
     width = wrapping.columns_of(sys.stdout)
     for line in lines:
-        click.echo(tables.cut(line, width))
+        click.echo(tables.cut(commands_typed().filled(line), width))

@@ -18,7 +18,7 @@ from ..protocol.safe_text import typed
 
 WITH_PID: Final = frozenset(
     {
-        *("status", "tools", "search", "describe", "call", "refresh", "reconnect"),
+        *("status", "tree", "tools", "search", "describe", "call", "refresh", "reconnect"),
         *("explain", "approve", "accept", "stop", "doctor", "logs", "page"),
     }
 )
