@@ -21,6 +21,7 @@ Other rooms may import:
 * `model_calls`: tool calls as a model's API gives them, and their answers as it takes them
 * `model_tools`: tools as a model's API takes them: names, schemas, and the way back
 * `near_names`: which known name somebody may have meant
+* `patterns`: expressions that are compiled when they are first used
 * `result`: `ToolResult` and the other results an embedder gets
 * `malformed_content`: what is in a result whose content has another form than the protocol says
 * `safe_text`: text from outside as a terminal or a model may be shown it

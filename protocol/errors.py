@@ -22,13 +22,13 @@ No error ever shows a user a traceback.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import attrs
 
 from .near_names import meant
+from .patterns import lazy_pattern
 
 
 class Reach(enum.StrEnum):
@@ -588,7 +588,7 @@ class Bug(CallError):
 
 # ---- How a configuration problem names its place: `mcp.json: mcpServers.github.args[2]` -----------------------------
 
-_PLAIN: Final = re.compile(r"[\w-]+")
+_PLAIN: Final = lazy_pattern(r"[\w-]+")
 
 
 def place(source: str, *keys: Any) -> str:

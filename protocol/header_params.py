@@ -8,19 +8,19 @@ a request whose headers and body differ.
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any, cast
 
 from .jsonrpc.incoming import read_at
+from .patterns import lazy_pattern
 from .safe_text import whole
 
 ANNOTATION = "x-mcp-header"
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_PLAIN = re.compile(r"[\x20-\x7E]*")
-_WRAPPED = re.compile(r"=\?base64\?(.*)\?=")
-_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]{0,20}))(?:\.0{1,20})?")
+_TOKEN = lazy_pattern(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_PLAIN = lazy_pattern(r"[\x20-\x7E]*")
+_WRAPPED = lazy_pattern(r"=\?base64\?(.*)\?=")
+_NUMBER = lazy_pattern(r"(-?(?:0|[1-9][0-9]{0,20}))(?:\.0{1,20})?")
 _MIRRORABLE = ("string", "integer", "boolean")  # not number: a float can be spelled in several ways
 # Where a JSON Schema (2020-12) holds further schemas, by the shape of the keyword's value. Data (`default`, `enum`, …)
 # and references are left out: an annotation there annotates nothing.

@@ -16,29 +16,31 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+from .patterns import lazy_pattern
+
 _WORDS: Final = 200  # characters
-_GAP: Final = re.compile(r"\s+")
-_LAST_WORD: Final = re.compile(r"\S*\Z")
+_GAP: Final = lazy_pattern(r"\s+")
+_LAST_WORD: Final = lazy_pattern(r"\S*\Z")
 LONGEST: Final = 2_000  # characters of what belongs on one line
 # Sequences that begin with ESC, or with the single character that means ESC [: colours, cursor, titles, clipboard.
-_SEQUENCE: Final = re.compile(
+_SEQUENCE: Final = lazy_pattern(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]{0,4}[0-~]?"
 )
-_BREAK: Final = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_BREAK: Final = lazy_pattern(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 # Control characters other than tab and newline; characters that reverse the order of the text; tag characters.
-_UNSEEN: Final = re.compile(
+_UNSEEN: Final = lazy_pattern(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
 # Characters without width: joiners, the soft hyphen, fillers, invisible operators, variation selectors.
-_NO_WIDTH: Final = re.compile(
+_NO_WIDTH: Final = lazy_pattern(
     r"[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u206f\u3164\uffa0\ufff9-\ufffb"
     r"\U0001d173-\U0001d17a\ufe00-\ufe0e\U000e0080-\U000e0fff]"
 )
-_HIDDEN: Final = re.compile(f"{_UNSEEN.pattern}|{_NO_WIDTH.pattern}")
+_HIDDEN: Final = lazy_pattern(f"{_UNSEEN.pattern}|{_NO_WIDTH.pattern}")
 # A joiner between two characters that may need one.
-_JOINED: Final = re.compile(
+_JOINED: Final = lazy_pattern(
     r"(?<=[^\x00-\xff\u034f\u180b-\u180f\u200b-\u200f\u2028-\u206f\ufe00-\ufe0e\U000e0000-\U000e0fff])[\u200c\u200d]"
     r"(?=[^\x00-\xff\u034f\u180b-\u180f\u200b-\u200f\u2028-\u206f\ufe00-\ufe0e\U000e0000-\U000e0fff])"
 )
@@ -147,7 +149,7 @@ def _escaped(one: str) -> str:
 
 # Every half that is not beside its other half. Replace escaped backslashes first.
 # (Both alternatives stand behind their common beginning: `re` looks for such a beginning ten times as fast.)
-_HALF: Final = re.compile(
+_HALF: Final = lazy_pattern(
     rb"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
 )
@@ -203,8 +205,8 @@ class JsonRepair:
 
 
 _ESCAPE: Final = 6  # bytes of an escaped half
-_ESCAPES: Final = re.compile(rb"[^\\]*+(?:\\(?:[^u]|u.{4})[^\\]*+)*+", re.DOTALL)  # only complete ones
-_FIRST_HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+_ESCAPES: Final = lazy_pattern(rb"[^\\]*+(?:\\(?:[^u]|u.{4})[^\\]*+)*+", re.DOTALL)  # only complete ones
+_FIRST_HALF: Final = lazy_pattern(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
 
 def _end_of_escapes(text: bytes) -> int:
@@ -247,7 +249,7 @@ def whole_value(value: Any) -> Any:
 # It stands in what is told of a failure, where an agent or the owner finds what to do. It may hold what is another
 # client's, so whoever may only look at a gateway is not shown it.
 
-_STDERR: Final = re.compile(r" \(stderr: (?:.*\)|.*)", re.DOTALL)
+_STDERR: Final = lazy_pattern(r" \(stderr: (?:.*\)|.*)", re.DOTALL)
 
 
 def with_stderr(text: str, lines: Sequence[str]) -> str:

@@ -16,18 +16,19 @@ import msgspec
 from .bounds import BAGGAGE_CHARACTERS, BAGGAGE_ENTRIES, TRACESTATE_CHARACTERS, TRACESTATE_ENTRIES
 from .jsonrpc.encoding import encode_json
 from .jsonrpc.terms import TRACE_KEYS
+from .patterns import lazy_pattern
 
 # Version ff is forbidden, and so are ids of zeros only. Of a version that is not known yet, only this form is taken.
-_PARENT: Final = re.compile(
+_PARENT: Final = lazy_pattern(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})",
     re.ASCII,
 )
-_STATE: Final = re.compile(
+_STATE: Final = lazy_pattern(
     r"[a-z0-9][a-z0-9_*/-]{0,255}(@[a-z][a-z0-9_*/-]{0,13})?=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
-_ENTRY: Final = re.compile(rf"{_WORD}[ \t]*=[ \t]*{_VALUE}([ \t]*;[ \t]*{_WORD}([ \t]*=[ \t]*{_VALUE})?)*+")
+_ENTRY: Final = lazy_pattern(rf"{_WORD}[ \t]*=[ \t]*{_VALUE}([ \t]*;[ \t]*{_WORD}([ \t]*=[ \t]*{_VALUE})?)*+")
 
 
 class TraceContext(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -36,6 +35,7 @@ from ..config.references import session_variables
 from ..protocol.address import DISCOVERY, SHARED, Address
 from ..protocol.errors import CallError, ConnectFailed
 from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from ..actors.server import ServerActor
@@ -51,7 +51,7 @@ PATIENCE: Final = 300.0  # seconds that a try may have at most, unless `connectT
 LOOK_EVERY: Final = 10.0  # seconds between two looks at the files of a server whose discovery has failed
 AT_ONCE: Final = 50  # discoveries that have begun and were not tried yet
 # A registry of packages does not have it: npm, pip, uv.
-_NO_PACKAGE: Final = re.compile(
+_NO_PACKAGE: Final = lazy_pattern(
     r"\bE404\b|npm (?:error|ERR!) 404|not found in the package registry|No matching distribution found"
 )
 

@@ -7,7 +7,6 @@ so each part is at the same position in the original.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -15,6 +14,7 @@ import msgspec
 
 from ..bounds import LARGE_MESSAGE
 from ..errors import UsageError
+from ..patterns import lazy_pattern
 from ..safe_text import mend_escapes, whole_value
 
 # ---- Values as JSON bytes, on one line -------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def weigh(params: Any) -> int:
 
 T = TypeVar("T")
 _as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_KEY = re.compile(
+_KEY = lazy_pattern(
     rb'[\s{,]*"(?:[^"\\]++|\\.)*+"\s*:\s*'
 )  # a key in valid JSON, with the punctuation around it
 

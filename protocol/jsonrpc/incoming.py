@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -18,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ..bounds import BATCH_MESSAGES, DEPTH, LARGE_MESSAGE, LONG_ID_BYTES, LONG_META_BYTES, is_too_deep
+from ..patterns import lazy_pattern
 from ..safe_text import mend_escapes, repair_utf8, shortened
 from . import encoding
 from .encoding import UNREADABLE
@@ -76,10 +76,10 @@ _from_client = msgspec.json.Decoder(ClientMessage)
 # Decodes a server's line as one message. When the line is something else it raises one of `NO_MESSAGE`, and then
 # `decode_line` tells what it is. No function wraps the decoder: that would double the cost of every answer.
 decode_message: Callable[[bytes | bytearray | str], ServerMessage] = _from_server.decode
-_START = re.compile(rb"\s*+([\[{])")
+_START = lazy_pattern(rb"\s*+([\[{])")
 _ID_STARTS: Final = b'"-0123456789'
 # Only at the top level and before anything nested: behind a nested value, we cannot tell inside from outside.
-_HEAD_ID: Final = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*("[^"\\\x00-\x1f\x80-\xff]*"|-?\d{1,18})\s*[,}]')
+_HEAD_ID: Final = lazy_pattern(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*("[^"\\\x00-\x1f\x80-\xff]*"|-?\d{1,18})\s*[,}]')
 
 
 # ---- from a server -------------------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def answer_id_in(head: bytes | bytearray) -> int | None:
     return int(key) if key.isdigit() and len(key) < _DIGITS else None
 
 
-_ANSWERS: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:')
-_LAST_ID: Final = re.compile(rb'"id"\s*:\s*("?)(\d{1,18})\1\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_ANSWERS: Final = lazy_pattern(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:')
+_LAST_ID: Final = lazy_pattern(rb'"id"\s*:\s*("?)(\d{1,18})\1\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
 def answer_id_at_end(head: bytes, tail: bytes) -> int | None:

@@ -23,6 +23,7 @@ from ..protocol import bounds
 from ..protocol.jsonrpc import encoding
 from ..protocol.jsonrpc.incoming import excerpt
 from ..protocol.jsonrpc.terms import WireFault
+from ..protocol.patterns import lazy_pattern
 from .definition_secrets import names_credential, without_credentials
 from .entries import Raw
 
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 32 * bounds.KIB  # a page or a piece this short is split in one go
 _TRIES: Final = 3  # places where a piece may end
 _LONGEST_PLAIN: Final = 16 * bounds.KIB  # bytes of a number or a word
-_BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
-_MARK: Final = re.compile(rb'["\[\]{}]')
-_REST_OF_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BLACK: Final = re.compile(rb"[^ \t\r\n]")
-_END_OF_PLAIN: Final = re.compile(rb"[\s,\]}]")
+_BETWEEN: Final = lazy_pattern(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
+_MARK: Final = lazy_pattern(rb'["\[\]{}]')
+_REST_OF_TEXT: Final = lazy_pattern(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BLACK: Final = lazy_pattern(rb"[^ \t\r\n]")
+_END_OF_PLAIN: Final = lazy_pattern(rb"[\s,\]}]")
 _QUOTE, _ARRAY, _END_OF_ARRAY, _OBJECT, _END_OF_OBJECT = b'"[]{}'
 _COMMA, _COLON = b",:"
 _any = msgspec.json.Decoder()

@@ -33,13 +33,14 @@ from typing import Final
 import msgspec
 
 from ..config.model import PrefixMode, normal
+from ..protocol.patterns import lazy_pattern
 
 MAX_LENGTH: Final = 64
 TAIL: Final = 8  # hex digits of the hash an over-long name ends in
-_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
-_SHORT: Final = re.compile(r"-?mcp$", re.IGNORECASE)
+_ILLEGAL: Final = lazy_pattern(r"[^A-Za-z0-9_-]")
+_SHORT: Final = lazy_pattern(r"-?mcp$", re.IGNORECASE)
 _GET: Final = "get_"
-_NOT_SLUG: Final = re.compile(r"[^a-z0-9]+")
+_NOT_SLUG: Final = lazy_pattern(r"[^a-z0-9]+")
 _TAILS: Final = (TAIL, 16, 32)  # hash digits on the highest levels
 TOP: Final = 1 + len(_TAILS)
 

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
+from ..protocol.patterns import lazy_pattern
+
 Schema = dict[str, Any]
 Place = tuple[Any, ...]  # empty, or (the place it is in, its key or position there)
 
@@ -430,7 +432,7 @@ def _short(value: Any) -> str:
     return said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
 
 
-_OF_SETS: Final = re.compile(r"(?<=\[)\[|--|&&|~~|\|\|")
+_OF_SETS: Final = lazy_pattern(r"(?<=\[)\[|--|&&|~~|\|\|")
 
 
 def _is_pattern(text: str) -> bool:
@@ -478,7 +480,7 @@ def _anchors(root: Any) -> Iterator[str]:
             rest += cast("list[Any]", here)
 
 
-_ANCHOR: Final = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
+_ANCHOR: Final = lazy_pattern(r"[A-Za-z_][-A-Za-z0-9._]*")
 _SPELLED: Final[Mapping[str, re.Pattern[str]]] = {
     "$id": re.compile(r"[^#]*#?"),
     "$anchor": _ANCHOR,

@@ -13,12 +13,12 @@ an object.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
+from ..protocol.patterns import lazy_pattern
 from .entries import Raw
 from .schema_keywords import GONE, Place, mended_schema, said_of, type_meant
 
@@ -109,7 +109,7 @@ def record_of(required: Mapping[str, Check], optional: Mapping[str, Check]) -> C
     return check
 
 
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
+_DATE: Final = lazy_pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
 
 
 class RepairedItem(msgspec.Struct, frozen=True):

@@ -19,11 +19,13 @@ from functools import cache
 from itertools import pairwise
 from typing import Final
 
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_PUNCTUATION: Final = re.compile(r"[\W_]+")
-_WORD: Final = re.compile(r"[^\W_]+")
+from ..protocol.patterns import lazy_pattern
+
+_CAMEL: Final = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_PUNCTUATION: Final = lazy_pattern(r"[\W_]+")
+_WORD: Final = lazy_pattern(r"[^\W_]+")
 # Kana, Han characters and Hangul.
-_UNSPACED: Final = re.compile(
+_UNSPACED: Final = lazy_pattern(
     r"[\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 _LEAST: Final = 3  # letters that a stem keeps

@@ -27,24 +27,25 @@ import msgspec
 
 from ..config.file_formats import NotYamlError, load_yaml
 from ..protocol.bounds import SKILL_BYTES, SKILL_FILES
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import unhidden
 from .entries import Raw
 
 EXTENSION: Final = "io.modelcontextprotocol/skills"
 FILE: Final = "SKILL.md"
 DYNAMIC: Final = "dynamic"
-_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_NAME: Final = lazy_pattern(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_DIGEST: Final = lazy_pattern(r"sha256:[0-9a-f]{64}")
 _ENDS_PATH: Final = frozenset("?#")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1_024
-_FRONT_MATTER: Final = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONT_MATTER: Final = lazy_pattern(r"\A\ufeff?---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _WORDS: Final = {
     **dict.fromkeys(("y", "yes", "on", "true"), True),
     **dict.fromkeys(("n", "no", "off", "false"), False),
 }
-_TIME: Final = re.compile(r"(?<=\d)[Tt](?=\d)")
-_NUMBER: Final = re.compile(r"[-+]?\.?[0-9][0-9_.]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_TIME: Final = lazy_pattern(r"(?<=\d)[Tt](?=\d)")
+_NUMBER: Final = lazy_pattern(r"[-+]?\.?[0-9][0-9_.]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
 def has_skills(capabilities: Raw) -> bool:

@@ -12,16 +12,17 @@ characters, the fragment and whoever stands before `@` in the authority are noth
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Final
 from urllib.parse import unquote
 
+from ..protocol.patterns import lazy_pattern
+
 _ROUNDS: Final = 8  # so often escaped at most; each round decodes what the one before has left
-_PERCENT: Final = re.compile(r"%(?:25)+")  # however often it is escaped: one round
-_NOTHING: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]+")
-_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):(/*)")
-_NO_PORT: Final = re.compile(r":0*\Z")
+_PERCENT: Final = lazy_pattern(r"%(?:25)+")  # however often it is escaped: one round
+_NOTHING: Final = lazy_pattern(r"[\x00-\x20\x7f-\xa0\u2028\u2029]+")
+_SCHEME: Final = lazy_pattern(r"([a-z][a-z0-9+.-]*):(/*)")
+_NO_PORT: Final = lazy_pattern(r":0*\Z")
 
 
 def normal_uri(uri: str) -> str:

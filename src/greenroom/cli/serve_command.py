@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from ..config.parse import fit_keep_alive
 from ..config.self_reference import check_depth
 from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
+from ..protocol.patterns import lazy_pattern
 from .common import (
     check_profile,
     commands_typed,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 # Places of settings that say who may use the door, and of what they are in.
-_GUARDS = re.compile(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|settings|adapter)\Z")
+_GUARDS = lazy_pattern(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|settings|adapter)\Z")
 
 
 @click.command("serve")

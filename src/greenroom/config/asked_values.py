@@ -10,13 +10,14 @@ Whoever starts the server asks; nothing here does. So what is printed, cached an
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from ..protocol.patterns import lazy_pattern
 
 BEARER: Final = "Bearer "
 _KEYRING: Final = "${keyring:"
 KEYRING_ENTRY: Final = "([^/{}]+)/([^{}]+)"  # its service and its name
-_ENTRY: Final = re.compile(rf"\$\{{keyring:{KEYRING_ENTRY}\}}")
+_ENTRY: Final = lazy_pattern(rf"\$\{{keyring:{KEYRING_ENTRY}\}}")
 
 
 def command_in(text: str) -> str | None:

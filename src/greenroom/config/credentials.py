@@ -32,15 +32,17 @@ from urllib.parse import unquote
 
 import attrs
 
+from ..protocol.patterns import lazy_pattern
+
 LEAST: Final = 6  # characters that a credential must have to be looked for
 # A name that may be that of a secret: enough to hide a value where a configuration is printed.
-SECRET_WORD: Final = re.compile(
+SECRET_WORD: Final = lazy_pattern(
     r"(?i)(pass(word|wd|phrase|code)?(?![a-z])|secret|token|api[-_]?key|(access|private|signing|encryption)[-_]?key|auth(?!or(?!iz))"
     r"|bearer|credential|cookie|signature|jwt|(?<![a-z])(key|pat|pwd|pw|dsn)(?![a-z]))|(?-i:(?<=[a-z])Key\b)"
 )
 SCHEMES: Final = ("bearer", "basic", "token", "apikey")  # what stands before a credential in a header
-SCHEME: Final = re.compile(rf"(?i)({'|'.join(SCHEMES)})\s+(?=\S)")
-LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")  # the user and the password of a URL
+SCHEME: Final = lazy_pattern(rf"(?i)({'|'.join(SCHEMES)})\s+(?=\S)")
+LOGIN: Final = lazy_pattern(r"(?<=://)[^\s/?#'\"<>]{1,256}@")  # the user and the password of a URL
 # Tokens of services, as they begin and as they go on. Elsewhere than at the beginning of a word, `sk-` is part of one.
 TOKENS: Final = (
     r"(?<![A-Za-z0-9])sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
@@ -54,10 +56,12 @@ MEMBERS: Final = (
     b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey xapikey"
     b" xauthtoken awssecretaccesskey awssessiontoken githubtoken".split()
 )
-_BEARER: Final = re.compile(r"(?i)bearer\s+\S+")
+_BEARER: Final = lazy_pattern(r"(?i)bearer\s+\S+")
 # Variables that programs quote in ordinary texts. The first ones only sound like a password.
-_FOLDERS: Final = re.compile(r"(?:OLD|INIT_)?(?:PWD|CWD)")
-_EVERYDAY: Final = re.compile(r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|TZ|_|XDG_\w+|EDITOR")
+_FOLDERS: Final = lazy_pattern(r"(?:OLD|INIT_)?(?:PWD|CWD)")
+_EVERYDAY: Final = lazy_pattern(
+    r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|TZ|_|XDG_\w+|EDITOR"
+)
 # The last word of a name that is about something: its place, its name, its number. And the first one.
 _ABOUT: Final = frozenset(
     (
@@ -144,23 +148,23 @@ _MEASURES: Final = frozenset(
     ("max", "min", "num", "use", "enable", "disable", "allow", "require", "tokenizer", "tokenizers")
 )
 _SECRET_IDS: Final = frozenset({"secret", "session"})  # `SECRET_ID`: whoever knows it may come in
-_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
-_HOST: Final = re.compile(r"(?:[\w.+-]+@)?(?:[a-z0-9_-]+\.)+[a-z]{2,}(?::\d+)?(?:/[a-z0-9_./-]*)?")
-_LEADS: Final = re.compile(r"/|~(?:[/\\]|\Z)|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\")
-_PARTS: Final = re.compile(r"[/\\]+")
-_FILE: Final = re.compile(r"[\w@-][^/\\]*\.[A-Za-z]\w{0,7}\Z")
-_BETWEEN: Final = re.compile(r"[\s\"'`=,;&?#{}()<>|\[\]]+")
-_CHUNK: Final = re.compile(r"[A-Za-z0-9]+")
-_PIECE: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_WORDS: Final = lazy_pattern(r"[A-Z]?[a-z]+|[A-Z]+")
+_URL: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
+_HOST: Final = lazy_pattern(r"(?:[\w.+-]+@)?(?:[a-z0-9_-]+\.)+[a-z]{2,}(?::\d+)?(?:/[a-z0-9_./-]*)?")
+_LEADS: Final = lazy_pattern(r"/|~(?:[/\\]|\Z)|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\")
+_PARTS: Final = lazy_pattern(r"[/\\]+")
+_FILE: Final = lazy_pattern(r"[\w@-][^/\\]*\.[A-Za-z]\w{0,7}\Z")
+_BETWEEN: Final = lazy_pattern(r"[\s\"'`=,;&?#{}()<>|\[\]]+")
+_CHUNK: Final = lazy_pattern(r"[A-Za-z0-9]+")
+_PIECE: Final = lazy_pattern(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _LEAST_RANDOM: Final = 12  # letters and digits of something that may look random
 _LONG: Final = 16
 _LONGEST_SHAPED: Final = 16384  # characters of a value in which a form is looked for
-_PRIVATE_KEY: Final = re.compile(r"\s*-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----\s*(?:[\w+/=:,-]+\s+){2}")
-_RUN: Final = re.compile(r"[A-Za-z0-9]{16}")
-_SLACK: Final = re.compile(r"xox[a-z]-[A-Za-z-]*\d")
-_EXAMPLE: Final = re.compile(r"[A-Za-z_-]{1,12}[_-][xX_-]+")
-_COMMON: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_PRIVATE_KEY: Final = lazy_pattern(r"\s*-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----\s*(?:[\w+/=:,-]+\s+){2}")
+_RUN: Final = lazy_pattern(r"[A-Za-z0-9]{16}")
+_SLACK: Final = lazy_pattern(r"xox[a-z]-[A-Za-z-]*\d")
+_EXAMPLE: Final = lazy_pattern(r"[A-Za-z_-]{1,12}[_-][xX_-]+")
+_COMMON: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,15}")
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from functools import cache, partial
 from typing import Any, Final, cast
 
 from ..protocol.bounds import DEPTH, is_too_deep
+from ..protocol.patterns import lazy_pattern
 from ..protocol.value_count import has_more_values
 
 # ---- JSON as people write it -----------------------------------------------------------------------------------------
@@ -41,9 +42,9 @@ from ..protocol.value_count import has_more_values
 _VALUES: Final = 500_000  # and keys: reading them holds everybody up for a twentieth of a second
 _EMPTY: Final = "is empty: write {} for no servers"
 _TOO_DEEP: Final = "is nested too deeply"
-_NEAR: Final = re.compile(r"near (\d+)")
-_BYTES: Final = re.compile(r"b'([^']+)'")
-_CODE_POINT: Final = re.compile(r"U\+([0-9a-fA-F]{4,6})")
+_NEAR: Final = lazy_pattern(r"near (\d+)")
+_BYTES: Final = lazy_pattern(r"b'([^']+)'")
+_CODE_POINT: Final = lazy_pattern(r"U\+([0-9a-fA-F]{4,6})")
 
 
 class NotJsonError(ValueError):
@@ -113,8 +114,8 @@ LARGEST: Final = 1 << 16  # characters; the worst of them take a second or two t
 MOST: Final = 100_000  # values, with each alias written out
 _LONG: Final = 64  # characters of a text that count as one value more
 _EVENTS: Final = 1_000  # of the parser, between two checkpoints
-_QUOTED: Final = re.compile(r"'([^']*)'")
-_TAG: Final = re.compile(r"[\w!:.,/-]{1,60}", re.ASCII)
+_QUOTED: Final = lazy_pattern(r"'([^']*)'")
+_TAG: Final = lazy_pattern(r"[\w!:.,/-]{1,60}", re.ASCII)
 _PLAIN: Final = (  # YAML 1.2's words
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),

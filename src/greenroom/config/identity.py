@@ -24,6 +24,7 @@ from posixpath import isabs, normpath
 from typing import Any, Final
 
 from ..protocol.errors import ConfigError
+from ..protocol.patterns import lazy_pattern
 from .model import ServerDefinition, Settings
 from .reading import is_object
 from .references import expanded_fields, is_url
@@ -205,10 +206,10 @@ def _plain(value: Any) -> Any:
 # inherited by it, so no file in a folder makes a changed tool look like a new one.
 
 Exists = Callable[[str], bool]  # whether a path, relative to the folder, exists
-_BETWEEN: Final = re.compile(r"""[\s!,;:|&<>()'"]+""")
-_URL: Final = re.compile(r"[A-Za-z][\w+.-]*://\S*")
-_FROM_HERE: Final = re.compile(r"\.\.?(?:[/\\]|$)")
-_PACKAGE_VERSION: Final = re.compile(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
+_BETWEEN: Final = lazy_pattern(r"""[\s!,;:|&<>()'"]+""")
+_URL: Final = lazy_pattern(r"[A-Za-z][\w+.-]*://\S*")
+_FROM_HERE: Final = lazy_pattern(r"\.\.?(?:[/\\]|$)")
+_PACKAGE_VERSION: Final = lazy_pattern(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish", "env", "cmd", "powershell", "pwsh"})
 _OF_NODE: Final = frozenset({"npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"})
 _PROJECTS = """bun bundle cargo composer deno dotnet go gradle hatch just make mise mvn npm nx pdm pipenv pixi pnpm

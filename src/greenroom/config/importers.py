@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem
+from ..protocol.patterns import lazy_pattern
 from .asked_values import BEARER
 from .parse import Layer, skipped
 from .private_files import config_home
@@ -157,7 +158,7 @@ def _claude_code(raw: Any, around: Surroundings) -> Any:
     return {**raw, "mcpServers": {**_object(everywhere), **local}} if is_object(local) else raw
 
 
-_VS_CODE: Final = re.compile(
+_VS_CODE: Final = lazy_pattern(
     r"\$\{(workspaceFolder|workspaceFolderBasename|userHome|pathSeparator|/|env:(\w+))\}"
 )
 
@@ -213,7 +214,7 @@ def _opencode(raw: Any, around: Surroundings) -> Any:
 
 
 # A file's content as a whole value. Elsewhere in a text it cannot be read here, and the parser says so.
-_OF_FILE: Final = re.compile(rf"(?P<before>(?:{BEARER})?)\{{file:(?P<path>[^}}]+)\}}")
+_OF_FILE: Final = lazy_pattern(rf"(?P<before>(?:{BEARER})?)\{{file:(?P<path>[^}}]+)\}}")
 
 
 def _opencode_entry(entry: Mapping[Any, Any], around: Surroundings) -> dict[Any, Any]:

@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ..protocol.patterns import lazy_pattern
+
 # The command's name -> the subcommands with which it installs; none: it always does.
 _INSTALLERS: Final[Mapping[str, frozenset[str]]] = {
     "npx": frozenset(),
@@ -33,8 +35,8 @@ _INSTALLERS: Final[Mapping[str, frozenset[str]]] = {
 }
 STILL_INSTALLING: Final = "still installing"
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd"})
-_ENDINGS: Final = re.compile(r"\.(exe|cmd|bat|ps1)$")
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_ENDINGS: Final = lazy_pattern(r"\.(exe|cmd|bat|ps1)$")
+_ASSIGNMENT: Final = lazy_pattern(r"[A-Za-z_]\w*=")
 
 
 def is_installer(command: str | None, args: Sequence[str] = ()) -> bool:

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from ..protocol.patterns import lazy_pattern
+
 # Ordinary settings must stay free: DATA_PATH, ENV, NODE_ENV, PIPEDRIVE_KEY, LD_SDK_KEY.
-_DECIDES: Final = re.compile(
+_DECIDES: Final = lazy_pattern(
     r"PATH|PATHEXT|HOME|USERPROFILE|APPDATA|LOCALAPPDATA|XDG_\w+|IFS|SHELL|COMSPEC|EDITOR|VISUAL|PAGER|BROWSER|SYSTEMROOT"
     r"|LD_(?:PRELOAD|LIBRARY_PATH|AUDIT|DEBUG\w*|PROFILE\w*|ORIGIN_PATH|ASSUME_KERNEL)|DYLD_\w+|GLIBC_TUNABLES"
     r"|GCONV_PATH|LOCPATH|NLSPATH|BASH_\w+|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|ZDOTDIR|PROMPT_COMMAND|PS4|\w*_?PROXY|\w+_CA_BUNDLE"

@@ -21,6 +21,7 @@ import attrs
 import msgspec
 
 from ..protocol.errors import ConfigError
+from ..protocol.patterns import lazy_pattern
 from .asked_values import is_asked
 from .credentials import BEGINNINGS, SCHEMES, SECRET_WORD, SecretValue, credentials_of
 from .keys import Key, grouped
@@ -269,27 +270,27 @@ def _setting_sources(config: Config) -> dict[str, str]:
 
 
 BY_FORM: Final = "text"  # what is called this has been hidden for its form alone
-_SHAPED: Final = re.compile(r"(?=[^/\s]*\d)(?=[^/\s]*[A-Za-z])[A-Za-z0-9_\-.+=~]{16,}")
-_KNOWN: Final = re.compile(
+_SHAPED: Final = lazy_pattern(r"(?=[^/\s]*\d)(?=[^/\s]*[A-Za-z])[A-Za-z0-9_\-.+=~]{16,}")
+_KNOWN: Final = lazy_pattern(
     rf"\b(?:{BEGINNINGS})[\w\-.]{{4,}}"
     r"|(?<![\w/.@+=~-])(?:(?=[\w+=~-]*\d)(?=[\w+=~-]*[a-z])(?=[\w+=~-]*[A-Z])[\w+=~-]{20,}|[0-9a-fA-F-]{32,})(?![\w/.@])"
 )
 _WORDS_TOO: Final = ("token", "apikey")  # of these schemes: what may as well be any word of a line
-_SHORT: Final = re.compile(r"-([A-Za-z])(?==?(.{4,}))=?")
+_SHORT: Final = lazy_pattern(r"-([A-Za-z])(?==?(.{4,}))=?")
 _TAKES_SECRET: Final = frozenset("kKpPtTuU")  # of short options: key, password, token, user:password
-_PLAIN: Final = re.compile(r"[a-z][a-z-]*|[\d:.,]+|[./~@].*")
+_PLAIN: Final = lazy_pattern(r"[a-z][a-z-]*|[\d:.,]+|[./~@].*")
 _TAKES_LOGIN: Final = frozenset({"-u", "-U", "--user", "--proxy-user"})
 # What stands before the query of an address.
-_LEADS: Final = re.compile(r"[/.]|:\d|^localhost$")
-_LEADS_NOWHERE: Final = re.compile(r"[*\\^=]|://")
-_HOST: Final = re.compile(
+_LEADS: Final = lazy_pattern(r"[/.]|:\d|^localhost$")
+_LEADS_NOWHERE: Final = lazy_pattern(r"[*\\^=]|://")
+_HOST: Final = lazy_pattern(
     r"(?:[^/@]*@)?(?:(?:localhost|(?:[\w-]+\.)+[A-Za-z][\w-]+)(?::\d+)?/.*|[^/]+:\d+(?:/.*)?)"
 )
-_PAIRS: Final = re.compile(r"[\w%$][^=]*=.*", re.DOTALL)
+_PAIRS: Final = lazy_pattern(r"[\w%$][^=]*=.*", re.DOTALL)
 # A query without `=`, and not the end of a file's name.
-_BARE: Final = re.compile(r"(?!.*\.[A-Za-z]\w{0,4}\Z)[\w%][^*?\\^\[\]{}]*")
+_BARE: Final = lazy_pattern(r"(?!.*\.[A-Za-z]\w{0,4}\Z)[\w%][^*?\\^\[\]{}]*")
 _LONG: Final = 6  # characters of such a query that is one even if no host stands before it
-_BETWEEN: Final = re.compile(r"(\s+|['\"`;|&()<>]+)")  # the words of a line for a shell
+_BETWEEN: Final = lazy_pattern(r"(\s+|['\"`;|&()<>]+)")  # the words of a line for a shell
 
 
 class Hider(msgspec.Struct):

@@ -26,6 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import DISABLED, ConfigError, Problem, place
+from ..protocol.patterns import lazy_pattern
 from .asked_values import is_asked
 from .foreign_keys import (
     DESCRIBE,
@@ -369,7 +370,7 @@ def _empty(source: str, path: tuple[str, ...]) -> Givens:
 # Reading goes on after the first mistake, so that the list of problems is complete. When a problem is fatal, the
 # caller must not use the definition; it lists the server as broken.
 
-_VAULT: Final = re.compile(r"\$\{(?:secret|vault):")
+_VAULT: Final = lazy_pattern(r"\$\{(?:secret|vault):")
 
 
 def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Problem]]:
@@ -513,7 +514,7 @@ def _texts(value: Any) -> Iterable[tuple[tuple[str | int, ...], str]]:
 
 
 # What other programs put in the place of it: `${command:…}`, `{file:…}`. `${VAR:-default}` is ours.
-_THEIRS: Final = re.compile(r"\$\{(?!env:|input:|secret:|vault:|keyring:)(\w+):(?!-)|\{(file):")
+_THEIRS: Final = lazy_pattern(r"\$\{(?!env:|input:|secret:|vault:|keyring:)(\w+):(?!-)|\{(file):")
 
 
 def _foreign(given: ForeignValue, text: str, inside: tuple[str | int, ...]) -> Iterable[Problem]:

@@ -38,15 +38,16 @@ import msgspec
 
 from ..protocol.bounds import MIB
 from ..protocol.errors import CALLER, ConfigError, Problem, place
+from ..protocol.patterns import lazy_pattern
 from .asked_values import BEARER, is_asked
 from .model import Isolation, ServerDefinition, Settings
 from .reading import HEADER_NAME
 
-_REFERENCE: Final = re.compile(
+_REFERENCE: Final = lazy_pattern(
     r"\$\{(?:(?:env:)?(?P<braced>\w+)|(?P<session>session\.\w+))(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
 )
 # The same when no `}` follows: only the spelling that needs none. The empty groups exist because the code reads them.
-_OPEN: Final = re.compile(
+_OPEN: Final = lazy_pattern(
     r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
 )
 PATHS: Final = (
@@ -61,7 +62,7 @@ EXPANDED: Final = (
     8 * MIB
 )  # characters of what all references of one definition stand for; Linux starts no process with more
 SESSION: Final = "session."  # names of a session's values begin with this
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f]")
 _KEYS: Final = {
     "env_file": "envFile",
     "request_headers_command": "requestHeadersCommand",

@@ -40,6 +40,7 @@ from heapq import merge
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote
 
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import printable, unhidden
 from .credentials import (
     LEAST,
@@ -57,8 +58,8 @@ REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
 STUB: Final = 4  # this many characters of a secret are recognised at the end of a text that was cut
 REST: Final = 8  # characters of the end of a secret that are recognised at the beginning of a line
-_BREAK: Final = re.compile(r"(\s*\n\s*|\s+—\s+)")  # between two lines, also of those that an error quotes
-_CUT: Final = re.compile(r"\"?…|(?=\s*\n|\s+—\s)|\Z")
+_BREAK: Final = lazy_pattern(r"(\s*\n\s*|\s+—\s+)")  # between two lines, also of those that an error quotes
+_CUT: Final = lazy_pattern(r"\"?…|(?=\s*\n|\s+—\s)|\Z")
 STARS: Final = REDACTED.encode()
 _KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
 _STEP: Final = 1 << 15  # bytes passed over at once
@@ -66,9 +67,9 @@ _BEGINS: Final = 6  # bytes of a known secret by which it is looked for first
 _NEVER: Final = b"\xff"  # in no text
 SMALL: Final = 1 << 16  # bytes in which the marks are looked for first, in one go
 _LEAST_WORD: Final = 12
-_SHORT_WORDS: Final = re.compile(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
-_WORD: Final = re.compile(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
-_TOKEN: Final = re.compile(TOKENS.encode())
+_SHORT_WORDS: Final = lazy_pattern(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
+_WORD: Final = lazy_pattern(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
+_TOKEN: Final = lazy_pattern(TOKENS.encode())
 # One of these is in whatever the expression above and the one below match. Each begins with a character that is rare in
 # texts, and to look for that first is ten times as fast as one expression for all.
 _MARKS: Final = tuple(
@@ -81,16 +82,16 @@ _MARKS: Final = tuple(
         rb"J(?<=eyJ)",
     )
 )
-_WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
-_PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
+_WEB_TOKEN: Final = lazy_pattern(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
+_PART: Final = lazy_pattern(rb"\.[\w-]{10,16384}+")
 # Escapes of JSON, of URLs, and of terminals (colours): no part of the word behind them.
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = lazy_pattern(
     rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})|(?<=%)[0-9A-Fa-f]{2}|(?<=[\[;])[0-9]{0,3}[mK]", re.ASCII
 )
 # What stands before and behind something that is part of a longer word, and what before it only looks so.
-_BEFORE: Final = re.compile(rb"(?:[\w/]|\w[.-])\Z")
-_BEHIND: Final = re.compile(rb"[\w/]|[.-]\w")
-_ESCAPED: Final = re.compile(
+_BEFORE: Final = lazy_pattern(rb"(?:[\w/]|\w[.-])\Z")
+_BEHIND: Final = lazy_pattern(rb"[\w/]|[.-]\w")
+_ESCAPED: Final = lazy_pattern(
     rb"(?:\\(?:[nrtbf]|[ux][0-9A-Fa-f]{2,4})|%[0-9A-Fa-f]{2}|[\[;][0-9]{0,3}[mK])\Z", re.ASCII
 )
 _NEAR: Final = 8  # characters before it that tell
@@ -108,23 +109,23 @@ def _spelled(names: Collection[bytes]) -> bytes:
 
 
 _FIRST: Final = b"".join(sorted({name[:1] + name[:1].upper() for name in MEMBERS}))
-_FIELD: Final = re.compile(
+_FIELD: Final = lazy_pattern(
     rb'"(?=[%b_-][A-Za-z_-]{4,23}[\\"])[-_]*+' % _FIRST
     + _spelled(MEMBERS)
     + rb'(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\1"'
 )
 _LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 # What JSON has outside of its strings. A known secret of only these may be there, too.
-_BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
+_BARE: Final = lazy_pattern(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
 # Names of members in results of the protocol, as long as a secret may be. A known secret that is one of these words
 # stays where it is such a name: it tells nobody anything there, and without the name the result could not be read.
 _SHAPES: Final = frozenset(
     b"annotations arguments audience completion content contents description inputRequests isError lastModified"
     b" message messages mimeType nextCursor priority requestState resource resultType structuredContent values".split()
 )
-_NAME_ENDS: Final = re.compile(rb'"\s*:')
+_NAME_ENDS: Final = lazy_pattern(rb'"\s*:')
 _IN_NUMBERS: Final = b"0123456789.eE+-"
-_NUMBER: Final = re.compile(rb"[\d.eE+-]+")
+_NUMBER: Final = lazy_pattern(rb"[\d.eE+-]+")
 Span = tuple[int, int, bytes]  # from, to, what takes its place
 
 
@@ -713,7 +714,7 @@ def _numbered(found: re.Match[str]) -> str:
 
 
 # What .NET writes as `\uXXXX`; and an escaped backslash, which it does not.
-_DOTNET: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}|\\\"|[&'+<>`\x7f]")
+_DOTNET: Final = lazy_pattern(r"\\\\|\\u[0-9a-f]{4}|\\\"|[&'+<>`\x7f]")
 _STYLES: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: json.dumps(text)[1:-1],
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],

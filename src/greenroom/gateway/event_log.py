@@ -11,7 +11,6 @@ line says how many were left out.
 from __future__ import annotations
 
 import os
-import re
 import select
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -31,6 +30,7 @@ from ..protocol.events import (
     Transition,
 )
 from ..protocol.lifecycle import Cause, State
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import counted, one_line
 from .next_steps import PLAIN, Commands
 
@@ -90,7 +90,7 @@ def line_of(event: Event | Lagged) -> str | None:
 
 
 Hear = Callable[[Event | Lagged], None]
-_NUMBERS: Final = re.compile(r"\b(?=\w*\d)[0-9a-fA-F]+\b|\d+")  # process ids, times, addresses
+_NUMBERS: Final = lazy_pattern(r"\b(?=\w*\d)[0-9a-fA-F]+\b|\d+")  # process ids, times, addresses
 _NEW: Final = (Cause.RELOAD, Cause.REMOVED, Cause.RESTART)  # what failed before is another thing now
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import typed
 
 WITH_PID: Final = frozenset(
@@ -30,7 +31,7 @@ WITH_CONFIG: Final = WITH_PID | {
 # Where a text of ours stands in JSON that is made of status rows, tools and answers, and what such JSON holds.
 _OURS: Final = ("message", "failure", "broken", "down", "problems")
 _HELD: Final = ("servers", "addresses", "tools", "tool")
-_NAMED: Final = re.compile(r"(?<![\w./-])greenroom ([a-z]+)(?![\w-])(?! --(?:config|pid)\b)")
+_NAMED: Final = lazy_pattern(r"(?<![\w./-])greenroom ([a-z]+)(?![\w-])(?! --(?:config|pid)\b)")
 
 
 class Commands(msgspec.Struct, frozen=True):

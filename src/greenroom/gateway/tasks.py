@@ -54,6 +54,7 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import ASKED_BYTES_OF_ONE, LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach, RpcRefusal
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
+from ..protocol.patterns import lazy_pattern
 from ..protocol.result import says_error
 from ..protocol.safe_text import shortened
 from ..protocol.tasks import ABOUT_TASKS, CANCEL, EXTENSION, GET, LIST, RELATED, RESULT, Status
@@ -989,7 +990,7 @@ class ClientTasks:
         job.answer(_page(await self.store.all_of(self.owner), after))
 
 
-_CURSOR: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [\w-]{32}", re.ASCII)
+_CURSOR: Final = lazy_pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [\w-]{32}", re.ASCII)
 
 
 def _page(tasks: Iterable[KeptTask], after: str) -> dict[str, Any]:

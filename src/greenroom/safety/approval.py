@@ -30,6 +30,7 @@ from ..catalogue.names import spellings
 from ..catalogue.namespace import Target
 from ..config.model import Approve, selector
 from ..protocol.jsonrpc.incoming import decode_result
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import seen_in_json, unhidden
 
 Rule = Approve | tuple[str, ...]
@@ -37,7 +38,7 @@ SHOWN: Final = 2_000  # characters of the arguments
 _LOOKED_AT: Final = 16_000  # characters of them that secrets are looked for in
 _NAME: Final = 128
 # An escape, or two that are the halves of one character: some clients write all letters that are not ASCII like this.
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = lazy_pattern(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\."
 )
 ONCE: Final = "once"

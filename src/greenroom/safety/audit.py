@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import counted, one_line, seen_in_json
 
 GENESIS: Final = "0" * 64  # stands for the hash of the line before the first
@@ -46,7 +46,7 @@ CANONICAL: Final = 1 << 16  # bytes of arguments that are digested in their cano
 DIGESTED: Final = 1 << 23  # bytes of arguments that are digested at all: it takes up to 20 ms
 AUDITED: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
 OPENED, CALL, ACT, GAP, CLOSED = "opened", "call", "act", "gap", "closed"
-_HASH: Final = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
+_HASH: Final = lazy_pattern(rb',"hash":"([0-9a-f]{64})"\}')
 _HASH_SIZE: Final = len(b',"hash":""}') + 64
 _BEGINNING: Final = b'{"v":1,"seq":'
 

@@ -43,6 +43,7 @@ from ..config.model import Config, selector
 from ..protocol.bounds import LIMITS_FILLED, LOOP_CALLERS, LOOP_CALLS
 from ..protocol.errors import CallError, RateLimited, RepeatedCall, UsageError, place
 from ..protocol.jsonrpc.encoding import encode_json
+from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import counted
 from .audit import AUDITED, digest_of
 from .gates import GateCase, Ruling, target_of
@@ -54,10 +55,10 @@ Key = tuple[str, ...]
 _ROUND: Final = 4  # calls of the longest round that is seen as a loop
 _ROUNDS: Final = 3  # of it, at least
 _PLANS: Final = 4_096  # names whose limits are known without looking for them
-_POLLS: Final = re.compile(
+_POLLS: Final = lazy_pattern(
     r"(?:^|_)(?:poll|polls|polling|wait|waits|watch|status|progress|ping|heartbeat)(?:_|$)", re.IGNORECASE
 )
-_SAYS_SO: Final = re.compile(
+_SAYS_SO: Final = lazy_pattern(
     r"\bpoll(?:s|ed|ing)?\b|\bcall (?:it|this|this tool|again) (?:again|repeatedly|until)\b", re.IGNORECASE
 )
 _OF_SESSION: Final = "\0session "  # before the name of a session that stands for a principal

@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import mimetypes
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,13 +25,14 @@ from typing import Final
 import msgspec
 
 from ...config.private_files import WRITABLE, make_own_folder, open_own
+from ...protocol.patterns import lazy_pattern
 
 DAY = 24 * 3600.0
 MAX_TOTAL = 100 * 1024 * 1024
 _AT_ONCE = 1 << 20  # characters; a multiple of four, as base64 needs it
-_ID: Final = re.compile(r"[0-9a-f]{16}")
-_NAME: Final = re.compile(rf"output-(?P<id>{_ID.pattern})(?P<suffix>\.[a-z0-9]{{1,8}})")
-_SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,8}")
+_ID: Final = lazy_pattern(r"[0-9a-f]{16}")
+_NAME: Final = lazy_pattern(rf"output-(?P<id>{_ID.pattern})(?P<suffix>\.[a-z0-9]{{1,8}})")
+_SUFFIX: Final = lazy_pattern(r"\.[a-z0-9]{1,8}")
 
 
 def default_directory() -> Path:
