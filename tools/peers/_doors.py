@@ -99,7 +99,10 @@ def _result_of(message: Message) -> Message:
 
 
 class _Wire(ABC):
-    """JSON-RPC over something that carries a message there, and brings others back when it likes."""
+    """JSON-RPC over something that carries a message there, and brings others back when it likes. `is_expired`: it has
+    to be greeted again."""
+
+    is_expired: bool = False
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -109,8 +112,8 @@ class _Wire(ABC):
     @abstractmethod
     async def send(self, message: Message) -> None: ...
 
-    async def close(self) -> None:  # noqa: B027
-        """Nothing, where each request has a connection of its own."""
+    @abstractmethod
+    async def close(self) -> None: ...
 
     async def request(self, method: str, params: Message) -> Message:
         if self._is_over:
@@ -235,54 +238,70 @@ class _Pipes(_Wire):
         stdout._transport.close()
 
 
-class HttpDoor(Door):
-    """Streamable HTTP at one address for all servers, or at one for each."""
+class _EachDoor(Door, Generic[W]):
+    """A wire for each server, or one for all. Each is greeted when it is first used, so that a bad one keeps nobody
+    from the others."""
 
-    def __init__(self, addresses: Mapping[str, str], naming: Naming, is_over: IsOver) -> None:
+    def __init__(self, wires: Mapping[str, W], naming: Naming) -> None:
         super().__init__(naming)
-        self._is_over = is_over
-        self._posts = {address: _Posts(address) for address in dict.fromkeys(addresses.values())}
-        self._at = {server: self._posts[address] for server, address in addresses.items()}
-        self._opening: dict[_Posts, asyncio.Task[None]] = {}
+        self._wires = wires
+        self._opening: dict[W, asyncio.Task[None]] = {}
 
-    async def open(self) -> None:
-        """Each address is greeted when it is first used, so that a bad one keeps nobody from the others."""
-        waits = (_until_it_listens(address, self._is_over) for address in self._posts)
-        ends = await asyncio.gather(*waits, return_exceptions=True)
-        if all(ends):
-            raise next(filter(None, ends))
-
-    async def _greeted(self, posts: _Posts) -> None:
-        opening = self._opening.get(posts)
-        if opening is None or posts.is_expired or (opening.done() and opening.exception()):
-            opening = self._opening[posts] = asyncio.create_task(posts.greet())
+    async def _greeted(self, wire: W) -> None:
+        opening = self._opening.get(wire)
+        if opening is None or wire.is_expired or (opening.done() and opening.exception()):
+            opening = self._opening[wire] = asyncio.create_task(wire.greet())
         await asyncio.shield(opening)
 
     async def tools(self) -> set[str]:
-        async def of(posts: _Posts) -> set[str]:
-            await self._greeted(posts)
-            return await posts.tool_names()
+        async def of(wire: W) -> set[str]:
+            await self._greeted(wire)
+            return await wire.tool_names()
 
-        lists = await asyncio.gather(*(of(posts) for posts in self._at.values()), return_exceptions=True)
+        lists = await asyncio.gather(*(of(wire) for wire in self._wires.values()), return_exceptions=True)
         by_address = "/" in self.named("", "")
         found: set[str] = set()
-        for server, names in zip(self._at, lists, strict=True):
+        for server, names in zip(self._wires, lists, strict=True):
             if not isinstance(names, BaseException):
                 found |= {f"{server}/{name}" for name in names} if by_address else names
         return found
 
     async def ask(self, server: str, tool: str, arguments: Message) -> str:
-        posts = self._at[server]
-        await self._greeted(posts)
+        wire = self._wires[server]
+        await self._greeted(wire)
         params = {"name": self.named(server, tool).rpartition("/")[2], "arguments": arguments}
-        answer = await posts.request("tools/call", params)
-        return _text_of(answer)
+        return _text_of(await wire.request("tools/call", params))
 
     async def close(self) -> None:
         for opening in self._opening.values():
             opening.cancel()
-        for posts in self._posts.values():
-            await posts.client.aclose()
+        for wire in dict.fromkeys(self._wires.values()):
+            await wire.close()
+
+
+class StdioEachDoor(_EachDoor["_Pipes"]):
+    """The standard inputs and outputs of a peer's processes, of which each has one server."""
+
+    def __init__(self, processes: Mapping[str, asyncio.subprocess.Process], naming: Naming) -> None:
+        super().__init__({server: _Pipes(process) for server, process in processes.items()}, naming)
+
+    async def open(self) -> None:
+        """There is nothing to wait for."""
+
+
+class HttpDoor(_EachDoor["_Posts"]):
+    """Streamable HTTP at one address for all servers, or at one for each."""
+
+    def __init__(self, addresses: Mapping[str, str], naming: Naming, is_over: IsOver) -> None:
+        self._is_over = is_over
+        self._posts = {address: _Posts(address) for address in dict.fromkeys(addresses.values())}
+        super().__init__({server: self._posts[address] for server, address in addresses.items()}, naming)
+
+    async def open(self) -> None:
+        waits = (_until_it_listens(address, self._is_over) for address in self._posts)
+        ends = await asyncio.gather(*waits, return_exceptions=True)
+        if all(ends):
+            raise next(filter(None, ends))
 
 
 class _Posts(_Wire):
@@ -291,16 +310,15 @@ class _Posts(_Wire):
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
-        self.client = _client()
+        self._client = _client()
         self._session: str | None = None
-        self.is_expired = False
 
     async def send(self, message: Message) -> None:
         head = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
         if self._session is not None:
             head |= {"mcp-session-id": self._session, "mcp-protocol-version": PROTOCOL}
         content = json.dumps(message).encode()
-        async with self.client.stream("POST", self._address, content=content, headers=head) as response:
+        async with self._client.stream("POST", self._address, content=content, headers=head) as response:
             self._session = response.headers.get("mcp-session-id", self._session)
             self.is_expired = response.status_code == 404  # the protocol's word for: begin a new session
             if response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -322,6 +340,9 @@ class _Posts(_Wire):
     def _is_answered(self, key: int) -> bool:
         future = self._waiting.get(key)
         return future is None or future.done()
+
+    async def close(self) -> None:
+        await self._client.aclose()
 
 
 class SseDoor(_WireDoor["_Stream"]):

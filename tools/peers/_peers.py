@@ -21,13 +21,14 @@ from ..world._install import install, interpreter, program
 DOORS = Path(__file__).parent / "doors"
 LIMIT = 5.0  # seconds
 _MS = int(LIMIT * 1000)
+_WORDS = "{words}"  # for this argument stand all words of a server's command
 _NOTHING: Mapping[str, Any] = {}
 
 
 @attrs.frozen
 class Peer:
-    """`args` and `address` may have {config}, {port}, {server}, {command}. `tool`: what it calls a server's tool;
-    `alone`: the same where there is one server. `script`: a program in `doors/` that opens a door for a library.
+    """`args` may have {config}, {port} and {command}, `address` may have {server}. `tool`: what it calls a server's
+    tool; `alone`: the same where there is one server. `script`: a program in `doors/` that opens a door for a library.
     `entry`, `top`: what else its configuration has for each server, and beside the servers. `settings`: the same for
     the reader."""
 
@@ -68,8 +69,15 @@ class Peer:
             return [*interpreter(home, self.index), str(DOORS / self.script)]
         return program(home, self.index, self.program)
 
-    def filled(self, **words: str) -> list[str]:
-        return [argument.format(**words) for argument in self.args]
+    def filled(self, port: str, config: str = "", command: Sequence[str] = ()) -> list[str]:
+        line = shlex.join(command)
+        filled: list[str] = []
+        for argument in self.args:
+            if argument == _WORDS:
+                filled += command
+            else:
+                filled.append(argument.format(port=port, config=config, command=line))
+        return filled
 
     def configuration(self, servers: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
         entries = {
@@ -77,10 +85,6 @@ class Peer:
             for name, command in servers.items()
         }
         return {"mcpServers": entries, **self.top}
-
-
-def as_line(command: Sequence[str]) -> str:
-    return shlex.join(command)
 
 
 _OURS = {"settings": {"requestTimeoutMs": _MS, "connectTimeoutMs": _MS}}
@@ -219,6 +223,17 @@ PEERS: tuple[Peer, ...] = (
             *("--no-register", "--no-admin", "--gateway-port", "0"),
             *("--bridge-timeout-secs", str(int(LIMIT))),
         ),
+        tool="{server}/{tool}",
+        one_each=True,
+    ),
+    Peer(
+        "tooner",
+        "npm",
+        ("@chaindead/tooner_linux_amd64@0.2.6",),
+        "stdio",
+        "native (Go); one for each server; it has no time limit to set",
+        program="tooner_linux_amd64",
+        args=(_WORDS,),
         tool="{server}/{tool}",
         one_each=True,
     ),

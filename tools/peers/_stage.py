@@ -19,8 +19,8 @@ import attrs
 import greenroom.testing.servers
 
 from . import _processes
-from ._doors import PATIENCE, Door, HttpDoor, Outcome, RestDoor, SseDoor, StdioDoor
-from ._peers import Peer, as_line
+from ._doors import PATIENCE, Door, HttpDoor, Outcome, RestDoor, SseDoor, StdioDoor, StdioEachDoor
+from ._peers import Peer
 
 FAULTY = Path(greenroom.testing.servers.__file__).with_name("faulty.py")
 OPENS_WITHIN = 60.0  # seconds
@@ -88,12 +88,10 @@ class Stage:
             for name, command in commands.items():
                 port = str(_free_port())
                 addresses[name] = self._address(port, name)
-                self._behind[addresses[name]] = await self._spawn(
-                    self.peer.filled(command=as_line(command), port=port)
-                )
+                self._behind[addresses[name]] = await self._spawn(self.peer.filled(port, command=command))
         else:
             port = str(_free_port())
-            process = await self._spawn(self.peer.filled(config=str(config), port=port))
+            process = await self._spawn(self.peer.filled(port, str(config)))
             addresses = {name: self._address(port, name) for name in servers}
             self._behind = dict.fromkeys(addresses.values(), process)
         self._addresses = addresses
@@ -198,6 +196,9 @@ class Stage:
                 return SseDoor(first, naming, self._has_ended)
             case "rest":
                 return RestDoor(first, list(self._addresses), naming, self._has_ended)
+            case _ if self.peer.one_each:
+                at = self._addresses.items()
+                return StdioEachDoor({server: self._behind[address] for server, address in at}, naming)
             case _:
                 return StdioDoor(self.processes[-1], naming)
 

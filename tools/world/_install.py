@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".build" / "world"
+_ELF = b"\x7fELF"  # with this a program of Linux begins
 _NPM = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
 
 
@@ -61,7 +62,10 @@ def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
 def program(home: Path, index: str, name: str) -> list[str]:
     """The command that runs `name` from this folder."""
     if index == "npm":
-        return ["node", str((home / "node_modules" / ".bin" / name).resolve(strict=True))]
+        there = (home / "node_modules" / ".bin" / name).resolve(strict=True)
+        with there.open("rb") as read:
+            is_native = read.read(len(_ELF)) == _ELF
+        return [str(there)] if is_native else ["node", str(there)]
     return [str(home / "bin" / name)]
 
 
