@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture page-test page-picture site release clean
+.PHONY: help demo test howto soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture page-test page-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -28,6 +28,7 @@ help:
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make peers   Greenroom and other gateways under the same torture (ARGS='--only mcpo --row killed': one peer, one row)"
 	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_CLUSTER_CALLS=n, GREENROOM_SEED=n; ARGS='--head all': its head is killed; '--head all --kept redis': and goes on)"
+	@echo "make howto   the how-tos for notebooks, web applications and workers, as written: installs Jupyter, FastAPI, Celery, Ray"
 	@echo "make page-test   the page, in a real browser (Chromium; CHROMIUM=path names one)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
@@ -107,6 +108,10 @@ peers: .venv/.developed
 cluster: .venv/.clustered
 	$(BIN)/python -m tools.cluster $(ARGS)
 
+# The pages whose readers have packages that we do not need, in kernels, workers and pools that are real.
+howto: .venv/.placed
+	GREENROOM_HOWTO=1 $(BIN)/python -m pytest tests/howto $(ARGS)
+
 # A browser of the system, driven by Playwright; axe-core looks for what some people could not use. The folder has its own
 # fixtures only: those of the other tests watch over processes, and a browser has many.
 page-test: .venv/.paged
@@ -167,6 +172,10 @@ clean:
 
 .venv/.clustered: .venv/.developed
 	$(PIP) install -c constraints.txt -e '.[ray]'
+	@touch $@
+
+.venv/.placed: .venv/.clustered
+	$(PIP) install -c constraints.txt --group howto
 	@touch $@
 
 .venv/.paged: .venv/.developed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 
 import pytest
@@ -22,6 +23,8 @@ pytest_plugins = (
 )
 
 collect_ignore = ["page"]  # in a browser: `make page-test`
+if "GREENROOM_HOWTO" not in os.environ:
+    collect_ignore.append("howto")  # with packages that we do not need: `make howto`
 
 
 LOOPS = ("trio", "asyncio")

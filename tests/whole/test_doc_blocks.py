@@ -30,7 +30,7 @@ import click
 import pytest
 import yaml
 from tests.support.patience import PATIENCE
-from tests.whole.test_pages import PAGES
+from tests.whole.test_pages import PAGES, WITH_PACKAGES
 
 from greenroom import Greenroom
 from greenroom.cli.main import cli
@@ -69,7 +69,11 @@ class Block:
 
 def blocks() -> Iterator[Block]:
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        if page not in PAGES and page.name != "CHANGELOG.md" and page.parent.name != "reference":
+        if (
+            page not in (*PAGES, *WITH_PACKAGES)
+            and page.name != "CHANGELOG.md"
+            and page.parent.name != "reference"
+        ):
             text = page.read_text(encoding="utf-8")
             yield from (Block(page, found, text) for found in _BLOCK.finditer(text))
 
