@@ -10,6 +10,7 @@ Other rooms may import:
 * `event_stream`: one ordered sequence of everything observable
 * `current_trace`: which trace the work belongs to that is done now
 * `fork`: a room is inert in the child of a fork
+* `handshake`: agrees with a server on a version, and learns who it is
 * `host`: who answers a server's requests to its client
 * `login.as_caller`: the caller's own token on each request of a session's connection
 * `login.caller_identity`: who calls, as a door has found out

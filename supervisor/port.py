@@ -44,10 +44,13 @@ from msgspec.structs import replace
 
 from ..actors.call import NOBODY, Call, Origin
 from ..actors.current_trace import CURRENT
+from ..actors.handshake import RpcFailure, shake_hands
 from ..actors.login.caller_identity import CallerIdentity
+from ..actors.peer import LostReason, connect_failed
 from ..actors.recent import LastMinutes, in_order
 from ..actors.router import Sync, make_countable, make_resolvable, make_searchable
 from ..actors.timers import limited
+from ..actors.watchers import Order
 from ..actors.workers import LONG_WORK, aside, in_turns
 from ..catalogue.names import owner_among
 from ..catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target
@@ -95,7 +98,7 @@ if TYPE_CHECKING:
 
     from ..actors.event_stream import Subscription
     from ..actors.host import Host
-    from ..actors.peer import Connector
+    from ..actors.peer import Connector, Handshake, Peer
     from ..actors.room_context import Body
     from ..actors.server import ServerActor
     from ..actors.timers import Timer
@@ -1143,6 +1146,29 @@ class ServerFleet:
         servers it reaches. Raises `ConnectFailed`."""
         return self._access.live.connectors(definition, address, incarnation)
 
+    def seconds_to_connect(self, definition: ServerDefinition) -> float:
+        """How long one attempt to connect may take."""
+        return definition.connect_timeout or self._access.live.context.settings.connect_timeout
+
+    async def shake_hands(self, peer: Peer, definition: ServerDefinition, address: Address) -> Handshake:
+        """Agree on a version with a server that a `ConnectorFactory` reaches behind its own connection, which has
+        answered as of the older era. No longer than somebody lets it. Raises `ConnectFailed`."""
+        context = self._access.live.context
+        declaration = attrs.evolve(context.host.declaration(address), by_handshake=True)
+        try:
+            return await shake_hands(
+                peer,
+                context.backend,
+                context.timers,
+                settings=context.settings,
+                client_info=context.client_info,
+                declaration=declaration,
+                era=definition.era,
+                deadline=math.inf,
+            )
+        except RpcFailure as error:
+            raise connect_failed(address.server, LostReason(str(error))) from None
+
     def session_values(self, definition: ServerDefinition, address: Address) -> Mapping[str, str]:
         """Learn what is secret of a server that a `ConnectorFactory` is about to reach by a way of its own. Returns the
         values that the session of this address has given. Raises `CredentialNeeded` when some are missing."""
@@ -1220,10 +1246,11 @@ class RoomServices:
         """Attach this to the room, in place of what was to be attached by this name. Before the room is opened."""
         self._runtime.attachments[name] = attachment
 
-    def replays(self, replay: object) -> None:
-        """The servers of this room, whose connectors are the replay's (`tape.replaying.Replay`), answer from its tape.
-        Before the room is opened."""
+    def replays(self, replay: object, watcher: object) -> None:
+        """The servers of this room, whose connectors are the replay's (`tape.replaying.Replay`), answer from its tape,
+        and its watcher is told what is called. Before the room is opened."""
         self._runtime.replay = replay
+        self._runtime.watchers.add(watcher, Order.TAPE)
 
     def expect_clients(self) -> None:
         """Clients that can answer different things will come and go, in sessions. So shared servers are told from the

@@ -605,6 +605,14 @@ def port_of(room: RoomCalls) -> RoomPort:
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 
 
+def _with_those_given(config: ConfigSource | None, options: Mapping[str, Any]) -> Config | None:
+    """The configuration that a replay's live servers are of; None: there is none."""
+    objects = named_values(options.get("in_process"), "in_process") or {}
+    if config is None:
+        return with_objects(Config(), objects) if objects else None
+    return with_objects(open_config(config), objects)
+
+
 class Greenroom(RoomCalls):
     """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
 
@@ -703,6 +711,9 @@ class Greenroom(RoomCalls):
         pace: str = "at once",
         faults: Collection[str] = (),
         call_timeout: float | None = None,
+        per_session: bool = False,
+        live: Collection[str] = (),
+        config: ConfigSource | None = None,
         **options: Any,
     ) -> Greenroom:
         """A room whose servers answer from a tape that `record` made: the same tools and answers, and no process is
@@ -714,14 +725,18 @@ class Greenroom(RoomCalls):
         (0 to 1). Any other call fails with a `RemoteError` that names the nearest recorded call (`data["error"]` is
         `not_on_tape`). `pace`: `at once`, or `recorded`: a call takes as long as it took. `faults`: what goes
         wrong, a line each, as `github call 7: crash after sent`. `call_timeout`: seconds for each call, instead
-        of what was configured. `options`: those of `open` but `connectors`. What is on the tape and who asked for what
-        is not: `room.tape`.
+        of what was configured. `per_session`: each session has the tape to itself, from its beginning.
+
+        `live`: names of servers of `config` that run after all, each from its first call on that may change something
+        or that the tape lacks; once something was written, it is asked everything. `options`: those of `open`;
+        `connectors` reaches the servers that are live. What is on the tape and who asked for what is not, and which
+        calls were met: `room.tape`.
 
         Raises `BadTape` when the file is no tape that can be used, `ConfigError` when its settings cannot, `UsageError`
         for a fault that cannot be played on this tape, and for any other option that means nothing."""
-        from ..tape.replaying import opened
+        from ..tape.replaying import LiveServers, opened
 
-        config, replayed = opened(
+        loaded, replayed = opened(
             tape,
             strict=strict,
             ignore=ignore,
@@ -730,11 +745,18 @@ class Greenroom(RoomCalls):
             pace=pace,
             faults=faults,
             call_timeout=call_timeout,
+            per_session=per_session,
+            live=live,
+            servers=_with_those_given(config, options),
         )
         given: dict[str, Any] = {"cache_path": ":memory:", **options}
-        room = cls.open(config, connectors=replayed, **given)
+        if live:
+            given.pop("in_process", None)  # they are in there
+        reach = maker(given.pop("connectors", None), "connectors", "a connector", "open", or_none=False)
+        room = cls.open(loaded, connectors=replayed, **given)
         replayed.names = room._port.catalogue.tool_names
-        room._port.services.replays(replayed)
+        replayed.live_by(LiveServers(room._port.fleet, reach))
+        room._port.services.replays(replayed, replayed.watcher)
         return room
 
     @property

@@ -92,7 +92,6 @@ TESTS_INSIDE: Final = {
     "protocol.test_fuzz_wire": "each reader of foreign bytes is fed alone",
     "torture.test_torture_floods": "each reader of foreign bytes is fed alone",
     "support.http_door": "it opens one door for the tests of its room",
-    "support.stdio": "it opens one connection for the tests of its room",
     "actors.test_login": "a login is given by a command, whose parts are tested with it",
     "config.test_trust": "a trust is given by a command, whose parts are tested with it",
     "safety.test_pinning": "a pin is given by a command, whose parts are tested with it",

@@ -62,7 +62,7 @@ PRINTED: Final[Mapping[str, str]] = {
     "approve": "approve_command:ApprovalsJson",
     "approve N": "approve_command:ApprovedJson",
     "accept": "accept_command:AcceptJson",
-    "tape": "tape_command:TapedJson tape_command:SpansSentJson",
+    "tape": "tape_command:TapedJson tape_command:SpansSentJson tape_command:TapeUseJson",
     "diff": "diff_command:DifferenceJson",
     "explore": "explore_command:WhatIfsJson",
     "audit verify": "audit_command:VerifiedJson",

@@ -121,6 +121,32 @@ def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "There is no tape" in capsys.readouterr().err
 
 
+def test_a_live_server_runs_what_the_tape_lacks_and_runs_are_added_up(
+    tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = os.fspath(tmp_path / "runs.jsonl")
+    options = ["--expose", "direct", "--summary", runs, "--per-session"]
+    live = ["--live", "own", "--config", os.fspath(tmp_path / "mcp.json")]
+    calls = [CALLS[0], ("own_echo", {"text": "three"})]
+    answers, said = talk(["replay", *options, *live, os.fspath(tape)], calls)
+    assert [answer["result"]["content"][0]["text"] for answer in answers] == [
+        '{"text": "one"}',
+        '{"text": "three"}',
+    ]
+    assert "3 recorded calls of own; only own may be started" in said
+    assert 'not on the tape, and run: own_echo with {"text":"three"} (1 time)' in " ".join(said.split())
+    assert run(["tape", os.fspath(tape), "--summary", runs]) == 0
+    assert "Run by a server, and not on the tape:" in capsys.readouterr().out
+    talk(["replay", *options, os.fspath(tape)], calls)
+    assert run(["tape", os.fspath(tape), "--summary", runs, "--json"]) == 1, "one call was refused"
+    found = json.loads(capsys.readouterr().out)
+    conforms("tape", found)
+    assert (found["runs"], found["asked"]) == (2, 4)
+    assert sum(found["met"].values()) + sum(found["ran"].values()) == 2
+    assert found["refused"] == found["lacked"] == {'own_echo with {"text":"three"}': 1}
+    assert run(["replay", "--live", "other", *live[2:], os.fspath(tape)]) == 2
+
+
 def test_one_call_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
     config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))

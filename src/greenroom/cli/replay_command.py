@@ -10,7 +10,7 @@ import click
 
 from ..gateway.next_steps import Commands
 from ..protocol.safe_text import counted, printable
-from .common import names_in, record_options, recording_in, say
+from .common import config_option, names_in, read_config, record_options, recording_in, say
 from .serve_command import address_in, check_start, run_gateway
 
 if TYPE_CHECKING:
@@ -47,6 +47,20 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
     metavar="SECONDS",
     help="Calls time out after this many seconds.  [default: as was configured]",
 )
+@click.option(
+    "--live",
+    multiple=True,
+    metavar="SERVER",
+    help="Run this server of your configuration for what may change something, and for what TAPE lacks. Repeatable.",
+)
+@click.option("--per-session", is_flag=True, help="Let each client have TAPE to itself, from its beginning.")
+@click.option(
+    "--summary",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Add a line to FILE about which calls were met, for greenroom tape TAPE --summary FILE.",
+)
+@config_option
 @click.option("--as-recorded", is_flag=True, help="Answer after the recorded time.")
 @click.option(
     "--expose",
@@ -66,6 +80,10 @@ def replay_command(
     nearest: float | None,
     faults: tuple[str, ...],
     call_timeout: float | None,
+    live: tuple[str, ...],
+    per_session: bool,
+    summary: Path | None,
+    config_path: Path | None,
     as_recorded: bool,
     expose: str,
     profile: str | None,
@@ -74,7 +92,8 @@ def replay_command(
     redact: str | None,
 ) -> None:
     """Serve the servers on TAPE to an MCP client, on standard input and output or over HTTP: the same tools, the same
-    answers. Nothing is started, and nobody else is asked anything. At the end it lists calls that were not on it."""
+    answers. Nothing is started, and nobody else is asked anything, but for servers that are named with --live. At the
+    end it lists calls that were not on it."""
     if http is None:
         check_start("replay")
     from ..gateway.serve import HttpOptions, Options, serve, serve_http
@@ -90,6 +109,9 @@ def replay_command(
         pace="recorded" if as_recorded else "at once",
         faults=faults,
         call_timeout=call_timeout,
+        per_session=per_session,
+        live=live,
+        config=read_config(config_path) if live else None,
         bootstrap=True,
         **recording_in(record, redact),
     )
@@ -101,7 +123,8 @@ def replay_command(
     assert replayed is not None
     calls = counted(len(replayed.tape.calls), "recorded call")
     servers = ", ".join(replayed.tape.servers)
-    say(printable(f"replaying {tape.name}: {calls} of {servers}; nothing is started"), ours=False)
+    started = f"only {', '.join(live)} may be started" if live else "nothing is started"
+    say(printable(f"replaying {tape.name}: {calls} of {servers}; {started}"), ours=False)
     options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands())
     if http is None:
         run_gateway(partial(serve, room.config, open_room, options))
@@ -109,6 +132,10 @@ def replay_command(
         listen = HttpOptions(*address_in(http), profile=profile)
         run_gateway(partial(serve_http, room.config, open_room, options, listen))
     _account(room)
+    if summary is not None:
+        from ..tape.use import append_use
+
+        append_use(summary, replayed.summary)
 
 
 def _account(room: Greenroom) -> None:
@@ -123,6 +150,8 @@ def _account(room: Greenroom) -> None:
             say(printable(each), ours=False)
         if len(told) > _TOLD:
             say(f"and {len(told) - _TOLD} more {of}")
+    for words, times in played.summary.lacked.items():
+        say(printable(f"not on the tape, and run: {words} ({counted(times, 'time')})"), ours=False)
     for fault in played.unplayed:
         say(f"this fault did not happen: {fault}")
     if played.left:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from msgspec import UNSET, UnsetType
 
-from ..protocol.safe_text import counted
+from ..protocol.safe_text import counted, printable
 from .common import commands_typed, say, show, show_json, tell
+from .exit_codes import FAILED
 from .shapes import Shape, says
 from .wrapping import columns_of, on_terminal
 
@@ -65,6 +66,19 @@ class SpansSentJson(Shape, kw_only=True):
     calls: Annotated[int, says("of so many", "calls")]
 
 
+class TapeUseJson(Shape, kw_only=True):
+    """What became of a tape in the runs that replayed it."""
+
+    tape: Annotated[str, says("the file")]
+    runs: Annotated[int, says("how many", "runs")]
+    asked: Annotated[int, says("made in all of them", "calls")]
+    met: Annotated[dict[str, int], says("answered from the tape: how often, by number")]
+    ran: Annotated[dict[str, int], says("on the tape, and run by a live server: how often, by number")]
+    unmet: Annotated[list[int], says("the numbers of those that no run made")]
+    refused: Annotated[dict[str, int], says("not on the tape, and refused: how often, by their words")]
+    lacked: Annotated[dict[str, int], says("not on the tape, and run by a live server: the same")]
+
+
 @click.command("tape")
 @click.argument("tape", type=click.Path(path_type=Path))
 @click.option("--server", "servers", multiple=True, metavar="S", help="Only of this server; repeatable.")
@@ -81,6 +95,12 @@ class SpansSentJson(Shape, kw_only=True):
     metavar="URL|FILE",
     help="Send the calls as spans to this collector instead, or write them to a file.",
 )
+@click.option(
+    "--summary",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Tell instead which calls were met in the runs of greenroom replay --summary FILE. Exit code 1: not all were.",
+)
 @click.option("--all", "is_all", is_flag=True, help="Tell all of a long tape.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def tape_command(
@@ -90,6 +110,7 @@ def tape_command(
     failed: bool,
     since: float | None,
     otlp: str | None,
+    summary: Path | None,
     is_all: bool,
     is_json: bool,
 ) -> None:
@@ -99,6 +120,9 @@ def tape_command(
     from ..tape.story import MOST, WIDTH, as_json, told
 
     read = selected(read_tape(tape), servers=servers, sessions=sessions, failed=failed, since=since)
+    if summary is not None:
+        _tell_use(read, summary, is_json)
+        return
     if otlp is not None:
         _send_spans(read, otlp, is_json)
         return
@@ -110,6 +134,29 @@ def tape_command(
         is_bad = "✗" in line and not os.environ.get("NO_COLOR")
         click.echo(click.style(line, fg="red") if is_bad and on_terminal() else line)
     tell(f"To replay it: {commands_typed().about('replay', os.fspath(tape))}")
+
+
+def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
+    from ..tape.use import read_use, use_in_words
+
+    use = read_use(summary)
+    if is_json:
+        said = TapeUseJson(
+            tape=os.path.abspath(tape.path),
+            runs=use.runs,
+            asked=use.asked,
+            met={str(number): times for number, times in use.met.items()},
+            ran={str(number): times for number, times in use.ran.items()},
+            unmet=[call.n for call in use.unmet(tape)],
+            refused=use.refused,
+            lacked=use.lacked,
+        )
+        show_json(said, TapeUseJson)
+    else:
+        for line in use_in_words(use, tape):
+            click.echo(printable(line))
+    if use.refused:
+        click.get_current_context().exit(FAILED)
 
 
 def _send_spans(tape: Tape, to: str, is_json: bool) -> None:

@@ -15,6 +15,7 @@ Other rooms may import:
 * `records`: what happened on a tape, as records of events
 * `selection`: a part of a tape
 * `server_comparison`: makes the calls on a tape that only read again, and compares; by the public door
+* `use`: which calls of a tape were met, in one run or in many
 * `run`: what was called in one run over a tape, and assertions about it
 * `story`: a tape as a person would tell it
 * `what_if`: which faults are tried over a tape, and what an agent did then

@@ -20,6 +20,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
@@ -54,69 +55,83 @@ class MatchRule:
     nearest: float | None = None
 
 
-@attrs.define
+@attrs.define(eq=False)
 class _Places:
-    """Places of calls that are alike, in order. Which of them are taken is asked again and again, so it is remembered
-    how far one can go: there may be a hundred thousand of them."""
+    """Places of calls that are alike, in order."""
 
     all: list[int] = attrs.field(factory=list[int])
-    _skips: dict[int, int] | None = None  # from one that is taken, to where to go on
-
-    def first_free(self, least: int, taken: Collection[int]) -> int | None:
-        """The first one from the place `least` on that is not taken."""
-        at = bisect_left(self.all, least)
-        passed: list[int] = []
-        while at < len(self.all) and self.all[at] in taken:
-            passed.append(at)
-            at = (self._skips or {}).get(at, at + 1)
-        if passed:
-            self._skips = self._skips or {}
-            self._skips.update(dict.fromkeys(passed, at))
-        return self.all[at] if at < len(self.all) else None
 
 
 _NO_PLACES: Final = _Places()
+_NOTHING: Final[Mapping[int, int]] = {}
 
 
-class RecordedCalls:
-    """The recorded calls of one server. `reads`: the server's own names of tools that only read."""
+class _CallIndex:
+    """The recorded calls of one server, found by what they are. It never changes."""
 
-    def __init__(self, calls: Sequence[CallLine], match: MatchRule, reads: Collection[str] = ()) -> None:
+    def __init__(self, calls: Sequence[CallLine], match: MatchRule, reads: Collection[str]) -> None:
         self.calls = calls
-        self._match = match
-        self._reads = reads
-        self._taken: set[int] = set()
-        self._missed: set[int] = set()  # made, and not answered because of a fault
-        self._first = 0  # all before it were made
-        self._mark = 0  # calls before it come last
-        self._writes: dict[str, deque[int]] = defaultdict(deque[int])  # by whose server it was, as they ended
-        self._told: set[int] = set()  # writes of which it was said that they were read too early
-        self._same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
-        self._alike: dict[str, _Places] = defaultdict(_Places)
-        self._texts: list[str] = []
-        self._hidden: dict[str, dict[str, tuple[list[str], _Places]]] = defaultdict(
+        self.match = match
+        self.reads = reads
+        self.writes: dict[str, list[int]] = defaultdict(list[int])  # by whose server it was, as they ended
+        self.same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
+        self.alike: dict[str, _Places] = defaultdict(_Places)
+        self.texts: list[str] = []
+        self.hidden: dict[str, dict[str, tuple[list[str], _Places]]] = defaultdict(
             dict
         )  # between what was cut out
         for at, call in enumerate(calls):
             params = call.said
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
-            self._texts.append(text)
+            self.texts.append(text)
             if (
                 call.sent is not None
                 and call.reach is not Reach.NOT_SENT
-                and self._may_change(call.method, params)
+                and self.may_change(call.method, params)
             ):
-                self._writes[call.scope].append(at)
+                self.writes[call.scope].append(at)
             if "params" not in call.left_out:
                 pieces = CUT_OUT.split(text) if call.hidden else [text]
                 if len(pieces) > 1:
-                    places = self._hidden[kind].setdefault(text, (pieces, _Places()))[1]
+                    places = self.hidden[kind].setdefault(text, (pieces, _Places()))[1]
                 else:
-                    places = self._same[kind].setdefault(text, _Places())
+                    places = self.same[kind].setdefault(text, _Places())
                 places.all.append(at)
-            self._alike[kind].all.append(at)
-        for scope, writes in self._writes.items():
-            self._writes[scope] = deque(sorted(writes, key=lambda at: calls[at].ended))
+            self.alike[kind].all.append(at)
+        for writes in self.writes.values():
+            writes.sort(key=lambda at: calls[at].ended)
+
+    def may_change(self, method: str, params: Any) -> bool:
+        name = cast("Mapping[str, Any]", params).get("name") if isinstance(params, Mapping) else None
+        return method == "tools/call" and str(name) not in self.reads
+
+
+class RecordedCalls:
+    """The recorded calls of one server, and which of them were made. `reads`: the server's own names of tools that only
+    read."""
+
+    def __init__(self, calls: Sequence[CallLine], match: MatchRule, reads: Collection[str] = ()) -> None:
+        self._begin(_CallIndex(calls, match, reads))
+
+    def _begin(self, index: _CallIndex) -> None:
+        self._index = index
+        self.calls = index.calls
+        self._match = index.match
+        self._taken: set[int] = set()
+        self._missed: set[int] = set()  # made, and not answered from the tape
+        self._first = 0  # all before it were made
+        self._mark = 0  # calls before it come last
+        self._writes = {scope: deque(writes) for scope, writes in index.writes.items()}
+        self._told: set[int] = set()  # writes of which it was said that they were read too early
+        # Which of the places are taken is asked again and again, so it is remembered how far one can go: there may be a
+        # hundred thousand of them. From one that is taken, to where to go on.
+        self._skips: dict[_Places, dict[int, int]] = {}
+
+    def anew(self) -> RecordedCalls:
+        """The same calls, of which none was made."""
+        found = copy(self)
+        found._begin(self._index)
+        return found
 
     def take(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """The recorded call that answers this one; None: there is none."""
@@ -147,7 +162,7 @@ class RecordedCalls:
                 yield
             elif (at := self._next(places)) is not None:
                 return at
-        alike = self._alike.get(kind, _NO_PLACES)
+        alike = self._index.alike.get(kind, _NO_PLACES)
         if self._match.by_order and (at := self._next(alike)) is not None:
             return at
         while self._match.nearest is not None:
@@ -169,9 +184,9 @@ class RecordedCalls:
     def _same_as(self, kind: str, text: str) -> Iterator[_Places | None]:
         """The places of calls with these parameters, and of those of which only something was cut out. None: others may
         have their turn."""
-        if (same := self._same.get(kind, {}).get(text)) is not None:
+        if (same := self._index.same.get(kind, {}).get(text)) is not None:
             yield same
-        for number, (pieces, places) in enumerate(self._hidden.get(kind, {}).values(), 1):
+        for number, (pieces, places) in enumerate(self._index.hidden.get(kind, {}).values(), 1):
             if number % _FITTED == 0:
                 yield None
             if _fits(text, pieces):
@@ -179,7 +194,7 @@ class RecordedCalls:
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """Find the most similar recorded call of the same tool, taken or not."""
-        places = self._alike.get(kind_of(method, params), _NO_PLACES).all
+        places = self._index.alike.get(kind_of(method, params), _NO_PLACES).all
         best = yield from self._best(places, compared(params, self._match.ignore))
         return None if best is None else self.calls[best[1]]
 
@@ -189,12 +204,6 @@ class RecordedCalls:
         while self._first in self._taken or self._first in self._missed:
             self._first += 1
         return self.calls[self._first].accepted if self._first < len(self.calls) else math.inf
-
-    @property
-    def untaken(self) -> list[CallLine]:
-        """Those that nobody has made so far."""
-        made = self._taken | self._missed
-        return [call for at, call in enumerate(self.calls) if at not in made]
 
     def early(self, read: CallLine) -> CallLine | None:
         """The first write that had ended when this read was asked, and that nobody has made so far; each only once.
@@ -207,17 +216,17 @@ class RecordedCalls:
         write = self.calls[writes[0]]
         # In virtual time many things happen at one time, and what began then was made at once.
         was_before = write.ended <= read.accepted and write.accepted < read.accepted
-        if not was_before or self._may_change(read.method, read.said):
+        if not was_before or self.may_change(read.method, read.said):
             return None
         self._told.add(writes[0])
         return write
 
-    def _may_change(self, method: str, params: Any) -> bool:
-        name = cast("Mapping[str, Any]", params).get("name") if isinstance(params, Mapping) else None
-        return method == "tools/call" and str(name) not in self._reads
+    def may_change(self, method: str, params: Any) -> bool:
+        """Whether this call may change something: it is of a tool that is not marked as one that only reads."""
+        return self._index.may_change(method, params)
 
     def _moves(self, at: int, method: str, params: Mapping[str, Any] | None) -> None:
-        if self._may_change(method, params):
+        if self.may_change(method, params):
             self._mark = at
 
     def _is_free(self, at: int) -> bool:
@@ -225,24 +234,38 @@ class RecordedCalls:
 
     def _next(self, places: _Places) -> int | None:
         for least in (self._mark, 0):
-            at = places.first_free(least, self._taken)
+            at = self._first_free(places, least)
             if at is not None:
                 return at
         return places.all[-1] if places.all and not self._match.is_strict else None
 
+    def _first_free(self, places: _Places, least: int) -> int | None:
+        """The first one of them from the place `least` on that is not taken."""
+        at, all_of_them = bisect_left(places.all, least), places.all
+        passed: list[int] = []
+        skips = self._skips.get(places, _NOTHING)
+        while at < len(all_of_them) and all_of_them[at] in self._taken:
+            passed.append(at)
+            at = skips.get(at, at + 1)
+        if passed:
+            self._skips.setdefault(places, {}).update(dict.fromkeys(passed, at))
+        return all_of_them[at] if at < len(all_of_them) else None
+
     def _free(self, places: _Places) -> Iterator[int]:
         """Those of them that nobody has taken, in order."""
-        taken: Collection[int] = self._taken if self._match.is_strict else ()
-        at = places.first_free(0, taken)
+        if not self._match.is_strict:
+            yield from places.all
+            return
+        at = self._first_free(places, 0)
         while at is not None:
             yield at
-            at = places.first_free(at + 1, taken)
+            at = self._first_free(places, at + 1)
 
     def _best(self, places: Iterable[int], text: str) -> Steps[tuple[float, int] | None]:
         """The most similar one, with its similarity."""
         similarity, best = _similarity_to(text[:_COMPARED]), (-1.0, 0)
         for number, at in enumerate(islice(places, _LOOKED_AT), 1):
-            best = max(best, (similarity(self._texts[at][:_COMPARED]), -at))
+            best = max(best, (similarity(self._index.texts[at][:_COMPARED]), -at))
             if number % _STEP == 0:
                 yield
         return None if best[0] < 0 else (best[0], -best[1])

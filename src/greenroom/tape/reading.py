@@ -350,9 +350,12 @@ _SETTINGS: Final = (
 )  # fmt: skip
 
 
-def config_of(tape: Tape, call_timeout: float | None = None) -> Mapping[str, Any]:
+def config_of(
+    tape: Tape, call_timeout: float | None = None, *, per_session: bool = False
+) -> Mapping[str, Any]:
     """The configuration of a room over the tape: the last one on it, and servers that only an earlier one has.
-    `call_timeout`: seconds for each call, instead of what is on the tape. Raises `BadTape` for one of another form."""
+    `call_timeout`: seconds for each call, instead of what is on the tape. `per_session`: each session has servers of
+    its own, however many there are. Raises `BadTape` for one of another form."""
     configs = [line.config for line in (tape.head, *tape.configs)]
     config = configs[-1]
     entries = {name: each for one in configs for name, each in _object(tape, one, "mcpServers").items()}
@@ -372,6 +375,10 @@ def config_of(tape: Tape, call_timeout: float | None = None) -> Mapping[str, Any
         kept["requestTimeoutMs"] = max(1, round(call_timeout * 1000))
         for entry in servers.values():
             entry.pop("requestTimeoutMs", None)
+    if per_session:
+        kept["maxSessionConnections"] = MOST_LINES  # nothing runs
+        for entry in servers.values():
+            entry["isolation"] = "per_session"
     return {"mcpServers": servers, "settings": kept, **profiles}
 
 

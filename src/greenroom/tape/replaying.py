@@ -11,6 +11,11 @@ that it leaves alone.
 
 What a server has changes as it did: each list that was recorded counts from the end of the last call that was accepted
 before it, and its client is told.
+
+With `per_session` each session has the tape to itself, from its beginning, for its servers are isolated: what one takes
+another one can take, too. What is known of it goes with the session.
+
+Servers that are `live` run, for what may change something and for what the tape lacks (`live`).
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -29,12 +34,21 @@ import attrs
 from ..actors.backend import Backend, current_backend
 from ..actors.call import Call
 from ..actors.open_requests import mark_sent
-from ..actors.peer import Connector, Exchange, LostReason, NoProcess, PeerHooks
+from ..actors.peer import (
+    Connector,
+    ConnectorFactory,
+    Exchange,
+    Handshake,
+    LostReason,
+    NoProcess,
+    Peer,
+    PeerHooks,
+)
 from ..actors.timers import at_most
 from ..config.arguments import flag, seconds, similarity, texts
-from ..config.model import Config
+from ..config.model import Config, Isolation, ServerDefinition
 from ..config.parse import parse_config
-from ..protocol.address import Address
+from ..protocol.address import SHARED, Address
 from ..protocol.errors import Reach, UsageError
 from ..protocol.fault_plan import FaultEntry
 from ..protocol.jsonrpc.encoding import encode_json
@@ -43,10 +57,15 @@ from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FaultPlayer, tools_named
 from .faults import ServerFaults, TapeFault, faults_of, has_run, played_in_words
 from .lines import OPEN, CallLine, ClientQuestion, ListingLine
+from .live import LiveServer
 from .matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
 from .reading import BadTape, Tape, config_of, read_tape, reading_tools
 from .run import SUBSCRIBES, TapeRun
 from .story import call_as_json
+from .use import TapeUse, count_words
+
+if TYPE_CHECKING:
+    from ..supervisor.port import ServerFleet
 
 PACES: Final = ("at once", "recorded")
 NOT_ON_TAPE: Final = -32071
@@ -70,18 +89,50 @@ class Replay(TapeRun):
         *,
         pace: str = "at once",
         faults: Collection[str] = (),
+        per_session: bool = False,
+        live: Collection[str] = (),
     ) -> None:
         super().__init__()
         self.tape: Tape = tape
         self.pace: str = pace
         self.match: MatchRule = match or MatchRule()
-        self._servers: dict[str, _TapeServer] = {}
+        self.summary: TapeUse = TapeUse()
+        self._is_per_session = per_session
+        self._live = frozenset(live)
+        self._behind: LiveServers | None = None
+        self._servers: dict[
+            tuple[str, str], _TapeServer
+        ] = {}  # by name and scope; "": of all, or of a new session
+        self._made: set[int] = set()  # numbers of calls that somebody has made
         self._faults = faults_of(faults, tape)
+        self._played: set[TapeFault] = set()  # in sessions that are over
         for name in tape.servers:
             self._server(name)  # now, while nobody waits for an answer: a long tape takes seconds
 
     def __call__(self, definition: Any, address: Address, incarnation: int) -> Connector:
-        return _TapeConnector(self, self._server(address.server))
+        scope = address.scope if self._is_per_session and address.scope != SHARED else ""
+        server = self._server(address.server, scope)
+        if self._behind is None or address.server not in self._live:
+            return _TapeConnector(self, server)
+        return _TapeConnector(self, server, self._behind.reach(definition, address, incarnation))
+
+    def live_by(self, behind: LiveServers) -> None:
+        """Reach the servers that are live by this."""
+        self._behind = behind
+
+    @property
+    def watcher(self) -> object:
+        """What is to be told of calls that are sent, and of sessions that are over."""
+        return _ReplayWatcher(self, self._forget)
+
+    def _forget(self, session: str) -> None:
+        scope = Address.of_session("", session).scope
+        for name in self.tape.servers:
+            if (server := self._servers.pop((name, scope), None)) is not None:
+                self._played |= {*server.faults.all} - {*server.faults.unplayed}
+
+    def has_faults_of(self, servers: Collection[str]) -> bool:
+        return any(fault.server in servers for fault in self._faults)
 
     @property
     def unplayed(self) -> list[str]:
@@ -89,16 +140,30 @@ class Replay(TapeRun):
         return [str(fault) for fault in self._faults if self._is_unplayed(fault)]
 
     def _is_unplayed(self, fault: TapeFault) -> bool:
-        server = self._servers.get(fault.server)
-        return server is None or fault in server.faults.unplayed
+        servers = [server for (name, _), server in self._servers.items() if name == fault.server]
+        return fault not in self._played and all(fault in server.faults.unplayed for server in servers)
 
-    def _server(self, name: str) -> _TapeServer:
-        if name not in self._servers:
+    def _server(self, name: str, scope: str = "") -> _TapeServer:
+        found = self._servers.get((name, scope))
+        if found is None:
             listed = self.tape.listed_of(name)
-            recorded = RecordedCalls(self.tape.calls_of(name), self.match, reading_tools(listed))
+            if scope:
+                recorded = self._server(name).recorded.anew()
+            else:
+                recorded = RecordedCalls(self.tape.calls_of(name), self.match, reading_tools(listed))
             faults = ServerFaults([fault for fault in self._faults if fault.server == name])
-            self._servers[name] = _TapeServer(name, recorded, listed, faults)
-        return self._servers[name]
+            found = self._servers[name, scope] = _TapeServer(name, recorded, listed, faults)
+        return found
+
+    def took(self, call: CallLine) -> None:
+        """Somebody has made this recorded call."""
+        self._made.add(call.n)
+
+    def refuse(self, server: str, method: str, params: Mapping[str, Any], text: str, words: str) -> None:
+        """This call has no answer. `text`: what is said of it; `words`: the call itself."""
+        self.refused.append((server, method, params))
+        self.refusals.append(text)
+        count_words(self.summary.refused, words)
 
     @property
     def untaken(self) -> list[dict[str, Any]]:
@@ -112,9 +177,46 @@ class Replay(TapeRun):
 
     def _left(self) -> Iterator[CallLine]:
         for name in self.tape.servers:
-            server = self._servers.get(name)
-            calls = self.tape.calls_of(name) if server is None else server.recorded.untaken
-            yield from (call for call in calls if call.method not in SUBSCRIBES)
+            for call in self.tape.calls_of(name):
+                if call.n not in self._made and call.method not in SUBSCRIBES:
+                    yield call
+
+
+@attrs.frozen
+class _ReplayWatcher:
+    replay: Replay
+    forget: Callable[[str], None]
+
+    def sent(self, call: Call) -> None:
+        self.replay.note(call)
+
+    def forgot(self, session: str, _secrets: object) -> None:
+        self.forget(session)
+
+
+@attrs.frozen
+class LiveServers:
+    """How servers that are live are reached: as the room does, or by `connectors`."""
+
+    fleet: ServerFleet
+    connectors: ConnectorFactory | None = None
+
+    def reach(self, definition: ServerDefinition, address: Address, incarnation: int) -> LiveReach:
+        make = self.connectors or self.fleet.connector
+        return LiveReach(
+            lambda: make(definition, address, incarnation),
+            lambda peer: self.fleet.shake_hands(peer, definition, address),
+            self.fleet.seconds_to_connect(definition),
+        )
+
+
+@attrs.frozen
+class LiveReach:
+    """How the running server behind one connection is reached."""
+
+    connector: Callable[[], Connector]
+    handshake: Callable[[Peer], Awaitable[Handshake]]
+    seconds: float
 
 
 def opened(
@@ -127,8 +229,12 @@ def opened(
     pace: str,
     faults: Collection[str] = (),
     call_timeout: float | None = None,
+    per_session: bool = False,
+    live: Collection[str] = (),
+    servers: Config | None = None,
 ) -> tuple[Config, Replay]:
-    """The configuration of a room over a tape, and its connectors. Raises `BadTape`, `ConfigError`, `UsageError`."""
+    """The configuration of a room over a tape, and its connectors. `servers`: the configuration that has those which
+    are `live`. Raises `BadTape`, `ConfigError`, `UsageError`."""
     if pace not in PACES:
         raise UsageError(f'pace must be one of {", ".join(PACES)}, got "{pace}".')
     match = MatchRule(
@@ -142,9 +248,44 @@ def opened(
         raise UsageError(f"call_timeout must be above 0 seconds, and finite, got {timeout}.")
     tape, lines = read_tape(place), texts(faults, "faults")
     config = parse_config(
-        config_of(tape, timeout), source=f"the configuration on {tape.path}", environ=os.environ
+        config_of(tape, timeout, per_session=flag(per_session, "per_session")),
+        source=f"the configuration on {tape.path}",
+        environ=os.environ,
     )
-    return config, Replay(tape, match, pace=pace, faults=lines)
+    running = texts(live, "live")
+    replay = Replay(tape, match, pace=pace, faults=lines, per_session=per_session, live=running)
+    return (_with_live(config, replay, running, servers, per_session) if running else config), replay
+
+
+def _with_live(
+    config: Config, replay: Replay, names: Collection[str], servers: Config | None, per_session: bool
+) -> Config:
+    """The configuration of the tape, with these servers as the user has configured them. How many may run is the
+    user's to say, too."""
+    if servers is None:
+        raise UsageError(
+            "Which configuration has the servers that are live? Say it: config=, or --config FILE."
+        )
+    taken: dict[str, ServerDefinition] = {}
+    for name in names:
+        definition = servers.servers.get(name)
+        if definition is None:
+            known = ", ".join(servers.servers) or "none"
+            why = f" It cannot be used: {servers.broken[name]}" if name in servers.broken else ""
+            raise UsageError(
+                f'There is no server "{name}" in the configuration that live servers are of. There are: {known}.{why}'
+            )
+        taken[name] = attrs.evolve(definition, isolation=Isolation.PER_SESSION) if per_session else definition
+    if replay.has_faults_of(names):
+        raise UsageError(
+            "A server that is live does not go wrong as it is told to: leave out its faults, or live."
+        )
+    settings = attrs.evolve(
+        config.settings,
+        max_connections=servers.settings.max_connections,
+        max_session_connections=servers.settings.max_session_connections,
+    )
+    return attrs.evolve(config, servers={**config.servers, **taken}, settings=settings)
 
 
 @attrs.define(eq=False)
@@ -154,6 +295,7 @@ class _TapeServer:
     listed: Sequence[ListingLine]
     faults: ServerFaults
     starts: int = 0
+    was_written: bool = False  # by a call that a running server was sent, and that the tape has not seen
 
     def now_listed(self) -> ListingLine | None:
         """What it has now: the last list that was recorded before the next call that nobody has made yet."""
@@ -175,12 +317,13 @@ class _TapeQuestion:
 class _TapeConnector:
     replay: Replay
     server: _TapeServer
+    live: LiveReach | None = None
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[TapeConnection]:
         self.server.starts += 1
         async with anyio.create_task_group() as tasks:
-            connection = TapeConnection(self.replay, self.server, hooks, tasks)
+            connection = TapeConnection(self.replay, self.server, hooks, tasks, self.live)
             try:
                 connection.begin()
                 yield connection
@@ -197,11 +340,13 @@ class _TapeResponder:
         server: _TapeServer,
         answer: Callable[[Exchange], Awaitable[Answer | None]],
         note: Callable[[str], object],
+        took: Callable[[CallLine], object],
     ) -> None:
         self.tools: Sequence[Mapping[str, Any]] | None = None  # by a fault
         self.late: set[Exchange] = set()  # whose answers nobody waits for
         self._answer = answer
         self._note = note
+        self._took = took
         self._server = server
         self._plan = server.faults.begin(server.starts)
 
@@ -224,6 +369,7 @@ class _TapeResponder:
             self.late.add(exchange)
         if at is not None and ran is not None:
             self._server.recorded.miss(at, method, params, has_run=ran)
+            self._took(self._server.recorded.calls[at])
         return due
 
     def due_idle(self, after: float) -> Sequence[FaultEntry]:
@@ -250,7 +396,12 @@ class TapeConnection(NoProcess):
     said_instead = ""
 
     def __init__(
-        self, replay: Replay, server: _TapeServer, hooks: PeerHooks, tasks: anyio.abc.TaskGroup
+        self,
+        replay: Replay,
+        server: _TapeServer,
+        hooks: PeerHooks,
+        tasks: anyio.abc.TaskGroup,
+        live: LiveReach | None = None,
     ) -> None:
         self.last_heard: float = 0.0
         self.protocol_version: str | None = None
@@ -265,7 +416,8 @@ class TapeConnection(NoProcess):
         self._open: set[Exchange] = set()
         self._asked: dict[str, _TapeQuestion] = {}
         self._is_over = False
-        self._behind = _TapeResponder(server, self._answer, self.note)
+        self._live = live and LiveServer(live.connector, live.handshake, live.seconds, hooks, self.lose)
+        self._behind = _TapeResponder(server, self._answer, self.note, replay.took)
         self._far = FaultPlayer(self._behind, self, tasks)
 
     @property
@@ -277,24 +429,30 @@ class TapeConnection(NoProcess):
     def request(self, exchange: Exchange) -> None:
         encode_json(exchange.params)  # as any peer, it refuses what is no JSON
         self._open.add(exchange)
-        mark_sent(exchange)
-        if isinstance(exchange, Call):
-            self._replay.note(exchange)
+        if (
+            self._live is None
+        ):  # else it may be for a server that has to start, and was not sent to anybody so far
+            mark_sent(exchange)
         self._tasks.start_soon(self._far.answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         if exchange in self._open:
             self._open.discard(exchange)
             self._far.abandoned(exchange)
+        elif self._live is not None:
+            self._live.abandon(exchange, reason)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        pass
+        if self._live is not None:
+            self._live.notify(method, params)
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
         question = self._asked.pop(rpc_id, None)
         if question is not None:
             question.answer = None if error is not None else result or {}
             question.is_answered.set()
+        elif self._live is not None:
+            self._live.reply(rpc_id, result, error)
 
     # ---- Connection -------------------------------------------------------------------------------------------------
 
@@ -302,9 +460,11 @@ class TapeConnection(NoProcess):
         self._far.begin()
 
     def stderr_tail(self) -> tuple[str, ...]:
-        return self._far.stderr_tail()
+        return self._far.stderr_tail() or (() if self._live is None else self._live.stderr_tail())
 
     async def stop(self, grace: float) -> None:
+        if self._live is not None:
+            await self._live.stop(grace)
         if not self._is_over:
             async with at_most(grace):
                 await self._far.close()
@@ -313,6 +473,8 @@ class TapeConnection(NoProcess):
     def kill_now(self) -> None:
         self._is_over = True
         self._open.clear()
+        if self._live is not None:
+            self._live.kill_now()
 
     # ---- what its far end does --------------------------------------------------------------------------------------
 
@@ -352,10 +514,48 @@ class TapeConnection(NoProcess):
     # ---- answers ----------------------------------------------------------------------------------------------------
 
     async def _answer(self, exchange: Exchange) -> Answer | None:
+        if self._live is not None and self._is_for_live(self._live, exchange):
+            return await self._ask_live(self._live, exchange)
         said = self._about_itself(exchange)
         if said is None:
             return await self._play(exchange)
+        mark_sent(exchange)
         return said if isinstance(said, RpcError) else encode_json(said)
+
+    def _is_for_live(self, live: LiveServer, exchange: Exchange) -> bool:
+        """Whether the running server is asked, whatever is on the tape."""
+        method, server = exchange.method, self._server
+        if method in SUBSCRIBES or (method == "server/discover" and not live.is_ready):
+            return False
+        if isinstance(exchange, Call):
+            return server.was_written or server.recorded.may_change(method, exchange.params)
+        if method in _LISTS:
+            return not server.listed or live.has_other_lists
+        return live.is_ready or (method == "initialize" and not server.listed)
+
+    async def _ask_live(self, live: LiveServer, exchange: Exchange) -> Answer | None:
+        """Hand the request to the running server, which answers its owner itself."""
+        method, params, recorded = exchange.method, exchange.params, self._server.recorded
+        if isinstance(exchange, Call):
+            at = await _in_turns(recorded.find(method, params))
+            if at is None:
+                count_words(self._replay.summary.lacked, _in_words(exchange.tool, method, params or {}))
+            else:
+                recorded.miss(at, method, params, has_run=True)
+                call = recorded.calls[at]
+                self._replay.took(call)
+                _count(self._replay.summary.ran, call)
+            self._server.was_written |= recorded.may_change(method, params)
+        await live.ready(self._tasks.start_soon)
+        self.pid = live.pid
+        if self._is_over or exchange not in self._open:
+            return None  # nobody waits any more, so it is not sent
+        if method == "initialize":
+            mark_sent(exchange)
+            return encode_json(_introduction(live))
+        self._open.discard(exchange)
+        live.request(exchange)
+        return None
 
     def _about_itself(self, exchange: Exchange) -> Mapping[str, Any] | RpcError | None:
         """The answer to what is no call; None: it is one."""
@@ -385,16 +585,26 @@ class TapeConnection(NoProcess):
         server, before = self._server, self._server.now_listed()
         if exchange not in self._open:
             return None  # nobody waits any more, so it is not taken
+        live, method, params = self._live, exchange.method, exchange.params
+        if live is not None and method not in SUBSCRIBES:
+            at = await _in_turns(server.recorded.find(method, params))
+            if at is None or not _has_answer(server.recorded.calls[at]):
+                return await self._ask_live(live, exchange)
+            if exchange not in self._open:
+                return None
+        mark_sent(exchange)
         find = server.recorded.look if exchange in self._behind.late else server.recorded.take
-        call = await _in_turns(find(exchange.method, exchange.params))
+        call = await _in_turns(find(method, params))
         if call is None:
-            return encode_json({}) if exchange.method in SUBSCRIBES else await self._refusal(exchange)
+            return encode_json({}) if method in SUBSCRIBES else await self._refusal(exchange)
+        self._replay.took(call)
         if call.outcome == OPEN:
             return self._without_answer(exchange, call, "It had not ended when the tape was made.")
         if "result" in call.left_out:
             return self._without_answer(
                 exchange, call, f"Its {call.left_out['result']:,} bytes were left out."
             )
+        _count(self._replay.summary.met, call)
         self._tell_early(call)
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
         for at, progress in call.progress:
@@ -473,21 +683,40 @@ class TapeConnection(NoProcess):
         data: dict[str, Any] = {"error": "not_on_tape"}
         if near is not None:
             data["nearest"] = near.n
-        self._replay.refused.append((self._server.name, method, params))
-        self._replay.refusals.append(text)
+        self._replay.refuse(self._server.name, method, params, text, asked)
         return RpcError(NOT_ON_TAPE, text, data)
 
     def _without_answer(self, exchange: Exchange, call: CallLine, why: str) -> RpcError:
         """Say that this call is on the tape, and its answer is not."""
         text = f"Not on the tape: the answer to call #{call.n}. {why}"
-        self._replay.refused.append((self._server.name, exchange.method, exchange.params or {}))
-        self._replay.refusals.append(text)
+        params, words = exchange.params or {}, _line_in_words(call)
+        self._replay.refuse(self._server.name, exchange.method, params, text, words)
         return RpcError(NOT_ON_TAPE, text, {"error": "not_on_tape", "nearest": call.n})
 
     async def _tell_lists(self) -> None:
         for kind in dict.fromkeys(_CHANGED.values()):
             if not self._is_over:
                 self.tell(f"notifications/{kind}/list_changed", None)
+
+
+def _introduction(live: LiveServer) -> Mapping[str, Any]:
+    """What a server that was never connected on the tape says of itself."""
+    said = live.said
+    assert said is not None
+    return {
+        "protocolVersion": min(said.protocol_version, HANDSHAKE_VERSIONS[-1]),
+        "capabilities": said.capabilities,
+        "serverInfo": said.server_info,
+        **({} if said.instructions is None else {"instructions": said.instructions}),
+    }
+
+
+def _has_answer(call: CallLine) -> bool:
+    return call.outcome != OPEN and "result" not in call.left_out
+
+
+def _count(counts: dict[int, int], call: CallLine) -> None:
+    counts[call.n] = counts.get(call.n, 0) + 1
 
 
 def _in_words(tool: str | None, method: str, params: Mapping[str, Any]) -> str:

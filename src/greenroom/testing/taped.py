@@ -135,7 +135,7 @@ class TapedTest:
             given |= {name: value for name, value in options.items() if name not in _NOT_OF_A_REPLAY}
             room = Greenroom.open(self._replayed, connectors=self.run, **given)
             port = port_of(room)
-            port.services.replays(self.run)
+            port.services.replays(self.run, self.run.watcher)
         else:
             made = make(self._config if config is None else config)
             if made is None:

@@ -1,0 +1,147 @@
+"""What became of a tape in one run, or in many: which of its calls were met, and what was asked that it lacks.
+
+Runs are added up, also those of many processes: each appends one line to a file (`append_use`). A line is one write to
+a file that is opened for appending, so processes need no lock. A call that is not on the tape is kept by its words, as
+a replay says it; of these at most `_KINDS` are kept, and further ones only counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted
+from .lines import CallLine
+
+if TYPE_CHECKING:
+    from .reading import Tape
+
+_KINDS: Final = 1_000
+_MORE: Final = "other calls"
+
+
+class TapeUse(msgspec.Struct):
+    """What became of a tape. `met`: how often a recorded call was answered from it, by its number; `ran`: how often one
+    was made and a running server answered (`live`). Of calls that are not on it, in words and how often: `refused`, and
+    `lacked`, which a running server answered. `runs`: of how many rooms this is the sum."""
+
+    runs: int = 1
+    met: dict[int, int] = {}
+    ran: dict[int, int] = {}
+    refused: dict[str, int] = {}
+    lacked: dict[str, int] = {}
+
+    def __add__(self, other: TapeUse) -> TapeUse:
+        return TapeUse(
+            self.runs + other.runs,
+            _sum(self.met, other.met),
+            _sum(self.ran, other.ran),
+            _kinds(_sum(self.refused, other.refused)),
+            _kinds(_sum(self.lacked, other.lacked)),
+        )
+
+    @property
+    def asked(self) -> int:
+        """How many calls were made in all."""
+        return sum(sum(each.values()) for each in (self.met, self.ran, self.refused, self.lacked))
+
+    def unmet(self, tape: Tape) -> list[CallLine]:
+        """The recorded calls that no run has made."""
+        return [call for call in tape.calls if call.n not in self.met and call.n not in self.ran]
+
+
+def count_words(counts: dict[str, int], words: str) -> None:
+    """Count this call, by its words."""
+    key = words if words in counts or len(counts) < _KINDS else _MORE
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _sum(one: Mapping[Any, int], other: Mapping[Any, int]) -> dict[Any, int]:
+    return dict(Counter(one) + Counter(other))
+
+
+def _kinds(counts: dict[str, int]) -> dict[str, int]:
+    """The most frequent of them, and the sum of the others."""
+    if len(counts) <= _KINDS:
+        return counts
+    most = Counter(counts).most_common(_KINDS - 1)
+    return {
+        **dict(most),
+        _MORE: counts.get(_MORE, 0) + sum(counts.values()) - sum(count for _, count in most),
+    }
+
+
+def append_use(place: str | os.PathLike[str], use: TapeUse) -> None:
+    """Add a line about this run to the file, which many processes may do at once. Raises `UsageError`."""
+    line = msgspec.json.encode(use) + b"\n"
+    try:
+        fd = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(fd, line)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise UsageError(f"The summary cannot be written to {place}: {error.strerror}.") from None
+
+
+def read_use(place: str | os.PathLike[str]) -> TapeUse:
+    """The sum of all lines of such a file. Raises `UsageError`."""
+    found = TapeUse(0)
+    try:
+        with Path(place).open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    found += msgspec.json.decode(line, type=TapeUse)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise UsageError(
+                        f"{place}, line {number}: it is no summary of a replay: {error}."
+                    ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{place} cannot be read: {error.strerror}. A replay writes it with --summary."
+        ) from None
+    return found
+
+
+def use_in_words(use: TapeUse, tape: Tape, *, most: int = 50) -> Iterator[str]:
+    """The summary, a line each. `most`: lines of each kind."""
+    made = len(tape.calls) - len(use.unmet(tape))
+    was = "was" if made == 1 else "were"
+    runs, asked = counted(use.runs, "run"), counted(use.asked, "call")
+    yield f"{runs}, {asked}. Of {len(tape.calls):,} on the tape {made:,} {was} met."
+    calls = {call.n: call for call in tape.calls}
+    yield from _some(
+        [f"  {n:>5,} × #{at} {_name(calls[at])}" for at, n in sorted(use.met.items()) if at in calls], most
+    )
+    for told, lines in (
+        (
+            "Run by a server, and on the tape:",
+            [f"  {n:>5,} × #{at} {_name(calls[at])}" for at, n in sorted(use.ran.items()) if at in calls],
+        ),
+        ("Run by a server, and not on the tape:", _counts(use.lacked)),
+        ("Not on the tape, and refused:", _counts(use.refused)),
+        ("On the tape, and never met:", [f"  #{call.n} {_name(call)}" for call in use.unmet(tape)]),
+    ):
+        if lines:
+            yield told
+            yield from _some(lines, most)
+
+
+def _name(call: CallLine) -> str:
+    return f"{call.tool or call.method}"
+
+
+def _counts(counts: Mapping[str, int]) -> list[str]:
+    return [f"  {n:>5,} × {words}" for words, n in Counter(counts).most_common()]
+
+
+def _some(lines: list[str], most: int) -> Iterator[str]:
+    yield from lines[:most]
+    if len(lines) > most:
+        yield f"  and {len(lines) - most:,} more"

@@ -1,0 +1,242 @@
+"""A tape as a cache of an evaluation: each session has it to itself, and live servers run for what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server import MCPServer
+from tests.support import in_virtual_time
+
+from greenroom import Greenroom
+from greenroom.errors import CallError, RemoteError, UsageError
+from greenroom.protocol.errors import Reach
+from greenroom.protocol.fault_scripts import Fault, FaultScript
+from greenroom.tape.replaying import Replay
+from greenroom.tape.use import append_use, read_use, use_in_words
+from greenroom.testing import FakeServer, fake_room, tool
+from greenroom.testing.fake_servers import fake_connectors
+
+CONFIG: dict[str, Any] = {"mcpServers": {"shop": {"command": "a fake"}}}
+ONCE: list[tuple[str, dict[str, Any]]] = [("get", {}), ("put", {"v": "new"}), ("get", {})]
+
+
+def shop(**options: Any) -> FakeServer:
+    """A server with a state: `get` says it, `put` changes it."""
+    state = {"v": "old"}
+
+    def handler(call: Any) -> Any:
+        if call.tool == "put":
+            state["v"] = str(call["v"])
+        return f"{state['v']}{call.get('more', '')}"
+
+    tools = [tool("get", annotations={"readOnlyHint": True}), tool("put")]
+    return FakeServer(tools=tools, handler=handler, **options)
+
+
+async def recorded(folder: Path) -> Path:
+    place = folder / "shop.tape"
+    async with fake_room({"shop": shop()}, record=place) as room:
+        for name, arguments in ONCE:
+            await room.call(f"shop_{name}", arguments)
+    return place
+
+
+def over(place: Path, server: FakeServer, **options: Any) -> Greenroom:
+    """A room over this tape in which `shop` is live."""
+    given: dict[str, Any] = {"live": ["shop"], "config": CONFIG, "bootstrap": False, **options}
+    return Greenroom.replay(place, connectors=fake_connectors({"shop": server}), **given)
+
+
+async def said(caller: Any, name: str, **arguments: Any) -> str:
+    return (await caller.call(f"shop_{name}", arguments)).text
+
+
+def replay_of(room: Greenroom) -> Replay:
+    assert room.tape is not None
+    return room.tape
+
+
+@in_virtual_time
+async def test_a_live_server_is_started_by_the_first_call_that_the_tape_cannot_answer(tmp_path: Path) -> None:
+    server = shop()
+    async with over(await recorded(tmp_path), server) as room:
+        assert await said(room, "get") == "old"
+        assert server.starts == 0, "the tape has this call"
+        assert await said(room, "get", more="!") == "old!"
+        assert (server.starts, len(server.calls)) == (1, 1)
+        assert await said(room, "get") == "new", "it only read, so the tape still holds"
+        use = replay_of(room).summary
+        assert (sum(use.met.values()), use.ran, use.refused) == (2, {}, {})
+        assert list(use.lacked) == ['shop_get with {"more":"!"}']
+        assert replay_of(room).refused == []
+
+
+@in_virtual_time
+async def test_what_was_written_is_read_from_the_server_that_ran_it(tmp_path: Path) -> None:
+    server = shop()
+    async with over(await recorded(tmp_path), server, strict=False) as room:
+        assert await said(room, "get") == "old"
+        assert await said(room, "put", v="mine") == "mine"
+        assert await said(room, "get") == "mine", "the tape knows nothing of this"
+        assert len(server.calls) == 2
+        assert replay_of(room).made == [
+            ("shop_get", {}),
+            ("shop_put", {"v": "mine"}),
+            ("shop_get", {}),
+        ]
+
+
+@in_virtual_time
+async def test_a_write_that_is_on_the_tape_is_run_and_counts_as_met(tmp_path: Path) -> None:
+    server = shop()
+    async with over(await recorded(tmp_path), server) as room:
+        for name, arguments in ONCE:
+            await said(room, name, **arguments)
+        use, tape = replay_of(room).summary, replay_of(room).tape
+        assert [call.n for call in use.unmet(tape)] == []
+        assert (use.met, use.ran) == ({1: 1}, {2: 1, 3: 1})
+        assert replay_of(room).untaken == []
+
+
+@in_virtual_time
+async def test_without_live_nothing_is_reached(tmp_path: Path) -> None:
+    server = shop()
+    async with over(await recorded(tmp_path), server, live=[]) as room:
+        assert await said(room, "put", v="new") == "new"
+        with pytest.raises(RemoteError, match="Not on the tape"):
+            await said(room, "put", v="other")
+        assert server.starts == 0
+        assert replay_of(room).summary.refused == {'shop_put with {"v":"other"}': 1}
+
+
+@in_virtual_time
+async def test_a_live_server_that_is_lost_says_whether_the_call_may_have_run(tmp_path: Path) -> None:
+    script = FaultScript((Fault(at="call", do="crash", nth=1, start=1),))
+    server = shop(script=script)
+    async with over(await recorded(tmp_path), server) as room:
+        with pytest.raises(CallError) as lost:
+            await said(room, "put", v="mine")
+        assert lost.value.reach is Reach.SENT
+        assert await said(room, "get") == "old", "another process, which has not seen the write"
+        assert server.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault(at="start", do="crash", text="no memory"), "no memory"),
+        (Fault(at="start", do="hang"), "could not be started in 30 s"),
+        (Fault(at="initialize", do="refuse", text="not today"), "not today"),
+    ],
+)
+@in_virtual_time
+async def test_a_call_that_waits_for_a_live_server_that_never_starts_was_not_sent(
+    tmp_path: Path, fault: Fault, words: str
+) -> None:
+    server = shop(script=FaultScript((fault,)))
+    async with over(await recorded(tmp_path), server) as room:
+        with pytest.raises(CallError, match=words) as failed:
+            await said(room, "put", v="mine")
+        assert failed.value.reach is Reach.NOT_SENT
+        assert server.calls == []
+
+
+@in_virtual_time
+async def test_each_session_has_the_tape_to_itself(tmp_path: Path) -> None:
+    async with Greenroom.replay(await recorded(tmp_path), per_session=True, bootstrap=False) as room:
+        async with room.session("a") as a, room.session("b") as b:
+            assert await said(a, "get") == "old"
+            assert await said(a, "put", v="new") == "new"
+            assert [await said(b, "get"), await said(a, "get")] == ["old", "new"]
+        for number in range(150):  # more than servers of sessions may run at once
+            async with room.session(f"r{number}") as rollout:
+                assert [await said(rollout, name, **given) for name, given in ONCE] == ["old", "new", "new"]
+                if number == 0:
+                    with pytest.raises(RemoteError, match="once more"):
+                        await said(rollout, "get")
+        use = replay_of(room).summary
+        assert (use.met, use.refused) == ({1: 152, 2: 151, 3: 151}, {"shop_get with {}": 1})
+
+
+@in_virtual_time
+async def test_each_session_has_a_live_server_to_itself(tmp_path: Path) -> None:
+    server = shop()
+    place = await recorded(tmp_path)
+    async with (
+        over(place, server, per_session=True) as room,
+        room.session("a") as a,
+        room.session("b") as b,
+    ):
+        assert await said(a, "put", v="mine") == "mine"
+        assert await said(b, "get") == "old"
+        assert server.starts == 1, "what b asked is on the tape"
+
+
+@in_virtual_time
+async def test_a_server_that_is_not_on_the_tape_is_asked_for_everything(tmp_path: Path) -> None:
+    place, other = await recorded(tmp_path), FakeServer(tools=[tool("now")])
+    servers = {"mcpServers": {"clock": {"command": "a fake"}}}
+    connectors = fake_connectors({"clock": other})
+    async with Greenroom.replay(place, live=["clock"], config=servers, connectors=connectors) as room:
+        await room.call("clock_now", {})
+        assert await said(room, "get") == "old"
+        assert len(other.calls) == 1
+
+
+@in_virtual_time
+async def test_a_live_server_may_be_an_object_of_the_program(tmp_path: Path) -> None:
+    place = await recorded(tmp_path)
+
+    async def put(v: str) -> str:
+        return f"ran {v}"
+
+    server = MCPServer("shop")
+    server.add_tool(put)
+    async with (
+        Greenroom.replay(place, live=["shop"], in_process={"shop": server}, per_session=True) as room,
+        room.session("a") as session,
+    ):
+        assert await said(session, "get") == "old"
+        assert await said(session, "put", v="mine") == "ran mine"
+
+
+@in_virtual_time
+async def test_what_it_cannot_be_said_of_is_refused(tmp_path: Path) -> None:
+    place = await recorded(tmp_path)
+    for options, words in (
+        ({"config": None}, "config="),
+        ({"live": ["shpo"]}, 'no server "shpo".*There are: shop'),
+        ({"faults": ["shop call 1: crash"]}, "leave out its faults"),
+        ({"per_session": 3}, "per_session"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            over(place, shop(), **options)
+
+
+@in_virtual_time
+async def test_runs_of_many_processes_are_added_up(tmp_path: Path) -> None:
+    place, file = await recorded(tmp_path), tmp_path / "runs.jsonl"
+    for more in ("!", "!", "?"):
+        async with Greenroom.replay(place, bootstrap=False) as room:
+            await said(room, "get")
+            with pytest.raises(RemoteError):
+                await said(room, "get", more=more)
+            append_use(file, replay_of(room).summary)
+            tape = replay_of(room).tape
+    use = read_use(file)
+    assert (use.runs, use.asked, use.met) == (3, 6, {1: 3})
+    assert "\n".join(use_in_words(use, tape)).splitlines() == [
+        "3 runs, 6 calls. Of 3 on the tape 1 was met.",
+        "      3 × #1 shop_get",
+        "Not on the tape, and refused:",
+        '      2 × shop_get with {"more":"!"}',
+        '      1 × shop_get with {"more":"?"}',
+        "On the tape, and never met:",
+        "  #2 shop_put",
+        "  #3 shop_get",
+    ]
+    file.write_text("{}\nno summary\n")
+    with pytest.raises(UsageError, match="line 2"):
+        read_use(file)
