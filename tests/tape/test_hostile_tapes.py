@@ -207,7 +207,7 @@ def test_what_nests_as_deeply_as_was_ever_read_is_read_and_told(tmp_path: Path, 
 
 def test_many_servers_take_no_quadratic_time(tmp_path: Path) -> None:
     listed = {**LISTED, "tools": []}
-    names = [f"s{number}" for number in range(20_000)]
+    names = [f"s{number}" for number in range(8_000)]
     lines = [
         {**line, "server": name} for n, name in enumerate(names, 1) for line in (listed, {**CALL, "n": n})
     ]
@@ -216,7 +216,7 @@ def test_many_servers_take_no_quadratic_time(tmp_path: Path) -> None:
     room = Greenroom.replay(place)
     assert room.tape is not None
     assert len(room.tape.untaken) == len(names)
-    assert time.process_time() - began < 15, "some seconds, and not a minute"
+    assert time.process_time() - began < 6, "a second, and not ten"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,6 @@ def test_many_servers_take_no_quadratic_time(tmp_path: Path) -> None:
     [
         ({}, False),
         ({"nearest": 1.0}, False),
-        ({"nearest": 0.7}, True),
         ({"nearest": 0.7, "faults": ["shop call nth=9: hang"]}, True),
     ],
 )

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import _report as reporting
-from benchmarks._far_end import COMMAND, TEXT
-from benchmarks._figures import Figure, Verdict, at_least, at_most, number, quantity, ratio
-from benchmarks._pictures import curve
+from benchmarks._figures import Figure, Verdict, at_least, at_most, ratio
 from benchmarks._report import (
     BEGIN,
     END,
@@ -25,7 +23,6 @@ from benchmarks._report import (
 )
 from benchmarks._rounds import take_turns
 from benchmarks._run import ROWS
-from benchmarks._wire_client import WireClient
 
 RATIO = ratio(
     "B1", "call", ("ours", [1.0, 2.0, 3.0]), ("theirs", [10.0, 10.0, 10.0]), "µs", at_most(0.4, 0.25)
@@ -54,18 +51,6 @@ def test_a_ratio_is_the_median_over_the_rounds() -> None:
 )
 def test_a_figure_is_judged_by_its_bound(value: float, bound: object, verdict: Verdict) -> None:
     assert Figure("B0", "x", value, value, value, bound=bound).verdict is verdict  # type: ignore[arg-type]
-
-
-def test_a_figure_survives_being_kept() -> None:
-    kept = json.loads(json.dumps(RATIO.as_record()))
-    assert Figure.from_record(kept) == RATIO
-    assert Figure.from_record(quantity("B8", "memory", [3.0], "KiB").as_record()).bound is None
-
-
-def test_numbers_have_the_digits_that_say_something() -> None:
-    assert [number(value) for value in (0, 0.0312, 0.2, 1.55, 12.34, 345.6, 12345.6)] == [
-        "0", "0.031", "0.2", "1.55", "12.3", "346", "12,346",
-    ]  # fmt: skip
 
 
 def test_sides_take_turns_and_the_first_round_does_not_count() -> None:
@@ -101,16 +86,6 @@ def test_the_pages_get_the_newest_results_and_nothing_else_changes(
     assert "2026-01-02" in text
 
 
-def test_a_page_without_the_marks_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "RESULTS", tmp_path)
-    (tmp_path / "2026-01-01.json").write_text(json.dumps({"date": "x", "machine": MACHINE, "figures": []}))
-    page = tmp_path / "page.md"
-    page.write_text("nothing here")
-    with pytest.raises(NothingToReport, match="two marks"):
-        write_pages({page: markdown})
-    assert page.read_text() == "nothing here"
-
-
 def test_a_missed_figure_is_shown_as_missed() -> None:
     missed = ratio("B1", "call", ("ours", [9.0]), ("theirs", [10.0]), "µs", at_most(0.4))
     row = "| call | 0.9 × | 0.9 … 0.9 | ≤ 0.4 | ours 9 µs, theirs 10 µs | missed |"
@@ -135,19 +110,3 @@ def test_numbers_that_were_not_measured_are_not_written() -> None:
 
 def test_every_row_has_a_title_in_words() -> None:
     assert list(TITLES) == list(ROWS)
-
-
-def test_a_curve_has_a_dot_for_every_point() -> None:
-    picture = curve("cost", {10: 1.0, 100: 1.1, 1000: 0.9})
-    assert picture.count("<circle") == 3
-    assert ">1,000<" in picture
-
-
-def test_the_bare_client_calls_the_echo_server() -> None:
-    with WireClient(COMMAND, "echo", TEXT) as client:
-        client.initialize()
-        client.check_call("hello")
-        assert client.latency(2) > 0
-        assert client.throughput(100, in_flight=8) > 0
-        with pytest.raises(RuntimeError, match="refused"):
-            client.ask("nothing/like/it", {})

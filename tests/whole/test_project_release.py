@@ -79,23 +79,6 @@ def test_a_release_is_a_commit_a_section_a_tag_and_what_was_built(repository: Pa
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_a_rehearsal_keeps_nothing_but_what_was_built(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It needs no name of a committer either: CI has none."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    git(repository, "config", "--unset", "user.name")
-    git(repository, "config", "--unset", "user.email")
-    git(repository, "config", "user.useConfigOnly", "true")
-    before = state(repository)
-
-    [wheel] = release(repository, "1.2.0", played, rehearse=True)
-
-    assert state(repository) == before
-    assert wheel.exists()
-
-
 def test_what_cannot_be_built_or_does_not_work_leaves_no_release(repository: Path) -> None:
     before = state(repository)
 
@@ -134,45 +117,6 @@ def test_a_tree_with_something_uncommitted_is_refused(
     with pytest.raises(Refused, match=why):
         release(repository, "1.2.0", played)
     assert (repository / file).read_text() == text
-
-
-def test_a_release_of_nothing_new_is_refused(repository: Path) -> None:
-    (repository / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.1.0] - 2026-01-01\n")
-    git(repository, "commit", "--quiet", "--all", "--message", "Forget what is new")
-
-    with pytest.raises(Refused, match="say there what is new"):
-        release(repository, "1.2.0", played)
-
-
-def test_a_section_that_was_written_ahead_gets_its_date_and_what_came_since(repository: Path) -> None:
-    (repository / "CHANGELOG.md").write_text(
-        f"{CHANGELOG}\n## [1.2.0]\n\nWhat it is.\n\n## [1.1.0] - 2026-01-01\n\n- Something old.\n"
-    )
-    git(repository, "commit", "--quiet", "--all", "--message", "Say what it is")
-
-    release(repository, "1.2.0", played)
-
-    date = git(repository, "log", "-1", "--format=%cs").strip()
-    assert (repository / "CHANGELOG.md").read_text() == (
-        f"# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - {date}\n\nWhat it is.\n\n{NEWS}\n"
-        "## [1.1.0] - 2026-01-01\n\n- Something old.\n"
-    )
-
-
-def test_what_was_written_ahead_alone_is_new(repository: Path) -> None:
-    (repository / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.2.0]\n\nWhat it is.\n")
-    git(repository, "commit", "--quiet", "--all", "--message", "Say what it is")
-
-    release(repository, "1.2.0", played)
-
-    assert git(repository, "tag", "--list", "v1.2.0", "--format=%(contents:body)").strip() == "What it is."
-
-
-def test_a_rehearsal_needs_nothing_new(repository: Path) -> None:
-    (repository / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.1.0] - 2026-01-01\n")
-    git(repository, "commit", "--quiet", "--all", "--message", "Forget what is new")
-
-    assert release(repository, "1.2.0", played, rehearse=True)
 
 
 def test_this_tree_has_what_a_release_writes_to() -> None:
