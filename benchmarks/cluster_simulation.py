@@ -26,14 +26,14 @@ from typing import Final
 import attrs
 
 from greenroom.cluster.leases import (
-    Fenced,
-    Granted,
+    FencedReply,
+    GrantReply,
     HostLease,
-    Joined,
     Joining,
+    JoinReply,
     LeaseTimes,
     Register,
-    Renewed,
+    RenewalReply,
     Unknown,
     Wait,
 )
@@ -237,7 +237,7 @@ class Host:
         sent, about = self.clock, Joining(self.name, "http://h", 1, "1", "r")
 
         def answered(said: object) -> None:
-            if not isinstance(said, Joined) or self.is_gone or self.is_stopped:
+            if not isinstance(said, JoinReply) or self.is_gone or self.is_stopped:
                 self.world.after(0.5, self.join)
                 return
             if self.world.register is not None:
@@ -268,13 +268,13 @@ class Host:
             self.is_asking = False
             if life != self._round or self.epoch is None:
                 return
-            if isinstance(said, Renewed):
+            if isinstance(said, RenewalReply):
                 self.lease.renewed(sent)
                 for server, told in said.breakers.items():
                     self.breakers[server] = self._breaker(server).told(POLICY, self.clock, told)
             elif isinstance(said, Unknown):
                 self._come_back(life)
-            elif isinstance(said, Fenced):
+            elif isinstance(said, FencedReply):
                 self.close()
 
         self.world.ask(
@@ -288,7 +288,7 @@ class Host:
         about = Joining(self.name, "http://h", 1, "1", "r", epoch=self.epoch, claims=frozenset(self.claims))
 
         def answered(said: object) -> None:
-            if life == self._round and isinstance(said, Joined):
+            if life == self._round and isinstance(said, JoinReply):
                 self.lease.renewed(sent)
 
         if self.lease.may_serve(self.clock):
@@ -364,9 +364,9 @@ class Host:
 
         def answered(said: object) -> None:
             self.is_asking = False
-            if isinstance(said, Granted) and self.epoch == epoch and self.number == number:
+            if isinstance(said, GrantReply) and self.epoch == epoch and self.number == number:
                 self.claims[server] = self.clock
-            elif isinstance(said, Wait | Fenced | Unknown):
+            elif isinstance(said, Wait | FencedReply | Unknown):
                 return
 
         self.world.ask(self, lambda register: register.claim(epoch, number, server, self.world.now), answered)

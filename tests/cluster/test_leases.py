@@ -11,15 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.profiles import examples
 
 from greenroom.cluster.leases import (
-    Fenced,
-    Granted,
+    FencedReply,
+    GrantReply,
     HeldBy,
     HostLease,
-    Joined,
     Joining,
+    JoinReply,
     LeaseTimes,
     Register,
-    Renewed,
+    RenewalReply,
     Unknown,
     Wait,
 )
@@ -179,7 +179,7 @@ class Leases(RuleBasedStateMachine):
             said = self.register.join(Joining(host.name, "http://h", host.pid, "1", "run"), self.real)
 
             def answered() -> None:
-                if isinstance(said, Joined) and host.epoch is None and not host.is_stopped:
+                if isinstance(said, JoinReply) and host.epoch is None and not host.is_stopped:
                     host.number = 0
                     host.epoch = said.epoch
                     host.lease.renewed(sent)
@@ -208,23 +208,23 @@ class Leases(RuleBasedStateMachine):
 
             def answered() -> None:
                 # One request at a time: what comes after the next one was sent is dropped.
-                if isinstance(said, Granted) and host.epoch == epoch and host.number == number:
+                if isinstance(said, GrantReply) and host.epoch == epoch and host.number == number:
                     host.claims.add(server)
-                elif isinstance(said, Fenced | Unknown):
+                elif isinstance(said, FencedReply | Unknown):
                     self._told(host, epoch, said, 0.0)
                 else:
-                    assert isinstance(said, Granted | HeldBy | Wait)
+                    assert isinstance(said, GrantReply | HeldBy | Wait)
 
             self.answers.append(answered)
 
         return act
 
-    def _told(self, host: Host, epoch: str, said: Renewed | Fenced | Unknown, sent: float) -> None:
+    def _told(self, host: Host, epoch: str, said: RenewalReply | FencedReply | Unknown, sent: float) -> None:
         if host.epoch != epoch or host.is_stopped:
             return
-        if isinstance(said, Renewed):
+        if isinstance(said, RenewalReply):
             host.lease.renewed(sent)
-        elif isinstance(said, Fenced):
+        elif isinstance(said, FencedReply):
             host.epoch = None
             host.claims.clear()
             host.children.clear()
@@ -234,7 +234,7 @@ class Leases(RuleBasedStateMachine):
             )
             sent_now = host.now(self.real)
             joined = self.register.join(about, self.real)
-            if isinstance(joined, Joined):
+            if isinstance(joined, JoinReply):
                 host.lease.renewed(sent_now)
             else:
                 self._told(host, epoch, joined, 0.0)
@@ -254,9 +254,9 @@ class Leases(RuleBasedStateMachine):
         self.hosts.clear()
         end = self.real + TIMES.length + TIMES.drift
         joined = self.register.join(Joining("new", "http://n", 99, "1", "run"), end)
-        assert isinstance(joined, Joined)
+        assert isinstance(joined, JoinReply)
         for server in SERVERS:
-            assert self.register.claim(joined.epoch, 1, server, end) == Granted()
+            assert self.register.claim(joined.epoch, 1, server, end) == GrantReply()
 
 
 TestLeases = Leases.TestCase
@@ -266,22 +266,22 @@ TestLeases.settings = settings(examples(1_500), stateful_step_count=40)
 def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_that() -> None:
     register = Register(1, TIMES, 0.0)
     one, two = (register.join(Joining(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
-    assert isinstance(one, Joined)
-    assert isinstance(two, Joined)
-    assert register.claim(one.epoch, 2, "x", 0.0) == Granted()
-    assert isinstance(register.renew(one.epoch, 1, (), {}, False, 0.0), Renewed)
+    assert isinstance(one, JoinReply)
+    assert isinstance(two, JoinReply)
+    assert register.claim(one.epoch, 2, "x", 0.0) == GrantReply()
+    assert isinstance(register.renew(one.epoch, 1, (), {}, False, 0.0), RenewalReply)
     assert register.claim(two.epoch, 1, "x", 0.0) == HeldBy("a")
     told = register.renew(one.epoch, 3, ("x",), {}, False, 1.0)
-    assert isinstance(told, Renewed)
+    assert isinstance(told, RenewalReply)
     assert told.wanted == ("x",)
     register.renew(one.epoch, 4, (), {}, False, 1.0)
-    assert register.claim(two.epoch, 2, "x", 1.0) == Granted()
+    assert register.claim(two.epoch, 2, "x", 1.0) == GrantReply()
 
 
 def test_a_host_that_leaves_is_seen_and_given_nothing_until_it_is_gone() -> None:
     register = Register(1, TIMES, 0.0)
     one = register.join(Joining("a", "http://h", 1, "1", "run"), 0.0)
-    assert isinstance(one, Joined)
+    assert isinstance(one, JoinReply)
     before = register.view(0.0)
     register.renew(one.epoch, 1, (), {}, True, 1.0)
     after = register.view(1.0)
@@ -292,7 +292,7 @@ def test_a_host_that_leaves_is_seen_and_given_nothing_until_it_is_gone() -> None
     assert owner(Address("x"), {}, after) is None
     told = register.renew(one.epoch, 2, (), {}, True, 2.0)
     assert register.view(2.0, after.number) is None, "nothing new"
-    assert isinstance(told, Renewed)
+    assert isinstance(told, RenewalReply)
     assert not told.is_draining, "nobody else has asked for it"
     register.leave(one.epoch, 3.0)
     gone = register.view(3.0)
@@ -305,20 +305,20 @@ def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
     assert register.renew("1.5", 7, ("x",), {}, False, 101.0) == Unknown()
     back = register.join(Joining("a", "http://h", 1, "1", "run", epoch="1.5", claims=frozenset("x")), 101.0)
     other = register.join(Joining("b", "http://h", 2, "1", "run"), 101.0)
-    assert isinstance(back, Joined)
+    assert isinstance(back, JoinReply)
     assert back.epoch == "1.5"
-    assert isinstance(other, Joined)
+    assert isinstance(other, JoinReply)
     assert register.claim(other.epoch, 1, "x", 101.0) == HeldBy("a")
     assert register.claim(other.epoch, 2, "y", 101.0) == Wait(10.0)
-    assert register.claim(other.epoch, 3, "y", 111.0) == Granted()
+    assert register.claim(other.epoch, 3, "y", 111.0) == GrantReply()
 
 
 def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_clock() -> None:
     register, slow = Register(1, TIMES, 0.0), HostLease(TIMES)
     one, two = (register.join(Joining(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
     slow.renewed(0.0)
-    assert isinstance(one, Joined)
-    assert isinstance(two, Joined)
+    assert isinstance(one, JoinReply)
+    assert isinstance(two, JoinReply)
     register.claim(one.epoch, 1, "x", 0.0)
     for second in range(1, 11):
         register.renew(two.epoch, second, (), {}, False, float(second))
@@ -326,5 +326,5 @@ def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_cloc
         1 - TIMES.drift / TIMES.length / 1.1
     )  # in real seconds, by a clock that is slow
     assert isinstance(register.claim(two.epoch, 11, "x", gone - 0.01), Wait)
-    assert register.claim(two.epoch, 12, "x", TIMES.length + TIMES.drift) == Granted()
-    assert isinstance(register.renew(one.epoch, 9, ("x",), {}, False, 12.0), Fenced)
+    assert register.claim(two.epoch, 12, "x", TIMES.length + TIMES.drift) == GrantReply()
+    assert isinstance(register.renew(one.epoch, 9, ("x",), {}, False, 12.0), FencedReply)

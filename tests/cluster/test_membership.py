@@ -10,7 +10,7 @@ from tests.support import in_virtual_time
 
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.leases import Joining
-from greenroom.cluster.membership import Membership, Said
+from greenroom.cluster.membership import HostReply, Membership
 from greenroom.cluster.placement import HostInfo
 from greenroom.config.model import ServerDefinition
 from greenroom.protocol.address import Address
@@ -23,10 +23,10 @@ class Asked(Membership):
 
     async def ask(
         self, host: HostInfo, path: str, body: Mapping[str, Any] | None = None, *, within: float | None = 5.0
-    ) -> Said:
+    ) -> HostReply:
         self.paths.append(path)
         await anyio.sleep(1)
-        return Said(200, {})
+        return HostReply(200, {})
 
 
 async def asked_of_one_host() -> Asked:

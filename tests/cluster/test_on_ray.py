@@ -20,7 +20,7 @@ from tests.support.tiny_ray import ray as ray
 from greenroom import UsageError
 from greenroom.cluster.directory import DirectorySilent
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.leases import Joined, Joining, LeaseTimes, Renewed
+from greenroom.cluster.leases import Joining, JoinReply, LeaseTimes, RenewalReply
 from greenroom.cluster.on_ray import carries_host, overdue
 from greenroom.cluster.ray_directory import Driver, RayDirectory, connect
 
@@ -50,8 +50,8 @@ def test_nothing_imports_ray_without_need() -> None:
 async def test_a_front_asks_the_directory_through_its_child(ray: Path) -> None:
     with connected() as directory:
         joined = await directory.join(Joining("host", "http://127.0.0.1:1", 1, "", "run"))
-        assert isinstance(joined, Joined)
-        assert isinstance(await directory.renew(joined.epoch, 1, frozenset(), {}), Renewed)
+        assert isinstance(joined, JoinReply)
+        assert isinstance(await directory.renew(joined.epoch, 1, frozenset(), {}), RenewalReply)
         view = await directory.view()
         assert view is not None
         assert [host.name for host in view.hosts] == ["host"]

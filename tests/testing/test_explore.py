@@ -20,7 +20,7 @@ from trio.testing import MockClock
 
 from greenroom.protocol.errors import UsageError
 from greenroom.testing import (
-    Explored,
+    Exploration,
     NotRepeatableError,
     ScheduleError,
     StuckError,
@@ -28,7 +28,7 @@ from greenroom.testing import (
     exploring,
     seed_schedule,
 )
-from greenroom.testing.exploration import Choices, Plan, parse_plan
+from greenroom.testing.exploration import Choices, RunPlan, parse_plan
 
 checkpoint = anyio.lowlevel.checkpoint
 Scenario = Callable[[], Coroutine[Any, Any, object]]
@@ -160,7 +160,7 @@ def test_one_order_of_many_needs_as_many_deviations_as_it_takes(backend: str) ->
 # ---- everything within the bounds ----------------------------------------------------------------------------------
 
 
-def _orders(backend: Any, deviations: int, tasks: int = 3) -> tuple[list[str], Explored]:
+def _orders(backend: Any, deviations: int, tasks: int = 3) -> tuple[list[str], Exploration]:
     seen: list[str] = []
 
     async def scenario() -> None:
@@ -515,7 +515,7 @@ def test_a_schedule_is_its_text(text: str) -> None:
     ],
 )
 def test_what_a_choice_means(picks: tuple[tuple[int, int], ...], order: str) -> None:
-    choices = Choices(Plan("trio", picks), [], 100)
+    choices = Choices(RunPlan("trio", picks), [], 100)
     assert "".join(choices.order("abcd", "abcd")) == order
     assert len(choices.told) == sum(pick > 0 for _, pick in picks)
     left = [name for name in "abcd" if name not in order]

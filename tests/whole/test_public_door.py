@@ -36,7 +36,7 @@ INNER = {
     "Connector",
     "Desk",
     "Directory",
-    "Document",
+    "ToolDocument",
     "Host",
     "Index",
     "Membership",

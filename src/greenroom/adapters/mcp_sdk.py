@@ -131,10 +131,10 @@ class RoomSession:
 def without_references(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The same schema with what its references point to written out in their place. Where a schema would begin again
     inside of itself, and where it would become too large, there is only its type."""
-    return cast("dict[str, Any]", _Written(schema).of(schema, ()))
+    return cast("dict[str, Any]", _ExpandedSchema(schema).of(schema, ()))
 
 
-class _Written:
+class _ExpandedSchema:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = _MOST

@@ -37,7 +37,14 @@ from .wrapping import columns_of, on_terminal, wrap
 
 if TYPE_CHECKING:
     from ..config.model import Config
-    from ..tape.comparing import CallDifference, Change, Comparison, DefinitionDifference, Plan, Times
+    from ..tape.comparing import (
+        CallDifference,
+        Change,
+        Comparison,
+        ComparisonPlan,
+        DefinitionDifference,
+        Times,
+    )
 
 
 class ChangedJson(Shape, kw_only=True):
@@ -280,7 +287,7 @@ async def _compared_now(tape: Path, config: Config, options: dict[str, Any], yes
     return await compare_servers(tape, patient(config), on_plan=_say_plan, **options)
 
 
-def _say_plan(plan: Plan) -> None:
+def _say_plan(plan: ComparisonPlan) -> None:
     calls = sum(map(len, plan.calls.values()))
     say(f"asking {counted(len(plan.calls), 'server')} again, with {counted(calls, 'call')} of the tape …")
 

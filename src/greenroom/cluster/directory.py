@@ -14,14 +14,14 @@ from anyio.lowlevel import checkpoint
 
 from ..protocol.errors import GreenroomError
 from .leases import (
-    Fenced,
-    Granted,
+    FencedReply,
+    GrantReply,
     HeldBy,
-    Joined,
     Joining,
+    JoinReply,
     LeaseTimes,
     Register,
-    Renewed,
+    RenewalReply,
     Spent,
     Unknown,
     Wait,
@@ -36,7 +36,7 @@ class DirectorySilent(GreenroomError):
 class Directory(Protocol):
     """What a `Register` can be asked, from anywhere. Each method is bounded in time, and raises `DirectorySilent`."""
 
-    async def join(self, about: Joining) -> Joined | Fenced: ...
+    async def join(self, about: Joining) -> JoinReply | FencedReply: ...
 
     async def predecessor_gone(self, epoch: str, gone: str) -> None: ...
 
@@ -47,11 +47,11 @@ class Directory(Protocol):
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> Renewed | Fenced | Unknown: ...
+    ) -> RenewalReply | FencedReply | Unknown: ...
 
     async def claim(
         self, epoch: str, number: int, server: str
-    ) -> Granted | HeldBy | Wait | Fenced | Unknown: ...
+    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown: ...
 
     async def leave(self, epoch: str) -> None: ...
 
@@ -88,7 +88,7 @@ class LocalDirectory:
             raise DirectorySilent("The directory of the cluster does not answer.")
         return self._now()
 
-    async def join(self, about: Joining) -> Joined | Fenced:
+    async def join(self, about: Joining) -> JoinReply | FencedReply:
         return self.register.join(about, await self._asked())
 
     async def predecessor_gone(self, epoch: str, gone: str) -> None:
@@ -101,10 +101,12 @@ class LocalDirectory:
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> Renewed | Fenced | Unknown:
+    ) -> RenewalReply | FencedReply | Unknown:
         return self.register.renew(epoch, number, claims, breakers, is_leaving, await self._asked())
 
-    async def claim(self, epoch: str, number: int, server: str) -> Granted | HeldBy | Wait | Fenced | Unknown:
+    async def claim(
+        self, epoch: str, number: int, server: str
+    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown:
         return self.register.claim(epoch, number, server, await self._asked())
 
     async def leave(self, epoch: str) -> None:

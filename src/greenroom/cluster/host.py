@@ -50,15 +50,15 @@ from .encryption import Encryption, encryption
 from .host_config import for_host, packed, unpacked
 from .host_door import Fence
 from .leases import (
-    Fenced,
-    Granted,
+    FencedReply,
+    GrantReply,
     HeldBy,
     HostLease,
-    Joined,
     Joining,
+    JoinReply,
     LeaseTimes,
     Predecessor,
-    Renewed,
+    RenewalReply,
     Unknown,
     Wait,
 )
@@ -206,7 +206,7 @@ class HostLife:
         self._number = 0
         self._asking = anyio.Lock()
         self._is_due = False  # a renewal waits to be sent
-        self._said: Renewed | None = None  # by the last renewal
+        self._said: RenewalReply | None = None  # by the last renewal
         self._news = anyio.Event()
         self._applied = host.newest[0]  # the version of the configuration of the room
         self._unusable = 0  # the version of a configuration that could not be used
@@ -229,7 +229,7 @@ class HostLife:
     # ---- the room ---------------------------------------------------------------------------------------------------
 
     def open_room(self, config: Config) -> Greenroom:
-        connectors = _Claimed(self)
+        connectors = _ClaimedConnectors(self)
         room = Greenroom.open(config, connectors=connectors, cache_path=self._host.cache_path)
         connectors.room = room
         return room
@@ -355,7 +355,7 @@ class HostLife:
                     return  # the next renewal tries again
                 await self._wait(_AGAIN)
                 continue
-            if isinstance(said, Fenced):
+            if isinstance(said, FencedReply):
                 self.end()
                 return
             await self._take_over(said)
@@ -363,7 +363,7 @@ class HostLife:
             self._renewed(sent)
             return
 
-    async def _take_over(self, said: Joined) -> None:
+    async def _take_over(self, said: JoinReply) -> None:
         """End what is left of former lives, and say so. If that is not heard, their leases run out."""
         for former in said.predecessors:
             if await apart(partial(end_predecessor, former)):
@@ -392,7 +392,7 @@ class HostLife:
                 )
             except DirectorySilent:
                 return
-            if isinstance(said, Renewed):
+            if isinstance(said, RenewalReply):
                 self._renewed(sent)
                 self._heed(said)
             elif isinstance(said, Unknown) and self._lease.may_serve(time.monotonic()):
@@ -400,7 +400,7 @@ class HostLife:
             else:
                 self.end()
 
-    def _heed(self, said: Renewed) -> None:
+    def _heed(self, said: RenewalReply) -> None:
         """Do what follows from a renewal at once, and leave the rest to `_follow`."""
         self._is_drained = said.is_draining
         port_of(self.served.room).fleet.heed_open_breakers(said.breakers)
@@ -422,7 +422,7 @@ class HostLife:
                 self._unusable = said.config_version
                 self._host.say(f"this configuration of the cluster cannot be used: {error}")
 
-    async def _adapt(self, said: Renewed) -> None:
+    async def _adapt(self, said: RenewalReply) -> None:
         host = self._host
         version, config = host.newest
         if said.config_version < version:
@@ -441,11 +441,11 @@ class HostLife:
 
     # ---- claims -----------------------------------------------------------------------------------------------------
 
-    async def take(self, server: str) -> Granted | HeldBy | Wait:
+    async def take(self, server: str) -> GrantReply | HeldBy | Wait:
         """Claim a server. While the directory is silent, that has to wait."""
         async with self._asking:
             if self.holds(server):
-                return Granted()
+                return GrantReply()
             if not self.may_serve or self._is_due or server in self._leaving:
                 return Wait(_AGAIN)
             self._number += 1
@@ -453,9 +453,9 @@ class HostLife:
                 said = await self._host.directory.claim(self.epoch, self._number, server)
             except DirectorySilent:
                 return Wait(_AGAIN)
-            if isinstance(said, Fenced | Unknown):
+            if isinstance(said, FencedReply | Unknown):
                 return Wait(_AGAIN)  # the next renewal finds out what to do
-            if isinstance(said, Granted):
+            if isinstance(said, GrantReply):
                 self._links.used[server] = time.monotonic()
                 self._claims.add(server)
             return said
@@ -505,7 +505,7 @@ class HostLife:
         }
 
 
-class _Claimed:
+class _ClaimedConnectors:
     """The `ConnectorFactory` of a host: nothing starts that this host may not run."""
 
     room: Greenroom  # set before it is called

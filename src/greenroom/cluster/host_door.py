@@ -24,7 +24,7 @@ from ..protocol.address import SHARED
 from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
 from ..protocol.links import LinkHello, NoLink
 from .host_config import profile_of
-from .leases import Granted, HeldBy, Wait
+from .leases import GrantReply, HeldBy, Wait
 
 if TYPE_CHECKING:
     from ..gateway.doors.http_connection import Door
@@ -37,7 +37,7 @@ _BODY: Final = 65_536  # bytes
 _COMMANDS: Final = b"/cluster/"
 
 
-class Life(Protocol):
+class HostedLife(Protocol):
     """The life of the host that this door belongs to."""
 
     @property
@@ -55,7 +55,7 @@ class Life(Protocol):
         """Whether it may run this server: it holds its claim, or none is needed."""
         ...
 
-    async def take(self, server: str) -> Granted | HeldBy | Wait:
+    async def take(self, server: str) -> GrantReply | HeldBy | Wait:
         """Claim the server."""
         ...
 
@@ -67,7 +67,7 @@ class Fence:
 
     links: LinkDoor  # set before this life joins
 
-    def __init__(self, door: Door, room: Greenroom, life: Life, token: str) -> None:
+    def __init__(self, door: Door, room: Greenroom, life: HostedLife, token: str) -> None:
         self._door = door
         self._room = room
         self._life = life

@@ -105,13 +105,13 @@ class Predecessor:
 
 
 @attrs.frozen
-class Joined:
+class JoinReply:
     epoch: str
     predecessors: tuple[Predecessor, ...] = ()
 
 
 @attrs.frozen
-class Renewed:
+class RenewalReply:
     """What a host has to know, and nothing that grows with the number of servers."""
 
     hosts: int  # that are there
@@ -122,7 +122,7 @@ class Renewed:
 
 
 @attrs.frozen
-class Fenced:
+class FencedReply:
     """This life is over: close everything, and join anew."""
 
 
@@ -132,7 +132,7 @@ class Unknown:
 
 
 @attrs.frozen
-class Granted:
+class GrantReply:
     pass
 
 
@@ -147,7 +147,7 @@ class Wait:
 
 
 @attrs.define
-class _Life:
+class _LeaseLife:
     """One life of a host."""
 
     about: Joining
@@ -166,7 +166,7 @@ class _Life:
 
 
 @attrs.define
-class _Front:
+class _FrontLimits:
     """What a front is told of limits."""
 
     heard: float
@@ -184,7 +184,7 @@ class Register:
         self.times = times
         self._number = number
         self._opens = now if number <= 1 else now + times.length + times.drift
-        self._lives: dict[str, _Life] = {}  # by epoch
+        self._lives: dict[str, _LeaseLife] = {}  # by epoch
         self._holders: dict[str, str] = {}  # by server: the epoch
         self._draining: set[str] = set()
         self._config: tuple[int, bytes] = (0, b"")
@@ -193,11 +193,11 @@ class Register:
         self._look_at = math.inf  # before that no life is late, or over, that is not known to be
         self._present: tuple[int, int] = (-1, 0)  # after so many changes: how many hosts are there
         self._troubled: set[str] = set()  # epochs of lives with circuit breakers that refuse
-        self._fronts: dict[str, _Front] = {}
+        self._fronts: dict[str, _FrontLimits] = {}
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
-    def join(self, about: Joining, now: float) -> Joined | Fenced:
+    def join(self, about: Joining, now: float) -> JoinReply | FencedReply:
         """A host comes, or comes back to a register that has forgotten it."""
         self._sweep(now)
         epoch = about.epoch
@@ -205,7 +205,7 @@ class Register:
             self._count += 1
             epoch = f"{self._number}.{self._count}"
         elif any(self._holders.get(server, epoch) != epoch for server in about.claims):
-            return Fenced()
+            return FencedReply()
         former = [life for life in self._lives.values() if life.about.name == about.name]
         former = [life for life in former if life.info.epoch != epoch]
         for life in former:
@@ -221,7 +221,7 @@ class Register:
             link_port=about.link_port,
         )
         self._end(epoch)  # if it is known, it says anew what it holds
-        self._lives[epoch] = _Life(about, info, now, dict.fromkeys(about.claims, 0))
+        self._lives[epoch] = _LeaseLife(about, info, now, dict.fromkeys(about.claims, 0))
         self._look_at = min(self._look_at, self._late(self._lives[epoch]))
         self._holders.update(dict.fromkeys(about.claims, epoch))
         self._changes += 1
@@ -229,7 +229,7 @@ class Register:
             Predecessor(life.info.epoch, life.about.pid, life.about.began, life.about.run_id)
             for life in former
         )
-        return Joined(epoch, tuple(left))
+        return JoinReply(epoch, tuple(left))
 
     def predecessor_gone(self, epoch: str, gone: str, now: float) -> None:
         """The host with this epoch has ended what was left of its former life `gone`."""
@@ -245,7 +245,7 @@ class Register:
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool,
         now: float,
-    ) -> Renewed | Fenced | Unknown:
+    ) -> RenewalReply | FencedReply | Unknown:
         """A host goes on, and says what it holds; what it does not name is free. `number`: of this request; each of a
         host's requests has a greater one than those before. `breakers`: those of its circuit breakers that refuse.
         `is_leaving`: it ends when its last calls have ended, so place nothing there."""
@@ -262,13 +262,13 @@ class Register:
         life.breakers = breakers
         (self._troubled.add if breakers else self._troubled.discard)(epoch)
         wanted = tuple(sorted(life.wanted & life.claims.keys())) if life.wanted else ()
-        return Renewed(
+        return RenewalReply(
             self._hosts(), life.info.is_draining, self._config[0], self._open_breakers(life, now), wanted
         )
 
     def claim(
         self, epoch: str, number: int, server: str, now: float
-    ) -> Granted | HeldBy | Wait | Fenced | Unknown:
+    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown:
         """A host wants to run this server."""
         self._sweep(now)
         life = self._lives.get(epoch)
@@ -287,7 +287,7 @@ class Register:
         if holder is None:
             self._holders[server] = epoch
             self._changes += 1
-        return Granted()
+        return GrantReply()
 
     def leave(self, epoch: str, now: float) -> None:
         """A host has ended, and all its children are gone."""
@@ -327,7 +327,7 @@ class Register:
         the `number` of the one before is that one again, because its answer was lost. A front that is not heard for
         long is forgotten."""
         self._fronts = {n: one for n, one in self._fronts.items() if now - one.heard < _FRONT_STAYS}
-        asks = self._fronts.setdefault(front, _Front(now))
+        asks = self._fronts.setdefault(front, _FrontLimits(now))
         asks.heard = now
         if number == asks.number:
             return asks.told
@@ -358,7 +358,7 @@ class Register:
             self._present = (self._changes, len(present))
         return self._present[1]
 
-    def _open_breakers(self, asks: _Life, now: float) -> dict[str, OpenBreaker]:
+    def _open_breakers(self, asks: _LeaseLife, now: float) -> dict[str, OpenBreaker]:
         found = dict[str, OpenBreaker]()
         lives = [self._lives[epoch] for epoch in self._troubled]
         for life in [each for each in lives if each is not asks and not each.is_late and not each.replaced]:
@@ -368,14 +368,14 @@ class Register:
                     found[server] = left
         return found
 
-    def _stranger(self, epoch: str) -> Fenced | Unknown:
+    def _stranger(self, epoch: str) -> FencedReply | Unknown:
         """What to say to a life that is not known: that it is over, if this register has given its epoch."""
-        return Fenced() if epoch.startswith(f"{self._number}.") or epoch in self._lives else Unknown()
+        return FencedReply() if epoch.startswith(f"{self._number}.") or epoch in self._lives else Unknown()
 
-    def _ends(self, life: _Life) -> float:
+    def _ends(self, life: _LeaseLife) -> float:
         return life.heard + self.times.length + self.times.drift
 
-    def _late(self, life: _Life) -> float:
+    def _late(self, life: _LeaseLife) -> float:
         return life.heard + _LATE * self.times.renew_every
 
     def _sweep(self, now: float) -> None:
@@ -401,7 +401,7 @@ class Register:
             self._troubled.discard(epoch)
             self._changes += 1
 
-    def _release(self, life: _Life, server: str) -> None:
+    def _release(self, life: _LeaseLife, server: str) -> None:
         del life.claims[server]
         life.wanted.discard(server)
         if self._holders.get(server) == life.info.epoch:

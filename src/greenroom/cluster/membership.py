@@ -49,7 +49,7 @@ class HostSilent(GreenroomError):
 
 
 @attrs.frozen
-class Said:
+class HostReply:
     """The answer of a host: its HTTP status, and what its body says."""
 
     status: int
@@ -61,7 +61,7 @@ class _Opening:
     """A host is being asked to open something."""
 
     ended: anyio.Event = attrs.field(factory=anyio.Event)
-    said: Said | None = None  # at the end; None: whoever asked has given up
+    said: HostReply | None = None  # at the end; None: whoever asked has given up
 
 
 class Membership:
@@ -140,7 +140,7 @@ class Membership:
         while True:
             host = owner(address, definition.placement, self.view)
             if host is None:
-                said = Said(_NOTHING, {"message": why_nowhere(address, definition.placement, self.view)})
+                said = HostReply(_NOTHING, {"message": why_nowhere(address, definition.placement, self.view)})
             else:
                 said = await self._open(host, address)
                 if said.status == 200:
@@ -157,7 +157,7 @@ class Membership:
             await anyio.sleep(min(float(said.body.get("seconds", _AGAIN)), _LOOK_EVERY))
             await self.refresh()
 
-    async def _open(self, host: HostInfo, address: Address) -> Said:
+    async def _open(self, host: HostInfo, address: Address) -> HostReply:
         """Ask a host to take an address. That may last as long as its server takes to start, but no longer than this
         life of the host goes on. `_NOTHING`: it did not answer. A thousand sessions of one server ask once: for all
         of them the host does the same."""
@@ -174,8 +174,8 @@ class Membership:
             del self._opening[key]
             mine.ended.set()
 
-    async def _ask_to_open(self, host: HostInfo, address: Address) -> Said:
-        said = Said(_NOTHING, {"message": f'its host "{host.name}" is gone'})
+    async def _ask_to_open(self, host: HostInfo, address: Address) -> HostReply:
+        said = HostReply(_NOTHING, {"message": f'its host "{host.name}" is gone'})
         body = {"server": address.server, "scope": address.scope}
 
         async def ask() -> None:
@@ -183,7 +183,7 @@ class Membership:
             try:
                 said = await self.ask(host, OPEN, body, within=None)
             except HostSilent as silent:
-                said = Said(_NOTHING, {"message": str(silent)})
+                said = HostReply(_NOTHING, {"message": str(silent)})
             tasks.cancel_scope.cancel()
 
         async with pump_group() as tasks:
@@ -222,7 +222,7 @@ class Membership:
         body: Mapping[str, Any] | None = None,
         *,
         within: float | None = _ANSWER_WITHIN,
-    ) -> Said:
+    ) -> HostReply:
         """Ask a host for something. `body`: None to look only. `within`: seconds; None: as long as the caller waits.
         Raises `HostSilent`."""
         import httpx2
@@ -244,7 +244,7 @@ class Membership:
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
             text = f'The host "{host.name}" of the cluster does not answer: {_why(error)}.'
             raise HostSilent(text) from None
-        return Said(answer.status_code, cast("dict[str, Any]", said) if isinstance(said, dict) else {})
+        return HostReply(answer.status_code, cast("dict[str, Any]", said) if isinstance(said, dict) else {})
 
     async def close(self) -> None:
         self._closes()

@@ -30,7 +30,18 @@ import attrs
 from ..actors.workers import apart
 from ..protocol.errors import UsageError
 from .directory import DirectorySilent
-from .leases import Fenced, Granted, HeldBy, Joined, Joining, LeaseTimes, Renewed, Spent, Unknown, Wait
+from .leases import (
+    FencedReply,
+    GrantReply,
+    HeldBy,
+    Joining,
+    JoinReply,
+    LeaseTimes,
+    RenewalReply,
+    Spent,
+    Unknown,
+    Wait,
+)
 from .placement import OpenBreaker, View
 
 Ask = Callable[[str, tuple[Any, ...], float], Any]
@@ -73,7 +84,7 @@ class RayDirectory:
     async def _of(self, verb: str, *args: Any) -> Any:
         return await apart(partial(self._ask, verb, args, self._within))
 
-    async def join(self, about: Joining) -> Joined | Fenced:
+    async def join(self, about: Joining) -> JoinReply | FencedReply:
         return await self._of("join", about)
 
     async def predecessor_gone(self, epoch: str, gone: str) -> None:
@@ -86,10 +97,12 @@ class RayDirectory:
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> Renewed | Fenced | Unknown:
+    ) -> RenewalReply | FencedReply | Unknown:
         return await self._of("renew", epoch, number, frozenset(claims), dict(breakers), is_leaving)
 
-    async def claim(self, epoch: str, number: int, server: str) -> Granted | HeldBy | Wait | Fenced | Unknown:
+    async def claim(
+        self, epoch: str, number: int, server: str
+    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown:
         return await self._of("claim", epoch, number, server)
 
     async def leave(self, epoch: str) -> None:
@@ -157,10 +170,10 @@ class Driver:
         self._address = address
         self._times = times
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._child: _DirectoryProcess | None = None
         self._started = -_AGAIN_AFTER
         self._is_closed = False
-        self._told: _Child | None = None  # that has said which cluster it has joined
+        self._told: _DirectoryProcess | None = None  # that has said which cluster it has joined
         self.token: str = ""  # of that cluster: where its head was lost, there may be another one by now
 
     def ask(self, verb: str, args: tuple[Any, ...], within: float) -> Any:
@@ -180,12 +193,12 @@ class Driver:
             why = str(error)
         raise UsageError(f"The Ray cluster at {self._address} cannot be used: {why}")
 
-    def _meet(self, child: _Child, within: float) -> About:
+    def _meet(self, child: _DirectoryProcess, within: float) -> About:
         about: About = _said(child.ask("", (), within))
         self.token, self._told = about.token, child
         return about
 
-    def _child_now(self) -> _Child:
+    def _child_now(self) -> _DirectoryProcess:
         with self._lock:
             if self._is_closed:
                 raise DirectorySilent("the connection to the cluster is closed")
@@ -194,7 +207,7 @@ class Driver:
                 if time.monotonic() - self._started < _AGAIN_AFTER:
                     raise ChildSilent(_ENDED)
                 self._started = time.monotonic()
-                child = self._child = _Child(self._address, self._times)
+                child = self._child = _DirectoryProcess(self._address, self._times)
             return child
 
     def close(self) -> None:
@@ -217,7 +230,7 @@ def _said(answer: tuple[bool, Any]) -> Any:
     return value
 
 
-class _Child:
+class _DirectoryProcess:
     def __init__(self, address: str, times: LeaseTimes | None) -> None:
         root = str(Path(__file__).parents[2])  # where a program found us, who may not be installed
         code = f"import sys; sys.path.append({root!r}); from greenroom.cluster.on_ray import main; main()"

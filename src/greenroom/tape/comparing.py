@@ -110,7 +110,7 @@ class Times:
 
 
 @attrs.frozen
-class NotSent:
+class UnsentCalls:
     """Recorded calls that were not made again, and why."""
 
     server: str
@@ -130,7 +130,7 @@ class Comparison:
     same: int = 0
     times: tuple[Times, ...] = ()
     versions: tuple[tuple[str, str, str], ...] = ()
-    not_sent: tuple[NotSent, ...] = ()
+    not_sent: tuple[UnsentCalls, ...] = ()
     slower: float | None = None
     kept: Path | None = None
 
@@ -296,7 +296,7 @@ class RepeatableCall:
 
 
 @attrs.frozen
-class Plan:
+class ComparisonPlan:
     """What is to be asked again, by server, and what is not. A server without calls is asked what it has."""
 
     calls: Mapping[str, Sequence[RepeatableCall]]
@@ -308,7 +308,7 @@ def plan_of(
     servers: Collection[str] = (),
     only: Collection[str] | None = None,
     reads: Collection[str] = (),
-) -> Plan:
+) -> ComparisonPlan:
     """The recorded calls that only read. `servers`: of these alone. `only`: of these tools alone, whether they say that
     they only read or not; `reads`: tools that only read, though they do not say so. Raises `UsageError` for a name that
     is not on the tape."""
@@ -335,7 +335,7 @@ def plan_of(
             not_sent.append((call, cast("str", why)))
         if not only_reads and call.sent is not None:
             changed[call.server] = call.n
-    return Plan(calls, not_sent)
+    return ComparisonPlan(calls, not_sent)
 
 
 def _in_service(tape: Tape) -> set[str]:
@@ -425,13 +425,13 @@ def compare_asked(
     )
 
 
-def _counted(not_sent: Sequence[tuple[CallLine, str]]) -> Iterator[NotSent]:
+def _counted(not_sent: Sequence[tuple[CallLine, str]]) -> Iterator[UnsentCalls]:
     counts: dict[tuple[str, str, str], int] = {}
     for call, why in not_sent:
         key = call.server, call_name(call), why
         counts[key] = counts.get(key, 0) + 1
     for key, count in counts.items():
-        yield NotSent(*key, count)
+        yield UnsentCalls(*key, count)
 
 
 # ---- what both have in common ----------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def read_json(raw: bytes) -> Any:
 
 def changes(before: Any, after: Any, ignore: Collection[str] = ()) -> Changes:
     """What differs between two JSON values, as `read_json` returns them."""
-    finder = _Finder(frozenset(ignore))
+    finder = _DifferenceFinder(frozenset(ignore))
     try:
         if not isinstance(before, bytes) and not isinstance(after, bytes):
             finder.compare("", before, after)
@@ -84,7 +84,7 @@ def changes(before: Any, after: Any, ignore: Collection[str] = ()) -> Changes:
     return found
 
 
-class _Finder:
+class _DifferenceFinder:
     def __init__(self, ignore: frozenset[str]) -> None:
         self.found = Changes()
         self._ignore = ignore

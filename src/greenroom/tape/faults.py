@@ -182,7 +182,7 @@ def _check_call(fault: TapeFault, number: int, tape: Tape) -> None:
     _refuse(fault.text, f"{others} on the tape; those of {fault.server}: {shown or 'none'}")
 
 
-class ServerFaults:
+class FaultsByStart:
     """The faults of one server over all its starts."""
 
     def __init__(self, faults: Sequence[TapeFault]) -> None:

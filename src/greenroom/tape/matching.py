@@ -56,13 +56,13 @@ class MatchRule:
 
 
 @attrs.define(eq=False)
-class _Places:
+class _LinePlaces:
     """Places of calls that are alike, in order."""
 
     all: list[int] = attrs.field(factory=list[int])
 
 
-_NO_PLACES: Final = _Places()
+_NO_PLACES: Final = _LinePlaces()
 _NOTHING: Final[Mapping[int, int]] = {}
 
 
@@ -74,10 +74,10 @@ class _CallIndex:
         self.match = match
         self.reads = reads
         self.writes: dict[str, list[int]] = defaultdict(list[int])  # by whose server it was, as they ended
-        self.same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
-        self.alike: dict[str, _Places] = defaultdict(_Places)
+        self.same: dict[str, dict[str, _LinePlaces]] = defaultdict(dict[str, _LinePlaces])
+        self.alike: dict[str, _LinePlaces] = defaultdict(_LinePlaces)
         self.texts: list[str] = []
-        self.hidden: dict[str, dict[str, tuple[list[str], _Places]]] = defaultdict(
+        self.hidden: dict[str, dict[str, tuple[list[str], _LinePlaces]]] = defaultdict(
             dict
         )  # between what was cut out
         for at, call in enumerate(calls):
@@ -93,9 +93,9 @@ class _CallIndex:
             if "params" not in call.left_out:
                 pieces = CUT_OUT.split(text) if call.hidden else [text]
                 if len(pieces) > 1:
-                    places = self.hidden[kind].setdefault(text, (pieces, _Places()))[1]
+                    places = self.hidden[kind].setdefault(text, (pieces, _LinePlaces()))[1]
                 else:
-                    places = self.same[kind].setdefault(text, _Places())
+                    places = self.same[kind].setdefault(text, _LinePlaces())
                 places.all.append(at)
             self.alike[kind].all.append(at)
         for writes in self.writes.values():
@@ -125,7 +125,7 @@ class RecordedCalls:
         self._told: set[int] = set()  # writes of which it was said that they were read too early
         # Which of the places are taken is asked again and again, so it is remembered how far one can go: there may be a
         # hundred thousand of them. From one that is taken, to where to go on.
-        self._skips: dict[_Places, dict[int, int]] = {}
+        self._skips: dict[_LinePlaces, dict[int, int]] = {}
 
     def anew(self) -> RecordedCalls:
         """The same calls, of which none was made."""
@@ -181,7 +181,7 @@ class RecordedCalls:
             yield
         return None
 
-    def _same_as(self, kind: str, text: str) -> Iterator[_Places | None]:
+    def _same_as(self, kind: str, text: str) -> Iterator[_LinePlaces | None]:
         """The places of calls with these parameters, and of those of which only something was cut out. None: others may
         have their turn."""
         if (same := self._index.same.get(kind, {}).get(text)) is not None:
@@ -232,14 +232,14 @@ class RecordedCalls:
     def _is_free(self, at: int) -> bool:
         return not self._match.is_strict or at not in self._taken
 
-    def _next(self, places: _Places) -> int | None:
+    def _next(self, places: _LinePlaces) -> int | None:
         for least in (self._mark, 0):
             at = self._first_free(places, least)
             if at is not None:
                 return at
         return places.all[-1] if places.all and not self._match.is_strict else None
 
-    def _first_free(self, places: _Places, least: int) -> int | None:
+    def _first_free(self, places: _LinePlaces, least: int) -> int | None:
         """The first one of them from the place `least` on that is not taken."""
         at, all_of_them = bisect_left(places.all, least), places.all
         passed: list[int] = []
@@ -251,7 +251,7 @@ class RecordedCalls:
             self._skips.setdefault(places, {}).update(dict.fromkeys(passed, at))
         return all_of_them[at] if at < len(all_of_them) else None
 
-    def _free(self, places: _Places) -> Iterator[int]:
+    def _free(self, places: _LinePlaces) -> Iterator[int]:
         """Those of them that nobody has taken, in order."""
         if not self._match.is_strict:
             yield from places.all

@@ -55,7 +55,7 @@ from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
 from ..protocol.upstream import UpstreamError
 from .far_end import Answer, FaultPlayer, tools_named
-from .faults import ServerFaults, TapeFault, faults_of, has_run, played_in_words
+from .faults import FaultsByStart, TapeFault, faults_of, has_run, played_in_words
 from .lines import OPEN, CallLine, ClientQuestion, ListingLine
 from .live import LiveServer
 from .matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
@@ -151,7 +151,7 @@ class Replay(TapeRun):
                 recorded = self._server(name).recorded.anew()
             else:
                 recorded = RecordedCalls(self.tape.calls_of(name), self.match, reading_tools(listed))
-            faults = ServerFaults([fault for fault in self._faults if fault.server == name])
+            faults = FaultsByStart([fault for fault in self._faults if fault.server == name])
             found = self._servers[name, scope] = _TapeServer(name, recorded, listed, faults)
         return found
 
@@ -293,7 +293,7 @@ class _TapeServer:
     name: str
     recorded: RecordedCalls
     listed: Sequence[ListingLine]
-    faults: ServerFaults
+    faults: FaultsByStart
     starts: int = 0
     was_written: bool = False  # by a call that a running server was sent, and that the tape has not seen
 

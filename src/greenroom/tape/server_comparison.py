@@ -35,7 +35,7 @@ from ..supervisor.room import ConfigSource, Greenroom, Session, port_of
 from .comparing import (
     READ,
     Comparison,
-    Plan,
+    ComparisonPlan,
     RepeatableCall,
     RepeatOutcome,
     call_name,
@@ -68,7 +68,7 @@ async def compare_servers(
     slower: float | None = None,
     timeout: float | None = None,
     record: str | os.PathLike[str] | None = None,
-    on_plan: Callable[[Plan], object] | None = None,
+    on_plan: Callable[[ComparisonPlan], object] | None = None,
     **options: Any,
 ) -> Comparison:
     """Make the calls on a tape that only read again, at the servers of `config` as they are now, and say what differs:
@@ -119,7 +119,7 @@ async def compare_servers(
     return found if record is None else attrs.evolve(found, kept=recorder.path)
 
 
-def _check_servers(plan: Plan, config: Config) -> None:
+def _check_servers(plan: ComparisonPlan, config: Config) -> None:
     """Raises `UsageError` when none of the servers that are to be asked is configured: it is another configuration. Of
     one that is not trusted, or that cannot be read, each server tells more."""
     is_whole = not config.untrusted and not config.unread
@@ -134,7 +134,7 @@ class _RecordedClient:
     def __init__(self) -> None:
         self.making: dict[Call, RepeatableCall] = {}
 
-    def callbacks(self, plan: Plan, offers: Collection[str]) -> dict[str, Any]:
+    def callbacks(self, plan: ComparisonPlan, offers: Collection[str]) -> dict[str, Any]:
         """Those of `Greenroom.open` for what was answered on the tape, and for what its servers were told that it would
         be: some have other tools for other clients."""
         asked = [each for calls in plan.calls.values() for again in calls for each in again.call.asked]

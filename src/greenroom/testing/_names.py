@@ -10,8 +10,8 @@ from ..tape.comparing import (
     Change as Change,
     Comparison as Comparison,
     DefinitionDifference as DefinitionDifference,
-    NotSent as NotSent,
-    Plan as Plan,
+    UnsentCalls as UnsentCalls,
+    ComparisonPlan as ComparisonPlan,
     Times as Times,
     compare_tapes as compare_tapes,
 )
@@ -21,7 +21,7 @@ from .assertions import (
     assert_one_outcome_each as assert_one_outcome_each,
 )
 from .exploration import (
-    Explored as Explored,
+    Exploration as Exploration,
     NotRepeatableError as NotRepeatableError,
     explore as explore,
     exploring as exploring,

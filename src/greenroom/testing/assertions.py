@@ -37,10 +37,10 @@ def assert_no_orphans(room: Greenroom, *, within: float = WITHIN) -> None: ...
 
 
 @overload
-def assert_no_orphans(*, within: float = WITHIN) -> _Watch: ...
+def assert_no_orphans(*, within: float = WITHIN) -> _ProcessWatch: ...
 
 
-def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) -> _Watch | None:
+def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) -> _ProcessWatch | None:
     """No process that a room started is left: no child, no grandchild, no guard, no zombie.
 
     With a closed room it checks now. Without a room it is a context manager (`with assert_no_orphans():`): when it is
@@ -49,7 +49,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
     it checks nothing.
     """
     if room is None:
-        return _Watch(within)
+        return _ProcessWatch(within)
     if room.drain_report is None or not room.drain_report.is_final:
         raise AssertionError(
             "This room has not closed yet: leave its `async with`, or await `room.aclose()`."
@@ -60,7 +60,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
     return None
 
 
-class _Watch:
+class _ProcessWatch:
     """Checks that no process of ours is added while it is entered."""
 
     def __init__(self, within: float) -> None:

@@ -48,7 +48,7 @@ from .virtual_time import LOOP_STUCK, TOO_LONG, JumpingSelector, ScheduleError, 
 # failure has the fewest deviations, and there is nothing left to shrink. Cancelling a task, and giving a fault, count
 # as no deviation: each level is run without and then with a cancel, for each fault in its turn.
 #
-# What is a deviation: `Choices`. How a run is written: `Plan`. How the runs are found: `Search`.
+# What is a deviation: `Choices`. How a run is written: `RunPlan`. How the runs are found: `Search`.
 #
 # Rejected:
 #
@@ -74,7 +74,7 @@ def explore(
     replay: str | os.PathLike[str] | None = ...,
     record: str | os.PathLike[str] | None = ...,
     raises: bool = ...,
-) -> Explored: ...
+) -> Exploration: ...
 
 
 @overload
@@ -90,7 +90,7 @@ def explore(
     replay: str | os.PathLike[str] | None = ...,
     record: str | os.PathLike[str] | None = ...,
     raises: bool = ...,
-) -> Explored: ...
+) -> Exploration: ...
 
 
 def explore(
@@ -105,7 +105,7 @@ def explore(
     replay: str | os.PathLike[str] | None = None,
     record: str | os.PathLike[str] | None = None,
     raises: bool = True,
-) -> Explored:
+) -> Exploration:
     """Run `scenario` under every order of its tasks with at most so many `deviations` from the default order.
 
     `cancel`: names of tasks (as given to `start_soon`, or the function's own). Each run is repeated with one of them
@@ -199,7 +199,7 @@ class Cancel:
 
 
 @attrs.frozen
-class Plan:
+class RunPlan:
     """One run."""
 
     backend: Backend
@@ -207,7 +207,7 @@ class Plan:
     cancel: Cancel | None = None
     fault: str | None = None
 
-    def picking(self, choice: int, pick: int) -> Plan:
+    def picking(self, choice: int, pick: int) -> RunPlan:
         """This plan with one more deviation."""
         return attrs.evolve(self, picks=(*self.picks, (choice, pick)))
 
@@ -225,7 +225,7 @@ def backend_of(name: str) -> Backend:
     return name
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str) -> RunPlan:
     """The plan that this text describes. Raises `UsageError` for any other text."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
@@ -234,7 +234,7 @@ def parse_plan(text: str) -> Plan:
             "trio:12=1,15=2/cancel=worker@5/fault=dies."
         )
     pairs = (pair.split("=") for pair in (found["picks"] or "").split(",") if pair)
-    return Plan(
+    return RunPlan(
         backend_of(found["backend"]),
         tuple((int(choice), int(pick)) for choice, pick in pairs),
         Cancel(found["task"], int(found["turn"])) if found["task"] else None,
@@ -263,7 +263,7 @@ class Failure:
 
 
 @attrs.frozen
-class Explored:
+class Exploration:
     """What was explored.
 
     `runs`: how many there were. `choices`: the most that one run met. `cut`: why not everything within the bounds was
@@ -287,10 +287,10 @@ class Explored:
 
 
 @attrs.frozen
-class _Seen:
+class _RunTrace:
     """What is kept of a run, from which further runs follow."""
 
-    plan: Plan
+    plan: RunPlan
     widths: array[int]
     prints: array[int]
     first: int  # the choices from here on are its own to do otherwise
@@ -318,10 +318,10 @@ class _Seen:
 
 
 # A plan, the run that it continues, and the index of the choice at which it deviates.
-_Made = tuple[Plan, _Seen, int]
+_Made = tuple[RunPlan, _RunTrace, int]
 
 
-class _Stopped(Exception):
+class _SearchEnd(Exception):
     """Ends the search."""
 
 
@@ -345,23 +345,23 @@ class Search:
         self._names: set[str] = set()  # of tasks
         self._failure: Failure | None = None
 
-    def again(self, plan: Plan, deviations: int) -> Explored:
+    def again(self, plan: RunPlan, deviations: int) -> Exploration:
         """This run and, if it does not fail, all within the bounds."""
         self._check_fault(plan)
         self._deviations = deviations
         run = self._run(plan)
-        with suppress(_Stopped):
+        with suppress(_SearchEnd):
             if not run.choices.wrong:
                 self._look_at(run)
             return self.all(plan.backend, deviations)
         return self._result(deviations)
 
-    def _check_fault(self, plan: Plan) -> None:
+    def _check_fault(self, plan: RunPlan) -> None:
         if plan.fault not in self._scenarios:
             names = ", ".join(name for name in self._scenarios if name is not None) or "none"
             raise UsageError(f"The schedule {plan} names a fault that is not given; given: {names}.")
 
-    def only(self, plan: Plan) -> Explored:
+    def only(self, plan: RunPlan) -> Exploration:
         """This run alone."""
         self._check_fault(plan)
         self._deviations = len(plan.picks)
@@ -373,35 +373,35 @@ class Search:
                 f"The schedule {plan} is not one of this scenario: {run.choices.wrong}. Has the scenario, or what it "
                 "runs, changed since? Then explore it again."
             ) from run.error
-        with suppress(_Stopped):
+        with suppress(_SearchEnd):
             self._look_at(run)
         return self._result(len(plan.picks))
 
-    def all(self, backend: Backend, deviations: int) -> Explored:
+    def all(self, backend: Backend, deviations: int) -> Exploration:
         """Level by level, until something fails, a limit is reached or all is done."""
         self._deviations: int = deviations
-        with suppress(_Stopped):
+        with suppress(_SearchEnd):
             kept = self._first(backend)
             for _ in range(deviations):
                 kept = self._with_cancels([self._try(*made) for one in kept for made in one.orders()])
         return self._result(deviations)
 
-    def _first(self, backend: Backend) -> list[_Seen]:
+    def _first(self, backend: Backend) -> list[_RunTrace]:
         """The runs without deviation."""
-        plain = [self._try(Plan(backend, fault=fault)) for fault in self._scenarios]
+        plain = [self._try(RunPlan(backend, fault=fault)) for fault in self._scenarios]
         if unknown := [name for name in self._wanted if name not in self._names]:
             there = ", ".join(sorted(name for name in self._names if not set(name) & set(".<>")))
             raise UsageError(f"No task is called {unknown[0]!r}; there are: {there}.")
         return self._with_cancels(plain)
 
-    def _with_cancels(self, plain: list[_Seen]) -> list[_Seen]:
+    def _with_cancels(self, plain: list[_RunTrace]) -> list[_RunTrace]:
         return [*plain, *(self._try(*made) for one in plain for made in one.cancels())]
 
-    def _try(self, plan: Plan, parent: _Seen | None = None, at: int = 0) -> _Seen:
+    def _try(self, plan: RunPlan, parent: _RunTrace | None = None, at: int = 0) -> _RunTrace:
         """Run a plan that deviates from `parent` last at its choice `at`."""
         if self._runs >= self._limit:
             self._cut = f"cut at the limit of {self._limit} runs, within {len(plan.picks)} deviations"
-            raise _Stopped
+            raise _SearchEnd
         run = self._run(plan)
         choices = run.choices
         if parent is not None:
@@ -409,7 +409,7 @@ class Search:
         if choices.is_cut:
             self._cut = f"choices after the first {self._most} of a run were left alone"
         self._look_at(run)
-        return _Seen(
+        return _RunTrace(
             plan,
             choices.widths,
             choices.prints,
@@ -418,12 +418,12 @@ class Search:
             tuple(choices.labels),
         )
 
-    def _run(self, plan: Plan) -> Run:
+    def _run(self, plan: RunPlan) -> ExploredRun:
         run = run_once(plan, self._scenarios[plan.fault], self._wanted, self._most)
         self._names |= run.choices.names
         return run
 
-    def _look_at(self, run: Run) -> None:
+    def _look_at(self, run: ExploredRun) -> None:
         self._runs += 1
         self._longest = max(self._longest, sum(width > 0 for width in run.choices.widths))
         if run.error is None:
@@ -446,9 +446,9 @@ class Search:
             )
         )
         self._failure = Failure(str(run.plan), run.error, order, tape)
-        raise _Stopped
+        raise _SearchEnd
 
-    def _recorded(self, plan: Plan) -> tuple[Run, Path | None]:
+    def _recorded(self, plan: RunPlan) -> tuple[ExploredRun, Path | None]:
         """This run once more, with a tape if that is wanted and it has a room."""
         if self._record is None:
             return self._run(plan), None
@@ -457,11 +457,11 @@ class Search:
             run = self._run(plan)
         return run, next((recorder.path for recorder in recorders if recorder.path is not None), None)
 
-    def _result(self, deviations: int) -> Explored:
-        return Explored(self._runs, deviations, self._longest, self._cut, self._failure)
+    def _result(self, deviations: int) -> Exploration:
+        return Exploration(self._runs, deviations, self._longest, self._cut, self._failure)
 
 
-def _compare(run: Run, parent: _Seen, until: int) -> None:
+def _compare(run: ExploredRun, parent: _RunTrace, until: int) -> None:
     """Up to its last deviation, the run must have met what its parent met."""
     ours, theirs = run.choices.prints[:until], parent.prints[:until]
     if run.choices.wrong or ours != theirs or run.choices.widths[:until] != parent.widths[:until]:
@@ -494,15 +494,15 @@ _PAUSE: Final = 0.001  # real seconds between two looks whether a thread has bro
 
 
 @attrs.frozen
-class Run:
+class ExploredRun:
     """What one run has shown."""
 
-    plan: Plan
+    plan: RunPlan
     choices: Choices
     error: BaseException | None
 
 
-def run_once(plan: Plan, body: Body, wanted: list[str], most: int) -> Run:
+def run_once(plan: RunPlan, body: Body, wanted: list[str], most: int) -> ExploredRun:
     """Make one run. `wanted` and `most`: see `Choices`. Raises only exceptions that are meant for this process
     (`KeyboardInterrupt`, `SystemExit`), and `ScheduleError`."""
     run = _OneRun(Choices(plan, wanted, most), body)
@@ -522,7 +522,7 @@ def run_once(plan: Plan, body: Body, wanted: list[str], most: int) -> Run:
         if collects:
             gc.enable()
     run.choices.finish()
-    return Run(plan, run.choices, error)
+    return ExploredRun(plan, run.choices, error)
 
 
 class _OneRun:
@@ -539,7 +539,7 @@ class _OneRun:
             self.count_turn()
             return self.choices.order(batch, [task.name for task in batch])
 
-        options = {"clock": MockClock(autojump_threshold=0), "instruments": [_Watch(self)]}
+        options = {"clock": MockClock(autojump_threshold=0), "instruments": [_TaskWatch(self)]}
         with ordered_by(order):
             anyio.run(self._main, backend="trio", backend_options=options)
 
@@ -583,7 +583,7 @@ class _OneRun:
         self._end(f"every task waits, and no deadline is set: {', '.join(names) or 'the scenario'}")
 
 
-class _Watch(trio.abc.Instrument):
+class _TaskWatch(trio.abc.Instrument):
     """Must not raise: trio would only log it."""
 
     def __init__(self, run: _OneRun) -> None:
@@ -710,7 +710,7 @@ class Choices:
     within `exploring()`. `last`: the index of the last one at which the plan deviates.
     """
 
-    def __init__(self, plan: Plan, wanted: Sequence[str], most: int) -> None:
+    def __init__(self, plan: RunPlan, wanted: Sequence[str], most: int) -> None:
         self.widths: array[int] = array("i")
         self.prints: array[int] = array("L")
         self.inside: bytearray = bytearray()

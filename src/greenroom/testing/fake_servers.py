@@ -256,7 +256,7 @@ class FakeConnection:
         self._tasks = tasks
         self._backend = current_backend()
         self._open: set[Exchange] = set()
-        self._asked: dict[str, _Asked] = {}  # what it has asked its client, by id
+        self._asked: dict[str, _ClientQuestion] = {}  # what it has asked its client, by id
         self._watched: set[str] = set()
         self._over = False
 
@@ -377,7 +377,7 @@ class FakeConnection:
         self._hear()
         number = f"fake-{self.start}-{len(self.server.asked)}"
         self.server.asked.append((method, params))
-        asked = self._asked[number] = _Asked()
+        asked = self._asked[number] = _ClientQuestion()
         self.hooks.on_request(number, method, params, during)
         await asked.over.wait()
         if isinstance(asked.answer, RpcError):
@@ -404,7 +404,7 @@ class FakeConnection:
         self.last_heard: float = self._backend.now()
 
 
-class _Asked:
+class _ClientQuestion:
     """A request to the client, and its answer once it is `over`."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.events import BreakerMove, Place
 from ..protocol.lifecycle import Cause, Means, State
 from .room_inside import PATIENCE, SESSION_REST, ActorLook
-from .trace_checker import EPS, Life
+from .trace_checker import EPS, AddressLife
 from .world import ECHO, OneCall, World
 
 # ---- Outcomes: how a call may end, and what must have happened to its server, or to the room, to explain it ----------
@@ -72,7 +72,7 @@ def _never(world: World, call: OneCall, ended: float) -> str | None:
     return "nothing here can end so"
 
 
-def _lives(world: World, call: OneCall) -> list[Life]:
+def _lives(world: World, call: OneCall) -> list[AddressLife]:
     scope = f"session:{call.session}" if call.session else None
     return [
         life
@@ -443,7 +443,7 @@ def nothing_outstays_its_time(world: World) -> None:
             assert call.queue_deadline >= world.now - EPS, f"{actor}: a call outstayed the queue"
 
 
-def _check_idling(world: World, actor: ActorLook, life: Life) -> None:
+def _check_idling(world: World, actor: ActorLook, life: AddressLife) -> None:
     definition = actor.definition
     limit = definition.idle_timeout or world.config.settings.idle_timeout
     is_held = world.inside.fewest_slots > 0 or actor.is_listening

@@ -56,7 +56,7 @@ class TraceChecker:
 
     def begin(self, address: Address, state: State, incarnation: int) -> None:
         """An actor that was there before the first event."""
-        self.lives.all[address] = Life(address, state, incarnation)
+        self.lives.all[address] = AddressLife(address, state, incarnation)
 
     def read(self, event: Event) -> None:
         """The next event, in the step that emitted it."""
@@ -137,7 +137,7 @@ class TraceChecker:
             case State.IDLE:
                 pass
 
-    def _life_of(self, event: Transition) -> Life:
+    def _life_of(self, event: Transition) -> AddressLife:
         assert event.address is not None
         life = self.lives.of(event.address)
         if life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
@@ -146,14 +146,14 @@ class TraceChecker:
                 self.lives.breakers.pop(str(life.address), None)
         return life
 
-    def _check_order(self, life: Life, event: Transition) -> None:
+    def _check_order(self, life: AddressLife, event: Transition) -> None:
         if event.before is not life.state:
             self.report(event, f"it was {life.state.value}")
         expected = life.incarnation + (event.before is State.CLOSED)
         if event.incarnation != expected:
             self.report(event, f"its incarnation is {expected}")
 
-    def _on_start(self, life: Life, event: Transition) -> None:
+    def _on_start(self, life: AddressLife, event: Transition) -> None:
         server, now = life.address.server, event.at
         life.connecting_at = now
         by_name = self.truth.asked("connect", server, now)
@@ -169,17 +169,17 @@ class TraceChecker:
         if life.failed_last and not life.address.is_call:
             self._count_restart(life, event, by_name=by_name)
 
-    def _count_restart(self, life: Life, event: Transition, *, by_name: bool) -> None:
+    def _count_restart(self, life: AddressLife, event: Transition, *, by_name: bool) -> None:
         settings, key = self.truth.config.settings, str(life.address)
         recent = [when for when in self.restarts.get(key, ()) if when > event.at - settings.restart_period]
         self.restarts[key] = [*recent, event.at]
         if len(recent) >= settings.restart_intensity and not by_name and not self._is_probing(life):
             self.report(event, f"restart {len(recent) + 1} within {settings.restart_period:g}s")
 
-    def _is_probing(self, life: Life) -> bool:
+    def _is_probing(self, life: AddressLife) -> bool:
         return self.lives.breaker(life.address).may_be_tripped
 
-    def _on_connected(self, life: Life, event: Transition) -> None:
+    def _on_connected(self, life: AddressLife, event: Transition) -> None:
         life.connected_at = life.rested_at = event.at
         # Each again in the order of acceptance, and calls are numbered in that order. So replays stand first, except
         # behind a call that a full pipe had not taken.
@@ -190,7 +190,7 @@ class TraceChecker:
         if self.truth.asked("connect", life.address.server, event.at):
             self.lives.breaker(life.address).connected_by_name()
 
-    def _on_leaving(self, life: Life, event: Transition) -> None:
+    def _on_leaving(self, life: AddressLife, event: Transition) -> None:
         assert event.cause is not None
         life.end_leave(event.at)
         life.leaves.append(Leave(event.at, event.cause))
@@ -200,7 +200,7 @@ class TraceChecker:
         if event.cause in (Cause.IDLE_TIMEOUT, Cause.EVICTED) and event.before is State.CONNECTED:
             self._check_seats(life, event)
 
-    def _on_closed(self, life: Life, event: Transition) -> None:
+    def _on_closed(self, life: AddressLife, event: Transition) -> None:
         assert event.cause is not None
         if event.in_flight:
             self.report(event, "gone with calls in flight")
@@ -209,7 +209,7 @@ class TraceChecker:
         life.end_leave(event.at)
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
 
-    def _tell_breaker(self, life: Life, event: Transition) -> None:
+    def _tell_breaker(self, life: AddressLife, event: Transition) -> None:
         """A failure counts at once, while the rest of the process tree is still being stopped. A loss during draining
         is only told when the incarnation has closed."""
         since = life.leaves[-2].at if event.before is State.DRAINING else event.at
@@ -221,7 +221,7 @@ class TraceChecker:
             # The one was counted before; the other is no death.
             self.lives.breaker(life.address).died(event.at, since)
 
-    def _check_seats(self, life: Life, event: Transition) -> None:
+    def _check_seats(self, life: AddressLife, event: Transition) -> None:
         """An idle or evicted connection may only end if the minimum is still held, and an eviction must serve a
         waiter. A session's child has rested before."""
         is_session = life.address.is_session
@@ -261,7 +261,7 @@ class TraceChecker:
             breaker.quarantined(event.at)
 
 
-def _is_for_good(life: Life) -> bool:
+def _is_for_good(life: AddressLife) -> bool:
     return life.address.is_call or life.leaves[-1].cause in (Cause.REMOVED, Cause.SCOPE_ENDED)
 
 
@@ -278,7 +278,7 @@ class CallLaws:
         self.truth = truth
         self.lives = lives
         self.report = report
-        self.accepted: dict[int, Life] = {}
+        self.accepted: dict[int, AddressLife] = {}
         self.ended: dict[int, int] = {}
         self.outcomes: dict[str, int] = {}
 
@@ -296,7 +296,7 @@ class CallLaws:
             case _:
                 pass
 
-    def _on_sent(self, life: Life, number: int, event: CallSent) -> None:
+    def _on_sent(self, life: AddressLife, number: int, event: CallSent) -> None:
         if life.state is not State.CONNECTED:
             self.report(event, f"sent while {life.state.value}")
         if number in self.ended:
@@ -309,7 +309,7 @@ class CallLaws:
         life.open[number] = event.at
         life.sends[number] = life.sends.get(number, 0) + 1
 
-    def _check_probe(self, life: Life, event: CallSent) -> None:
+    def _check_probe(self, life: AddressLife, event: CallSent) -> None:
         """A tripped breaker lets only one call through at a time, until an answer has reset it."""
         breaker = self.lives.breaker(life.address)
         if breaker.is_tripped:
@@ -325,11 +325,11 @@ class CallLaws:
             if before and event.in_flight > 1 and breaker.said_reset_at < event.at:
                 self.report(event, f"call {before[0]} is the probe already")
 
-    def _may_overtake(self, life: Life) -> bool:
+    def _may_overtake(self, life: AddressLife) -> bool:
         """A full pipe takes what comes when it takes again; the fake one forgets what it did not take."""
         return self.truth.was("full pipe", life.address.server, life.connected_at)
 
-    def _on_ended(self, life: Life, number: int, event: CallEnded) -> None:
+    def _on_ended(self, life: AddressLife, number: int, event: CallEnded) -> None:
         self.ended[number] = self.ended.get(number, 0) + 1
         if self.ended[number] > 1:
             self.report(event, "its second outcome")
@@ -351,8 +351,8 @@ class CallLaws:
 #
 # What events do not tell, it asks the `GroundTruth`.
 #
-# A `Life` is one address: its state and since when, its calls, and why it ended. `Lives` holds them all, and what can
-# be known of each breaker from outside (`BreakerModel`).
+# An `AddressLife` is one address: its state and since when, its calls, and why it ended. `Lives` holds them all, and
+# what can be known of each breaker from outside (`BreakerModel`).
 
 
 @attrs.frozen
@@ -404,7 +404,7 @@ class Leave:
 
 
 @attrs.define(eq=False)
-class Life:
+class AddressLife:
     """One address, as its transitions describe it."""
 
     address: Address
@@ -435,13 +435,13 @@ class Lives:
 
     def __init__(self, truth: GroundTruth) -> None:
         self.truth = truth
-        self.all: dict[Address, Life] = {}
+        self.all: dict[Address, AddressLife] = {}
         self.breakers: dict[str, BreakerModel] = {}
 
-    def of(self, address: Address) -> Life:
+    def of(self, address: Address) -> AddressLife:
         found = self.all.get(address)
         if found is None:
-            found = self.all[address] = Life(address)
+            found = self.all[address] = AddressLife(address)
         return found
 
     def breaker(self, address: Address) -> BreakerModel:
@@ -470,7 +470,7 @@ class Reasons:
     def __init__(self, truth: GroundTruth) -> None:
         self.truth = truth
 
-    def has_reason(self, life: Life, event: Transition, cause: Cause) -> bool:
+    def has_reason(self, life: AddressLife, event: Transition, cause: Cause) -> bool:
         server, was, asked = life.address.server, self.truth.was, self.truth.asked
         match cause:
             case Cause.IDLE_TIMEOUT:
@@ -515,7 +515,7 @@ class Reasons:
         changes = ("disabled", "removed", "reload", "drained")
         return not self._is_kept(server) or any(self.truth.asked(what, server, event.at) for what in changes)
 
-    def was_idle(self, life: Life, event: Transition) -> bool:
+    def was_idle(self, life: AddressLife, event: Transition) -> bool:
         definition = self._definition(life.address.server)
         if definition is None or event.in_flight or event.queued or self._is_kept(life.address.server):
             return False

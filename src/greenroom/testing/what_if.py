@@ -29,7 +29,7 @@ from ..tape.what_if import (
     trials_of,
     why_not_of_the_tape,
 )
-from .exploration import Plan, backend_of, refuse_a_loop, run_once
+from .exploration import RunPlan, backend_of, refuse_a_loop, run_once
 
 Agent = Callable[[Greenroom], Awaitable[object]]
 _TIME_LIMIT: Final = 3600.0  # virtual seconds
@@ -116,7 +116,7 @@ def _ended(agent: Agent, open_room: Callable[[], Greenroom], time_limit: float, 
                 f"it did not end within {time_limit:,g} virtual seconds, which do not wait for threads and sockets"
             )
 
-    run = run_once(Plan(backend_of(backend)), body, [], 0)
+    run = run_once(RunPlan(backend_of(backend)), body, [], 0)
     return AgentOutcome(None if run.error is None else _in_words(run.error), took)
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from .minimal import Json, Tool, ToolFailed, serve
+from .minimal import Json, MinimalTool, ToolError, serve
 
 CRASH_CODE = 70
 
@@ -19,9 +19,9 @@ def divide(arguments: Json) -> str:
     try:
         return f"{arguments['dividend'] / arguments['divisor']:g}"
     except ZeroDivisionError:
-        raise ToolFailed("cannot divide by zero") from None
+        raise ToolError("cannot divide by zero") from None
     except TypeError:
-        raise ToolFailed("dividend and divisor must be numbers") from None
+        raise ToolError("dividend and divisor must be numbers") from None
 
 
 def crash(_arguments: Json) -> NoReturn:
@@ -31,14 +31,14 @@ def crash(_arguments: Json) -> NoReturn:
 
 
 TOOLS = {
-    "divide": Tool(
+    "divide": MinimalTool(
         "Divide one number by another.",
         {"dividend": {"type": "number"}, "divisor": {"type": "number"}},
         divide,
         required=("dividend", "divisor"),
         read_only=True,
     ),
-    "crash": Tool("Crash the server process, to see what happens then.", {}, crash),
+    "crash": MinimalTool("Crash the server process, to see what happens then.", {}, crash),
 }
 
 

@@ -5,7 +5,7 @@ Its state is the point: two calls that reach one process see the same notes, and
 
 from __future__ import annotations
 
-from .minimal import Json, Resource, Tool, ToolFailed, serve
+from .minimal import Json, MinimalTool, Resource, ToolError, serve
 
 _notes: list[str] = []
 
@@ -14,7 +14,7 @@ def add(arguments: Json) -> Json:
     """Keep one note."""
     text = arguments["text"]
     if not isinstance(text, str) or not text.strip():
-        raise ToolFailed("text must be a string that is not empty")
+        raise ToolError("text must be a string that is not empty")
     _notes.append(text)
     return {"number": len(_notes)}
 
@@ -31,13 +31,13 @@ def all_notes() -> str:
 
 
 TOOLS = {
-    "add": Tool(
+    "add": MinimalTool(
         "Keep a note; returns its number.",
         {"text": {"type": "string", "description": "what to remember"}},
         add,
         required=("text",),
     ),
-    "find": Tool(
+    "find": MinimalTool(
         "Find notes that hold a word; without one, list them all.",
         {"word": {"type": "string", "description": "upper and lower case are equal"}},
         find,

@@ -83,7 +83,7 @@ class Faults:
         return float(self.get(name, "0"))
 
 
-class Server:
+class FaultyServer:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.lines: Any = sys.stdin.buffer
@@ -279,7 +279,7 @@ OTHER_LISTS: dict[str, Json] = {
 }
 
 
-def fork_grandchild(kind: str, server: Server) -> None:
+def fork_grandchild(kind: str, server: FaultyServer) -> None:
     """A grandchild that keeps our pipes open and ignores SIGTERM, in our group or out of it."""
     if os.fork():
         time.sleep(0.02)  # let it leave the group before anybody is served
@@ -306,7 +306,7 @@ def stay() -> None:
 
 def main() -> None:
     faults = Faults(sys.argv[1:])
-    server = Server(faults)
+    server = FaultyServer(faults)
     if faults.get("ignore-term"):
         ignore_sigterm()
     if kind := faults.get("fork"):

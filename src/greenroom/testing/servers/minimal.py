@@ -18,11 +18,11 @@ METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
 Json = dict[str, Any]
 
 
-class ToolFailed(Exception):
+class ToolError(Exception):
     """Raised by a tool that cannot do what was asked; told to the caller as `isError`."""
 
 
-class Tool(NamedTuple):
+class MinimalTool(NamedTuple):
     """One tool: `run` takes the arguments object and returns text, or a dict for a structured answer."""
 
     description: str
@@ -40,7 +40,7 @@ class Resource(NamedTuple):
     read: Callable[[], str]
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """A request that ends in a JSON-RPC error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -48,7 +48,9 @@ class Refused(Exception):
         self.code = code
 
 
-def serve(name: str, tools: Mapping[str, Tool], resources: Mapping[str, Resource] | None = None) -> None:
+def serve(
+    name: str, tools: Mapping[str, MinimalTool], resources: Mapping[str, Resource] | None = None
+) -> None:
     """Answer requests from stdin on stdout until stdin ends."""
     server = _Server(name, tools, resources or {})
     for line in sys.stdin:
@@ -58,7 +60,9 @@ def serve(name: str, tools: Mapping[str, Tool], resources: Mapping[str, Resource
 
 
 class _Server:
-    def __init__(self, name: str, tools: Mapping[str, Tool], resources: Mapping[str, Resource]) -> None:
+    def __init__(
+        self, name: str, tools: Mapping[str, MinimalTool], resources: Mapping[str, Resource]
+    ) -> None:
         self._name = name
         self._tools = tools
         self._resources = resources
@@ -76,9 +80,9 @@ class _Server:
         try:
             method = self._methods.get(message["method"])
             if method is None:
-                raise Refused(METHOD_NOT_FOUND, f"Method not found: {message['method']}")
+                raise RequestError(METHOD_NOT_FOUND, f"Method not found: {message['method']}")
             return {**head, "result": method(message.get("params") or {})}
-        except Refused as error:
+        except RequestError as error:
             return {**head, "error": {"code": error.code, "message": str(error)}}
 
     def _initialize(self, params: Json) -> Json:
@@ -96,12 +100,12 @@ class _Server:
     def _call(self, params: Json) -> Json:
         tool = self._tools.get(params.get("name", ""))
         if tool is None:
-            raise Refused(INVALID_PARAMS, f"Unknown tool: {params.get('name')}")
+            raise RequestError(INVALID_PARAMS, f"Unknown tool: {params.get('name')}")
         arguments: Json = params.get("arguments") or {}
         try:
             _check(tool, arguments)
             return _result(tool.run(arguments))
-        except ToolFailed as error:
+        except ToolError as error:
             return {**_result(str(error)), "isError": True}
 
     def _list_resources(self, _params: Json) -> Json:
@@ -115,11 +119,11 @@ class _Server:
     def _read(self, params: Json) -> Json:
         uri = params.get("uri", "")
         if uri not in self._resources:
-            raise Refused(INVALID_PARAMS, f"Unknown resource: {uri}")
+            raise RequestError(INVALID_PARAMS, f"Unknown resource: {uri}")
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": self._resources[uri].read()}]}
 
 
-def _described(name: str, tool: Tool) -> Json:
+def _described(name: str, tool: MinimalTool) -> Json:
     return {
         "name": name,
         "description": tool.description,
@@ -132,10 +136,10 @@ def _described(name: str, tool: Tool) -> Json:
     }
 
 
-def _check(tool: Tool, arguments: Json) -> None:
+def _check(tool: MinimalTool, arguments: Json) -> None:
     missing = [name for name in tool.required if name not in arguments]
     if missing:
-        raise ToolFailed(f"missing argument: {', '.join(missing)}")
+        raise ToolError(f"missing argument: {', '.join(missing)}")
 
 
 def _result(value: str | Json) -> Json:

@@ -46,7 +46,7 @@ Playing = Generator[float, None, FaultEntry | None]
 Then = Callable[[FaultEntry | None], None]
 
 
-class Log:
+class ScriptLog:
     """What happened, one JSON object a line; shared by all starts of one server."""
 
     def __init__(self, path: str | None) -> None:
@@ -67,12 +67,12 @@ class Log:
         return os.pread(self._fd, own_end, 0).count(b'{"event": "started"')
 
 
-class ScriptedServer:
+class ScriptPlayer:
     """One start of it. A `Player` of its script."""
 
     is_over = False  # when it is over, the process is
 
-    def __init__(self, script: Sequence[FaultEntry], log: Log) -> None:
+    def __init__(self, script: Sequence[FaultEntry], log: ScriptLog) -> None:
         self.log = log
         self.start: int = log.begin()
         self.plan: FaultPlan = FaultPlan(script, self.start)
@@ -297,7 +297,7 @@ def main() -> None:
     given = options(sys.argv[1:])
     log_path = given.get("--log")
     script = read_script(given.get("--script", "[]"), has_log=log_path is not None)
-    ScriptedServer(script, Log(log_path)).run()
+    ScriptPlayer(script, ScriptLog(log_path)).run()
 
 
 if __name__ == "__main__":

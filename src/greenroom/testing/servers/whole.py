@@ -43,7 +43,7 @@ TOOLS = (
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-class Refusal(Exception):
+class RequestRefusal(Exception):
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
         self.error: dict[str, Any] = {
@@ -53,7 +53,7 @@ class Refusal(Exception):
         }
 
 
-class Server:
+class WholeServer:
     def __init__(self, name: str, *, modern: bool, log: str) -> None:
         self.name = name
         self.modern = modern
@@ -120,7 +120,7 @@ class Server:
             return
         try:
             result = self.answer(rpc_id, method, params)
-        except Refusal as refusal:
+        except RequestRefusal as refusal:
             self.send({"id": rpc_id, "error": refusal.error})
         else:
             if result is not None:
@@ -157,7 +157,7 @@ class Server:
         )
         newer = method in ("server/discover", "subscriptions/listen")
         if handler is None or (self.modern and older) or (newer and not self.modern):
-            raise Refusal(-32601, f"Method not found: {method}")
+            raise RequestRefusal(-32601, f"Method not found: {method}")
         return handler(rpc_id, params)
 
     def capabilities(self) -> Json:
@@ -213,7 +213,7 @@ class Server:
     def on_resources_read(self, _id: object, params: Json) -> Json:
         uri = str(params.get("uri"))
         if not uri.startswith((f"{self.name}://", "shared://")):
-            raise Refusal(-32602 if self.modern else -32002, "Resource not found", {"uri": uri})
+            raise RequestRefusal(-32602 if self.modern else -32002, "Resource not found", {"uri": uri})
         contents = [
             {"uri": uri, "text": f"{self.name} says {uri}", **VENDOR},
             {"uri": uri + "#", "blob": "AAE="},
@@ -236,7 +236,7 @@ class Server:
     def on_prompts_get(self, _id: object, params: Json) -> Json:
         name = params.get("name")
         if name not in ("greet", "plain"):
-            raise Refusal(-32602, f"Unknown prompt: {name}")
+            raise RequestRefusal(-32602, f"Unknown prompt: {name}")
         words = f"{name} {json.dumps(params.get('arguments'))}"
         message = {"role": "user", "content": {"type": "text", "text": words, **VENDOR}, **VENDOR}
         return {"description": f"from {self.name}", "messages": [message], **VENDOR}
@@ -251,7 +251,7 @@ class Server:
 
     def on_logging_setlevel(self, _id: object, params: Json) -> Json:
         if params.get("level") not in LEVELS:
-            raise Refusal(-32602, "no such level")
+            raise RequestRefusal(-32602, "no such level")
         self.level = params["level"]
         return {}
 
@@ -259,7 +259,7 @@ class Server:
         name = params.get("name")
         handler = getattr(self, f"tool_{name}", None)
         if name not in self.tools or handler is None:
-            raise Refusal(-32602, f"Unknown tool: {name}")
+            raise RequestRefusal(-32602, f"Unknown tool: {name}")
         return handler(rpc_id, params.get("arguments") or {}, params)
 
     # -- tools --
@@ -338,7 +338,9 @@ class Server:
         return text("as before")
 
     def tool_refuse(self, _id: object, arguments: Json, _params: Json) -> Json:
-        raise Refusal(int(arguments.get("code", -31999)), "I would rather not", {"why": ["it", "is", None]})
+        raise RequestRefusal(
+            int(arguments.get("code", -31999)), "I would rather not", {"why": ["it", "is", None]}
+        )
 
     def tool_odd(self, _id: object, _arguments: Json, _params: Json) -> Json:
         return {
@@ -392,7 +394,7 @@ def main() -> None:
     def option(name: str, default: str) -> str:
         return words[words.index(name) + 1] if name in words else default
 
-    Server(option("--name", "whole"), modern="--modern" in words, log=option("--log", "")).serve()
+    WholeServer(option("--name", "whole"), modern="--modern" in words, log=option("--log", "")).serve()
 
 
 if __name__ == "__main__":
