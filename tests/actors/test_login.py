@@ -1313,6 +1313,18 @@ def test_a_login_that_cannot_be_read_is_listed_among_the_others(
         assert "has another credential in its entry" in capsys.readouterr().err
 
 
+def test_nobody_logs_in_at_a_server_that_is_called_as_its_caller(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    oauth = {"grantType": "token_exchange", "issuer": "https://i.example", "clientId": "c"}
+    entries = {"a": {"url": "https://h.example/mcp", "isolation": "per_session", "oauth": oauth}}
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    assert main.run(["auth", "--json", "--config", "mcp.json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"logins": []}
+    assert main.run(["auth", "a", "--config", "mcp.json"]) == 2
+    assert "each caller has a token of his own" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("problem", [None, "out of order"])
 def test_logging_out_says_what_was_there_and_what_was_not_revoked(

@@ -674,6 +674,9 @@ REQUIRED: list[tuple[str, dict[str, Any], str, str]] = [
     ("its entry is none", {}, "server", "correct mcpServers.a in /"),
     ("only a session starts it", {**stdio(), "env": {"A": "${session.USER}"}, "isolation": "per_session"}, "required",
      "write a default into its entry: ${session.USER:-VALUE}"),
+    ("it is called as its caller", {"url": "https://a.example", "isolation": "per_session", "oauth": {
+        "grantType": "token_exchange", "issuer": "https://b.example", "clientId": "c"}}, "required",
+     "remove it from what is required"),
 ]  # fmt: skip
 
 

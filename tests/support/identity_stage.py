@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import attrs
@@ -325,22 +325,31 @@ def identity_stage() -> Generator[Stage]:
 
 @contextmanager
 def _served(issuer: Issuer) -> Generator[None]:
+    with on_loopback() as listener:
+        issuer.port = listener.getsockname()[1]
+        with served(Starlette(routes=issuer.routes()), listener):
+            yield
+
+
+@contextmanager
+def on_loopback() -> Generator[socket.socket]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
-        issuer.port = listener.getsockname()[1]
-        said = uvicorn.Config(
-            Starlette(routes=issuer.routes()),
-            lifespan="off",
-            log_config=None,
-            ws="none",
-            timeout_keep_alive=1,
-        )
-        server = uvicorn.Server(said)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-        thread.start()
-        try:
-            yield
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+        yield listener
+
+
+@contextmanager
+def served(
+    app: Starlette, listener: socket.socket, lifespan: Literal["on", "off"] = "off"
+) -> Generator[None]:
+    """Serve an application from a thread of its own."""
+    said = uvicorn.Config(app, lifespan=lifespan, log_config=None, ws="none", timeout_keep_alive=1)
+    server = uvicorn.Server(said)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
