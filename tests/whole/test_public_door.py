@@ -33,12 +33,14 @@ IN_TESTS = public_names("greenroom.testing").values()
 # Inside of what is public: no caller is given one to keep, or only a door of ours is.
 INNER = {
     "Call",
+    "CallLine",
     "Connector",
     "Desk",
     "Directory",
     "ToolDocument",
     "Host",
     "Index",
+    "LiveServers",
     "Membership",
     "PinKey",
     "ProfileView",

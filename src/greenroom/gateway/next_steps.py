@@ -26,7 +26,7 @@ WITH_PID: Final = frozenset(
 # `init` is here, too: what it has under this name is what its client shall use, which is the same file.
 WITH_CONFIG: Final = WITH_PID | {
     *("serve", "attach", "add", "remove", "enable", "disable", "trust", "auth"),
-    *("config", "cost", "init"),
+    *("config", "cost", "init", "replay"),
 }
 # Where a text of ours stands in JSON that is made of status rows, tools and answers, and what such JSON holds.
 _OURS: Final = ("message", "failure", "broken", "down", "problems")
