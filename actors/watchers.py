@@ -17,13 +17,14 @@ tape, the audit, traces, a program's own count) is a watcher, and there is no ot
 | `listed(address, incarnation, handshake, listing, offers)` | a server has listed what it has |
 | `noticed(address, method, params)` | a server has sent a notification that is about no call |
 | `knew(entry)` | what is known of a server before it runs, when the room begins |
+| `await foresee(config)` | the room will have another configuration: what takes long is done now, in parts |
 | `reconfigured(config)` | the room has another configuration |
 | `forgot(session, secrets)` | a session is over, and its secrets, by server, are no longer known |
 
 The rules:
 
-* A watcher changes nothing, never waits and never raises. One that raises all the same becomes a note, once a minute,
-  and everything goes on.
+* A watcher changes nothing, never waits (but in `foresee`, which a reload waits for) and never raises. One that raises
+  all the same becomes a note, once a minute, and everything goes on.
 * They are told in the order of `Order`, each moment in the step in which it happens, and `ended` before the caller.
 * `ended` comes exactly once for each call that has begun, whoever ended it.
 * Of a moment that nobody watches, a call pays for one look at an empty tuple.
@@ -43,7 +44,7 @@ from __future__ import annotations
 import enum
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..protocol.errors import Reach
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 CALL_MOMENTS: Final = (
     "began", "held", "released", "accepted", "sending", "sent", "progressed", "ended",
 )  # fmt: skip
-MOMENTS: Final = (*CALL_MOMENTS, "asked", "listed", "noticed", "knew", "reconfigured", "forgot")
+MOMENTS: Final = (*CALL_MOMENTS, "asked", "listed", "noticed", "knew", "foresee", "reconfigured", "forgot")
 _QUIET: Final = 60.0  # seconds in which a watcher that raises again is not noted again
 
 
@@ -92,6 +93,7 @@ class Watchers:
     listed: tuple[Callable[..., object], ...]
     noticed: tuple[Callable[..., object], ...]
     knew: tuple[Callable[..., object], ...]
+    foresee: tuple[Callable[..., Awaitable[object]], ...]
     reconfigured: tuple[Callable[..., object], ...]
     forgot: tuple[Callable[..., object], ...]
 
@@ -122,6 +124,14 @@ class Watchers:
         for each in watching:
             try:
                 each(*about)
+            except Exception as error:
+                self.raised(each, error)
+
+    async def will_reconfigure(self, config: object) -> None:
+        """Let those that want to do what takes long for this configuration, before the room has it."""
+        for each in self.foresee:
+            try:
+                await each(config)
             except Exception as error:
                 self.raised(each, error)
 

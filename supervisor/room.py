@@ -29,7 +29,7 @@ from ..actors.peer import ConnectorFactory
 from ..actors.router import Sync, make_searchable
 from ..actors.server import ServerActor
 from ..actors.watchers import Order, ProgramWatcher, Watcher
-from ..actors.workers import all_of, apart, in_turns
+from ..actors.workers import MANY_ITEMS, all_of, apart, in_turns
 from ..catalogue.entries import ServerEntry
 from ..catalogue.namespace import Missing, ResourceEntry, Target
 from ..catalogue.search import SearchPage, search
@@ -926,9 +926,11 @@ class Greenroom(RoomCalls):
 
         live = self._live
         async with live.reloading:
-            loaded, plan, recalled = await apart(prepare) if live.store.blocks else prepare()
+            is_long = live.store.blocks or len(self.config.servers) >= MANY_ITEMS
+            loaded, plan, recalled = await apart(prepare) if is_long else prepare()
             if not dry_run:
                 defined = await self._define_ahead(loaded, plan)
+                await live.watchers.will_reconfigure(loaded)
                 await all_of(live.apply(loaded, plan, recalled, defined), operator.call)
                 await self._live.router.ref.ask(Sync)
         return plan

@@ -79,6 +79,43 @@ def test_what_a_reload_brings_is_on_the_tape_and_is_replayed(tmp_path: Path) -> 
     run("asyncio", main)
 
 
+def test_a_reload_of_many_servers_is_recorded_in_parts(tmp_path: Path) -> None:
+    """What a server costs the tape, half a millisecond, is not paid for all of them in one turn of the loop."""
+    servers = 200
+
+    def config(version: str) -> dict[str, Any]:
+        entry = {"command": "nothing", "args": [version], "env": {"PASSWORD": f"staple-91-{version}"}}
+        return {"mcpServers": {f"server{number}": entry for number in range(servers)}}
+
+    async def turns(record: Path | None = None) -> int:
+        """The turns of the loop that a reload takes."""
+        count = 0
+
+        async def others() -> None:
+            nonlocal count
+            while True:
+                await anyio.lowlevel.checkpoint()
+                count += 1
+
+        given: Any = {"connectors": fake_connectors({}), "cache_path": ":memory:", "bootstrap": False}
+        async with (
+            Greenroom.open(config("one"), record=record, **given) as room,
+            anyio.create_task_group() as beside,
+        ):
+            beside.start_soon(others)
+            await room.reload(config("two"))
+            beside.cancel_scope.cancel()
+        return count
+
+    async def main() -> None:
+        assert await turns(tmp_path) >= await turns() + servers // 20
+        (line,) = (line for line in lines_of(tape_in(tmp_path)) if line["k"] == "config")
+        assert len(line["config"]["mcpServers"]) == servers
+        assert "staple-91-two" not in tape_in(tmp_path).read_text()
+
+    run("asyncio", main)
+
+
 def test_profiles_are_on_the_tape(tmp_path: Path) -> None:
     config = {
         "mcpServers": {"shop": {"command": "shop"}},

@@ -209,8 +209,8 @@ class KnownSecrets:
     def add(self, server: str, session: str | None, found: Iterable[SecretValue]) -> None:
         """Add secrets that are sent to the server at this address, such as the tokens of a login."""
         known = self._of.setdefault((server, session), Secrets(others=self._everywhere))
-        known.learn(found)
-        self._changed.add(known)
+        if known.learn(found):
+            self._changed.add(known)
 
     def answered(self, server: str, found: tuple[SecretValue, ...], session: str | None = None) -> None:
         """Add the values that commands have just given for a start of this server. Those of its last starts stay known;

@@ -438,15 +438,18 @@ class Secrets:
     def __repr__(self) -> str:
         return f"<Secrets: {len(self._spellings)} spellings>"
 
-    def learn(self, found: Iterable[SecretValue]) -> None:
-        """Add these secrets. The longest are searched first, because one may be part of another."""
+    def learn(self, found: Iterable[SecretValue]) -> bool:
+        """Add these secrets. The longest are searched first, because one may be part of another. Returns whether any of
+        them is new."""
         told = {
             spelling for each in found for value in credentials_of(each) for spelling in _spellings(value)
         }
-        if not told <= self._spellings.keys():
-            global _changes
-            _changes += 1
-            self._know(told)
+        if told <= self._spellings.keys():
+            return False
+        global _changes
+        _changes += 1
+        self._know(told)
+        return True
 
     def _know(self, told: set[str]) -> None:
         longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import attrs
 import msgspec
 
-from ..config.masking import redacted, secrets_of
+from ..actors.workers import in_turns
+from ..config.masking import redacted, redacted_server, secrets_of
 from ..config.model import PROFILE_KEYS
 from ..config.scrubbing import SMALL
 from ..protocol.address import Address
@@ -42,8 +44,10 @@ if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
     from ..catalogue.entries import ServerEntry
     from ..config.known_secrets import KnownSecrets, SecretsOfAll
-    from ..config.model import Config, Profile
+    from ..config.model import Config, Profile, ServerDefinition
     from ..protocol.events import Event
+
+_SERVERS: Final = 10  # of a configuration to come, that are looked at in one go
 
 
 class TapeLineMaker:
@@ -53,6 +57,9 @@ class TapeLineMaker:
     def __init__(self, secrets: KnownSecrets, began: float, redact: Collection[str] = ()) -> None:
         self._secrets = secrets
         self._began = began
+        self._ahead: tuple[Config, dict[str, Any]] | None = (
+            None  # servers of the next configuration, as they are shown
+        )
         self._members = MemberRedaction(redact) if redact else None
 
     def head(
@@ -63,10 +70,25 @@ class TapeLineMaker:
         python = platform.python_version()
         return encoded(HeadLine(VERSION, at, GREENROOM, python, _shown(config), is_part, schedule))
 
+    async def foresee(self, config: Config) -> None:
+        """Another configuration will come. What its servers cost, half a millisecond each, is done now, in parts."""
+        shown = await in_turns(config.servers.items(), lambda each: self._foreseen(*each), _SERVERS)
+        self._ahead = config, dict(shown)
+
+    def _foreseen(self, name: str, definition: ServerDefinition) -> tuple[str, dict[str, Any]]:
+        self._meet(name, definition)
+        self._of(
+            name, None
+        )  # what it brings is in the index of all, or the next line would wait for all of them
+        return name, redacted_server(definition)
+
     def config(self, config: Config, now: float) -> bytes:
         """Another configuration took its place."""
-        self.meet(config)
-        return encoded(ConfigLine(self._at(now), _shown(config)))
+        (foreseen, servers), self._ahead = self._ahead or (None, {}), None
+        if foreseen is not config:
+            self.meet(config)
+            return encoded(ConfigLine(self._at(now), _shown(config)))
+        return encoded(ConfigLine(self._at(now), _with_servers(config, servers)))
 
     def event(self, event: Event) -> bytes:
         record, address = record_of(event), event.address
@@ -157,7 +179,10 @@ class TapeLineMaker:
     def meet(self, config: Config) -> None:
         """Learn the secrets of all servers. Some may never be started, or not by what learns them then."""
         for name, definition in config.servers.items():
-            self._secrets.add(name, None, secrets_of(definition, os.environ))
+            self._meet(name, definition)
+
+    def _meet(self, name: str, definition: ServerDefinition) -> None:
+        self._secrets.add(name, None, secrets_of(definition, os.environ))
 
     def secrets_of(self, line: CallLine) -> SecretsOfAll:
         """What is to be cut out of a call, for whoever does that later: its session's are forgotten when it ends."""
@@ -223,9 +248,14 @@ def _on_one_line(raw: bytes) -> bytes:
 
 
 def _shown(config: Config) -> dict[str, Any]:
-    shown = redacted(config)
+    return _with_servers(config, {name: redacted_server(each) for name, each in config.servers.items()})
+
+
+def _with_servers(config: Config, servers: dict[str, Any]) -> dict[str, Any]:
+    """`servers`: as they are shown."""
+    settings = redacted(attrs.evolve(config, servers={}))["settings"]
     profiles = {name: _profile(profile) for name, profile in config.profiles.items()}
-    return {"mcpServers": shown["mcpServers"], "settings": shown["settings"], "profiles": profiles}
+    return {"mcpServers": servers, "settings": settings, "profiles": profiles}
 
 
 def _profile(profile: Profile) -> dict[str, Any]:

@@ -187,6 +187,11 @@ class Recorder:
     def heard_event(self, event: Event) -> None:
         self._write(self._lines.event(event))
 
+    async def foresee(self, config: Config) -> None:
+        """The room will have another configuration."""
+        if self._fd is not None:
+            await self._lines.foresee(config)
+
     def reconfigured(self, config: Config) -> None:
         """The room has another configuration from now on."""
         self._write(self._lines.config(config, self._now()))
