@@ -26,6 +26,15 @@ HEADS: Final = {
     "[Without an event loop](../programs.md#without-an-event-loop) shows how.",
     "greenroom.cluster.front": "A room whose servers run on many machines. [Many machines](../cluster.md) shows how.",
 }
+FIRST: Final = (
+    "Greenroom",
+    "Room",
+    "Session",
+    "ToolResult",
+    "CallError",
+    "Reach",
+    "Target",
+)  # what a reader looks for
 TOLD_ELSEWHERE: Final = frozenset({"greenroom.config"})  # their classes are lists of keys
 
 
@@ -39,7 +48,7 @@ def python_pages() -> Mapping[str, str]:
         parts: list[str] = []
         again: list[str] = []
         own: list[str] = []
-        for name, value in public_names(module).items():
+        for name, value in _in_order(public_names(module)):
             if id(value) in seen and not isinstance(value, str | int | float):
                 again.append(_link(*seen[id(value)]))
                 continue
@@ -58,6 +67,11 @@ def python_pages() -> Mapping[str, str]:
         table(["module", "has"], rows),
     )
     return {"python.md": head, **pages}
+
+
+def _in_order(names: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The alphabet, behind what most readers have come for."""
+    return sorted(names.items(), key=lambda item: FIRST.index(item[0]) if item[0] in FIRST else len(FIRST))
 
 
 def _page_of(module: str) -> str:
