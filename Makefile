@@ -6,16 +6,19 @@ BIN := .venv/bin
 SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_files.py supervisor/test_circuit_breaker.py supervisor/test_restart.py supervisor/test_pool.py supervisor/test_health.py \
   supervisor/test_reload_plan.py protocol/test_lifecycle.py catalogue/test_names.py catalogue/test_index.py protocol/test_large.py whole/test_lifecycle_search.py \
   whole/test_explored_rooms.py whole/test_explored_tasks.py)
+QUICK := $(addprefix tests/, protocol/test_errors.py protocol/test_lifecycle.py supervisor/test_restart.py supervisor/test_reload_plan.py \
+  supervisor/test_room.py catalogue/test_names.py config/test_config_parse.py safety/test_gates.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The theme of the site says at each build that MkDocs 2 will not be for it.
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test howto soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture page-test page-picture site release clean
+.PHONY: help demo quick test howto soak hostile chaos mutants check conformance conformance-server older-sdk world peers cluster bench bench-smoke bench-readme bench-pictures demo-picture page-test page-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
+	@echo "make quick   the first green tests, without real servers, in less than a minute"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; what reads bytes, searched; then the searches, deep"
 	@echo "make hostile hostile servers, clients, files and neighbours at every door, each alone (some minutes; DOORS=one: at one door)"
@@ -45,6 +48,10 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.developed
 	@$(BIN)/python tools/real_servers.py
 	$(BIN)/python -m pytest -n 4 --max-worker-restart 0 --dist worksteal $(or $(ARGS),--every-torture-row)
+
+# Rooms of fake servers in virtual time, and what is pure: no process of a server, no network, no Node.
+quick: .venv/.quick
+	$(BIN)/python -m pytest -q $(QUICK) $(ARGS)
 
 soak: .venv/.fuzzable
 	GREENROOM_SOAK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/soak
@@ -162,6 +169,10 @@ clean:
 	@touch $@
 
 # Where there is no build of atheris, the search ends with what it is missing; everything else runs.
+.venv/.quick: .venv/.installed
+	$(PIP) install -c constraints.txt hypothesis outcome pytest pytest-trio
+	@touch $@
+
 .venv/.fuzzable: .venv/.developed
 	$(PIP) install -c constraints.txt --group fuzz
 	@touch $@
