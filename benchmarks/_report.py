@@ -40,6 +40,7 @@ TITLES: Mapping[str, str] = {
     "B21": "In the process of a FastMCP client",
     "B22": "A cluster",
     "B23": "Tapes",
+    "B24": "Rollouts",
     "B25": "Finished tasks",
 }
 

@@ -38,6 +38,7 @@ ROWS: Mapping[str, str] = {
     "B21": "b21_in_process",
     "B22": "b22_cluster",
     "B23": "b23_tape",
+    "B24": "b24_rollouts",
     "B25": "b25_tasks",
 }
 
