@@ -409,7 +409,7 @@ def test_a_failure_is_raised_with_all_that_repeats_it(backend: str) -> None:
     schedule = found(two_withdrawals, backend)
     assert note.startswith(f"schedule: {schedule}  (run ")
     assert "withdraw is held until the others wait" in note
-    assert note.endswith(f'explore(..., replay="{schedule}")')
+    assert f'explore(..., replay="{schedule}")' in note
 
 
 def test_pytests_own_outcomes_are_failures_and_an_interrupt_is_not(backend: str) -> None:

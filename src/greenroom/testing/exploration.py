@@ -36,6 +36,7 @@ from ..protocol.errors import UsageError
 from ..tape.lines import SUFFIX, Schedule
 from ..tape.reading import read_tape
 from ..tape.recorder import recording_all
+from .sequence_diagram import Step, mermaid
 from .virtual_time import LOOP_STUCK, TOO_LONG, JumpingSelector, ScheduleError, StuckError, ordered_by
 
 # ---- Exploration -----------------------------------------------------------------------------------------------------
@@ -254,12 +255,14 @@ class NotRepeatableError(RuntimeError):
 
 @attrs.frozen
 class Failure:
-    """One run that failed. `order`: its deviations, in words. `tape`: that of its first room, if it was recorded."""
+    """One run that failed. `order`: its deviations, in words. `tape`: that of its first room, if it was recorded.
+    `diagram`: the run as a sequence diagram of Mermaid, which a README or an issue on GitHub draws."""
 
     schedule: str
     error: BaseException
     order: tuple[str, ...]
     tape: Path | None = None
+    diagram: str = ""
 
 
 @attrs.frozen
@@ -436,16 +439,18 @@ class Search:
                 f"{run.plan} failed, and did something else when it was run again. {_CAUSES}"
             ) from run.error
         order = tuple(run.choices.told)
+        diagram = mermaid(run.choices.steps_made, f"{type(run.error).__name__}: {run.error}")
         run.error.add_note(
             "\n".join(
                 [
                     f"schedule: {run.plan}  (run {self._runs} of its exploration)",
                     *(f"  {it}" for it in order),
                     f'to repeat it: explore(..., replay="{tape or run.plan}")',
+                    diagram,
                 ]
             )
         )
-        self._failure = Failure(str(run.plan), run.error, order, tape)
+        self._failure = Failure(str(run.plan), run.error, order, tape, diagram)
         raise _SearchEnd
 
     def _recorded(self, plan: RunPlan) -> tuple[ExploredRun, Path | None]:
@@ -718,6 +723,7 @@ class Choices:
         self.names: set[str] = set()
         self.last = -1
         self.told: list[str] = []  # the deviations in words
+        self.steps_made: list[Step] = []  # and where they were made, between the steps of all tasks
         self.wrong = ""  # why the plan is of another scenario
         self.is_cut = False
         self.is_marked = False
@@ -750,27 +756,31 @@ class Choices:
         while len(left) > 1 and (hold := self._hold([name for _, name in left])):
             self._held.add(id(left.pop(hold - 1)[0]))
         self.steps += len(left)
-        done: list[T] = []
+        done: list[tuple[T, str]] = []
         while len(left) > 1:
             pick = self._put_off([name for _, name in left])
             left = left[pick:] + left[:pick]
-            done.append(left.pop(0)[0])
-        return [*done, *(task for task, _ in left)]
+            done.append(left.pop(0))
+        done += left
+        self.steps_made += [Step(short_name(name)) for _, name in done if not _is_the_loops(name)]
+        return [task for task, _ in done]
 
     def _hold(self, names: Sequence[str]) -> int:
         hold = self._pick("hold", len(names) + 1, names)
         if hold:
-            self.told.append(
-                f"{self._orders - 1}: {short_name(names[hold - 1])} is held until the others wait"
-            )
+            self._tell(names[hold - 1], "is held until the others wait")
         return hold
 
     def _put_off(self, names: Sequence[str]) -> int:
         pick = self._pick("order", len(names), names)
         if pick:
-            put_off = " and ".join(map(short_name, names[:pick]))
-            self.told.append(f"{self._orders - 1}: {short_name(names[pick])} before {put_off}")
+            self._tell(names[pick], f"before {' and '.join(map(short_name, names[:pick]))}")
         return pick
+
+    def _tell(self, name: str, words: str) -> None:
+        """The choice that was met last is made otherwise."""
+        self.told.append(f"{self._orders - 1}: {short_name(name)} {words}")
+        self.steps_made.append(Step(short_name(name), words))
 
     def _pick(self, kind: str, width: int, names: Sequence[str]) -> int:
         if self._orders >= self._most:
@@ -806,6 +816,7 @@ class Choices:
                 self.last: int = len(self.widths) - 1
                 self._is_cancelled = True
                 self.told.append(f"{label} is cancelled")
+                self.steps_made.append(Step(label.partition("#")[0], "is cancelled"))
                 scope.cancel()
 
     def may_cancel(self, name: str) -> bool:
@@ -880,6 +891,11 @@ def exploring() -> Generator[None]:
         yield
     finally:
         choices.depth -= 1
+
+
+def _is_the_loops(name: str) -> bool:
+    """Whether a task of this name is one of trio or asyncio, or has no name."""
+    return name.startswith("<") or name == "task" or short_name(name) in _OURS
 
 
 def _plain(name: str) -> str:
