@@ -2,7 +2,8 @@
 
 A watcher (`watchers`) that every room has. So it must cost a call next to nothing. When a call ends, references to what
 is there anyway are added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and
-no secret is cut out: that is done when somebody asks. Of what is larger than `RECENT_CONTENT` only the size is kept.
+no secret is cut out: that is done when somebody asks, and so is looking whether a tool calls its result an error
+(before the result is forgotten, if nobody has). Of what is larger than `RECENT_CONTENT` only the size is kept.
 What few calls have stands apart, and so do the last small notifications of servers.
 
 There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
@@ -41,6 +42,7 @@ from ..protocol.bounds import (
 from ..protocol.errors import CallError, Reach, RemoteError, RpcRefusal, UsageError
 from ..protocol.events import CallAccepted, CallEnded, CallSent, Event, Kind
 from ..protocol.jsonrpc.encoding import encode, encode_json
+from ..protocol.result import says_error
 
 if TYPE_CHECKING:
     from ..catalogue.entries import ServerEntry
@@ -91,6 +93,7 @@ class RecentCall(NamedTuple):
     sent_at: float
     reach: Reach
     outcome: str  # empty: it has not ended
+    is_error: bool = False  # the tool called its result an error; told of one that is forgotten, or too large
     # What it was about, as JSON.
     line: bytes = b""  # as it was sent; empty: it is forgotten. If it was too large, it has "size"
     result: bytes = b""  # empty: none. If it was too large: its size in bytes
@@ -113,6 +116,7 @@ class RecentCall(NamedTuple):
                 0,
                 self.ended_at,
                 outcome=self.outcome,
+                is_error=self.is_error or says_error(self.result),
                 reach=self.reach,
                 waited=since - self.accepted_at,
                 taken=self.ended_at - since if was_sent else None,
@@ -122,13 +126,14 @@ class RecentCall(NamedTuple):
 
 _LINE: Final = 10  # the fields of a call whose content is forgotten, without its outcome,
 _KEPT: Final = _LINE + 2  # and of one whose line and result are kept
-_Line = tuple[float | None, Address, int, int, str, str | None, str | None, float, float, Reach, str]
+_Line = tuple[float | None, Address, int, int, str, str | None, str | None, float, float, Reach, str, bool]
 
 
 class _More(NamedTuple):
     """What only few calls have."""
 
     outcome: str = "result"
+    is_error: bool = False  # of a result that is too large to be kept
     failure: bytes = b""
     beside: CallExtras | None = None
 
@@ -151,13 +156,16 @@ class _CallGeneration:
         for at in range(0, len(kept), _KEPT):
             fields: list[Any] = kept[at : at + _KEPT]
             more = self.more.get(fields[3], _NO_MORE)
-            fields.insert(_LINE, more.outcome)
-            yield RecentCall._make((*fields, more.failure, more.beside))
+            about, contents = fields[:_LINE], fields[_LINE:]
+            yield RecentCall._make(
+                (*about, more.outcome, more.is_error, *contents, more.failure, more.beside)
+            )
 
     def lines(self) -> Iterator[_Line]:
         for at in range(0, len(self.kept), _KEPT):
-            fields = self.kept[at : at + _LINE]
-            yield (*fields, self.more.get(fields[3], _NO_MORE).outcome)
+            fields, result = self.kept[at : at + _LINE], self.kept[at + _KEPT - 1]
+            more = self.more.get(fields[3], _NO_MORE)
+            yield (*fields, more.outcome, more.is_error or says_error(result))
 
 
 class Recent:
@@ -219,15 +227,19 @@ class Recent:
         owner = call.owner
         assert owner is not None
         line, result = call.line or _line_of(call), call.result or b""
+        is_error = False
         if len(result) > _MOST:
-            result = b"%d" % len(result)
+            result, is_error = b"%d" % len(result), says_error(result)
         self._kept += (
             call.ended_at, owner.address, owner.incarnation, call.number, call.method, call.tool, call.client,
             call.accepted_at, call.sent_at, call.reach, line, result,
         )  # fmt: skip
         self._left -= _OF_A_CALL + len(line) + len(result)
         more = _More(
-            call.outcome, b"" if call.error is None else _failure(call.error), self._beside.pop(call, None)
+            call.outcome,
+            is_error,
+            b"" if call.error is None else _failure(call.error),
+            self._beside.pop(call, None),
         )
         if more != _NO_MORE:
             self._calls.more[call.number] = more
@@ -303,7 +315,7 @@ class Recent:
         beside = self._beside.get(call)
         return RecentCall(
             None, address, incarnation, call.number, call.method, call.tool, call.client, call.accepted_at,
-            call.sent_at, call.reach, "", call.line or _line_of(call),
+            call.sent_at, call.reach, "", False, call.line or _line_of(call),
             beside=None if beside is None else CallExtras(beside.steps[:], beside.questions[:]),
         )  # fmt: skip
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room
 
 from greenroom.events import CallAccepted, CallEnded, CallEvent, CallSent, Event
-from greenroom.protocol.bounds import RECENT_CALLS
+from greenroom.protocol.bounds import RECENT_BYTES, RECENT_CALLS, RECENT_CONTENT
 from greenroom.supervisor.room import port_of
-from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.fake_servers import FakeCall, FakeServer
 
 
 def _without_numbers(events: list[Event]) -> list[tuple[object, ...]]:
@@ -78,3 +80,27 @@ async def test_a_gateway_keeps_no_more_calls_than_the_bound() -> None:
             await room.call("a_echo")
         numbers = {event.call for event in port.services.recent(1e9)() if isinstance(event, CallEnded)}
     assert numbers == set(range(11, RECENT_CALLS + 11))
+
+
+@in_virtual_time
+async def test_what_a_tool_calls_an_error_is_known_though_nobody_listened() -> None:
+    """Of small results, of those that are too large to be kept, and of those that are forgotten."""
+
+    def answer(call: FakeCall) -> dict[str, Any]:
+        text = "x" * int(call["size"])
+        return {"content": [{"type": "text", "text": text}], "isError": call["fails"]}
+
+    room = open_room({"a": FakeServer(handler=answer)})
+    port = port_of(room)
+    port.services.keep_recent()
+    sizes = [1, RECENT_CONTENT + 1, *[RECENT_CONTENT // 2] * (4 * RECENT_BYTES // RECENT_CONTENT)]
+    wanted: dict[int, bool] = {}
+    async with room:
+        for size in sizes:
+            for fails in (True, False):
+                await room.call("a_echo", {"size": size, "fails": fails})
+                wanted[len(wanted) + 1] = fails
+        ended = [event for event in port.services.recent(1e9)() if isinstance(event, CallEnded)]
+        kept = [call for call in port.services.last_minutes().calls if call.line]
+    assert {event.call: event.is_error for event in ended} == wanted
+    assert len(kept) < len(ended), "the first ones are forgotten"

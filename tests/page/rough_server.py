@@ -1,7 +1,8 @@
 """A stdio MCP server that does what its tools are told: `python -S rough_server.py [NAME-OF-A-TOOL DESCRIPTION]…`.
 
-`echo` says its text again, `slow` takes some seconds, `die` ends the process, and `erase` says that it destroys
-something. Each further pair of arguments is a tool of that name, with that description; `@FILE`: the one in this file.
+`echo` says its text again (with `fails` as an error), `slow` takes some seconds, `die` ends the process, and `erase`
+says that it destroys something. Each further pair of arguments is a tool of that name, with that description; `@FILE`:
+the one in this file.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def call(key: Any, params: dict[str, Any]) -> None:
             os._exit(7)
         case _:
             text = str(arguments.get("text", ""))
-    send(id=key, result={"content": [{"type": "text", "text": text}]})
+    said: dict[str, Any] = {"isError": True} if arguments.get("fails") else {}
+    send(id=key, result={"content": [{"type": "text", "text": text}], **said})
 
 
 def main() -> None:

@@ -228,6 +228,25 @@ def test_an_ended_call_opens_with_its_error_and_arguments(room_of: Callable[...,
     expect(panel.get_by_role("region", name="Arguments")).to_contain_text("for the owner")
 
 
+def test_what_a_tool_called_an_error_before_anybody_looked_has_failed(
+    room_of: Callable[..., Room], tab: Tab
+) -> None:
+    room = room_of({"one": rough()})
+    client = room.client()
+    for fails in (True, False, True):
+        client.call("one_echo", text="no", fails=fails)
+    page = tab.open(room, "calls")
+    ended = page.get_by_role("table", name="Ended calls").get_by_role("row")
+    failed = ended.filter(has_text="tool’s error")
+    expect(failed).to_have_count(2)
+    client.call("one_echo", text="no", fails=True)
+    expect(failed).to_have_count(3)
+    page.reload()
+    expect(failed).to_have_count(3)
+    tab.go(page, "timeline")
+    expect(page.locator(".lanes .error").first).to_be_attached()
+
+
 def test_what_was_said_in_a_call_is_not_shown_to_a_reader(room_of: Callable[..., Room], tab: Tab) -> None:
     room = room_of({"one": rough()})
     room.client().call("one_echo", text="for the owner")
