@@ -42,7 +42,7 @@ class ServerStatus:
     scope: str = "shared"
     lifecycle: str = "lazy"
     state: State = State.IDLE
-    incarnation: int = 0  # 0: there was none yet
+    incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: there is no room
     in_flight: int = 0
     queued: int = 0
     waiting_for: str | None = (

@@ -50,7 +50,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     # Of the lifecycle; or `disabled`, `broken`, `untrusted`, `needs auth`, `down`. Of a room: `open`, `closing`.
     state: str
-    incarnation: int = 0  # how often it was begun; 0: never
+    incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: of what has none
     in_flight: int = 0  # calls without an answer, here and below
     queued: int = 0  # calls that wait to be sent, here and below
     oldest_wait: float | None = None  # of calls and others that wait for a connection, here and below

@@ -70,6 +70,10 @@ def test_what_it_shows_is_what_the_status_says(room_of: Callable[..., Room], tab
         return shown == said and any(connected in each for each in figures)
 
     room.until(is_same)
+    last = page.get_by_role("table", name="Servers").get_by_role("columnheader").last
+    expect(last).to_have_text(
+        re.compile("^Incarnation")
+    )  # it is no count of starts: the first one may fail for long
 
 
 def test_a_crash_is_seen_within_a_second(room_of: Callable[..., Room], tab: Tab) -> None:

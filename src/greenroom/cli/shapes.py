@@ -71,7 +71,9 @@ class AddressJson(Shape, kw_only=True):
     scope: Annotated[str, says("`shared`, `handshake`, `session:…` or `call:…`")]
     lifecycle: Annotated[str, says("`lazy`, `eager` or `keep-alive`")]
     state: Annotated[str, says("its state in [the lifecycle](lifecycle.md)")]
-    incarnation: Annotated[int, says("how often it has been begun; 0: never")]
+    incarnation: Annotated[
+        int, says("its number: the first is 1; of what is not connected that of the next; 0: no gateway runs")
+    ]
     in_flight: Annotated[int, says("calls that were sent and have no answer yet", "calls")]
     queued: Annotated[int, says("calls that wait to be sent", "calls")]
     waiting_for: Annotated[

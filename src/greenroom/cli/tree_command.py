@@ -53,7 +53,9 @@ class TreeNodeJson(Shape, kw_only=True):
             "`needs auth`, `down`; of a room `open`, `closing`, `not running`"
         ),
     ]
-    incarnation: Annotated[int, says("how often it has been begun; 0: never")]
+    incarnation: Annotated[
+        int, says("its number: the first is 1; of what is not connected that of the next; 0: what has none")
+    ]
     in_flight: Annotated[int, says("calls without an answer, here and below", "calls")]
     queued: Annotated[int, says("calls that wait to be sent, here and below", "calls")]
     oldest_wait: Annotated[

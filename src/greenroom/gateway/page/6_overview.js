@@ -347,7 +347,7 @@ function serversBlock() {
       numberColumn("calls", "Calls", (row) => inAll(row, "inFlight"), { width: "68", class: "middle" }),
       numberColumn("queued", "Queued", (row) => inAll(row, "queued"), { width: "78", class: "middle" }),
       numberColumn("tools", "Tools", (row) => (row.cached ? row.toolCount : null), { width: "66", class: "middle" }),
-      numberColumn("starts", "Starts", (row) => row.incarnation, { width: "70", class: "wide" }),
+      numberColumn("incarnation", "Incarnation", (row) => row.incarnation, { width: "104", class: "wide" }),
     ],
   });
   const search = searchField("Search servers", (text) => {

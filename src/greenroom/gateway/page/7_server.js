@@ -230,7 +230,7 @@ function serverPanel(name, close) {
     const known = [
       ["lifecycle", row.lifecycle],
       ["process", row.pid == null ? null : `pid ${row.pid}`],
-      ["starts", number(row.incarnation)],
+      ["incarnation", number(row.incarnation)],
       ["last start took", duration(row.startTook)],
       ["failed starts in a row", row.failedStarts || null],
       ["changed", row.changed?.join(", ")],
