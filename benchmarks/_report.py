@@ -131,7 +131,7 @@ def numbers_in_brief(results: Mapping[str, Any]) -> str:
         ),
         f"{number(starts.value)} process": "for fifty callers that need the same server at the same moment.",
         f"{number(found.value)} %": (
-            "of the queries of a test find the right one of 980 tools among the first five; with a standard ranking"
+            "of the test queries have the right tool, of 980, among the first five results; with a standard ranking"
             f" (BM25), {number(found.seen['BM25'])} %."
         ),
     }

@@ -1,7 +1,7 @@
 """Who calls, as a door has found out, and what is visible in a token without checking its signature. Pure.
 
-A token of somebody else is read here only to refuse it: whoever is to believe it checks the signature. What cannot be
-read as a JWT is opaque, and says nothing.
+A token that somebody else issued is read here only to refuse it. Whoever accepts it has to check its signature. What
+cannot be read as a JWT is opaque, and says nothing.
 """
 
 from __future__ import annotations

@@ -137,6 +137,7 @@ def test_the_command_plays_tasks(
     assert [one["task"] for one in said["crossover"]] == list(TASKS)
     assert run(["cost", "--per-task", "--context", "77"]) == 0
     shown = capsys.readouterr().out
-    assert "each with 77 of the client's own (--context)" in shown
-    assert "to show all costs less than the mcp tool up to" in shown
+    assert "with the client's own 77 in each (--context)" in shown
+    assert "cheaper than the mcp tool: all shown, up to" in shown
     assert all(exposure in shown for exposure in EXPOSURES)
+    assert all(len(line) <= 80 for line in shown.splitlines())

@@ -1,6 +1,6 @@
 """A room as the transport of a FastMCP client, in this process: `fastmcp.Client(RoomTransport(room))`.
 
-So a room is what every framework takes that takes a client or a transport of FastMCP, such as Agno's `MCPTools`. Each
+So a room works in every framework that takes a client or a transport of FastMCP, such as Agno's `MCPTools`. Each
 connection is a client of the room's own endpoint (`InProcessDoor`), with a session of its own. LangChain and Pydantic
 AI take one, too. Their own adapters here need neither FastMCP nor an SDK, give each run a session, and know which
 failure may be tried again, so the documentation shows those alone.

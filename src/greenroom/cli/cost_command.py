@@ -206,10 +206,9 @@ def _task_lines(played: dict[str, Any]) -> Iterator[str]:
     width = max(len(one["exposure"]) for one in played["tasks"])
     tools = "1 tool" if played["tools"] == 1 else f"{played['tools']} tools"
     yield ""
-    yield (
-        f"finished tasks, in the mean of {tools}: tokens over all turns, each with {played['context']:,} of the "
-        f"client's own (--context), and {played['result']} for a tool's answer"
-    )
+    yield f"finished tasks (mean of {tools}): tokens that a model is given over all turns,"
+    yield f"with the client's own {played['context']:,} in each (--context), {played['result']} for a tool's answer."
+    yield "cached prefix: the same, where a token that was given before costs a tenth."
     for crossover in played["crossover"]:
         task = crossover["task"]
         yield ""
@@ -218,10 +217,8 @@ def _task_lines(played: dict[str, Any]) -> Iterator[str]:
             if one["task"] == task:
                 numbers = f"{one['turns']:>7} {one['tokens']:>11,} {one['cached']:>15,}"
                 yield f"  {one['exposure']:<{width}}  {numbers}"
-        yield (
-            f"  to show all costs less than the mcp tool up to {crossover['tools']:,} tools like these "
-            f"(with a cached prefix up to {crossover['cached']:,})"
-        )
+        yield f"  cheaper than the mcp tool: all shown, up to {crossover['tools']:,} tools like these"
+        yield f"  (with a cached prefix, up to {crossover['cached']:,})"
     yield ""
 
 

@@ -59,8 +59,8 @@ class Commands(msgspec.Struct, frozen=True):
         return _NAMED.sub(with_options, text)
 
     def filled_in(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same for the texts of ours in some JSON. In place of the description of a tool that has changed stands
-        one of ours; whatever else a server says stays as it is."""
+        """The same for the texts of ours in some JSON. Where a tool has changed, its description is ours, too. What a
+        server says stays as it is."""
         if self == Commands():
             return said
         ours = (*_OURS, "description") if said.get("changed") else _OURS

@@ -1,8 +1,8 @@
 """What an agent does when one thing goes wrong: which faults are tried over a tape, and what a run with one has shown.
 
-A trial is one fault at one place of the tape: each call of a tool in turn, and the start of each server. Whoever runs
-the agent (the command line a process, `testing` a function) has its run recorded, and what it did is judged by that
-recording beside the tape, and by how it ended:
+A trial is one fault at one place of the tape: each call of a tool in turn, and the start of each server. The command
+line runs the agent as a process, `testing` runs it as a function. Either records the run. What the agent did is judged
+by comparing that recording with the tape, and by how the run ended:
 
 * it *survived*: it ended well, and has every answer that it had on the tape, if need be at a second attempt;
 * it *gave up a call*: it ended well, and lacks an answer;
