@@ -67,7 +67,7 @@ _QUIET: Final = 60.0  # seconds in which a watcher that raises again is not note
 class Order(enum.IntEnum):
     """The order in which watchers are told of the same moment."""
 
-    APPROVAL = 0  # a gate that has to know how its calls end
+    GATES = 0  # those that have to know how their calls end
     EVENTS = 1
     LAST_MINUTES = 2
     TAPE = 3

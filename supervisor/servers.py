@@ -426,7 +426,7 @@ class ServerList:
         self.starts: Starts = Starts(context, self)
         self.discovery: Discovery = Discovery(self, discovered)
         self.logins: LoginWatch = LoginWatch(context, self, self._logged_in)
-        self.rates: RateGate = RateGate(context.backend.now)
+        self.rates: RateGate = RateGate(context.backend.now, context.watchers)
         self.approvals: ApprovalGate = ApprovalGate(context, self)
         # That a call passes before its actor, in their order (`safety.gates`).
         self.gates: tuple[Gate, ...] = ()

@@ -341,3 +341,50 @@ async def test_a_call_that_is_over_a_limit_asks_no_person_and_starts_no_server()
         await refused(ann)
         assert asked == ["a_echo"]
         assert server.starts == 1
+
+
+@EXPOSED
+@in_virtual_time
+async def test_a_call_that_was_never_sent_is_none_of_a_loop(expose: str) -> None:
+    async def yes(_: ApprovalRequest) -> Verdict:
+        return Verdict.ONCE
+
+    entry = {"approve": ["echo"], "loopGuard": "3/min", "limits": "9/min"}
+    async with (
+        asking_room({"a": AskingServer({"echo": echo})}, {"a": entry}) as room,
+        talking(room, expose) as talk,
+        talk("ann") as ann,
+    ):
+        await teach(room, "a")
+        for _ in range(5):
+            said = server_of(await call(ann, expose, "a_echo"))
+            assert (said["error"], said["reach"]) == ("approval_required", "not_sent")
+        async with room.session("ben", on_approval=yes) as ben:
+            for _ in range(3):
+                await ben.call("a_echo", {})
+            assert isinstance(await refused(ben), RepeatedCall)
+        errors = [server_of(await call(ann, expose, "a_echo"))["error"] for _ in range(2)]
+        assert errors == ["approval_required", "rate_limited"], "for limits it counts"
+
+
+@in_virtual_time
+async def test_only_what_was_sent_counts_for_a_round_of_calls() -> None:
+    answers = [Verdict.DENY, Verdict.ONCE]
+
+    async def answer(_: ApprovalRequest) -> Verdict:
+        return answers[0]
+
+    entry = {"approve": ["echo"], "loopGuard": "4/min"}
+    async with (
+        open_room({"a": FakeServer(TOOLS)}, entries={"a": entry}) as room,
+        room.session("ann", on_approval=answer) as ann,
+    ):
+        await teach(room, "a", TOOLS)
+        for n in range(4):
+            assert (await refused(ann)).code == "approval_denied"
+            await ann.call("a_other", {"n": n % 2})
+        assert (await refused(ann)).code == "approval_denied"
+        answers.reverse()
+        for _ in range(4):
+            await ann.call("a_echo", {})
+        assert isinstance(await refused(ann), RepeatedCall)

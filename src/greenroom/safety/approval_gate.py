@@ -369,7 +369,7 @@ class ApprovalGate:
         """If the call ends with `input_required`, let its client call again with that input."""
         if call.takes_inputs:
             if not self._continuing:
-                self._context.watchers.add(self, Order.APPROVAL)
+                self._context.watchers.add(self, Order.GATES)
             self._continuing[call] = key
 
     def ended(self, call: Call) -> None:

@@ -11,6 +11,10 @@ counted as refused, and no byte of it was sent. Its texts are read in `config.li
   in the time that is given, and so often the last calls may have been nothing but one round of two to four calls
   again and again (A-B-A-B). The entry says it first, then the profile, then the settings. Tools that poll by their own
   word are left out, unless a pattern of more than `*` means them.
+  What ends without having been sent (refused by a person or because nobody could be asked, a failing server, a full
+  queue, a caller who left) is taken back when it ends: it got no answer that could be the same again.
+* *A limit's token stays taken*, also for a call that was not sent: it may have started a server, or asked a person, and
+  a limit is what keeps both from happening too often.
 * *Who* is the subject of the call, as its door knows it; else its session; else the room.
 * *Memory* is bounded. What was not used for longest is forgotten, which may let a caller begin anew; it can never
   refuse what should pass.
@@ -37,11 +41,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from ..actors.watchers import Order, Watchers
 from ..catalogue.namespace import Target
 from ..config.limits import MOST_REPEATS, Limit, by_pattern, limit_of, texts_of
 from ..config.model import Config, selector
 from ..protocol.bounds import LIMITS_FILLED, LOOP_CALLERS, LOOP_CALLS
-from ..protocol.errors import CallError, RateLimited, RepeatedCall, UsageError, place
+from ..protocol.errors import CallError, RateLimited, Reach, RepeatedCall, UsageError, place
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import counted
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from ..actors.call import Call
 
 Key = tuple[str, ...]
+Made = tuple[str, float]  # what was called, and when
 _ROUND: Final = 4  # calls of the longest round that is seen as a loop
 _ROUNDS: Final = 3  # of it, at least
 _PLANS: Final = 4_096  # names whose limits are known without looking for them
@@ -104,7 +110,7 @@ class Repeats:
         self._most_calls = calls
         self._most_callers = callers
         self._times: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
-        self._rows: OrderedDict[str, deque[tuple[str, float]]] = OrderedDict()
+        self._rows: OrderedDict[str, deque[Made]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._times) + len(self._rows)
@@ -127,18 +133,33 @@ class Repeats:
                 return f"the last {need} calls were the same {length} over and over", last[-1][1] - since
         return None
 
-    def note(self, who: str, call: str, now: float) -> None:
-        """The call is made."""
+    def note(self, who: str, call: str, now: float) -> Made:
+        """The call is made. Returns what `take_back` needs."""
         times = self._times.setdefault((who, call), deque(maxlen=MOST_REPEATS))
         times.append(now)
         self._times.move_to_end((who, call))
         if len(self._times) > self._most_calls:
             self._times.popitem(last=False)
         row = self._rows.setdefault(who, deque(maxlen=max(MOST_REPEATS, _ROUNDS * _ROUND)))
-        row.append((call, now))
+        made = call, now
+        row.append(made)
         self._rows.move_to_end(who)
         if len(self._rows) > self._most_callers:
             self._rows.popitem(last=False)
+        return made
+
+    def take_back(self, who: str, made: Made) -> None:
+        """The call was not made after all."""
+        call, at = made
+        times, row = self._times.get((who, call)), self._rows.get(who)
+        if times is not None and at in times:
+            times.remove(at)
+            if not times:
+                del self._times[who, call]
+        for index in reversed(range(len(row or ()))):
+            if row is not None and row[index] is made:
+                del row[index]
+                break
 
 
 def _span(seconds: float) -> str:
@@ -162,15 +183,18 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class RateGate:
-    """The gate of limits and loops. `now` is the room's clock."""
+    """The gate of limits and loops. `now` is the room's clock; its watchers hear how calls end."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], watchers: Watchers) -> None:
         self.is_needed = False  # whether the configuration says anything of limits or loops
         self._now = now
         self._config = Config()
         self._plans: dict[tuple[str, str | None, str, str], _Plan] = {}
         self._rates = Rates()
         self._repeats = Repeats()
+        self._watchers = watchers
+        self._watches = False
+        self._open: dict[Call, tuple[str, Made]] = {}  # those that the loop guard counts, and who makes them
         self._refused: dict[tuple[str, str], int] = {}  # how often, by server, and the limit's label
         self._limits: dict[str, Limit] = {}  # by label
         self._spent: dict[Key, float] | None = None  # what others have to be told; None: there are no others
@@ -183,9 +207,21 @@ class RateGate:
         self.is_needed: bool = any(one.limits or one.loop_guard for one in said)
         if not self.is_needed:
             self._repeats = Repeats()
+        self._watch(any(one.loop_guard for one in said))
         self._limits = labels = {rule.label: rule.limit for rule in _all_rules(config)}
         self._rates.keep(lambda key: key[0] in labels)
         self._refused = {key: count for key, count in self._refused.items() if key[1] in labels}
+
+    def _watch(self, guards: bool) -> None:
+        """Hear how calls end as long as there is a loop guard: nobody else pays for it."""
+        if guards == self._watches:
+            return
+        self._watches = guards
+        if guards:
+            self._watchers.add(self, Order.GATES)
+        else:
+            self._watchers.remove(self)
+            self._open.clear()
 
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
@@ -220,16 +256,25 @@ class RateGate:
                 label = plan.guard.label
                 error = RepeatedCall(shown, case.server, what=what, limit=label, retry_after=wait)
                 return self._refusal(case, plan.guard, error)
-        return Ruling(partial(self._pass, taken, who, made, now))
+        return Ruling(partial(self._pass, call, taken, who, made, now))
 
-    def _pass(self, taken: Iterable[tuple[Key, Limit]], who: str, made: str | None, now: float) -> None:
+    def _pass(
+        self, call: Call, taken: Iterable[tuple[Key, Limit]], who: str, made: str | None, now: float
+    ) -> None:
         for key, limit in taken:
             self._rates.take(key, limit, now)
             spent = self._spent
             if spent is not None and _is_for_all(key, limit) and (key in spent or len(spent) < LIMITS_FILLED):
                 spent[key] = spent.get(key, 0.0) + 1
         if made is not None:
-            self._repeats.note(who, made, now)
+            self._open[call] = who, self._repeats.note(who, made, now)
+
+    def ended(self, call: Call) -> None:
+        """As a watcher of calls: one that was not sent is none of a loop."""
+        counted_as = self._open.pop(call, None)
+        reach = call.reach if call.error is None else call.error.reach
+        if counted_as is not None and reach is Reach.NOT_SENT:
+            self._repeats.take_back(*counted_as)
 
     def _refusal(self, case: GateCase, rule: _Rule, error: CallError) -> Ruling:
         return Ruling(partial(self._note, case.server, rule.label), error)
