@@ -448,7 +448,7 @@ import os, sys
 sys.path.insert(0, {folder!r})
 import whole
 
-class Restless(whole.Server):
+class Restless(whole.WholeServer):
     """It reports a change of what is subscribed to in the same write as its answer to the request."""
 
     held = None
