@@ -48,7 +48,8 @@ _GUARDS = lazy_pattern(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|se
     type=click.Choice(["proxy", "direct", "meta"]),
     default="proxy",
     show_default=True,
-    help="What clients see: one mcp tool for everything (proxy), each tool by its name (direct), or four tools (meta).",
+    help="What clients see: one mcp tool for everything (proxy), each tool by its name (direct), or three or four "
+    "tools named as in MetaMCP (meta).",
 )
 @click.option(
     "--profile",
