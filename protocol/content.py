@@ -28,14 +28,12 @@ from .bounds import is_too_deep
 from .errors import BadArguments, CallError, RemoteError, ToolFailed
 from .jsonrpc.terms import METHOD_NOT_FOUND
 from .safe_text import counted, unhidden
+from .value_count import takes_long_to_decode
 
 Block = dict[str, Any]
 MAX_BYTES: Final = 51_200
 MAX_LINES: Final = 2_000
 _NO_BOUND: Final = sys.maxsize
-_COMPARED: Final = (
-    1 << 19
-)  # characters of text that are compared with `structuredContent`: a few milliseconds
 _DECODER: Final = json.JSONDecoder()
 _OF_RESULTS: Final = {"content", "structuredContent", "isError", "resultType", "_meta"}
 _ABOUT: Final = ("annotations", "_meta")
@@ -166,21 +164,26 @@ def _string(block: Mapping[str, Any], key: str) -> str:
 
 def _is_said(value: object, texts: Sequence[str]) -> bool:
     """Whether `texts` have the content of `value` in one of these forms: as JSON, with other text around it or not; as
-    the plain value, if an object with one key wraps it; or as a list with one text for each item."""
-    if not texts or sum(map(len, texts)) > _COMPARED:
+    the plain value, if an object with one key wraps it; or as a list with one text for each item. So at every size: a
+    result that takes long to decode is not shown in blocks, and a text that does is no JSON of the same content."""
+    if not texts:
         return False
-    values = [value]
-    if isinstance(value, dict) and len(cast("Block", value)) == 1:
-        values += cast("Block", value).values()
     try:
+        said = json.loads(bytes(value)) if isinstance(value, Raw) else value
+        values = [said]
+        if isinstance(said, dict) and len(cast("Block", said)) == 1:
+            values += cast("Block", said).values()
         read = [_read(text) for text in texts]
         return any(one in (read, list(texts)) or one in read or one in texts for one in values)
-    except RecursionError:
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
         return False
 
 
 def _read(text: str) -> object:
-    """The JSON that the text is, or the first object in it, or else the text itself."""
+    """The JSON that the text is, or the first object in it, or else the text itself, which it also is if it takes long
+    to decode."""
+    if len(text) > MAX_BYTES and takes_long_to_decode(_encode(text)):
+        return text
     try:
         return json.loads(text)
     except ValueError:

@@ -419,6 +419,14 @@ def test_a_large_structure_is_kept_as_the_json_that_it_is(tmp_path: Path) -> Non
     assert outcome.guarded.spill == f"said\n{structured.decode()}"
 
 
+def test_a_large_text_is_kept_once_when_the_structure_says_the_same(tmp_path: Path) -> None:
+    said = b"z" * LARGE_MESSAGE
+    raw = b'{"content":[{"type":"text","text":"%b"}],"structuredContent":{"result":"%b"}}' % (said, said)
+    outcome = outcome_of_bytes("s", None, raw, None, keeping(tmp_path))
+    assert outcome is not None
+    assert outcome.guarded.spill == said.decode()
+
+
 def test_a_text_of_millions_of_escapes_is_kept_as_json(tmp_path: Path) -> None:
     for escapes, is_decoded in ((DECODED_ESCAPES, True), (DECODED_ESCAPES + 1, False)):
         raw = b'{"content":[{"type":"text","text":"%b"}]}' % (b"\\t" * escapes)

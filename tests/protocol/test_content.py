@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from greenroom.protocol.content import guard, text_of, to_blocks, to_resource_blocks
 
@@ -122,6 +123,15 @@ def test_members_for_which_clients_refuse_a_result_are_left_out(
 )
 def test_what_the_text_says_already_is_not_said_twice(value: Any, said: list[str]) -> None:
     assert texts(*({"type": "text", "text": text} for text in said), structuredContent=value) == said
+
+
+@pytest.mark.parametrize("length", [524_287, 524_300, 3_000_000])
+@pytest.mark.parametrize("kind", [dict, Raw], ids=["decoded", "as JSON"])
+def test_a_text_of_any_length_is_not_said_twice(length: int, kind: Any) -> None:
+    text = "z" * length
+    for said, value in ((text, {"result": text}), (json.dumps({"a": text}), {"a": text})):
+        structured = value if kind is dict else Raw(json.dumps(value).encode())
+        assert texts({"type": "text", "text": said}, structuredContent=structured) == [said]
 
 
 @pytest.mark.parametrize(
