@@ -48,7 +48,8 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     kind: NodeKind
     name: str
-    # Of the lifecycle; or `disabled`, `broken`, `untrusted`, `needs auth`, `down`. Of a room: `open`, `closing`.
+    # Of the lifecycle; or `disabled`, `broken`, `untrusted`, `needs auth`, `down`, `failed`. Of a room: `open`,
+    # `closing`.
     state: str
     incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: of what has none
     in_flight: int = 0  # calls without an answer, here and below
@@ -92,7 +93,11 @@ def state_of(row: ServerStatus) -> str:
         return "untrusted" if row.untrusted else "broken"
     if row.needs_auth:
         return "needs auth"
-    return "down" if row.down is not None and row.state is State.IDLE else row.state.value
+    if row.state is not State.IDLE:
+        return row.state.value
+    if row.down is not None:
+        return "down"
+    return "idle" if row.failure is None else "failed"
 
 
 def tree_of_rows(rows: Iterable[ServerStatus]) -> TreeNode:
@@ -168,7 +173,7 @@ def _seconds(seconds: float) -> str:
 _CLASSES: Final = {  # of states, and how they are drawn
     "well": ("connected", "open"),
     "moving": ("connecting", "draining", "closing"),
-    "bad": ("broken", "down", "needs auth", "untrusted"),
+    "bad": ("broken", "down", "failed", "needs auth", "untrusted"),
 }
 _STYLES: Final = {
     "well": "stroke:#2a7",

@@ -164,7 +164,7 @@ def test_what_looks_prints_its_shape_from_the_cache(folder: Path, said: Said) ->
         "bad": "failed",
         "broken": "broken",
     }
-    assert [node["state"] for node in said("tree")["tree"]["children"]] == ["idle", "idle", "broken"]
+    assert [node["state"] for node in said("tree")["tree"]["children"]] == ["idle", "failed", "broken"]
     for words in (["tools"], ["tools", "echo"], ["search", "echo"], ["describe", "echo_echo"]):
         assert said(*words)["source"] == "cache"
     assert said("search", "echo", "--server", "nope", code=1)["message"].startswith('Server "nope"')

@@ -114,6 +114,23 @@ async def test_a_server_that_drains_says_until_when() -> None:
         assert (find(room.tree(), "a").state, find(room.tree(), "a").next) == ("down", None)
 
 
+@in_virtual_time
+async def test_a_server_that_failed_says_so_until_it_connects_as_the_status_does() -> None:
+    server = FakeServer(refuse_start="no such program")
+    async with open_room({"a": server, "b": FakeServer()}) as room:
+        await _ignoring(room.call, "a_echo")
+        (row,) = (each for each in room.status() if each.server == "a")
+        assert row.failure is not None
+        a = find(room.tree(), "a")
+        assert (a.state, find(room.tree(), "b").state) == ("failed", "idle")
+        assert str(a).startswith("a  failed")
+        server.refuse_start = None
+        await room.reconnect("a")
+        assert find(room.tree(), "a").state == "connected"
+        await room.drain("a")
+        assert find(room.tree(), "a").state == "down"
+
+
 async def _ignoring(call: object, tool: str) -> None:
     with pytest.raises(CallError):
         await call(tool)  # type: ignore[operator]

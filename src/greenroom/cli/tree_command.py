@@ -50,7 +50,7 @@ class TreeNodeJson(Shape, kw_only=True):
         str,
         says(
             "its state in [the lifecycle](lifecycle.md), or why it has none: `disabled`, `broken`, `untrusted`, "
-            "`needs auth`, `down`; of a room `open`, `closing`, `not running`"
+            "`needs auth`, `down`, `failed` (and not connected since); of a room `open`, `closing`, `not running`"
         ),
     ]
     incarnation: Annotated[
