@@ -430,6 +430,24 @@ def test_servers_that_a_client_starts_itself_are_counted_and_those_that_run_twic
     assert "Kiro" not in capsys.readouterr().out.partition("Restart Kiro")[2]
 
 
+def test_what_cannot_move_is_not_told_to_move(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = home / ".config" / "greenroom" / "mcp.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"mcpServers": {"time": {"command": "another"}}}')
+    write("kiro", b'{"SECTION": {"time": {"command": "time"}}}')
+    assert run(["init", "kiro", "--move"]) == 0
+    said = capsys.readouterr().out
+    assert "Not moved: time, because our own file has another server of this name." in said
+    assert "rename time in one of both, then: greenroom init kiro --move" in said
+    assert run(["init", "kiro", "--undo"]) == 0
+    write("kiro", b'{"SECTION": {"time": {"command": "time", "cwd": "work"}}}')
+    capsys.readouterr()
+    assert run(["init", "kiro", "--move"]) == 0
+    said = capsys.readouterr().out
+    assert "Kiro also starts 1 server itself.\n" in said
+    assert "--move" not in said, "it would change nothing"
+
+
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_every_client_has_a_place_on_every_system(home: Path, platform: str) -> None:
     around = surroundings({"APPDATA": str(home / "Roaming")}, platform)

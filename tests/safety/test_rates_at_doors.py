@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from tests.gateway.test_conversations import asking_room, call, echo, talking
 from tests.gateway.test_meta import details, text, use
@@ -252,6 +253,10 @@ async def test_status_and_explain_say_which_limit_refused() -> None:
         config: Config = port_of(room).catalogue.config
         said = reasons(row, config.servers["a"], config.settings, Commands(), runs=True)
         assert any("mcpServers.a.limits.echo: 1/h refused 2 calls" in one.what for one in said)
+        both = attrs.evolve(row, limited=(*row.limited, "settings.limits.other: 2/h refused 1 call"))
+        said = reasons(both, config.servers["a"], config.settings, Commands(), runs=True)
+        steps = [one.step for one in said if "A limit refuses" in one.what]
+        assert steps == [None, "wait: the error of a call says how long; or raise it where it stands"]
 
 
 @in_virtual_time

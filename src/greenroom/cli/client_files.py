@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..config.files import parse_json
+from ..config.files import own_file, parse_json
 from ..config.importers import Surroundings, shaped
 from ..config.model import Config
 from ..config.reading import is_array, is_object
@@ -159,6 +159,7 @@ def surroundings(environ: Mapping[str, str], platform: str) -> Surroundings:
 
 
 OURS: Final = "mcpServers"
+TAKEN: Final = "our own file has another server of this name"
 _ASKS: Final = re.compile(r"\$\{(input:[^}]*|workspaceFolder[^}]*|selectedText|file[^}]*)\}")
 _Change = Callable[[dict[str, Any]], None]
 
@@ -250,7 +251,7 @@ def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: M
         elif _leads_elsewhere(new.get("cwd"), around):
             stay[str(name)] = "its cwd is relative to where its client is started: write the whole path"
         elif name in ours and ours[name] != _with_its_env_file(new, client, around):
-            stay[str(name)] = "our own file has another server of this name"
+            stay[str(name)] = TAKEN
         else:
             servers[str(name)] = _with_its_env_file(new, client, around)
     return Move(servers, stay)
@@ -295,9 +296,19 @@ def run_twice(own: Mapping[str, Any], config: Config) -> list[str]:
     ]
 
 
+def would_move(kind: str, client: Client, around: Surroundings) -> Move:
+    """What `movable` says of both files as they are."""
+    ours = _members(own_file(around.home, around.environ), OURS)
+    return movable(kind, client, around, {client.section: _section(client, around)}, ours)
+
+
 def _section(client: Client, around: Surroundings) -> Mapping[Any, Any]:
-    """The servers in the client's file. A file that cannot be read has none."""
-    file = client.file(around)
+    """The servers in the client's file."""
+    return _members(client.file(around), client.section)
+
+
+def _members(file: Path, name: str) -> Mapping[Any, Any]:
+    """The servers in this section of a file. A file that cannot be read has none."""
     try:
         text = decoded(file, read(file))
         try:
@@ -306,7 +317,7 @@ def _section(client: Client, around: Surroundings) -> Mapping[Any, Any]:
             said = meaning(file, text)
     except (GreenroomError, OSError, OverflowError):
         return {}
-    section = said.get(client.section) if is_object(said) else None
+    section = said.get(name) if is_object(said) else None
     return section if is_object(section) else {}
 
 

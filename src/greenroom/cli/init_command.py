@@ -23,6 +23,7 @@ from . import file_edits
 from .client_files import (
     CLIENTS,
     OURS,
+    TAKEN,
     Client,
     decoded,
     diff,
@@ -35,6 +36,7 @@ from .client_files import (
     surroundings,
     with_member,
     without_member,
+    would_move,
 )
 from .common import commands_typed, config_option, load, say, show_json, tell
 from .completion import complete_clients
@@ -259,8 +261,18 @@ def left_in(key: str, around: Surroundings, config: Config) -> str:
         return f"{client.title} has {counted(len(own), 'server')}: {step}"
     if twice := run_twice(own, config):
         runs = "it runs" if len(twice) == 1 else "they run"
-        return f"{client.title} starts {one_line(_joined(twice), 200)} itself, too, so {runs} twice: {step}"
-    return f"{client.title} also starts {counted(len(own), 'server')} itself: {step}"
+        what = f"{client.title} starts {one_line(_joined(twice), 200)} itself, too, so {runs} twice"
+    else:
+        what = f"{client.title} also starts {counted(len(own), 'server')} itself"
+    move = would_move(key, client, around)
+    if move.servers:
+        return f"{what}: {step}"
+    taken = [name for name, why in move.stay.items() if why == TAKEN]
+    if not taken:
+        return f"{what}."
+    there = "another server of this name" if len(taken) == 1 else "other servers of these names"
+    names = one_line(_joined(taken), 200)
+    return f"{what}. Our own file has {there}: rename {names} in one of both, then: {step}"
 
 
 def _joined(names: Sequence[str]) -> str:

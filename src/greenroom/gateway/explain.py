@@ -254,9 +254,9 @@ def _of_trouble(of: _Of) -> Iterator[Reason]:
     if row.quarantined is not None:
         until = "until it answers a call again (restartIntensity, restartPeriodMs)"
         yield Reason(f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.")
-    for each in row.limited:
-        step = "wait: an error says how long; or raise it (docs/limits.md)"
-        yield Reason(f"A limit refuses calls of it: {each}.", step)
+    for at, each in enumerate(row.limited, 1):
+        step = "wait: the error of a call says how long; or raise it where it stands"
+        yield Reason(f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None)
     if row.retry_in is not None:
         refuses = f"Its circuit breaker refuses calls for {math.ceil(row.retry_in)} s more"
         step = f"wait, or try it now: {of.commands.live('reconnect', of.name)}"
