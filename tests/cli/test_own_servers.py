@@ -34,6 +34,27 @@ def entries(home: Path) -> Any:
     return config.servers
 
 
+def test_a_command_of_an_activated_environment_is_written_with_its_path(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "venv" / "bin" / "time-server"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    assert run(["add", "plain", "--", "time-server"]) == 0
+    assert "virtual environment" not in capsys.readouterr().out
+    monkeypatch.setenv("VIRTUAL_ENV", str(program.parent.parent))
+    assert run(["add", "time", "--", "time-server", "-v"]) == 0
+    assert f"It is started as {program}, the one of the virtual environment" in capsys.readouterr().out
+    assert run(["add", "other", "--", "sh"]) == 0
+    said = json.loads(own_file(home, {}).read_text())["mcpServers"]
+    assert said["plain"] == {"command": "time-server"}
+    assert said["time"] == {"command": str(program), "args": ["-v"]}
+    assert said["other"] == {"command": "sh"}
+
+
 @pytest.mark.parametrize(
     ("typed", "entry"),
     [
@@ -130,8 +151,9 @@ def test_a_server_that_another_file_defines_is_not_taken_out_and_the_way_is_said
     assert "greenroom disable theirs" in capsys.readouterr().err
 
 
-def test_a_command_of_this_folder_is_started_in_it(home: Path) -> None:
+def test_a_command_of_this_folder_is_started_in_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("server.py").write_text("")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     assert run(["add", "mine", "--", "python", "server.py"]) == 0
     assert entries(home)["mine"].cwd == str(Path.cwd())
     named = home / "one.json"

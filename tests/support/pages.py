@@ -118,7 +118,7 @@ class Reader:
             "TERM": "dumb",
             "NO_COLOR": "1",
         }
-        for name in ("PYTEST_CURRENT_TEST", "COLUMNS", "PYTHONWARNINGS"):
+        for name in ("PYTEST_CURRENT_TEST", "COLUMNS", "PYTHONWARNINGS", "VIRTUAL_ENV"):
             self._environment.pop(name, None)
 
     def read(self, page: Path) -> None:

@@ -103,6 +103,10 @@ def add_command(
     lines = [done, f"Start it once, to read what it has: {next_step}"]
     if "cwd" in entry and words[0][:1] != "{":
         lines.insert(1, '  It is started in this folder ("cwd"), because its command names a file of it.')
+    if entry.get("command") != words[0] and "command" in entry and words[0][:1] != "{":
+        lines.insert(
+            1, f"  It is started as {entry['command']}, the one of the virtual environment that is activated."
+        )
     details = AddedJson(server=name, file=str(file), replaced=replaced, next=next_step)
     show("\n".join(lines), details, as_json)
     for other in others_with(name, files, file):

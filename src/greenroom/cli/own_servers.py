@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -53,7 +54,7 @@ def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
     else:
         if wanted.transport not in (None, "stdio"):
             raise UsageError(f"--transport {wanted.transport} needs an address (http://…), and no command.")
-        entry: dict[str, Any] = {"command": first} | ({"args": rest} if rest else {})
+        entry: dict[str, Any] = {"command": _of_environment(first)} | ({"args": rest} if rest else {})
         if any(_is_here(word, here) for word in wanted.words):
             entry["cwd"] = str(here)
     is_url = "url" in entry
@@ -69,6 +70,14 @@ def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
     }
     _check(wanted.name, entry)
     return entry
+
+
+def _of_environment(command: str) -> str:
+    """The command with its whole path, if it is one of the virtual environment that is activated: whoever starts it
+    later has another PATH. Else as it is."""
+    environment = os.environ.get("VIRTUAL_ENV")
+    found = shutil.which(command) if environment and os.path.basename(command) == command else None
+    return found if found and Path(found).parent.parent == Path(environment or "") else command
 
 
 def _with_document(entry: dict[str, Any], document: str, here: Path, *, is_url: bool) -> dict[str, Any]:
