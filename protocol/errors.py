@@ -410,9 +410,9 @@ class CredentialNeeded(SessionNeeded):
     _http_status = 403
 
     def __init__(self, server: str, variables: tuple[str, ...], *, has_session: bool = True) -> None:
+        self.variables: tuple[str, ...] = variables
         if CALLER in variables:
             super().__init__(_unknown_caller(server, has_session=has_session), server=server)
-            self.variables = variables
             return
         names = ", ".join(f"${{session.{name}}}" for name in variables)
         given = ", ".join(f'"{name}": …' for name in variables)
@@ -423,7 +423,7 @@ class CredentialNeeded(SessionNeeded):
             f"by one of `greenroom attach` in its environment, by a program as variables={{{given}}}.",
             server=server,
         )
-        self.variables = variables
+        self.variables: tuple[str, ...] = variables
 
 
 def _unknown_caller(server: str, *, has_session: bool) -> str:

@@ -39,7 +39,7 @@ class LiveServer:
         hooks: PeerHooks,
         lose: Callable[[LostReason], None],
     ) -> None:
-        self.has_other_lists = False  # than those on the tape
+        self.has_other_lists: bool = False  # than those on the tape
         self.said: Handshake | None = None  # of itself, once it can be asked
         self._reach = reach
         self._handshake = handshake

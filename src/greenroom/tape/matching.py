@@ -115,7 +115,7 @@ class RecordedCalls:
 
     def _begin(self, index: _CallIndex) -> None:
         self._index = index
-        self.calls = index.calls
+        self.calls: Sequence[CallLine] = index.calls
         self._match = index.match
         self._taken: set[int] = set()
         self._missed: set[int] = set()  # made, and not answered from the tape

@@ -547,7 +547,7 @@ class TapeConnection(NoProcess):
                 _count(self._replay.summary.ran, call)
             self._server.was_written |= recorded.may_change(method, params)
         await live.ready(self._tasks.start_soon)
-        self.pid = live.pid
+        self.pid: int | None = live.pid
         if self._is_over or exchange not in self._open:
             return None  # nobody waits any more, so it is not sent
         if method == "initialize":
