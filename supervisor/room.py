@@ -929,8 +929,8 @@ class Greenroom(RoomCalls):
             is_long = live.store.blocks or len(self.config.servers) >= MANY_ITEMS
             loaded, plan, recalled = await apart(prepare) if is_long else prepare()
             if not dry_run:
-                defined = await self._define_ahead(loaded, plan)
                 await live.watchers.will_reconfigure(loaded)
+                defined = await self._define_ahead(loaded, plan)  # nothing may wait between this and `apply`
                 await all_of(live.apply(loaded, plan, recalled, defined), operator.call)
                 await self._live.router.ref.ask(Sync)
         return plan

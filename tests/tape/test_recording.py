@@ -18,7 +18,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_virtual_time, run
 from tests.support.gateway import PATIENCE
 from tests.tape.test_record_and_replay import lines_of, raw, recorded, tape_in
 
@@ -114,6 +114,28 @@ def test_a_reload_of_many_servers_is_recorded_in_parts(tmp_path: Path) -> None:
         assert "staple-91-two" not in tape_in(tmp_path).read_text()
 
     run("asyncio", main)
+
+
+@in_virtual_time
+async def test_a_recorded_reload_that_is_cancelled_is_done_or_not_done(tmp_path: Path) -> None:
+    """Whenever it is cancelled, the room has the servers of its configuration and no others."""
+
+    def config(version: str, servers: int) -> dict[str, Any]:
+        return {"mcpServers": {f"{version}{number}": {"command": "nothing"} for number in range(servers)}}
+
+    given: Any = {"connectors": fake_connectors({}), "cache_path": ":memory:", "bootstrap": False}
+    async with Greenroom.open(config("a", 1), record=tmp_path, **given) as room:
+        seen = set[int]()
+        for turns in range(0, 60, 2):
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(room.reload, config("b", 60))
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                beside.cancel_scope.cancel()
+            assert {each.server for each in room.status()} == {*room.config.servers}, turns
+            seen.add(len(room.config.servers))
+            await room.reload(config("a", 1))
+        assert seen == {1, 60}
 
 
 def test_profiles_are_on_the_tape(tmp_path: Path) -> None:

@@ -194,7 +194,8 @@ class Recorder:
 
     def reconfigured(self, config: Config) -> None:
         """The room has another configuration from now on."""
-        self._write(self._lines.config(config, self._now()))
+        if self._fd is not None:
+            self._write(self._lines.config(config, self._now()))
 
     def knew(self, entry: ServerEntry) -> None:
         """What is known of a server before it runs."""
