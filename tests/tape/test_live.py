@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp.server import MCPServer
 from tests.support import in_virtual_time
@@ -13,6 +14,7 @@ from greenroom import Greenroom
 from greenroom.errors import CallError, RemoteError, UsageError
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.fault_scripts import Fault, FaultScript
+from greenroom.tape.reading import read_tape
 from greenroom.tape.replaying import Replay
 from greenroom.tape.use import append_use, read_use, use_in_words
 from greenroom.testing import FakeServer, fake_room, tool
@@ -121,6 +123,27 @@ async def test_a_live_server_that_is_lost_says_whether_the_call_may_have_run(tmp
         assert lost.value.reach is Reach.SENT
         assert await said(room, "get") == "old", "another process, which has not seen the write"
         assert server.starts == 2
+
+
+@in_virtual_time
+async def test_a_tape_of_a_live_server_says_when_its_calls_ended(tmp_path: Path) -> None:
+    server, again = shop(call_latency=5.0), tmp_path / "again.tape"
+    async with over(await recorded(tmp_path), server, record=again) as room:
+        for _ in range(2):
+            await anyio.sleep(100)
+            await said(room, "put", v="a")
+    calls = read_tape(again).calls
+    assert [(call.accepted, call.sent, call.ended) for call in calls] == [(100, 100, 105), (205, 205, 210)]
+
+
+@in_virtual_time
+async def test_a_live_server_that_answers_passes_its_health_checks(tmp_path: Path) -> None:
+    server, config = shop(), {"mcpServers": {"shop": {"command": "a fake", "lifecycle": "keep-alive"}}}
+    async with over(await recorded(tmp_path), server, config=config) as room:
+        await said(room, "put", v="mine")
+        await anyio.sleep(600)
+        assert (room.status()[0].incarnation, server.starts) == (1, 1)
+        assert await said(room, "get") == "mine"
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,10 @@ class LiveServer:
     def pid(self) -> int | None:
         return None if self._connection is None else self._connection.pid
 
+    @property
+    def last_heard(self) -> float:
+        return 0.0 if self._connection is None else self._connection.peer.last_heard
+
     def stderr_tail(self) -> tuple[str, ...]:
         return () if self._connection is None else self._connection.stderr_tail()
 

@@ -403,7 +403,7 @@ class TapeConnection(NoProcess):
         tasks: anyio.abc.TaskGroup,
         live: LiveReach | None = None,
     ) -> None:
-        self.last_heard: float = 0.0
+        self._heard = 0.0
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
@@ -425,6 +425,15 @@ class TapeConnection(NoProcess):
         return self
 
     # ---- Peer -------------------------------------------------------------------------------------------------------
+
+    @property
+    def last_heard(self) -> float:
+        """What a running server says goes by this connection, straight to who waits for it."""
+        return self._heard if self._live is None else max(self._heard, self._live.last_heard)
+
+    @last_heard.setter
+    def last_heard(self, at: float) -> None:
+        self._heard = at
 
     def request(self, exchange: Exchange) -> None:
         encode_json(exchange.params)  # as any peer, it refuses what is no JSON
