@@ -311,7 +311,7 @@ def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("✓ Nothing is wrong")
-    assert "· Nobody has seen these start: a. To start" in said.out
+    assert "· No running gateway has started these: a. To start" in said.out
     assert said.err == ""
 
 
@@ -378,7 +378,7 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
     assert found["guarded"]["mend"] == "greenroom auth --config mcp.json guarded"
     assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
-    assert "Nobody has seen these start: guarded, unused. " in plain
+    assert "No running gateway has started these: guarded, unused. " in plain
     assert SECRET not in said
     assert (rows["calm"]["odd"], rows["unused"]["startTook"]) == (None, None)
     assert 0 <= rows["calm"]["startTook"] < 60
@@ -418,7 +418,7 @@ def test_of_many_servers_that_nobody_has_seen_starting_some_are_named(
 ) -> None:
     own_config(home, servers(**{name: {"command": sys.executable} for name in names}))
     run(["doctor"])
-    assert f"Nobody has seen these start: {shown}. " in capsys.readouterr().out
+    assert f"No running gateway has started these: {shown}. " in capsys.readouterr().out
 
 
 def test_a_program_is_looked_for_where_its_server_would_find_it(

@@ -354,9 +354,7 @@ def _checked(path: Path, old: str, new: str, expected: _Change) -> str:
     wanted = copy.deepcopy(meaning(path, old))
     expected(wanted)
     if _form(meaning(path, new)) != _form(wanted):
-        raise CannotEdit(
-            f"{path} has a form that we cannot change safely. Write the entry by hand (docs/cli.md)."
-        )
+        raise CannotEdit(f"{path} has a form that we cannot change safely. Write the entry by hand.")
     return new
 
 

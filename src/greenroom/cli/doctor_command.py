@@ -227,7 +227,7 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
     if unseen:
         names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
         yield one_line(
-            f"· Nobody has seen these start: {names}. To start each once: greenroom doctor --start"
+            f"· No running gateway has started these: {names}. To start each once: greenroom doctor --start"
         )
     count = len({*config.servers, *config.broken})
     yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"

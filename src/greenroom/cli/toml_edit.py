@@ -71,7 +71,7 @@ def _read(text: str) -> tomlkit.TOMLDocument:
 def _be_exact(document: tomlkit.TOMLDocument, text: str) -> None:
     """tomlkit moves an array of tables that stands between the parts of another table."""
     if document.as_string() != text:
-        raise CannotEdit("The file has a form that we cannot change safely. Change it by hand (docs/cli.md).")
+        raise CannotEdit("The file has a form that we cannot change safely. Change it by hand.")
 
 
 def _inline(document: tomlkit.TOMLDocument, section: str) -> InlineTable | None:
