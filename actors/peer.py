@@ -165,13 +165,17 @@ class PeerHooks(Protocol):
 class Peer(Protocol):
     """One live connection, to send on."""
 
-    last_heard: float  # room time of the last byte from the other side
     protocol_version: str | None  # set by the handshake; decides how requests are stamped
     client_info: Mapping[str, Any]  # who we are, as stamps say, and
     client_capabilities: Mapping[str, Any]  # what we can do: set before `protocol_version`
     # From 2026-07-28 on each request stands alone, so over HTTP a server of both eras can be spoken to in this version
     # as well, beside the session that it was initialized with. None: it cannot, or nobody has asked it.
     beside: str | None
+
+    @property
+    def last_heard(self) -> float:
+        """Room time of the last byte from the other side."""
+        ...
 
     @property
     def may_speak_both(self) -> bool:

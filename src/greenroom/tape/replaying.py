@@ -431,10 +431,6 @@ class TapeConnection(NoProcess):
         """What a running server says goes by this connection, straight to who waits for it."""
         return self._heard if self._live is None else max(self._heard, self._live.last_heard)
 
-    @last_heard.setter
-    def last_heard(self, at: float) -> None:
-        self._heard = at
-
     def request(self, exchange: Exchange) -> None:
         encode_json(exchange.params)  # as any peer, it refuses what is no JSON
         self._open.add(exchange)
@@ -497,7 +493,7 @@ class TapeConnection(NoProcess):
     def end(self, exchange: Exchange, answer: Answer) -> None:
         if self._is_over or self._far.is_hung:
             return
-        self.last_heard = self._backend.now()
+        self._heard = self._backend.now()
         error = answer if isinstance(answer, RpcError) else None
         result = None if isinstance(answer, RpcError) else answer
         if exchange not in self._open:
@@ -508,11 +504,11 @@ class TapeConnection(NoProcess):
         exchange.owner.exchange_ended(exchange, result, error)
 
     def note(self, text: str) -> None:
-        self.last_heard = self._backend.now()
+        self._heard = self._backend.now()
         self._hooks.on_note(text)
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        self.last_heard = self._backend.now()
+        self._heard = self._backend.now()
         self._hooks.on_notification(method, params)
 
     def lose(self, reason: LostReason) -> None:
