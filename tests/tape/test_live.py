@@ -9,6 +9,7 @@ import anyio
 import pytest
 from mcp.server import MCPServer
 from tests.support import in_virtual_time
+from tests.support.asking import AskingServer, asking_connectors
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, RemoteError, UsageError
@@ -164,6 +165,28 @@ async def test_a_call_that_waits_for_a_live_server_that_never_starts_was_not_sen
             await said(room, "put", v="mine")
         assert failed.value.reach is Reach.NOT_SENT
         assert server.calls == []
+
+
+@pytest.mark.parametrize("name", ["shop", "other"])
+@in_virtual_time
+async def test_a_live_server_that_could_not_ask_is_refused(tmp_path: Path, name: str) -> None:
+    ran: list[Any] = []
+
+    async def put(_asking: Any, arguments: Any) -> Any:
+        ran.append(arguments)
+        return {"resultType": "input_required", "inputRequests": {}}
+
+    server = AskingServer({"put": put}, modern=True)
+    async with Greenroom.replay(
+        await recorded(tmp_path),
+        live=[name],
+        config={"mcpServers": {name: {"command": "a fake"}}},
+        connectors=asking_connectors({name: server}),
+        bootstrap=False,
+    ) as room:
+        with pytest.raises(CallError, match="speaks only MCP 2026-07-28") as failed:
+            await room.call(f"{name}_put", {"v": "mine"})
+        assert (failed.value.reach, ran) == (Reach.NOT_SENT, [])
 
 
 @in_virtual_time

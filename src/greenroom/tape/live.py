@@ -8,6 +8,10 @@ A call goes to the connection of the running server as it is (`Exchange`), so ho
 follows when the server is lost are those of life. The agent sees the tools that were recorded, until the running server
 says that its list has changed.
 
+The connection of a replay is of the older era, in which a server asks its client by requests of its own. One that
+speaks only the newer era puts its questions into results, which nobody there would understand: a question would be an
+empty result. So such a server is refused before anything is sent.
+
 Rejected: to take what is read after a write from the tape, if the same write is on it. Whether it was the same write is
 seen in what follows, such as the number of an order, and nobody could tell a wrong trajectory from a right one.
 """
@@ -25,6 +29,7 @@ from ..protocol.errors import CallError
 
 _TOLD_BY_ROOM: Final = "notifications/initialized"  # each handshake tells its own server
 _LISTS_CHANGED: Final = "/list_changed"
+_ONLY_NEWER: Final = "it speaks only MCP {}, and a replay cannot yet pass on what it asks its client for"
 
 
 class LiveServer:
@@ -67,7 +72,10 @@ class LiveServer:
         except CallError as error:  # not to the connector, which has a task group
             self._fail(str(error))
         else:
-            self._is_ready.set()
+            if self.said.is_stateless:
+                self._fail(_ONLY_NEWER.format(self.said.protocol_version))
+            else:
+                self._is_ready.set()
 
     async def _limit(self) -> None:
         async with at_most(self._seconds) as scope:
