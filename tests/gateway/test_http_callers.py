@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from starlette.responses import JSONResponse, Response
 from tests.support import run
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, Person, http_door
@@ -278,3 +279,62 @@ def test_a_client_is_known_as_the_provider_wants_it(methods: tuple[str, ...] | N
         assert ("client_secret" in stage.provider.forms[0]) is (methods is not None)
 
     with_gateway(body)
+
+
+def strict(stage: Stage) -> None:
+    """The provider gives no scope that the token by which a caller came lacks."""
+
+    def by(form: Mapping[str, str], answer: dict[str, Any]) -> dict[str, Any] | Response:
+        said = stage.provider.read(form["subject_token"], stage.provider.key, "at+jwt")
+        lacks = set(form["scope"].split()) - set(said["scope"].split())
+        return JSONResponse({"error": "invalid_scope"}, 400) if lacks else answer
+
+    stage.provider.twist = by
+
+
+NARROW, WIDE = "notes:read", "notes:read notes:write"
+
+
+def test_a_token_that_may_do_less_never_gets_what_a_wider_one_has_got() -> None:
+    """Two agents of one person look exactly alike, but for what their tokens may do, and call at the same time."""
+
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        strict(stage)
+        failed: dict[str, list[bool]] = {NARROW: [], WIDE: []}
+
+        async def write(scope: str, token: str) -> None:
+            call = {"name": "one_write", "arguments": {}}
+            answer = await opened.stateless("tools/call", call, authorization=bearer(token))
+            said = answer.json()
+            failed[scope].append("error" in said or bool(said["result"].get("isError")))
+
+        tokens = {scope: stage.provider.access_token("ann", scope=scope) for scope in failed}
+        for _ in range(3):
+            async with anyio.create_task_group() as group:
+                for scope in (NARROW, WIDE) * 2:
+                    group.start_soon(write, scope, tokens[scope])
+        assert failed == {NARROW: [True] * 6, WIDE: [False] * 6}
+        assert stage.one.opened == 2  # each has a session of its own
+        await write(WIDE, stage.provider.access_token("ann", scope=WIDE))
+        assert failed[WIDE] == [False] * 7
+        assert stage.one.opened == 2  # a token that was renewed finds it
+
+    with_gateway(body, one)
+
+
+def test_a_session_is_used_by_tokens_of_the_same_scopes_alone() -> None:
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        strict(stage)
+        ann = await person(opened, stage, "ann", scope=WIDE)
+        assert (await who(ann, "one_write"))["scopes"] == ["notes:read", "notes:write"]
+        ann.headers["authorization"] = bearer(stage.provider.access_token("ann", scope=NARROW))
+        called = len(stage.one.calls)
+        answer = await ann.post(
+            {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "one_write"}}
+        )
+        assert answer.status_code == 404  # by which a client knows to open another session
+        assert len(stage.one.calls) == called
+        ann.headers["authorization"] = bearer(stage.provider.access_token("ann", scope=WIDE))
+        assert (await who(ann, "one_write"))["sub"] == "ann"
+
+    with_gateway(body, one)

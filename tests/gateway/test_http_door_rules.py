@@ -51,6 +51,8 @@ class Guest:
 class Guests:
     """The conversations of a room."""
 
+    wants_callers = False
+
     def __init__(self) -> None:
         self.all: list[Guest] = []
         self.looked_up: list[tuple[Any, Any]] = []

@@ -143,6 +143,8 @@ class Client:
 class Conversations:
     """Those of a room, for which each session is a name."""
 
+    wants_callers = False
+
     def __init__(self) -> None:
         self.open_ones: list[str] = []
 

@@ -496,7 +496,8 @@ class OAuth:
         subject = _said_in(claims, "sub")
         if subject is None:
             raise self._wrong("the token is nobody's")
-        return Caller(f"{OAUTH}{subject}", profile, _said_in(claims, "client_id") or _said_in(claims, "azp"))
+        client = _said_in(claims, "client_id") or _said_in(claims, "azp")
+        return Caller(f"{OAUTH}{subject}", profile, client, scopes=scopes)
 
 
 def _said_in(claims: Mapping[str, Any], name: str) -> str | None:

@@ -545,13 +545,14 @@ OAUTH: Final = "oauth:"  # with this the names of callers begin that an authoriz
 @attrs.frozen
 class Caller:
     """Who sends a request: the name of its token, None where none is needed; and the profile it is bound to. `client`:
-    the program for which an authorization server made the token. `is_owner`: it may also act for the owner, on the
-    page."""
+    the program for which an authorization server made the token, `scopes`: what the token may do; another token of the
+    same caller may have others. `is_owner`: it may also act for the owner, on the page."""
 
     name: str | None = None
     profile: str | None = None
     client: str | None = None
     is_owner: bool = False
+    scopes: frozenset[str] = attrs.field(default=frozenset(), eq=False)
 
 
 def is_loopback(host: str) -> bool:

@@ -443,8 +443,9 @@ def _id(key: bytes) -> Any:
 #
 # A client of 2026-07-28 may also be known by a handle (`state_handles`), whatever its requests say otherwise.
 #
-# A session belongs to the caller that opened it. For anybody else it does not exist. Its name in the room is a number,
-# not its id, because names are shown and an id is a secret.
+# A session belongs to the caller that opened it. For anybody else it does not exist. Where a server is called as its
+# caller, that is so for another token of his with other scopes, too. Its name in the room is a number, not its id,
+# because names are shown and an id is a secret.
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _LOOK_AGAIN: Final = 10.0  # seconds
@@ -501,22 +502,35 @@ class HttpSessions:
         session = self._sessions.get(session_id)
         if session is None or session.over.is_set() or session.profile != profile:
             raise no_session()
-        if session.caller is not caller and session.caller != caller:
+        if session.caller is not caller and not self._is_of(session, caller):
             raise no_session()
         return session
+
+    def _is_of(self, member: Member, caller: Caller) -> bool:
+        return member.caller == caller and self._rights(member.caller) == self._rights(caller)
+
+    def _rights(self, caller: Caller) -> frozenset[str]:
+        """What a token may do, where a server is called as the caller: what was got by one that may do more must not
+        serve one that may do less."""
+        return caller.scopes if self._conversations.wants_callers else frozenset()
+
+    def _key_of(self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes) -> bytes:
+        rights = sorted(self._rights(caller))
+        said = repr((caller.name, caller.client, rights, profile, sorted(variables.items()))).encode()
+        return hashlib.sha256(said + b"\0" + who).digest()
 
     def known_client(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes
     ) -> StatelessClient | None:
         """The client of 2026-07-28 that is known by `who`, if it has come before."""
-        stateless = self._stateless_clients.get(_key_of(caller, profile, variables, who))
+        stateless = self._stateless_clients.get(self._key_of(caller, profile, variables, who))
         return None if stateless is None or stateless.over.is_set() else stateless
 
     async def stateless_client(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes
     ) -> StatelessClient:
         """The same; it is made if it has not come before. Raises `Refusal` as `open_session` does."""
-        key = _key_of(caller, profile, variables, who)
+        key = self._key_of(caller, profile, variables, who)
         while (opening := self._opening.get(key)) is not None:
             await opening.wait()
         stateless = self._stateless_clients.get(key)
@@ -545,7 +559,7 @@ class HttpSessions:
         stateless = self._states.get(handle) if isinstance(handle, str) else None
         if stateless is None or stateless.over.is_set():
             return None
-        return stateless if stateless.caller == caller and stateless.profile == profile else None
+        return stateless if self._is_of(stateless, caller) and stateless.profile == profile else None
 
     def touch(self, member: Member) -> None:
         """A message of this client has come."""
@@ -671,8 +685,3 @@ class HttpSessions:
         if not self._rules.state_handles or isinstance(member, HttpSession):
             return exposure
         return WithStateHandles(exposure, room, member.handle, self._rules.session_idle)
-
-
-def _key_of(caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes) -> bytes:
-    said = repr((caller.name, caller.client, profile, sorted(variables.items()))).encode()
-    return hashlib.sha256(said + b"\0" + who).digest()
