@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -393,3 +396,43 @@ async def test_only_what_was_sent_counts_for_a_round_of_calls() -> None:
         for _ in range(4):
             await ann.call("a_echo", {})
         assert isinstance(await refused(ann), RepeatedCall)
+
+
+@in_virtual_time
+async def test_what_is_kept_of_calls_is_small_however_long_their_names_and_answers_are() -> None:
+    entry = {"loopGuard": "3/min", "limits": "100/min per tool"}
+    server = AskingServer({"echo": echo})
+    async with (
+        asking_room({"a": server}, {"a": entry}) as room,
+        talking(room) as talk,
+        talk("ann") as ann,
+    ):
+        await teach(room, "a")
+
+        async def forty_calls() -> None:
+            for number in range(20):
+                long = f"{number}{'y' * 100_000}"
+                call = {"name": "a_echo", "arguments": {}, "inputResponses": {"a": long}, "requestState": "s"}
+                assert "error" not in await ann.answer(ann.begin("tools/call", call))
+                with contextlib.suppress(CallError):
+                    await room.read_resource(f"file:///{long}", "a")
+            ann.said.clear()
+            server.requests.clear()
+
+        await forty_calls()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            await anyio.sleep(60)
+            await forty_calls()
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] - before < 500_000, "more than the last call"
+        finally:
+            tracemalloc.stop()
+        long = "z" * 400
+        for _ in range(3):
+            with contextlib.suppress(CallError):
+                await room.read_resource(f"file:///{long}", "a")
+        with pytest.raises(RepeatedCall):
+            await room.read_resource(f"file:///{long}", "a")

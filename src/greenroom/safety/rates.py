@@ -16,8 +16,8 @@ counted as refused, and no byte of it was sent. Its texts are read in `config.li
 * *A limit's token stays taken*, also for a call that was not sent: it may have started a server, or asked a person, and
   a limit is what keeps both from happening too often.
 * *Who* is the subject of the call, as its door knows it; else its session; else the room.
-* *Memory* is bounded. What was not used for longest is forgotten, which may let a caller begin anew; it can never
-  refuse what should pass.
+* *Memory* is bounded, in bytes too: of a call a digest is kept, and of a name that is long. What was not used for
+  longest is forgotten, which may let a caller begin anew; it can never refuse what should pass.
 * *Time* is the room's clock.
 * A limit stays as it is filled when a reload leaves it as it was; one with another text begins anew.
 
@@ -32,6 +32,7 @@ Rejected: to look at answers, and refuse a call only when they were equal. They 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -68,6 +69,7 @@ _SAYS_SO: Final = lazy_pattern(
     r"\bpoll(?:s|ed|ing)?\b|\bcall (?:it|this|this tool|again) (?:again|repeatedly|until)\b", re.IGNORECASE
 )
 _OF_SESSION: Final = "\0session "  # before the name of a session that stands for a principal
+_LONG: Final = 256  # characters of a name; of a longer one a digest is kept
 _MORE: Final = ("inputResponses", "requestState")  # with another one of these it is another call
 
 
@@ -235,7 +237,7 @@ class RateGate:
         plan = self._plan(case.server, case.profile, shown, original)
         if not plan.rules and plan.guard is None:
             return None
-        now, who = self._now(), call.origin.subject or f"{_OF_SESSION}{case.session or ''}"
+        now, who = self._now(), _who(case)
         taken = list[tuple[Key, Limit]]()
         over: tuple[float, _Rule] | None = None
         for rule in plan.rules:
@@ -327,9 +329,11 @@ class RateGate:
         key = server, profile, shown, original
         plan = self._plans.get(key)
         if plan is None:
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = self._look(*key)
+            plan = self._look(*key)
+            if max(len(shown), len(original)) <= _LONG:
+                if len(self._plans) >= _PLANS:
+                    self._plans.clear()
+                self._plans[key] = plan
         return plan
 
     def _look(self, server: str, profile: str | None, shown: str, original: str) -> _Plan:
@@ -384,10 +388,27 @@ def _key(rule: _Rule, who: str, case: GateCase, original: str) -> Key:
     return (
         rule.label,
         who if "principal" in per else "",
-        case.session or "" if "session" in per else "",
+        _short(case.session or "") if "session" in per else "",
         case.server if per & {"server", "tool"} else "",
-        original if "tool" in per else "",
+        _short(original) if "tool" in per else "",
     )
+
+
+def _who(case: GateCase) -> str:
+    subject = case.call.origin.subject
+    return _short(subject) if subject else f"{_OF_SESSION}{_short(case.session or '')}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONG else f"\0{_digest(name)}"
+
+
+def _digest(*parts: str) -> str:
+    found = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        raw = part.encode(errors="surrogatepass")
+        found.update(b"%d:%b" % (len(raw), raw))
+    return found.hexdigest()
 
 
 def _is_for_all(key: Key, limit: Limit) -> bool:
@@ -417,7 +438,7 @@ def _print(server: str, original: str, call: Call) -> str | None:
     except UsageError:  # it cannot be written as JSON, and will be refused for it
         return None
     digest, _ = digest_of(arguments)
-    return None if digest is None else "\0".join((server, call.method, original, digest, further))
+    return None if digest is None else _digest(server, call.method, original, digest, further)
 
 
 def _json(said: object) -> bytes:
