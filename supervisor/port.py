@@ -57,6 +57,7 @@ from ..catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target
 from ..catalogue.search import MAX_QUERY
 from ..catalogue.store import own_folder
 from ..config.arguments import function, name_of, named_values, seconds, text
+from ..config.installers import is_installer
 from ..config.model import Config, Isolation, Scrub
 from ..config.scrubbing import Secrets
 from ..protocol.address import Address
@@ -1147,8 +1148,12 @@ class ServerFleet:
         return self._access.live.connectors(definition, address, incarnation)
 
     def seconds_to_connect(self, definition: ServerDefinition) -> float:
-        """How long one attempt to connect may take."""
-        return definition.connect_timeout or self._access.live.context.settings.connect_timeout
+        """How long one attempt to connect may take, with the time to install the server where that may be needed."""
+        settings = self._access.live.context.settings
+        most = definition.connect_timeout or settings.connect_timeout
+        if not is_installer(definition.command, definition.args):
+            return most
+        return max(most, definition.install_timeout or settings.install_timeout)
 
     async def shake_hands(self, peer: Peer, definition: ServerDefinition, address: Address) -> Handshake:
         """Agree on a version with a server that a `ConnectorFactory` reaches behind its own connection, which has

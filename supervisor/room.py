@@ -755,7 +755,8 @@ class Greenroom(RoomCalls):
         reach = maker(given.pop("connectors", None), "connectors", "a connector", "open", or_none=False)
         room = cls.open(loaded, connectors=replayed, **given)
         replayed.names = room._port.catalogue.tool_names
-        replayed.live_by(LiveServers(room._port.fleet, reach))
+        permits = anyio.CapacityLimiter(loaded.settings.start_permits)
+        replayed.live_by(LiveServers(room._port.fleet, permits, reach))
         room._port.services.replays(replayed, replayed.watcher)
         return room
 

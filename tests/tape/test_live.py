@@ -12,7 +12,7 @@ from tests.support import in_virtual_time
 from tests.support.asking import AskingServer, asking_connectors
 
 from greenroom import Greenroom
-from greenroom.errors import CallError, RemoteError, UsageError
+from greenroom.errors import CallError, CallTimeout, RemoteError, UsageError
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.fault_scripts import Fault, FaultScript
 from greenroom.tape.reading import read_tape
@@ -165,6 +165,44 @@ async def test_a_call_that_waits_for_a_live_server_that_never_starts_was_not_sen
             await said(room, "put", v="mine")
         assert failed.value.reach is Reach.NOT_SENT
         assert server.calls == []
+
+
+@in_virtual_time
+async def test_only_so_many_live_servers_start_at_a_time(tmp_path: Path) -> None:
+    server, config = shop(initialize_latency=14.0), {**CONFIG, "settings": {"startPermits": 2}}
+    async with over(await recorded(tmp_path), server, config=config, per_session=True) as room:
+        answers: list[str] = []
+
+        async def rollout(number: int) -> None:
+            async with room.session(f"r{number}") as session:
+                answers.append(await said(session, "put", v=str(number)))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(rollout, number)
+            for starts in (
+                2,
+                4,
+                5,
+            ):  # the last one is there after longer than one attempt to connect may take
+                await anyio.sleep(7)
+                assert server.starts == starts
+                await anyio.sleep(7)
+        assert sorted(answers) == ["0", "1", "2", "3", "4"]
+
+
+@in_virtual_time
+async def test_a_live_server_has_the_time_to_be_installed(tmp_path: Path) -> None:
+    config = {"mcpServers": {"shop": {"command": "uvx", "args": ["shop"]}}}
+    server = shop(start_latency=400.0)
+    async with over(await recorded(tmp_path), server, config=config) as room:
+        for _ in range(7):  # more than failures in a row that open a circuit breaker
+            with pytest.raises(CallTimeout) as failed:
+                await said(room, "put", v="mine")
+            assert failed.value.reach is Reach.NOT_SENT
+        await anyio.sleep_until(390.0)
+        assert await said(room, "put", v="mine") == "mine"
+        assert (server.starts, len(server.calls), room.status()[0].incarnation) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("name", ["shop", "other"])

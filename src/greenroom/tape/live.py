@@ -19,6 +19,7 @@ seen in what follows, such as the number of an order, and nobody could tell a wr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import anyio
@@ -34,13 +35,15 @@ _ONLY_NEWER: Final = "it speaks only MCP {}, and a replay cannot yet pass on wha
 
 class LiveServer:
     """The running server behind one connection of a replay, and what it reports. `reach` makes its connector and
-    `handshake` agrees on a version; both may raise a `CallError`. `lose` ends the connection of the replay."""
+    `handshake` agrees on a version; both may raise a `CallError`. Both have `seconds` in all, from when it has one of
+    the `permits` of servers that may start at a time. `lose` ends the connection of the replay."""
 
     def __init__(
         self,
         reach: Callable[[], Connector],
         handshake: Callable[[Peer], Awaitable[Handshake]],
         seconds: float,
+        permits: anyio.CapacityLimiter,
         hooks: PeerHooks,
         lose: Callable[[LostReason], None],
     ) -> None:
@@ -49,9 +52,11 @@ class LiveServer:
         self._reach = reach
         self._handshake = handshake
         self._seconds = seconds
+        self._permits = permits
         self._hooks = hooks
         self._lose = lose
         self._is_begun = False
+        self._may_start = anyio.Event()
         self._is_ready = anyio.Event()
         self._connection: Connection | None = None
 
@@ -60,9 +65,13 @@ class LiveServer:
     async def run(self) -> None:
         """Be its owner task: start it, agree on a version, and stay until this is cancelled."""
         try:
-            async with self._reach().open(self) as self._connection:
-                await self._begin(self._connection.peer)
-                await anyio.sleep_forever()
+            async with AsyncExitStack() as start:
+                await start.enter_async_context(self._permits)
+                self._may_start.set()
+                async with self._reach().open(self) as self._connection:
+                    await self._begin(self._connection.peer)
+                    await start.aclose()
+                    await anyio.sleep_forever()
         except CallError as error:
             self._fail(str(error))
 
@@ -78,6 +87,7 @@ class LiveServer:
                 self._is_ready.set()
 
     async def _limit(self) -> None:
+        await self._may_start.wait()
         async with at_most(self._seconds) as scope:
             await self._is_ready.wait()
         if scope.cancelled_caught:
@@ -100,12 +110,19 @@ class LiveServer:
         return self._is_ready.is_set()
 
     @property
+    def is_starting(self) -> bool:
+        return self._is_begun and not self.is_ready
+
+    @property
     def pid(self) -> int | None:
         return None if self._connection is None else self._connection.pid
 
     @property
     def last_heard(self) -> float:
         return 0.0 if self._connection is None else self._connection.peer.last_heard
+
+    def signs(self) -> object:
+        return None if self._connection is None else self._connection.signs()
 
     def stderr_tail(self) -> tuple[str, ...]:
         return () if self._connection is None else self._connection.stderr_tail()

@@ -199,6 +199,7 @@ class LiveServers:
     """How servers that are live are reached: as the room does, or by `connectors`."""
 
     fleet: ServerFleet
+    permits: anyio.CapacityLimiter  # a start takes one: those of the room are for connections to the tape
     connectors: ConnectorFactory | None = None
 
     def reach(self, definition: ServerDefinition, address: Address, incarnation: int) -> LiveReach:
@@ -207,6 +208,7 @@ class LiveServers:
             lambda: make(definition, address, incarnation),
             lambda peer: self.fleet.shake_hands(peer, definition, address),
             self.fleet.seconds_to_connect(definition),
+            self.permits,
         )
 
 
@@ -217,6 +219,7 @@ class LiveReach:
     connector: Callable[[], Connector]
     handshake: Callable[[Peer], Awaitable[Handshake]]
     seconds: float
+    permits: anyio.CapacityLimiter
 
 
 def opened(
@@ -260,8 +263,8 @@ def opened(
 def _with_live(
     config: Config, replay: Replay, names: Collection[str], servers: Config | None, per_session: bool
 ) -> Config:
-    """The configuration of the tape, with these servers as the user has configured them. How many may run is the
-    user's to say, too."""
+    """The configuration of the tape, with these servers as the user has configured them. How many may run, and start at
+    a time, is the user's to say, too."""
     if servers is None:
         raise UsageError(
             "Which configuration has the servers that are live? Say it: config=, or --config FILE."
@@ -284,6 +287,7 @@ def _with_live(
         config.settings,
         max_connections=servers.settings.max_connections,
         max_session_connections=servers.settings.max_session_connections,
+        start_permits=servers.settings.start_permits,
     )
     return attrs.evolve(config, servers={**config.servers, **taken}, settings=settings)
 
@@ -416,7 +420,9 @@ class TapeConnection(NoProcess):
         self._open: set[Exchange] = set()
         self._asked: dict[str, _TapeQuestion] = {}
         self._is_over = False
-        self._live = live and LiveServer(live.connector, live.handshake, live.seconds, hooks, self.lose)
+        self._live = live and LiveServer(
+            live.connector, live.handshake, live.seconds, live.permits, hooks, self.lose
+        )
         self._behind = _TapeResponder(server, self._answer, self.note, replay.took)
         self._far = FaultPlayer(self._behind, self, tasks)
 
@@ -428,8 +434,11 @@ class TapeConnection(NoProcess):
 
     @property
     def last_heard(self) -> float:
-        """What a running server says goes by this connection, straight to who waits for it."""
-        return self._heard if self._live is None else max(self._heard, self._live.last_heard)
+        """What a running server says goes by this connection, straight to who waits for it. While that one starts,
+        which has a limit of its own, nobody is silent."""
+        if self._live is None:
+            return self._heard
+        return self._backend.now() if self._live.is_starting else max(self._heard, self._live.last_heard)
 
     def request(self, exchange: Exchange) -> None:
         encode_json(exchange.params)  # as any peer, it refuses what is no JSON
@@ -463,6 +472,9 @@ class TapeConnection(NoProcess):
 
     def begin(self) -> None:
         self._far.begin()
+
+    def signs(self) -> object:
+        return None if self._live is None else self._live.signs()
 
     def stderr_tail(self) -> tuple[str, ...]:
         return self._far.stderr_tail() or (() if self._live is None else self._live.stderr_tail())
