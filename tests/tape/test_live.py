@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,52 @@ async def test_a_call_that_waits_for_a_live_server_that_never_starts_was_not_sen
             await said(room, "put", v="mine")
         assert failed.value.reach is Reach.NOT_SENT
         assert server.calls == []
+
+
+@in_virtual_time
+async def test_the_same_write_twice_meets_both_that_were_recorded(tmp_path: Path) -> None:
+    place = tmp_path / "shop.tape"
+    async with fake_room({"shop": shop()}, record=place) as room:
+        for _ in range(2):
+            await said(room, "put", v="a")
+    async with over(place, shop()) as room:
+        for _ in range(3):
+            await said(room, "put", v="a")
+        use = replay_of(room).summary
+        assert (use.ran, use.lacked) == ({1: 1, 2: 1}, {'shop_put with {"v":"a"}': 1})
+        assert replay_of(room).untaken == []
+
+
+@in_virtual_time
+async def test_a_call_that_is_sent_again_ran_once(tmp_path: Path) -> None:
+    script = FaultScript((Fault(at="call", do="crash_before", nth=1, start=1),))
+    server = shop(script=script)
+    async with over(await recorded(tmp_path), server) as room:
+        assert await said(room, "put", v="new") == "new"
+        assert server.starts == 2
+        assert replay_of(room).summary.ran == {2: 1}
+
+
+@in_virtual_time
+async def test_what_was_never_sent_changes_nothing(tmp_path: Path) -> None:
+    server = shop(start_latency=10.0)
+    async with over(await recorded(tmp_path), server) as room:
+        with anyio.move_on_after(3):
+            await said(room, "put", v="new")
+        assert await said(room, "get") == "old", "the tape has it, and nothing was written"
+        use = replay_of(room).summary
+        assert (use.met, use.ran, use.lacked, server.calls) == ({1: 1}, {}, {}, [])
+        assert [call["number"] for call in replay_of(room).untaken] == [2, 3]
+
+
+@in_virtual_time
+async def test_what_is_read_while_a_write_waits_is_read_after_it(tmp_path: Path) -> None:
+    server = shop(start_latency=10.0)
+    async with over(await recorded(tmp_path), server) as room, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(said, room, "put", v="mine"))
+        await anyio.sleep(1)
+        assert await said(room, "get") == "mine"
+        assert server.starts == 1
 
 
 @in_virtual_time

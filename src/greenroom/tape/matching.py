@@ -136,8 +136,10 @@ class RecordedCalls:
     def take(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """The recorded call that answers this one; None: there is none."""
         at = yield from self.find(method, params)
-        if at is None:
-            return None
+        return None if at is None else self.take_at(at, method, params)
+
+    def take_at(self, at: int, method: str, params: Mapping[str, Any] | None) -> CallLine:
+        """The recorded call at this place, which answers this one."""
         self._taken.add(at)
         self._moves(at, method, params)
         return self.calls[at]

@@ -25,6 +25,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import anyio
 import anyio.abc
@@ -300,6 +301,8 @@ class _TapeServer:
     faults: FaultsByStart
     starts: int = 0
     was_written: bool = False  # by a call that a running server was sent, and that the tape has not seen
+    writes_waiting: set[Exchange] = attrs.field(factory=set[Exchange])  # such calls, until it can be asked
+    has_run: WeakSet[Call] = attrs.field(factory=WeakSet[Call])  # calls that a running server was sent
 
     def now_listed(self) -> ListingLine | None:
         """What it has now: the last list that was recorded before the next call that nobody has made yet."""
@@ -452,6 +455,7 @@ class TapeConnection(NoProcess):
     def abandon(self, exchange: Exchange, reason: str) -> None:
         if exchange in self._open:
             self._open.discard(exchange)
+            self._server.writes_waiting.discard(exchange)
             self._far.abandoned(exchange)
         elif self._live is not None:
             self._live.abandon(exchange, reason)
@@ -545,34 +549,49 @@ class TapeConnection(NoProcess):
         if method in SUBSCRIBES or (method == "server/discover" and not live.is_ready):
             return False
         if isinstance(exchange, Call):
-            return server.was_written or server.recorded.may_change(method, exchange.params)
+            is_written = server.was_written or bool(server.writes_waiting)
+            return is_written or server.recorded.may_change(method, exchange.params)
         if method in _LISTS:
             return not server.listed or live.has_other_lists
         return live.is_ready or (method == "initialize" and not server.listed)
 
     async def _ask_live(self, live: LiveServer, exchange: Exchange) -> Answer | None:
         """Hand the request to the running server, which answers its owner itself."""
-        method, params, recorded = exchange.method, exchange.params, self._server.recorded
-        if isinstance(exchange, Call):
-            at = await _in_turns(recorded.find(method, params))
-            if at is None:
-                count_words(self._replay.summary.lacked, _in_words(exchange.tool, method, params or {}))
-            else:
-                recorded.miss(at, method, params, has_run=True)
-                call = recorded.calls[at]
-                self._replay.took(call)
-                _count(self._replay.summary.ran, call)
-            self._server.was_written |= recorded.may_change(method, params)
-        await live.ready(self._tasks.start_soon)
-        self.pid: int | None = live.pid
-        if self._is_over or exchange not in self._open:
-            return None  # nobody waits any more, so it is not sent
-        if method == "initialize":
-            mark_sent(exchange)
-            return encode_json(_introduction(live))
-        self._open.discard(exchange)
-        live.request(exchange)
-        return None
+        server, method = self._server, exchange.method
+        writes = isinstance(exchange, Call) and server.recorded.may_change(method, exchange.params)
+        if writes:
+            server.writes_waiting.add(exchange)
+        try:
+            await live.ready(self._tasks.start_soon)
+            self.pid: int | None = live.pid
+            at = await _in_turns(server.recorded.find(method, exchange.params))
+            if self._is_over or exchange not in self._open:
+                return None  # nobody waits any more, so it is not sent
+            if method == "initialize":
+                mark_sent(exchange)
+                return encode_json(_introduction(live))
+            if isinstance(exchange, Call):
+                self._count_run(exchange, at)
+            server.was_written |= writes
+            self._open.discard(exchange)
+            live.request(exchange)
+            return None
+        finally:
+            server.writes_waiting.discard(exchange)
+
+    def _count_run(self, call: Call, at: int | None) -> None:
+        """The running server is asked this now: once, however often it is sent. `at`: the place of what is on the tape
+        of it."""
+        server, method, params = self._server, call.method, call.params
+        if call in server.has_run:
+            return
+        server.has_run.add(call)
+        if at is None:
+            count_words(self._replay.summary.lacked, _in_words(call.tool, method, params or {}))
+        else:
+            line = server.recorded.take_at(at, method, params)
+            self._replay.took(line)
+            _count(self._replay.summary.ran, line)
 
     def _about_itself(self, exchange: Exchange) -> Mapping[str, Any] | RpcError | None:
         """The answer to what is no call; None: it is one."""
