@@ -12,14 +12,19 @@ refuse that stays as it is. A renewal asks for the configured scopes again, so a
 Both refusals mean that the request did not run. So does everything for which no token can be had (`NoIdentity`): that
 call is refused, the connection stays, and the next call tries again, after a few seconds at the earliest.
 
+When the session is over and nobody is known any more, the token that is held is good for one thing: to end the session
+at the server.
+
 A token goes to the origin of the server's URL alone.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import AsyncGenerator, Callable
+from http import HTTPMethod
 from typing import Final
 
 import anyio
@@ -88,6 +93,9 @@ class CallerLogin(httpx2.Auth):
             request.headers.pop("Authorization", None)
             yield request
             return
+        if request.method == HTTPMethod.DELETE and self._identity() is None:
+            yield _carrying(request, self._last())
+            return
         held = await self._present()
         response = yield _carrying(request, held)
         if response.status_code == 401:
@@ -101,6 +109,13 @@ class CallerLogin(httpx2.Auth):
             response = yield _carrying(request, held)
             if lacks_scope(response):
                 raise NoIdentity(_lacking(wanted, "and refuses a token that was got for it"))
+
+    def _last(self) -> _Held:
+        """The token that is held, for a farewell. Raises `NoIdentity` when it does not serve any more."""
+        held = self._held
+        if held is None or (held.token.expires_at or math.inf) <= time.time():
+            raise NoIdentity("nobody knows who calls here any more")
+        return held
 
     def _subject(self) -> str:
         """The token that vouches for the caller. Raises `NoIdentity`."""
