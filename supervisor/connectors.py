@@ -222,7 +222,7 @@ class Connectors:
         from ..actors.login.logins import oauth_of
 
         caller = partial(self.sessions.caller, address.session)
-        learn = partial(self.secrets.answered, address.server, session=address.session)
+        learn = partial(self.secrets.carried, address.server, session=address.session)
         try:
             oauth = oauth_of(definition, environ)
             terms = terms_of(definition, oauth)

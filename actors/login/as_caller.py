@@ -184,6 +184,8 @@ class CallerLogin(httpx2.Auth):
             raise NoIdentity(failure.text)
 
     async def _got(self, subject: str, scope: str | None) -> CallerToken:
+        if self._held is not None:  # which others may be using, and is so none of the first to be forgotten
+            self._learn((SecretValue("token", self._held.token.access_token, known=True),))
         self._learn((SecretValue("token", subject, known=True),))
         try:
             async with in_time(_WITHIN):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -458,6 +459,25 @@ def test_nothing_that_is_written_or_told_holds_a_token(
     assert len(tokens) > 5
     for secret in tokens:
         assert not [text for text in all_told if secret in text]
+
+
+def test_a_token_in_use_stays_masked_whatever_a_command_gives() -> None:
+    """A command gives other headers with each request, and a server quotes the token."""
+
+    def entries(stage: Stage) -> Mapping[str, Any]:
+        code = "import secrets; print('{\"X-Sign\": \"' + secrets.token_hex(16) + '\"}')"
+        command = {"command": sys.executable, "args": ["-S", "-c", code]}
+        return {"one": {**stage.entry(stage.one), "requestHeadersCommand": command}}
+
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        stage.one.quotes = True
+        ann = await person(opened, stage, "ann")
+        told = [str(await ann.call("one_whoami")) for _ in range(18)]
+        assert len(set(stage.one.shown)) == 1
+        assert all("called by" in text for text in told)
+        assert not [text for text in told if stage.one.shown[0] in text]
+
+    with_gateway(body, entries)
 
 
 def test_tokens_go_with_the_session() -> None:

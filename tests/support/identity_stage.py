@@ -182,6 +182,7 @@ class GuardedServer(Issuer):
     calls: list[tuple[str, str]] = attrs.field(factory=list[tuple[str, str]])  # who called what
     opened: int = 0  # sessions
     ended: int = 0
+    quotes: bool = False  # its tools fail, and tell by which token they are called
     trusts_provider: bool = False  # it takes the provider's own tokens (token exchange)
 
     @property
@@ -240,6 +241,9 @@ class GuardedServer(Issuer):
                 challenge = f'Bearer error="insufficient_scope", scope="{needed}"'
                 return Response(status_code=403, headers={"WWW-Authenticate": challenge})
             self.calls.append((who[0], params["name"]))
+            if self.quotes:
+                error = {"code": -32000, "message": f"called by {token}"}
+                return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
         return self._answer(message["id"], method, who)
 
     def _answer(self, key: Any, method: str, who: tuple[str, set[str]]) -> Response:

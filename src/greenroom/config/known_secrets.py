@@ -28,7 +28,9 @@ from .scrubbing import (
 if TYPE_CHECKING:
     from ahocorasick_rs import BytesAhoCorasick
 
-_STARTS: Final = 16  # so many different answers of a server's commands are known at once
+_LAST: Final = (
+    16  # so many different answers of a server's commands are known at once, and so many tokens of a caller
+)
 _AUTOMATON: Final = 1 << 14  # words of one: some twenty milliseconds to make it
 _LOOK: Final = 1 << 16  # bytes that are looked at while no other thread can run
 
@@ -161,6 +163,9 @@ class SecretsOfAll:
         return self._own.may_be_in(raw) or bool(self._index.in_json(raw))
 
 
+_LastGiven = dict[tuple[SecretValue, ...], None]  # the last is the latest
+
+
 class KnownSecrets:
     """The secrets of a room by server, and those of sessions by session and server, which are forgotten with the
     session. `everywhere`: secrets that belong to no particular server."""
@@ -169,7 +174,8 @@ class KnownSecrets:
         self._everywhere = Secrets(everywhere)
         self._of: dict[tuple[str, str | None], Secrets] = {}
         self._seen: dict[tuple[str, str | None], object] = {}
-        self._answers: dict[tuple[str, str | None], tuple[tuple[SecretValue, ...], ...]] = {}
+        self._answers: dict[tuple[str, str | None], _LastGiven] = {}
+        self._tokens: dict[tuple[str, str | None], _LastGiven] = {}
         self._with_answers: dict[tuple[str, str | None], Secrets] = {}
         self._index: SecretIndex | None = None  # of all, once somebody asks for it
         self._changed: set[Secrets] = set()  # what may have more than is in the index
@@ -180,7 +186,9 @@ class KnownSecrets:
         known = KnownSecrets()
         known._everywhere = self._everywhere
         known._of, known._seen = {**self._of}, {**self._seen}
-        known._answers, known._with_answers = {**self._answers}, {**self._with_answers}
+        known._answers = {key: {**those} for key, those in self._answers.items()}
+        known._tokens = {key: {**those} for key, those in self._tokens.items()}
+        known._with_answers = {**self._with_answers}
         return known
 
     def remember(self, server: str, session: str, secrets: Secrets) -> None:
@@ -213,18 +221,37 @@ class KnownSecrets:
             self._changed.add(known)
 
     def answered(self, server: str, found: tuple[SecretValue, ...], session: str | None = None) -> None:
-        """Add the values that commands have just given for a start of this server. Those of its last starts stay known;
-        older ones are forgotten."""
-        key = server, session
-        if found not in (known := self._answers.get(key, ())):
-            self._answers[key] = known = (*known[-_STARTS + 1 :], found)
-            old = self._with_answers.get(key)
-            new = Secrets([each for one in known for each in one], self._of.get(key))
-            self._with_answers[key] = new
-            self._changed.add(new)
-            if old is not None:
-                self._changed.discard(old)
-                self._gone += len({*old.spellings} - {*new.spellings})
+        """Add the values that commands have just given for this server. The last of them stay known; older ones are
+        forgotten."""
+        self._given(self._answers, (server, session), found)
+
+    def carried(self, server: str, found: tuple[SecretValue, ...], session: str | None = None) -> None:
+        """Add a token by which requests to this server are about to be made for a caller. The last of them stay known,
+        whatever commands have given meanwhile."""
+        self._given(self._tokens, (server, session), found)
+
+    def _given(
+        self,
+        those: dict[tuple[str, str | None], _LastGiven],
+        key: tuple[str, str | None],
+        found: tuple[SecretValue, ...],
+    ) -> None:
+        known = those.setdefault(key, {})
+        is_new = found not in known
+        known.pop(found, None)
+        known[found] = None
+        if not is_new:
+            return
+        if len(known) > _LAST:
+            del known[next(iter(known))]
+        old = self._with_answers.get(key)
+        given = (*self._answers.get(key, ()), *self._tokens.get(key, ()))
+        new = Secrets([each for one in given for each in one], self._of.get(key))
+        self._with_answers[key] = new
+        self._changed.add(new)
+        if old is not None:
+            self._changed.discard(old)
+            self._gone += len({*old.spellings} - {*new.spellings})
 
     def forget(self, session: str) -> dict[str, Secrets]:
         """Forget the secrets of a session, because it and everything started for it have ended. Returns them, by
@@ -236,7 +263,7 @@ class KnownSecrets:
                     found[server] = secrets
                     self._changed.discard(secrets)
                     self._gone += len(secrets.spellings)
-        for known in (self._of, self._seen, self._answers, self._with_answers):
+        for known in (self._of, self._seen, self._answers, self._tokens, self._with_answers):
             for key in [key for key in known if key[1] == session]:
                 del known[key]
         return found
