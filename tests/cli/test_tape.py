@@ -147,6 +147,15 @@ def test_a_live_server_runs_what_the_tape_lacks_and_runs_are_added_up(
     assert run(["replay", "--live", "other", *live[2:], os.fspath(tape)]) == 2
 
 
+def test_a_summary_that_cannot_be_written_is_noticed_before_the_run(
+    tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["replay", "--summary", os.fspath(tmp_path / "none" / "runs.jsonl"), os.fspath(tape)]) == 2
+    said = capsys.readouterr().err
+    assert "The summary cannot be written" in said
+    assert "replaying" not in said
+
+
 def test_one_call_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
     config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))

@@ -18,7 +18,7 @@ from greenroom.protocol.errors import Reach
 from greenroom.protocol.fault_scripts import Fault, FaultScript
 from greenroom.tape.reading import read_tape
 from greenroom.tape.replaying import Replay
-from greenroom.tape.use import append_use, read_use, use_in_words
+from greenroom.tape.use import TapeUse, append_use, count_words, read_use, use_in_words
 from greenroom.testing import FakeServer, fake_room, tool
 from greenroom.testing.fake_servers import fake_connectors
 
@@ -368,6 +368,37 @@ async def test_runs_of_many_processes_are_added_up(tmp_path: Path) -> None:
         "  #2 shop_put",
         "  #3 shop_get",
     ]
-    file.write_text("{}\nno summary\n")
-    with pytest.raises(UsageError, match="line 2"):
+
+
+@in_virtual_time
+async def test_a_line_of_a_summary_that_was_cut_costs_only_its_run(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    append_use(file, TapeUse(met={1: 1}))
+    with file.open("ab") as cut:
+        cut.write(b'{"runs":1,"met":{"1":')
+    append_use(file, TapeUse(met={1: 2}))
+    use = read_use(file)
+    assert (use.runs, use.met, use.unread) == (2, {1: 3}, 1)
+    tape = read_tape(await recorded(tmp_path))
+    assert "1 line of the file could not be read: those runs are not counted." in use_in_words(use, tape)
+    file.write_text("no summary\n")
+    with pytest.raises(UsageError, match="no summary of a replay"):
         read_use(file)
+
+
+def test_calls_beyond_the_kinds_that_are_kept_are_counted_once() -> None:
+    use = TapeUse()
+    for number in range(1000):
+        for _ in range(2):
+            count_words(use.refused, f"call {number}")
+    count_words(use.refused, "one more")
+    assert use.asked == 2001
+    assert (use + TapeUse() + TapeUse()).asked == 2001
+
+
+def test_a_summary_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot be written.*directory"):
+        append_use(tmp_path / "none" / "runs.jsonl", TapeUse())
+    if Path("/dev/full").exists():  # a disk with no room left
+        with pytest.raises(UsageError, match="No space left"):
+            append_use("/dev/full", TapeUse())

@@ -100,6 +100,10 @@ def replay_command(
     from ..protocol.version import VERSION
     from ..supervisor.room import Greenroom
 
+    if summary is not None:
+        from ..tape.use import check_use
+
+        check_use(summary)
     room = Greenroom.replay(
         tape,
         strict=not lenient,

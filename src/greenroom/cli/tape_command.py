@@ -77,6 +77,7 @@ class TapeUseJson(Shape, kw_only=True):
     unmet: Annotated[list[int], says("the numbers of those that no run made")]
     refused: Annotated[dict[str, int], says("not on the tape, and refused: how often, by their words")]
     lacked: Annotated[dict[str, int], says("not on the tape, and run by a live server: the same")]
+    unread: Annotated[int, says("of the file that could not be read", "lines")]
 
 
 @click.command("tape")
@@ -99,7 +100,8 @@ class TapeUseJson(Shape, kw_only=True):
     "--summary",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Tell instead which calls were met in the runs of greenroom replay --summary FILE. Exit code 1: not all were.",
+    help="Tell instead which calls were met in the runs of greenroom replay --summary FILE. Exit code 1: "
+    "something was refused.",
 )
 @click.option("--all", "is_all", is_flag=True, help="Tell all of a long tape.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -150,6 +152,7 @@ def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
             unmet=[call.n for call in use.unmet(tape)],
             refused=use.refused,
             lacked=use.lacked,
+            unread=use.unread,
         )
         show_json(said, TapeUseJson)
     else:

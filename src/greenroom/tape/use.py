@@ -1,8 +1,9 @@
 """What became of a tape in one run, or in many: which of its calls were met, and what was asked that it lacks.
 
 Runs are added up, also those of many processes: each appends one line to a file (`append_use`). A line is one write to
-a file that is opened for appending, so processes need no lock. A call that is not on the tape is kept by its words, as
-a replay says it; of these at most `_KINDS` are kept, and further ones only counted.
+a file that is opened for appending, so processes need no lock. One that a full disk has cut is not continued: what
+comes next begins on a line of its own, and who reads counts the cut one and goes on. A call that is not on the tape is
+kept by its words, as a replay says it; of these at most `_KINDS` are kept, and further ones only counted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,13 +31,15 @@ _MORE: Final = "other calls"
 class TapeUse(msgspec.Struct):
     """What became of a tape. `met`: how often a recorded call was answered from it, by its number; `ran`: how often one
     was made and a running server answered (`live`). Of calls that are not on it, in words and how often: `refused`, and
-    `lacked`, which a running server answered. `runs`: of how many rooms this is the sum."""
+    `lacked`, which a running server answered. `runs`: of how many rooms this is the sum. `unread`: lines of a file that
+    could not be read."""
 
     runs: int = 1
     met: dict[int, int] = {}
     ran: dict[int, int] = {}
     refused: dict[str, int] = {}
     lacked: dict[str, int] = {}
+    unread: int = 0
 
     def __add__(self, other: TapeUse) -> TapeUse:
         return TapeUse(
@@ -44,6 +48,7 @@ class TapeUse(msgspec.Struct):
             _sum(self.ran, other.ran),
             _kinds(_sum(self.refused, other.refused)),
             _kinds(_sum(self.lacked, other.lacked)),
+            self.unread + other.unread,
         )
 
     @property
@@ -70,42 +75,66 @@ def _kinds(counts: dict[str, int]) -> dict[str, int]:
     """The most frequent of them, and the sum of the others."""
     if len(counts) <= _KINDS:
         return counts
-    most = Counter(counts).most_common(_KINDS - 1)
-    return {
-        **dict(most),
-        _MORE: counts.get(_MORE, 0) + sum(counts.values()) - sum(count for _, count in most),
-    }
+    kinds = {words: count for words, count in counts.items() if words != _MORE}
+    most = dict(Counter(kinds).most_common(_KINDS - 1))
+    return {**most, _MORE: sum(counts.values()) - sum(most.values())}
 
 
 def append_use(place: str | os.PathLike[str], use: TapeUse) -> None:
     """Add a line about this run to the file, which many processes may do at once. Raises `UsageError`."""
     line = msgspec.json.encode(use) + b"\n"
     try:
-        fd = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(fd, line)
-        finally:
-            os.close(fd)
+        with _opened(place) as file:
+            if _is_cut(file):
+                line = b"\n" + line
+            written = file.write(line)
     except OSError as error:
-        raise UsageError(f"The summary cannot be written to {place}: {error.strerror}.") from None
+        raise _not_written(place, f"{error.strerror}") from None
+    if written != len(line):
+        raise _not_written(place, f"only {written or 0:,} of {len(line):,} bytes were taken")
+
+
+def check_use(place: str | os.PathLike[str]) -> None:
+    """Check that lines can be added to the file, before a run that is to do so. Raises `UsageError`."""
+    try:
+        _opened(place).close()
+    except OSError as error:
+        raise _not_written(place, f"{error.strerror}") from None
+
+
+def _opened(place: str | os.PathLike[str]) -> FileIO:
+    """The file without a buffer, so that a line is one write, and for its owner alone if it is new."""
+    return FileIO(place, "a+", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
+def _is_cut(file: FileIO) -> bool:
+    if not file.seekable() or file.seek(0, os.SEEK_END) == 0:
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) not in (b"\n", b"")
+
+
+def _not_written(place: str | os.PathLike[str], why: str) -> UsageError:
+    return UsageError(f"The summary cannot be written to {os.fspath(place)}: {why}.")
 
 
 def read_use(place: str | os.PathLike[str]) -> TapeUse:
-    """The sum of all lines of such a file. Raises `UsageError`."""
+    """The sum of all lines of such a file. Those that cannot be read are counted. Raises `UsageError` if that is all
+    there is."""
     found = TapeUse(0)
     try:
         with Path(place).open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for line in filter(bytes.strip, file):
                 try:
                     found += msgspec.json.decode(line, type=TapeUse)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise UsageError(
-                        f"{place}, line {number}: it is no summary of a replay: {error}."
-                    ) from None
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    found.unread += 1
     except OSError as error:
         raise UsageError(
             f"{place} cannot be read: {error.strerror}. A replay writes it with --summary."
         ) from None
+    if found.unread and not found.runs:
+        raise UsageError(f"{place} is no summary of a replay: none of its lines can be read.")
     return found
 
 
@@ -115,6 +144,8 @@ def use_in_words(use: TapeUse, tape: Tape, *, most: int = 50) -> Iterator[str]:
     was = "was" if made == 1 else "were"
     runs, asked = counted(use.runs, "run"), counted(use.asked, "call")
     yield f"{runs}, {asked}. Of {len(tape.calls):,} on the tape {made:,} {was} met."
+    if use.unread:
+        yield f"{counted(use.unread, 'line')} of the file could not be read: those runs are not counted."
     calls = {call.n: call for call in tape.calls}
     yield from _some(
         [f"  {n:>5,} × #{at} {_name(calls[at])}" for at, n in sorted(use.met.items()) if at in calls], most
