@@ -252,6 +252,19 @@ async def test_a_live_server_has_the_time_to_be_installed(tmp_path: Path) -> Non
         assert (server.starts, len(server.calls), room.status()[0].incarnation) == (1, 1, 1)
 
 
+@in_virtual_time
+async def test_a_server_that_is_not_on_the_tape_has_that_time_too(tmp_path: Path) -> None:
+    place, other = await recorded(tmp_path), FakeServer(tools=[tool("now")], start_latency=400.0)
+    servers = {"mcpServers": {"clock": {"command": "uvx", "args": ["clock"]}}}
+    given: dict[str, Any] = {"config": servers, "connectors": fake_connectors({"clock": other})}
+    async with Greenroom.replay(place, live=["clock"], bootstrap=False, **given) as room:
+        with pytest.raises(CallTimeout, match="installing"):
+            await room.call("clock_now", {})
+        await anyio.sleep_until(390.0)
+        await room.call("clock_now", {})
+        assert (other.starts, len(other.calls)) == (1, 1)
+
+
 @pytest.mark.parametrize("name", ["shop", "other"])
 @in_virtual_time
 async def test_a_live_server_that_could_not_ask_is_refused(tmp_path: Path, name: str) -> None:
