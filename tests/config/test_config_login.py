@@ -100,8 +100,8 @@ def test_half_a_login_breaks_the_server_and_says_where(oauth: Any, where: str, w
 
 
 AS_CALLER: dict[str, dict[str, str]] = {
-    "id_jag": {"issuer": "i", "clientId": "c", "identityProvider": "p"},
-    "token_exchange": {"issuer": "i", "clientId": "c", "audience": "a"},
+    "id_jag": {"issuer": "https://i.example", "clientId": "c", "identityProvider": "https://p.example"},
+    "token_exchange": {"issuer": "https://i.example", "clientId": "c", "audience": "a"},
 }
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
@@ -171,11 +171,21 @@ def test_what_calls_as_somebody_has_no_effect_on_another_login() -> None:
         ({"isolation": "per_call"}, 'add "isolation": "per_session"'),
         ({"isolation": "per_session", "auth": False}, "nobody logs in"),
         ({"isolation": "per_session", "openapi": "https://a.example/openapi.json"}, "only an MCP server"),
+        ({"isolation": "per_session", "requestHeadersCommand": {"command": "x"}}, "another Authorization"),
     ],
 )
 def test_two_callers_cannot_be_mixed_by_an_entry(more: dict[str, Any], what: str) -> None:
     broken = parse(oauth={"grantType": "id_jag", **AS_CALLER["id_jag"]}, **more).broken["s"]
     assert what in broken.what
+
+
+@pytest.mark.parametrize("name", ["issuer", "identityProvider"])
+@pytest.mark.parametrize("url", ["https://[bad", "https://a:b", "ftp://a", "i"])
+def test_an_issuer_that_is_no_url_breaks_the_server_and_says_where(name: str, url: str) -> None:
+    oauth = {"grantType": "id_jag", **AS_CALLER["id_jag"], name: url}
+    broken = parse(oauth=oauth, isolation="per_session").broken["s"]
+    assert broken.where == f"m.json: mcpServers.s.oauth.{name}"
+    assert "http" in broken.what
 
 
 @pytest.mark.parametrize("grant", ["authorization_code", "client_credentials", "device_code"])

@@ -586,6 +586,13 @@ def _check_caller(definition: ServerDefinition, isolation: Isolation | None) -> 
     if definition.auth is False:
         what = 'calls as its caller, and "auth" says that nobody logs in: remove one of them'
         yield Problem(_place_in(definition, "oauth"), what)
+    if definition.request_headers_command is not None:
+        what = 'could put another Authorization in the place of the caller\'s: remove it, or "grantType"'
+        yield Problem(_place_in(definition, "requestHeadersCommand"), what)
+    for name in ("issuer", "identityProvider"):
+        url = (definition.oauth or {}).get(name)
+        if isinstance(url, str) and not has_reference(url) and (wrong := url_problem(url)) is not None:
+            yield Problem(_place_in(definition, "oauth", name), wrong)
 
 
 def _place_in(definition: ServerDefinition, *inside: str) -> str:
