@@ -42,7 +42,9 @@ _BEFORE_END: Final = 30.0  # seconds, at most a quarter of a token's life
 _WITHIN: Final = 30.0  # seconds for all requests of an exchange
 _PAUSE: Final = 5.0  # seconds after an exchange that failed
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")  # RFC 6749
-_MOST_SCOPES: Final = 50
+_MOST_SCOPES: Final = 50  # of one challenge
+_MOST_ASKED: Final = 100  # beside those of the configuration
+_NAMED: Final = 200  # characters of scopes in a text
 Learn = Callable[[tuple[SecretValue, ...]], object]
 
 
@@ -102,7 +104,9 @@ class CallerLogin(httpx2.Auth):
             held = await self._in_place_of(held, self._scopes)
             response = yield _carrying(request, held)
             if response.status_code == 401:
-                raise NoIdentity("the server refuses the token that its authorization server has just given")
+                text = "the server refuses the token that its authorization server has just given"
+                self._pause(text, held.subject, self._scopes)
+                raise NoIdentity(text)
         if lacks_scope(response):
             wanted = _scopes_of(response)
             held = await self._with_further(held, wanted)
@@ -148,6 +152,8 @@ class CallerLogin(httpx2.Auth):
         if not wanted or wanted <= held.asked:
             raise NoIdentity(_lacking(wanted, "which this caller's token was asked for already"))
         before = held.asked | (held.token.scopes or frozenset())
+        if len((before | wanted) - self._scopes) > _MOST_ASKED:
+            raise NoIdentity(_lacking(wanted, "and has wanted too many already"))
         try:
             return await self._in_place_of(held, before | wanted, wanted)
         except NoIdentity as error:
@@ -170,11 +176,17 @@ class CallerLogin(httpx2.Auth):
                 text = str(error)
                 if isinstance(error, AuthorizationServerDown):
                     text += "; try again later"
-                until = anyio.current_time() + _PAUSE
-                self._failure = _Failure(text, subject, scopes, until)
+                self._pause(text, subject, scopes)
                 raise NoIdentity(text) from None
+            except Exception as error:
+                text = f"no token can be had: the exchange failed ({type(error).__name__})"
+                self._pause(text, subject, scopes)
+                raise NoIdentity(text) from error
             self._held, self._failure = _Held(token, subject, scopes), None
             return self._held
+
+    def _pause(self, text: str, subject: str, scopes: frozenset[str]) -> None:
+        self._failure = _Failure(text, subject, scopes, anyio.current_time() + _PAUSE)
 
     def _check_pause(self, subject: str, scopes: frozenset[str]) -> None:
         failure = self._failure
@@ -223,5 +235,6 @@ def _scopes_of(response: httpx2.Response) -> frozenset[str]:
 def _lacking(wanted: frozenset[str], why: str) -> str:
     if not wanted:
         return 'the server wants a further scope and does not say which: name it as "scope" in the server\'s entry'
-    scopes = f'the scope "{" ".join(sorted(wanted))}"'
+    named = " ".join(sorted(wanted))
+    scopes = f'the scope "{named if len(named) <= _NAMED else f"{named[:_NAMED]}…"}"'
     return f"the server wants {scopes}, {why}. Whoever manages the identity provider can allow it"

@@ -60,7 +60,10 @@ class Provider:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.issuer).hostname or "?"
+        try:
+            return urlsplit(self.issuer).hostname or "?"
+        except ValueError:
+            return "?"
 
 
 @attrs.frozen
@@ -102,7 +105,9 @@ def terms_of(definition: ServerDefinition, oauth: Mapping[str, Any]) -> Exchange
             provider = attrs.evolve(provider, client_secret=own.client_secret)
     for each in (provider, own):
         if not is_safe(each.issuer):
-            raise LoginFailed(f"the issuer {each.host} is not reached over https")
+            raise LoginFailed(
+                f'the issuer {each.host} is not reached over https: correct "oauth" in its entry'
+            )
     audience, resource = oauth.get("audience"), oauth.get("resource")
     if resource is None and (by_assertion or audience is None):
         resource = definition.url.partition("#")[0]

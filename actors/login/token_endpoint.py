@@ -34,7 +34,11 @@ _KEPT_BACK: Final = frozenset({"authorization", "cookie", "proxy-authorization",
 
 def is_safe(url: str) -> bool:
     """Whether a secret may be sent to this URL."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
 
 

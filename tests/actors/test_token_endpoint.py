@@ -134,6 +134,8 @@ def test_a_server_that_is_not_there_is_named_and_so_is_one_that_others_may_hear(
         ("http://localhost.evil/x", False),
         ("ftp://localhost/x", False),
         ("localhost", False),
+        ("https://[bad", False),
+        ("https://h:bad", False),
     ],
 )
 def test_a_secret_goes_over_tls_or_to_this_machine(url: str, safe: bool) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -145,6 +144,9 @@ ATTACKS: Mapping[str, Attack] = {
     "a token endpoint without TLS": Attack(
         metadata(lambda stage: stage.one, lambda _: {"token_endpoint": "http://192.0.2.1/token"}),
         "can be trusted",
+    ),
+    "a token endpoint that cannot be read": Attack(
+        metadata(lambda stage: stage.one, lambda _: {"token_endpoint": "https://[bad"}), "can be trusted"
     ),
     "a token endpoint that is none": Attack(
         metadata(lambda stage: stage.one, lambda _: {"token_endpoint": 5}), "can be trusted"
@@ -461,23 +463,53 @@ def test_nothing_that_is_written_or_told_holds_a_token(
         assert not [text for text in all_told if secret in text]
 
 
-def test_a_token_in_use_stays_masked_whatever_a_command_gives() -> None:
-    """A command gives other headers with each request, and a server quotes the token."""
-
-    def entries(stage: Stage) -> Mapping[str, Any]:
-        code = "import secrets; print('{\"X-Sign\": \"' + secrets.token_hex(16) + '\"}')"
-        command = {"command": sys.executable, "args": ["-S", "-c", code]}
-        return {"one": {**stage.entry(stage.one), "requestHeadersCommand": command}}
+def test_a_token_in_use_stays_masked_whatever_tokens_come_after_it() -> None:
+    """A server quotes it, after the provider has refused many tokens by which its caller came meanwhile."""
 
     async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
         stage.one.quotes = True
         ann = await person(opened, stage, "ann")
-        told = [str(await ann.call("one_whoami")) for _ in range(18)]
-        assert len(set(stage.one.shown)) == 1
-        assert all("called by" in text for text in told)
-        assert not [text for text in told if stage.one.shown[0] in text]
+        assert "called by" in str(await ann.call("one_whoami"))
+        first = ann.headers["authorization"]
+        stage.provider.twist = lambda *_: Response(status_code=503)
+        for _ in range(18):
+            ann.headers["authorization"] = bearer(stage.provider.access_token("ann"))
+            await refused(ann)
+        ann.headers["authorization"] = first
+        told = str(await ann.call("one_whoami"))
+        assert "called by" in told
+        assert stage.one.shown[-1] not in told
 
-    with_gateway(body, entries)
+    with_gateway(body, one)
+
+
+def test_a_server_that_refuses_every_token_is_not_the_reason_for_many_exchanges() -> None:
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        ann = await person(opened, stage, "ann")
+        await who(ann)
+        stage.one.tokens = {}
+        stage.one.lasts = 0
+        for _ in range(5):
+            assert "has just given" in await refused(ann)
+        assert len(stage.provider.forms) == 2
+
+    with_gateway(body, one)
+
+
+def test_a_server_that_wants_ever_further_scopes_is_given_no_endless_token() -> None:
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        ann = await person(opened, stage, "ann")
+        texts: list[str] = []
+        for number in range(6):
+            stage.one.wants = " ".join(f"scope-number-{number}-{each}" for each in range(40))
+            texts.append(await refused(ann))
+        assert len(stage.provider.forms) == 3  # the first token, and two steps up
+        assert "wanted too many" in texts[-1]
+        assert max(map(len, texts)) < 1_000
+        stage.one.wants = ""
+        assert (await who(ann))["sub"] == "ann"
+
+    with_gateway(body, one)
 
 
 def test_tokens_go_with_the_session() -> None:
