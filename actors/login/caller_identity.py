@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
+LEEWAY: Final = 30  # seconds by which clocks may differ
 _MOST: Final = 1 << 16  # characters of a token that is read
 
 
@@ -50,7 +51,7 @@ class Claims(msgspec.Struct, frozen=True):
 
     def is_over(self, now: float) -> bool:
         ends = self.body.get("exp")
-        return isinstance(ends, int | float) and not isinstance(ends, bool) and ends <= now
+        return isinstance(ends, int | float) and not isinstance(ends, bool) and ends <= now - LEEWAY
 
 
 def claims_of(token: str) -> Claims | None:

@@ -29,7 +29,7 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 import msgspec
@@ -110,7 +110,7 @@ def terms_of(definition: ServerDefinition, oauth: Mapping[str, Any]) -> Exchange
             )
     audience, resource = oauth.get("audience"), oauth.get("resource")
     if resource is None and (by_assertion or audience is None):
-        resource = definition.url.partition("#")[0]
+        resource = _identifier(definition.url)
     return ExchangeTerms(
         url=definition.url,
         provider=provider,
@@ -120,6 +120,12 @@ def terms_of(definition: ServerDefinition, oauth: Mapping[str, Any]) -> Exchange
         audience=audience,
         scope=oauth.get("scope"),
     )
+
+
+def _identifier(url: str) -> str:
+    """What a server is called by its URL: without what may be a secret in there, the user and the query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def unfit(
@@ -241,6 +247,9 @@ async def _found(provider: Provider) -> tuple[str, str]:
             why = str(error)
             continue
         endpoint, issuer = said.get("token_endpoint"), said.get("issuer")
+        if issuer is None:  # a page for everything that is not there, for one
+            why = "what is there is none"
+            continue
         if issuer != provider.issuer:
             raise LoginFailed(f"the metadata of {provider.host} is of another issuer: correct the entry")
         if not isinstance(endpoint, str) or not is_safe(endpoint) or not endpoint.startswith(parts.scheme):

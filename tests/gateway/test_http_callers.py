@@ -271,6 +271,27 @@ def test_an_outage_of_the_provider_is_no_refusal_and_passes() -> None:
     with_gateway(body)
 
 
+def test_a_server_is_named_to_the_provider_without_the_secrets_in_its_url() -> None:
+    def entries(stage: Stage) -> Mapping[str, Any]:
+        url = stage.one.url.replace("http://", "http://user:pass-word@") + "?key=of-the-url"
+        return {"one": {**stage.entry(stage.one), "url": url}}
+
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        assert (await who(await person(opened, stage, "ann")))["sub"] == "ann"
+        named = [form["resource"] for form in (*stage.provider.forms, *stage.one.forms)]
+        assert set(named) == {stage.one.url}
+
+    with_gateway(body, entries)
+
+
+def test_a_page_where_metadata_may_be_is_none_and_the_next_place_is_asked() -> None:
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        stage.one.is_openid = True
+        assert (await who(await person(opened, stage, "ann")))["sub"] == "ann"
+
+    with_gateway(body, one)
+
+
 @pytest.mark.parametrize("methods", [None, ("client_secret_post",)])
 def test_a_client_is_known_as_the_provider_wants_it(methods: tuple[str, ...] | None) -> None:
     async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:

@@ -200,7 +200,10 @@ ATTACKS: Mapping[str, Attack] = {
         provider_gives(lambda stage: assertion(stage, jti=None)), "about nobody"
     ),
     "an ID-JAG that has ended": Attack(
-        provider_gives(lambda stage: assertion(stage, exp=int(time.time()) - 1)), "has ended"
+        provider_gives(lambda stage: assertion(stage, exp=int(time.time()) - 40)), "has ended"
+    ),
+    "an ID-JAG that has just ended by our clock, which its reader judges": Attack(
+        provider_gives(lambda stage: assertion(stage, exp=int(time.time()) - 5)), "HTTP 400", sent=1
     ),
     "an ID-JAG without an end": Attack(provider_gives(lambda stage: assertion(stage, exp=None)), "has ended"),
     "a token that is a number": Attack(provider_says(access_token=5), "no ID-JAG"),
@@ -350,7 +353,7 @@ def with_given_tokens(stage: Stage) -> Mapping[str, Any]:
 GIVEN: Mapping[str, tuple[Callable[[Stage], str], str]] = {
     "another person's": (lambda stage: stage.provider.id_token("bob"), "another person's"),
     "one that has ended": (
-        lambda stage: stage.provider.id_token("ann", exp=int(time.time()) - 1),
+        lambda stage: stage.provider.id_token("ann", exp=int(time.time()) - 40),
         "has ended",
     ),
     "one of another issuer": (

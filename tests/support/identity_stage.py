@@ -26,7 +26,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 TYPE = "urn:ietf:params:oauth:token-type:"
@@ -57,6 +57,7 @@ class Issuer:
     twist: Twist | None = None  # what it answers instead
     metadata: Mapping[str, Any] = {}  # what its metadata says instead
     methods: tuple[str, ...] | None = None  # how its clients are known
+    is_openid: bool = False  # its metadata is at the other place, and the first has a page for everything
     forms: list[dict[str, str]] = attrs.field(factory=list[dict[str, str]])
     gone: list[str] = attrs.field(factory=list[str])  # what its clients were refused
 
@@ -71,11 +72,14 @@ class Issuer:
     def routes(self) -> list[Route]:
         return [
             Route("/.well-known/oauth-authorization-server", self._about),
+            Route("/.well-known/openid-configuration", self._about),
             Route("/jwks", self._keys),
             Route("/token", self._token, methods=["POST"]),
         ]
 
-    async def _about(self, _request: Request) -> Response:
+    async def _about(self, request: Request) -> Response:
+        if self.is_openid != request.url.path.endswith("openid-configuration"):
+            return PlainTextResponse("<html>", 200 if self.is_openid else 404)
         said: dict[str, Any] = {
             "issuer": self.issuer,
             "token_endpoint": f"{self.issuer}/token",

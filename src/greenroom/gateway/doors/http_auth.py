@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from ...actors.login.caller_identity import CallerIdentity
+from ...actors.login.caller_identity import LEEWAY, CallerIdentity
 from ...config.model import Settings
 from ...config.references import expand, missing_variables
 from ...protocol.bounds import ACCESS_TOKEN_BYTES
@@ -311,7 +311,6 @@ WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-_LEEWAY: Final = 30  # seconds by which clocks may differ
 _REMEMBERED: Final = 1024  # tokens
 _RETRY: Final = (b"retry-after", b"5")
 
@@ -470,7 +469,7 @@ class OAuth:
                 algorithms=[algorithm],
                 audience=self._terms.audiences,
                 issuer=self._terms.issuer,
-                leeway=_LEEWAY,
+                leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
         except jwt.ExpiredSignatureError:
