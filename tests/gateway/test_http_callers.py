@@ -23,6 +23,8 @@ from tests.support.identity_stage import Stage, identity_stage
 from greenroom import Greenroom
 from greenroom.errors import CredentialNeeded, SessionNeeded
 from greenroom.gateway.doors.http_auth import Access, OAuth, Terms, Token
+from greenroom.gateway.doors.http_request import Rules
+from greenroom.gateway.state_handles import NEW_STATE, STATE
 
 STATIC = "token-of-ben-0123456789"
 Body = Callable[[Opened, Stage, Greenroom], Awaitable[None]]
@@ -341,6 +343,24 @@ def test_a_token_that_may_do_less_never_gets_what_a_wider_one_has_got() -> None:
         assert stage.one.opened == 2  # a token that was renewed finds it
 
     with_gateway(body, one)
+
+
+def test_a_handle_is_used_by_tokens_of_the_same_scopes_alone() -> None:
+    async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
+        async def said(token: str, name: str, **arguments: Any) -> Any:
+            call = {"name": name, "arguments": arguments}
+            answer = await opened.stateless("tools/call", call, authorization=bearer(token))
+            return answer.json()["result"]
+
+        wide = stage.provider.access_token("ann", scope=WIDE)
+        state = (await said(wide, NEW_STATE))["structuredContent"][STATE]
+        assert not (await said(wide, "one_whoami", **{STATE: state})).get("isError")
+        called = len(stage.one.calls)
+        narrow = stage.provider.access_token("ann", scope=NARROW)
+        assert (await said(narrow, "one_whoami", **{STATE: state}))["isError"]
+        assert len(stage.one.calls) == called
+
+    with_gateway(body, one, rules=Rules(state_handles=True))
 
 
 def test_a_session_is_used_by_tokens_of_the_same_scopes_alone() -> None:
