@@ -21,8 +21,9 @@ Other rooms may import:
 * `model_calls`: tool calls as a model's API gives them, and their answers as it takes them
 * `model_tools`: tools as a model's API takes them: names, schemas, and the way back
 * `near_names`: which known name somebody may have meant
-* `patterns`: expressions that are compiled when they are first used
+* `lazy_patterns`: expressions that are compiled when they are first used
 * `result`: `ToolResult` and the other results an embedder gets
+* `long_text`: a text of megabytes, looked through and read in pieces
 * `malformed_content`: what is in a result whose content has another form than the protocol says
 * `safe_text`: text from outside as a terminal or a model may be shown it
 * `status`: the status of a server as one record
@@ -30,9 +31,9 @@ Other rooms may import:
 * `tasks`: work that goes on after a server has answered a call, in both forms
 * `trace_context`: the trace that a request belongs to, as W3C writes it
 * `typed_arguments`: texts as arguments of a tool, read by its schema
-* `upstream`: an error of another Greenroom, which carried a call out for us, and what the direct door says of one
+* `upstream_error`: an error of another Greenroom, which carried a call out for us, and what the direct door says of one
 * `value_count`: how many values a JSON text has, counted without reading it
 * `version`: the version, cheap to import
 * `version_differences`: what a version of the protocol does not know, in a form that it does
-* `waits`: what somebody waited for
+* `wait_intervals`: what somebody waited for
 """

@@ -7,8 +7,9 @@ one server are two addresses, two mailboxes, two processes (`docs/decisions/isol
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
-import attrs
+import msgspec
 
 SHARED = "shared"
 HANDSHAKE = "handshake"  # the scope of what all clients of the handshake era share, beside the shared one
@@ -22,19 +23,34 @@ def depth(environ: Mapping[str, str]) -> int:
     return int(told) if told.isdecimal() else 0
 
 
-@attrs.frozen(order=True, cache_hash=True)
-class Address:
-    """`(server, scope)`; scope is `shared`, `handshake`, `session:<id>` or `call:<id>`."""
+class Address(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """One process of a server: the server's name, and who shares the process.
 
-    server: str
-    scope: str = SHARED
-    owner: str | None = attrs.field(default=None, eq=False, order=False, repr=False)  # of a call: its session
-    is_call: bool = attrs.field(
-        init=False, eq=False, repr=False
-    )  # read at the end of each call, so computed once
+    The scope is `shared`, `handshake` (clients of the older era), `session:<id>` or `call:<id>`; `warm:<n>` is a child
+    that was started ahead, until somebody takes it over.
+    """
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "is_call", self.scope.startswith("call:"))
+    server: str  # its name in the configuration
+    scope: str = SHARED  # who shares the process
+    owner: str | None = None  # the session of a call's process; it does not count in comparisons
+
+    @cached_property
+    def _identity(self) -> tuple[str, str]:
+        return self.server, self.scope
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, Address) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __lt__(self, other: Address) -> bool:
+        return self._identity < other._identity
+
+    @cached_property
+    def is_call(self) -> bool:
+        """Whether it serves one call, or one discovery. Read at the end of each call, so computed once."""
+        return self.scope.startswith("call:")
 
     @classmethod
     def of_session(cls, server: str, session: str) -> Address:
@@ -47,12 +63,19 @@ class Address:
         of that call."""
         return cls(server, f"call:{call}", session)
 
+    @classmethod
+    def of_warm(cls, server: str, number: int) -> Address:
+        """The address of a child that is started before its session or call is known."""
+        return cls(server, f"warm:{number}")
+
     @property
     def is_shared(self) -> bool:
+        """Whether everybody calls it."""
         return self.scope == SHARED
 
     @property
     def is_for_handshakes(self) -> bool:
+        """Whether the clients of the older era share it, apart from those of 2026-07-28."""
         return self.scope == HANDSHAKE
 
     @property
@@ -62,6 +85,7 @@ class Address:
 
     @property
     def is_session(self) -> bool:
+        """Whether it belongs to one session."""
         return self.scope.startswith("session:")
 
     @property

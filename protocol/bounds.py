@@ -19,6 +19,9 @@ MIB: Final = 1024 * KIB
 DEPTH: Final = 100
 ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one initialize result
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
+# Of all items of one server. They stay, and the garbage collector goes over all objects in one go, while nobody else
+# runs: over these in ten milliseconds or two. Stripe's API with the schemas of its answers has 171,000.
+LIST_PARTS: Final = 200_000
 LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelope: what is inside stays bytes
 MESSAGE_VALUES: Final = (
     2_000_000  # and keys, in one message: on a busy machine, passing over them takes thirty milliseconds
@@ -191,6 +194,7 @@ BOUNDS: Final = (
     Bound("replies that a server does not read", "messages", "the next one is dropped", REPLIES),
     Bound("all lists of one server", "bytes", "the rest is left out", setting="max_list_bytes"),
     Bound("all lists of one server", "items", "the rest is left out", setting="max_list_items"),
+    Bound("all lists of one server", "objects and arrays", "the rest is left out", LIST_PARTS),
     Bound("one list of a server", "pages", "the rest is left out", setting="max_pages"),
     Bound("a tool, resource, template, prompt or skill", "bytes", "the item is left out", ITEM_BYTES),
     Bound(

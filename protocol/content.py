@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol, cast
 
-import attrs
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
@@ -224,8 +223,7 @@ class Stats(msgspec.Struct, frozen=True):
     images: int  # passed through untouched
 
 
-@attrs.frozen(eq=False)
-class BoundedBlocks:
+class BoundedBlocks(msgspec.Struct, frozen=True, eq=False):
     """Blocks within bounds, or the plan for those that are not.
 
     When `spill` is None, `blocks` are the answer. Otherwise write `spill` to a file and take `cut` instead.
@@ -312,6 +310,8 @@ def _encode(text: str) -> bytes:
 #
 #     name (type) *required* - description [minLength: 1] [default: "x"]
 #
+# A person reads `name (type, required)`. Models know the mark, and so do prompts and tests of agents.
+#
 # Inner parts (properties, items, alternatives with parts of their own) are indented by two more. A schema comes from a
 # server and may be any JSON. Parts that make no sense are left out and never an error. References within the schema are
 # followed, since most generators use them for nested objects. Text and work are bounded: nesting, alternatives and
@@ -340,20 +340,46 @@ _CONSTRAINTS: Final = (
 _OPEN: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "additionalProperties", "if", "not")
 
 
-def parameters_text(schema: object, indent: str = "") -> str:
+class SchemaLine(msgspec.Struct, frozen=True):
+    """A line of a schema as text: a property, or what is said instead."""
+
+    depth: int  # how many others it is inside
+    name: str
+    kind: str = ""
+    is_required: bool = False
+    more: Sequence[str] = ()  # its description and constraints
+
+    def text(self, *, for_people: bool = False) -> str:
+        """The line as a model reads it, or a person."""
+        kind = f"({self.kind})" if self.kind else ""
+        if self.is_required and for_people:
+            kind = f"({self.kind}, required)" if self.kind else "(required)"
+        elif self.is_required:
+            kind = f"{kind} *required*".lstrip()
+        return "  " * self.depth + " ".join(filter(None, (self.name, kind, *self.more)))
+
+
+def parameters_text(schema: object, indent: str = "", *, for_people: bool = False) -> str:
     """The text below `Parameters:`, each line with `indent` in front. Never raises, whatever `schema` is.
 
     `(no schema)` if it is not a schema, `(no parameters)` if it has no properties, `(complex schema)` if it describes
     the parameters in another way.
     """
+    return "\n".join(indent + line.text(for_people=for_people) for line in schema_lines(schema))
+
+
+def schema_lines(schema: object) -> list[SchemaLine]:
+    """The lines of `parameters_text`: one at least."""
     if not isinstance(schema, Mapping):
-        return f"{indent}(no schema)"
+        return [SchemaLine(0, "(no schema)")]
     root = cast("Schema", schema)
     whole = _resolve(root, root, frozenset())[0]
-    lines = list(islice(_properties(whole, root, indent, frozenset(), 0), MAX_SCHEMA_LINES + 1))
+    lines = list(islice(_properties(whole, root, frozenset(), 0), MAX_SCHEMA_LINES + 1))
     if len(lines) > MAX_SCHEMA_LINES:
-        lines[MAX_SCHEMA_LINES:] = [f"{indent}(more than {MAX_SCHEMA_LINES} lines, the rest is left out)"]
-    return "\n".join(lines) or f"{indent}{_without_properties(whole)}"
+        lines[MAX_SCHEMA_LINES:] = [
+            SchemaLine(0, f"(more than {MAX_SCHEMA_LINES} lines, the rest is left out)")
+        ]
+    return lines or [SchemaLine(0, _without_properties(whole))]
 
 
 def _without_properties(schema: Schema) -> str:
@@ -361,40 +387,36 @@ def _without_properties(schema: Schema) -> str:
     return "(no parameters)" if closed else "(complex schema)"
 
 
-def _properties(schema: Schema, root: Schema, indent: str, seen: frozenset[str], depth: int) -> Iterator[str]:
+def _properties(schema: Schema, root: Schema, seen: frozenset[str], depth: int) -> Iterator[SchemaLine]:
     required = _schema_list(schema, "required")
     for name, inner in _map(schema, "properties").items():
-        yield from _property(name, inner, name in required, root, indent, seen, depth)
+        yield from _property(name, inner, name in required, root, seen, depth)
 
 
 def _property(
-    name: str, said: object, required: bool, root: Schema, indent: str, seen: frozenset[str], depth: int
-) -> Iterator[str]:
+    name: str, said: object, required: bool, root: Schema, seen: frozenset[str], depth: int
+) -> Iterator[SchemaLine]:
     """The line of one property, then what is inside it."""
     schema, seen = _resolve(_schema(said), root, seen)
-    kind = _type(schema, root, seen, 0)
     description = schema.get("description")
-    parts = [
-        _one_line(name),
-        f"({kind})" if kind else "",
-        "*required*" if required else "",
+    more = [
         f"- {_one_line(description)}" if isinstance(description, str) and description.strip() else "",
         *(f"[{key}: {_schema_json(schema[key])}]" for key in _CONSTRAINTS if key in schema),
     ]
-    yield indent + " ".join(filter(None, parts))
+    yield SchemaLine(depth, _one_line(name), _type(schema, root, seen, 0), required, more)
     if depth < MAX_DEPTH:
-        yield from _inside(schema, root, indent + "  ", seen, depth + 1)
+        yield from _inside(schema, root, seen, depth + 1)
 
 
-def _inside(schema: Schema, root: Schema, indent: str, seen: frozenset[str], depth: int) -> Iterator[str]:
-    yield from _properties(schema, root, indent, seen, depth)
+def _inside(schema: Schema, root: Schema, seen: frozenset[str], depth: int) -> Iterator[SchemaLine]:
+    yield from _properties(schema, root, seen, depth)
     if isinstance(schema.get("items"), Mapping):
-        yield from _property("items", schema["items"], False, root, indent, seen, depth)
+        yield from _property("items", schema["items"], False, root, seen, depth)
     for key in ("anyOf", "oneOf"):
         for branch in _schema_list(schema, key)[:MAX_BRANCHES]:
             inner, deeper = _resolve(_schema(branch), root, seen)
             if _has_inside(inner):
-                yield from _property(key, inner, False, root, indent, deeper, depth)
+                yield from _property(key, inner, False, root, deeper, depth)
 
 
 def _has_inside(schema: Schema) -> bool:
@@ -472,7 +494,8 @@ _EXPECTED: Final = "\n\nExpected parameters:\n"
 
 
 class CalledTool(Protocol):
-    """The tool that was called, or the resource that was read as one."""
+    """The tool that was called, or the resource that was read as one: a `Target` of the catalogue, a room above this
+    one."""
 
     @property
     def name(self) -> str: ...
@@ -502,23 +525,24 @@ def shown(
     *,
     max_bytes: int = MAX_BYTES,
     max_lines: int = MAX_LINES,
+    for_people: bool = False,
 ) -> BoundedBlocks:
-    """The blocks that a model is shown of a result. `target`: the tool that was called, if known. `max_bytes` and
-    `max_lines` bound the text; 0 = no bound."""
+    """The blocks that a model is shown of a result, or a person at a command line (`for_people`). `target`: the tool
+    that was called, if known. `max_bytes` and `max_lines` bound the text; 0 = no bound."""
     blocks = to_resource_blocks(result) if _is_read(target, result) else to_blocks(result)
     if result.get("isError") is True:
-        blocks = _as_error(blocks, target)
+        blocks = _as_error(blocks, target, for_people=for_people)
     return guard(blocks, max_bytes=max_bytes, max_lines=max_lines)
 
 
-def expected_parameters(target: CalledTool | None, message: str = "") -> str:
+def expected_parameters(target: CalledTool | None, message: str = "", *, for_people: bool = False) -> str:
     """The parameters that the tool expects: the end of the text of a failed call whose arguments may be at fault. Empty
     if `message` has them already, as the error of a gateway behind this one does."""
     if target is None or _EXPECTED in message:
         return ""
     if target.kind == "resource":
         return f"{_EXPECTED}(no parameters)"
-    return _EXPECTED + unhidden(parameters_text(target.input_schema))
+    return _EXPECTED + unhidden(parameters_text(target.input_schema, for_people=for_people))
 
 
 def arguments_may_be_at_fault(error: CallError) -> bool:
@@ -533,7 +557,9 @@ def _is_read(target: CalledTool | None, result: Mapping[str, Any]) -> bool:
     return "contents" in result and "content" not in result if target is None else target.kind == "resource"
 
 
-def _as_error(blocks: Sequence[Mapping[str, Any]], target: CalledTool | None) -> list[dict[str, Any]]:
+def _as_error(
+    blocks: Sequence[Mapping[str, Any]], target: CalledTool | None, *, for_people: bool
+) -> list[dict[str, Any]]:
     """The blocks of a failed call: `Error: …` (said once) with the expected parameters, then everything else that the
     tool sent."""
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
@@ -543,6 +569,6 @@ def _as_error(blocks: Sequence[Mapping[str, Any]], target: CalledTool | None) ->
     if target is not None:
         message = target.in_caller_names(message)
     said = message if message.startswith("Error:") else f"Error: {message}"
-    text = said + expected_parameters(target, message)
+    text = said + expected_parameters(target, message, for_people=for_people)
     others = [dict(block) for block in blocks if block.get("type") != "text"]
     return [{"type": "text", "text": text}, *others]

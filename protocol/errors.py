@@ -10,7 +10,7 @@ about a call (a room opened twice) is a `UsageError` too.
 The families tell who is at fault:
 
 - *you*: `ConfigError`, `UsageError` with its subclasses, `BadArguments`, `SessionNeeded`, `InputRefused`,
-  `ApprovalDenied`, `ApprovalNeeded`, `RepeatedCall`;
+  `ApprovalDenied`, `ApprovalNeeded`, `RepeatedCall`, `CallCancelled`;
 - *the owner*, who has not decided yet: `ToolChanged`;
 - *nobody, but not now*: `Unavailable`, `Busy`, `RateLimited`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
 - *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ToolFailed`, `ProtocolFault`;
@@ -25,10 +25,10 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
+from .lazy_patterns import lazy_pattern
 from .near_names import meant
-from .patterns import lazy_pattern
 
 
 class Reach(enum.StrEnum):
@@ -45,7 +45,7 @@ class Reach(enum.StrEnum):
 
 
 class GreenroomError(Exception):
-    """Root of everything Greenroom raises on purpose."""
+    """The base class of all errors that Greenroom raises on purpose."""
 
     code: str = "error"  # for programs; each class has a default, and an instance may have another code
     _http_status: int = 500
@@ -57,12 +57,13 @@ class GreenroomError(Exception):
 
     @property
     def http_status(self) -> int:
-        """The HTTP status for a web service whose own request failed with this error, if names and arguments came from
-        its client. 4xx: the client can mend it. 502 and 504: the server behind failed. 503: it may work later."""
+        """The HTTP status for a web service that answers its own client with this error, if names and arguments came
+        from the client. 4xx: the client can fix it. 502 and 504: the MCP server failed. 503: it may work later."""
         return self._http_status
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as a dict, for a log or an answer in JSON: `code`, `message`, and all its fields."""
+        """The error as a dict, for a log: `code`, `message`, and all its fields. Message and fields may quote the
+        server's stderr, so send only `code` and `reach` to a web client."""
         fields = {name: _plain(value) for name, value in vars(self).items() if name[0] != "_"}
         return {"code": self.code, "message": self.message, **fields}
 
@@ -108,7 +109,7 @@ def _plain(value: Any) -> Any:
     """The value as plain JSON: problems as objects, tuples as lists. A server's own data is unchanged."""
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    return attrs.asdict(value) if isinstance(value, Problem) else value
+    return msgspec.structs.asdict(value) if isinstance(value, Problem) else value
 
 
 DISABLED: Final = "server_disabled"  # the code of a server that its owner has taken out of service
@@ -119,14 +120,17 @@ UNKNOWN_PROFILE: Final = (
 )
 
 
-@attrs.frozen
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong with a configuration: its place, what is wrong, and what to do."""
 
-    where: str = attrs.field(converter=_printable)  # "mcp.json: mcpServers.github.command"
-    what: str = attrs.field(converter=_printable)
+    where: str  # "mcp.json: mcpServers.github.command"
+    what: str  # what is wrong, and what to do
     fatal: bool = True  # a server with a fatal problem is not served; a non-fatal one is a warning
     code: str = "config_error"  # the code of the error that refuses a call of a server with it
+
+    def __post_init__(self) -> None:
+        for name in ("where", "what"):
+            msgspec.structs.force_setattr(self, name, _printable(getattr(self, name)))
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
@@ -139,11 +143,11 @@ class ConfigError(GreenroomError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)  # each place that is wrong
 
 
 class CallError(GreenroomError):
-    """A call or another request failed or was refused, and has no result. `reach` says how far it got."""
+    """A call or another request failed or was refused, so it has no result. `reach` says how far it got."""
 
     code = "call_failed"
 
@@ -151,9 +155,9 @@ class CallError(GreenroomError):
         self, message: str, *, server: str, reach: Reach = Reach.NOT_SENT, tool: str | None = None
     ) -> None:
         super().__init__(message)
-        self.server = server
-        self.reach = reach
-        self.tool = tool
+        self.server = server  # the one that was called, or "" when the error is not about a server
+        self.reach = reach  # how far the call got: whether the server may have carried it out
+        self.tool = tool  # the name that was called; None: it was no call of a tool, or not yet known
 
     def copy(self, reach: Reach | None = None) -> CallError:
         """The same error for another call. Each call gets its own object, so tool names and tracebacks do not mix."""
@@ -174,7 +178,7 @@ class CallError(GreenroomError):
 
 
 class UsageError(CallError):
-    """The request itself is wrong and was not sent. Sending it again unchanged cannot help. `server` is "" when the
+    """The request itself is wrong, so it was not sent. Repeating it unchanged cannot help. `server` is "" when the
     error is not about a server."""
 
     code = "invalid_request"
@@ -190,7 +194,7 @@ _MOST_NAMES: Final = 60
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The names, separated by commas. Of many names only the first are listed, and the number of the others."""
+    """The names, separated by commas. If there are many, only the first are listed, and the number of the others."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
@@ -205,7 +209,7 @@ class UnknownServer(UsageError):
         there = f" Configured: {some_of(known)}.{meant(server, known)}"
         hint = there if known else " No servers are configured."
         super().__init__(f'Server "{server}" not found.{hint}', server=server)
-        self.known: tuple[str, ...] = tuple(known)
+        self.known: tuple[str, ...] = tuple(known)  # the names of the servers that are configured
 
 
 class UnknownTool(UsageError):
@@ -224,9 +228,11 @@ class UnknownTool(UsageError):
     ) -> None:
         hint = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
         super().__init__((message or f'Tool "{tool}" not found.') + hint)
-        self.tool = tool
-        self.suggestions: tuple[str, ...] = tuple(suggestions)
-        self.connected: tuple[str, ...] = tuple(connected)
+        self.tool = tool  # the name that was called
+        self.suggestions: tuple[str, ...] = tuple(suggestions)  # similar names that exist
+        self.connected: tuple[str, ...] = tuple(
+            connected
+        )  # the servers that were connected to search their lists
 
 
 class UnknownPrompt(UsageError):
@@ -238,7 +244,7 @@ class UnknownPrompt(UsageError):
     def __init__(self, prompt: str, known: Sequence[str] = ()) -> None:
         hint = f" There are: {some_of(known)}." if known else " No prompts are known."
         super().__init__(f'Prompt "{prompt}" not found.{hint}')
-        self.prompt = prompt
+        self.prompt = prompt  # the name that was asked for
 
 
 class UnknownSkill(UsageError):
@@ -250,7 +256,7 @@ class UnknownSkill(UsageError):
     def __init__(self, skill: str, known: Sequence[str] = ()) -> None:
         hint = f" There are: {some_of(known)}." if known else " No skills are known."
         super().__init__(f'Skill "{skill}" not found.{hint}')
-        self.skill = skill
+        self.skill = skill  # the name that was asked for
 
 
 class UnknownResource(UsageError):
@@ -263,7 +269,7 @@ class UnknownResource(UsageError):
         there = f" Use a URI as it is listed, or say which server has it: {some_of(servers)}."
         hint = there if servers else " No server has resources."
         super().__init__(f'Resource "{uri}" is not listed by any server.{hint}')
-        self.uri = uri
+        self.uri = uri  # the URI that was asked for
 
 
 class AmbiguousTool(UsageError):
@@ -275,8 +281,8 @@ class AmbiguousTool(UsageError):
         super().__init__(
             f'{what} "{tool}" matches multiple servers. Use one of these, or say which server: {some_of(candidates)}'
         )
-        self.tool = tool
-        self.candidates: tuple[str, ...] = tuple(candidates)
+        self.tool = tool  # the name that was called
+        self.candidates: tuple[str, ...] = tuple(candidates)  # the full names that it may mean
 
 
 class RpcRefusal(GreenroomError):
@@ -287,8 +293,8 @@ class RpcRefusal(GreenroomError):
 
     def __init__(self, rpc_code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
-        self.rpc_code = rpc_code
-        self.data = data
+        self.rpc_code = rpc_code  # the `code` of the JSON-RPC error
+        self.data = data  # the `data` of the JSON-RPC error; None: it has none
 
 
 # ---- ends of a call ------------------------------------------------------------------------------------------------
@@ -310,13 +316,13 @@ class Unavailable(CallError):
         text += f": {reason.rstrip('.')}" if reason else ""
         text += f". Retry in {max(1, round(retry_in))}s."
         super().__init__(text, server=server)
-        self.failed_ago = failed_ago
-        self.retry_in = retry_in
-        self.reason = reason
+        self.failed_ago = failed_ago  # seconds since its last failure
+        self.retry_in = retry_in  # seconds until a call may be made again
+        self.reason = reason  # why it failed; "": not known
 
 
 class Busy(CallError):
-    """The server's bounds are full, or the room's (then `server` is ""). Not sent; retry after `retry_after` s."""
+    """The server's bounds are full, or the room's (then `server` is ""). Not sent; retry after `retry_in` s."""
 
     code = "server_busy"
     _http_status = 503
@@ -328,53 +334,51 @@ class Busy(CallError):
         in_flight: int,
         queued: int,
         oldest_age: float,
-        retry_after: float,
+        retry_in: float,
         why: str = "",
     ) -> None:
         who = f'Server "{server}"' if server else "The room"
         calls = "1 call" if in_flight == 1 else f"{in_flight} calls"
         super().__init__(
             f"{who} is busy: {calls} in flight, {queued} queued, the oldest for "
-            f"{oldest_age:.1f}s{'; ' + why if why else ''}. Retry in {retry_after:.1f}s.",
+            f"{oldest_age:.1f}s{'; ' + why if why else ''}. Retry in {retry_in:.1f}s.",
             server=server,
         )
-        self.in_flight = in_flight
-        self.queued = queued
-        self.oldest_age = oldest_age
-        self.retry_after = retry_after
+        self.in_flight = in_flight  # calls that were sent and not answered
+        self.queued = queued  # calls that wait to be sent
+        self.oldest_age = oldest_age  # seconds since the oldest of all these calls was accepted
+        self.retry_in = retry_in  # seconds until a call may be made again
 
 
 class RateLimited(CallError):
-    """The configuration allows no more calls of this kind now. Not sent; retry after `retry_after` s. `limit`: the one
+    """The configuration allows no more calls of this kind now. Not sent; retry after `retry_in` s. `limit`: the one
     that refuses, with its place: `settings.limits["github_*"]: 30/min`."""
 
     code = "rate_limited"
     _http_status = 429
 
-    def __init__(self, tool: str, server: str, *, limit: str, retry_after: float) -> None:
-        text = (
-            f'The call of "{tool}" is over a limit ({limit}) and was not sent. Retry in {retry_after:.1f}s.'
-        )
+    def __init__(self, tool: str, server: str, *, limit: str, retry_in: float) -> None:
+        text = f'The call of "{tool}" is over a limit ({limit}) and was not sent. Retry in {retry_in:.1f}s.'
         super().__init__(text, server=server, tool=tool)
-        self.limit = limit
-        self.retry_after = retry_after
+        self.limit = limit  # the limit that refuses, with its place in the configuration
+        self.retry_in = retry_in  # seconds until a call may be made again
 
 
 class RepeatedCall(CallError):
     """The same calls were made over and over, with the same arguments, and the loop guard refuses one more. Not sent;
-    it may be made again after `retry_after` s, other calls at once. `limit`: as that of `RateLimited`."""
+    it may be made again after `retry_in` s, other calls at once. `limit`: as that of `RateLimited`."""
 
     code = "repeated_call"
     _http_status = 429
 
-    def __init__(self, tool: str, server: str, *, what: str, limit: str, retry_after: float) -> None:
+    def __init__(self, tool: str, server: str, *, what: str, limit: str, retry_in: float) -> None:
         text = (
             f'The call of "{tool}" was not sent: {what} ({limit}). The answer will hardly be another one: go on with '
-            f"what you have, or call with other arguments. The same call may be made again in {retry_after:.1f}s."
+            f"what you have, or call with other arguments. The same call may be made again in {retry_in:.1f}s."
         )
         super().__init__(text, server=server, tool=tool)
-        self.limit = limit
-        self.retry_after = retry_after
+        self.limit = limit  # the limit that refuses, with its place in the configuration
+        self.retry_in = retry_in  # seconds until a call may be made again
 
 
 class ServerDown(CallError):
@@ -410,7 +414,7 @@ class CredentialNeeded(SessionNeeded):
     _http_status = 403
 
     def __init__(self, server: str, variables: tuple[str, ...], *, has_session: bool = True) -> None:
-        self.variables: tuple[str, ...] = variables
+        self.variables: tuple[str, ...] = variables  # the names of the variables that the session lacks
         if CALLER in variables:
             super().__init__(_unknown_caller(server, has_session=has_session), server=server)
             return
@@ -423,7 +427,7 @@ class CredentialNeeded(SessionNeeded):
             f"by one of `greenroom attach` in its environment, by a program as variables={{{given}}}.",
             server=server,
         )
-        self.variables: tuple[str, ...] = variables
+        self.variables: tuple[str, ...] = variables  # the names of the variables that the session lacks
 
 
 def _unknown_caller(server: str, *, has_session: bool) -> str:
@@ -456,7 +460,7 @@ class ApprovalNeeded(CallError):
     def __init__(self, tool: str, server: str, reason: str, why: str, question: str = "") -> None:
         text = f'The call of tool "{tool}" of server "{server}" needs a person\'s approval, and {why}; it was not sent.'
         super().__init__(text, server=server, tool=tool)
-        self.reason = reason
+        self.reason = reason  # why nobody was asked, or has answered
         self.question = question  # what a person would be asked
 
 
@@ -474,6 +478,13 @@ class Drained(CallError):
     _http_status = 503
 
 
+class CallCancelled(CallError):
+    """The caller has cancelled the call, so it has no result. If it was sent, it may still have run."""
+
+    code = "cancelled"
+    _http_status = 409
+
+
 class RoomClosed(CallError):
     """The room has been closed, or is closing. Not sent."""
 
@@ -486,7 +497,6 @@ class ConnectFailed(CallError):
 
     code = "connect_failed"
     _http_status = 502
-    is_lasting = False  # only another entry or other files can help: its command is not there
 
     def __init__(
         self,
@@ -495,11 +505,13 @@ class ConnectFailed(CallError):
         server: str,
         exit_code: int | None = None,
         stderr_tail: Sequence[str] = (),
+        is_lasting: bool = False,
     ) -> None:
         super().__init__(f'Failed to connect to "{server}": {reason}', server=server)
-        self.reason = reason
-        self.exit_code = exit_code
-        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
+        self.reason = reason  # why, without the name of the server
+        self.is_lasting = is_lasting  # its command cannot be run: only another entry or other files can help
+        self.exit_code = exit_code  # of its process; negative: the signal that ended it; None: unknown
+        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)  # the last lines of its stderr that say why
 
 
 class ServerLost(CallError):
@@ -518,8 +530,8 @@ class ServerLost(CallError):
         stderr_tail: Sequence[str] = (),
     ) -> None:
         super().__init__(message, server=server, reach=reach, tool=tool)
-        self.exit_code = exit_code
-        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
+        self.exit_code = exit_code  # of its process; negative: the signal that ended it; None: unknown
+        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)  # the last lines of its stderr that say why
 
 
 class CallTimeout(CallError):
@@ -532,7 +544,7 @@ class CallTimeout(CallError):
         self, message: str, *, server: str, reach: Reach, tool: str | None = None, timeout: float
     ) -> None:
         super().__init__(message, server=server, reach=reach, tool=tool)
-        self.timeout = timeout
+        self.timeout = timeout  # seconds that the call was given
 
 
 class RemoteError(CallError):
@@ -549,9 +561,9 @@ class RemoteError(CallError):
         http_status: int = 502,
     ) -> None:
         super().__init__(message, server=server, reach=Reach.ANSWERED, tool=tool)
-        self.rpc_code = rpc_code
-        self.rpc_message = message
-        self.data = data
+        self.rpc_code = rpc_code  # the `code` of the JSON-RPC error
+        self.rpc_message: str = message  # the `message` of the JSON-RPC error
+        self.data = data  # the `data` of the JSON-RPC error; None: it has none
         self._http_status = http_status  # 400 when the server refuses the arguments
 
 
@@ -563,7 +575,7 @@ class ToolFailed(CallError):
 
     def __init__(self, message: str, *, server: str, tool: str | None, result: Mapping[str, Any]) -> None:
         super().__init__(message, server=server, reach=Reach.ANSWERED, tool=tool)
-        self.result = result
+        self.result = result  # the result, as the server sent it
 
 
 class InputRefused(CallError):

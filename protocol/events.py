@@ -198,8 +198,41 @@ class Eviction(Event, frozen=True, kw_only=True):
         return f"pool: evicted {words_of(self.reason)}"
 
 
+class WarmMove(enum.Enum):
+    """What happened to a child that was started ahead."""
+
+    STARTED = "started"  # it runs, and nobody has spoken to it
+    TAKEN = "taken over"  # the next session or call has it
+    RETURNED = "returned"  # whoever was to have it left before
+    RESETTING = "being reset"  # it was given back, and the room calls its server's own tool
+    RESET = "reset"  # that tool has answered: it is there for the next one
+    NOT_RESET = "not reset"  # it is being stopped in place of a reset
+    LOST = "lost"  # it ended by itself, or could not be started
+    ENDED = "ended"  # it is being stopped: it makes room, or is not needed any more
+
+
+class WarmChildMoved(Event, frozen=True, kw_only=True):
+    """A child of a server was started before anybody needed it (`warm`), was taken over, or has ended."""
+
+    kind: ClassVar[Kind] = Kind.DECISION
+
+    move: WarmMove  # what happened
+    child: str  # its name, until somebody takes it over
+    warm: int  # how many the server has now that nobody has taken over
+    by: str | None = None  # the scope that takes it over
+    words: str = ""  # why it was lost, or not reset
+    uses: int = 0  # how many sessions or calls have had it so far
+
+    @property
+    def detail(self) -> str:
+        said = f"{self.child} {self.move.value}"
+        if self.by is not None:
+            said = f"{said} by {self.by}"
+        return f"{said}: {self.words}" if self.words else said
+
+
 class ApprovalMove(enum.Enum):
-    """What happened to a call that somebody has to allow. Of those that were asked about, each has one more."""
+    """What happened to a call that somebody has to allow. A call that somebody was asked about has one more."""
 
     ASKED = "asked"  # somebody
     ALLOWED = "allowed"  # this once
@@ -318,6 +351,7 @@ class NoteCode(enum.Enum):
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events
     OWNER = "owner"  # what its owner has done on the page
+    RESET = "reset"  # the tool that is to reset a server has not: its sessions or calls get new processes
     NEW_PROCESS = "new process"  # a session has another one than before; what that one kept is gone
     BUG = "bug"  # an error in our own code, with its traceback
 

@@ -119,7 +119,7 @@ SELECTORS: Final = ("start", "nth", "tool", "after")
 SIGNALS: Final = ("SIGKILL", "SIGTERM", "SIGABRT", "SIGSEGV")
 
 
-class _Kind(NamedTuple):
+class _FieldKind(NamedTuple):
     fits: Callable[[Any], bool]
     words: str
 
@@ -144,21 +144,21 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(map(_is_text, list(value)))  # pyright: ignore[reportUnknownArgumentType]
 
 
-_COUNT: Final = _Kind(_whole(0, 10**9), "a whole number from 0")
-_ORDINAL: Final = _Kind(_whole(1, 10**9), "a whole number from 1 (leave it out for: each time)")
-VALUES: Final[Mapping[str, _Kind]] = {
+_COUNT: Final = _FieldKind(_whole(0, 10**9), "a whole number from 0")
+_ORDINAL: Final = _FieldKind(_whole(1, 10**9), "a whole number from 1 (leave it out for: each time)")
+VALUES: Final[Mapping[str, _FieldKind]] = {
     "start": _ORDINAL,
     "nth": _ORDINAL,
-    "tool": _Kind(_is_text, "the name of a tool"),
-    "after": _Kind(_is_time, "seconds, a number from 0"),
-    "seconds": _Kind(_is_time, 'seconds, a number from 0 (for ever: "do": "hang" or "drop_answer")'),
-    "exit_code": _Kind(_whole(0, 255), "a whole number from 0 to 255"),
-    "signal": _Kind(_is_signal, f"one of {', '.join(SIGNALS)}"),
-    "text": _Kind(_is_text, "a text"),
-    "code": _Kind(_whole(-(2**31), 2**31), "a whole number, as -32603"),
+    "tool": _FieldKind(_is_text, "the name of a tool"),
+    "after": _FieldKind(_is_time, "seconds, a number from 0"),
+    "seconds": _FieldKind(_is_time, 'seconds, a number from 0 (for ever: "do": "hang" or "drop_answer")'),
+    "exit_code": _FieldKind(_whole(0, 255), "a whole number from 0 to 255"),
+    "signal": _FieldKind(_is_signal, f"one of {', '.join(SIGNALS)}"),
+    "text": _FieldKind(_is_text, "a text"),
+    "code": _FieldKind(_whole(-(2**31), 2**31), "a whole number, as -32603"),
     "notifications": _COUNT,
     "stderr": _COUNT,
-    "tools": _Kind(_are_names, 'a list of names, as ["echo", "new"]'),
+    "tools": _FieldKind(_are_names, 'a list of names, as ["echo", "new"]'),
 }
 
 
@@ -283,7 +283,8 @@ class FaultPlan:
 
 
 class Player(Protocol):
-    """The things that a fake server can do wrong."""
+    """The things that a fake server can do wrong: one in this process (`tape.fault_player`), or a process of its own
+    (`testing.servers.scripted`)."""
 
     @property
     def is_over(self) -> bool: ...

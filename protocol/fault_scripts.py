@@ -26,7 +26,7 @@ from .errors import UsageError
 from .fault_plan import FIELDS, FaultEntry, problem_with
 
 Step = Literal["start", "initialize", "list", "call", "ping", "idle", "stop"]
-Doing = Literal[
+FaultName = Literal[
     "delay", "hang", "crash", "crash_before", "refuse", "garbage", "flood", "list_changed", "expire", "answer_twice",
     "answer_late", "drop_answer",
 ]  # fmt: skip
@@ -39,29 +39,29 @@ def _as_tuple(names: Iterable[str] | None) -> tuple[str, ...] | None:
 
 @attrs.frozen
 class Fault:
-    """One fault. Raises `UsageError` when it could never be played; the error says what to write instead.
+    """One fault. Raises `UsageError` if it could never be played; the error says what to write instead.
 
-    `start`: only in this start of the server, counted from 1. `nth`: only at this occurrence of the step within a
-    start. `tool`: only for calls of this tool. `after` (with `idle`): after this many idle seconds. Each other field
-    belongs to one value of `do`, named beside it.
+    `start`, `nth` and `tool` limit it. Each further field belongs to the value of `at` or `do` beside it.
     """
 
-    at: Step
-    do: Doing
-    start: int | None = attrs.field(default=None, kw_only=True)
-    nth: int | None = attrs.field(default=None, kw_only=True)
-    tool: str | None = attrs.field(default=None, kw_only=True)
-    after: float | None = attrs.field(default=None, kw_only=True)
-    seconds: float | None = attrs.field(default=None, kw_only=True)  # delay
+    at: Step  # the step at which it happens
+    do: FaultName  # what happens
+    start: int | None = attrs.field(default=None, kw_only=True)  # only in this start, counted from 1
+    nth: int | None = attrs.field(default=None, kw_only=True)  # only at this occurrence within a start
+    tool: str | None = attrs.field(default=None, kw_only=True)  # only for calls of this tool
+    after: float | None = attrs.field(default=None, kw_only=True)  # idle: after this many idle seconds
+    seconds: float | None = attrs.field(default=None, kw_only=True)  # delay: how long
     exit_code: int | None = attrs.field(
         default=None, kw_only=True
-    )  # crash, crash_before; 1 if it has no signal either
-    signal: SignalName | None = attrs.field(default=None, kw_only=True)  # crash
-    text: str | None = attrs.field(default=None, kw_only=True)  # refuse; crash: last words
-    code: int | None = attrs.field(default=None, kw_only=True)  # refuse; -32603
+    )  # crash, crash_before: 1 by default, if there is no signal
+    signal: SignalName | None = attrs.field(default=None, kw_only=True)  # crash: by this signal
+    text: str | None = attrs.field(default=None, kw_only=True)  # refuse: the message; crash: its last words
+    code: int | None = attrs.field(default=None, kw_only=True)  # refuse: the error's code, -32603 by default
     notifications: int | None = attrs.field(default=None, kw_only=True)  # flood: how many
     stderr: int | None = attrs.field(default=None, kw_only=True)  # flood: bytes
-    tools: tuple[str, ...] | None = attrs.field(default=None, converter=_as_tuple, kw_only=True)
+    tools: tuple[str, ...] | None = attrs.field(
+        default=None, converter=_as_tuple, kw_only=True
+    )  # list_changed: the tools that it has from then on
 
     def __attrs_post_init__(self) -> None:
         if problem := problem_with(self.as_dict()):
@@ -86,7 +86,7 @@ class Fault:
 
 @attrs.frozen
 class FaultScript:
-    """Faults in order. Faults of the same step are played one after the other."""
+    """`faults` in order. Faults of the same step are played one after the other."""
 
     faults: tuple[Fault, ...] = attrs.field(default=(), converter=tuple[Fault, ...])
 

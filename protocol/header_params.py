@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any, cast
 
 from .jsonrpc.incoming import read_at
-from .patterns import lazy_pattern
+from .lazy_patterns import lazy_pattern
 from .safe_text import whole
 
 ANNOTATION = "x-mcp-header"

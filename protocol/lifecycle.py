@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -198,15 +197,14 @@ class IllegalTransition(AssertionError):
         self.trigger = trigger
 
 
-@attrs.frozen
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """Why an incarnation ends. `words`: what a server, a library or the system said about it."""
 
     cause: Cause
     words: str = ""
     reason: Reason | None = None
     seconds: float | None = None  # of the reason: how long there was no call
-    error: CallError | None = attrs.field(default=None, eq=False, repr=False)  # what it failed with
+    error: CallError | None = None  # what it failed with
 
     @property
     def is_of_caller(self) -> bool:

@@ -41,7 +41,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class DescribedTool(Protocol):
-    """A tool of a room (`Target`)."""
+    """A tool of a room: a `Target` of the catalogue, a room above this one."""
 
     @property
     def name(self) -> str: ...
@@ -174,10 +174,10 @@ def local_schema(schema: Schema) -> Schema:
     of these or to the whole (`#`). What leads elsewhere allows anything, and the description says what it was. Nothing
     of it names a draft: APIs check it as 2020-12. A tuple says in `items` what comes behind it: anything, and when it
     has an end, that is a bound."""
-    return _Local(schema).whole()
+    return _LocalSchema(schema).whole()
 
 
-class _Local:
+class _LocalSchema:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._names: dict[str, str] = {}  # by reference
@@ -434,13 +434,13 @@ class _NotStrictError(Exception):
 def strict_schema(schema: Schema, rules: StrictRules) -> Schema | None:
     """The schema of a tool's arguments in the subset of strict decoding. None: it cannot be put into it."""
     try:
-        strict = _Strict(schema, rules)
+        strict = _StrictSchema(schema, rules)
         return strict.fitted()
     except (_NotStrictError, RecursionError):
         return None
 
 
-class _Strict:
+class _StrictSchema:
     """One schema on its way into the subset."""
 
     def __init__(self, root: Schema, rules: StrictRules) -> None:
@@ -805,6 +805,7 @@ def gemini_schema(schema: Any) -> Any:
             said.update(plain)
         else:
             said.setdefault("anyOf", [plain])
+    said = _ended_tuple(said)
     notes: list[str] = []
     enum = said.get("enum")
     if enum is not None and not _is_gemini_enum(enum):
@@ -820,14 +821,24 @@ def gemini_schema(schema: Any) -> Any:
         elif key == "required":  # what can have no value was left out above
             fitted[key] = [name for name in _required(said) if _properties(said).get(name) is not False]
         elif key in _OF_SCHEMAS:
-            fitted[key] = [
-                gemini_schema(each) for each in cast("list[Any]", value or ()) if each is not False
-            ]
+            possible = [each for each in cast("list[Any]", value or ()) if each is not False]
+            if possible:
+                fitted[key] = [gemini_schema(each) for each in possible]
         elif key == "items" or (key == "additionalProperties" and not isinstance(value, bool)):
             fitted[key] = gemini_schema(value)
         else:
             fitted[key] = value
     return _noted(fitted, *notes)
+
+
+def _ended_tuple(said: Schema) -> Schema:
+    """A tuple ends where nothing can stand."""
+    first = cast("list[Any]", said["prefixItems"]) if isinstance(said.get("prefixItems"), list) else []
+    end = next((at for at, each in enumerate(first) if each is False), None)
+    if end is None:
+        return said
+    most = said.get("maxItems")
+    return {**said, "prefixItems": first[:end], "maxItems": min(end, most) if isinstance(most, int) else end}
 
 
 def _is_gemini_enum(values: Any) -> bool:

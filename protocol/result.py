@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
 
 from .bounds import INPUT_BYTES
@@ -76,7 +75,6 @@ def _cut(value: object) -> str:
     return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
 
 
-@attrs.frozen(eq=False, repr=False)
 class ToolResult:
     """The result of a tools/call (or of a resource read as a tool), field by field as the server sent it.
 
@@ -84,8 +82,9 @@ class ToolResult:
     reads.
     """
 
-    _given: dict[str, Any] | bytes = attrs.field(alias="raw")
-    target: CalledTool | None = None  # what was called
+    def __init__(self, raw: dict[str, Any] | bytes, target: CalledTool | None = None) -> None:
+        self._given = raw
+        self.target: CalledTool | None = target  # what was called
 
     @cached_property
     def raw(self) -> dict[str, Any]:
@@ -114,8 +113,8 @@ class ToolResult:
 
     @cached_property
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks, as the server sent them; what is no block is a text block here. A resource read has
-        `contents`; both are read here."""
+        """The content blocks, as the server sent them; an item that is not a block becomes a text block. For the result
+        of a resource read, these are its `contents`."""
         blocks = self._member("content")
         if blocks is None:
             blocks = self._member("contents")
@@ -123,8 +122,9 @@ class ToolResult:
 
     @cached_property
     def structured(self) -> Any:
-        """`structuredContent`, or None. A tool that failed gives none, or one that says why: look at `is_error` first,
-        or write `(await room.call(…)).or_raise().structured`."""
+        """`structuredContent` as Python data: a dict from nearly every server; from one that speaks 2026-07-28, any
+        JSON value. None if the server sent none. A failed tool sends none, or one that describes the failure, so look
+        at `is_error` first, or write `(await room.call(…)).or_raise().structured`."""
         return self._member("structuredContent")
 
     @property
@@ -200,14 +200,13 @@ class ToolResult:
         return sdk_types().CallToolResult.model_validate(self.raw)
 
 
-@attrs.frozen(eq=False)
-class ModelResult:
-    """What a model is told of one call (`call_for_model`): of its result, or of why it has none."""
+class ModelResult(msgspec.Struct, frozen=True, eq=False):
+    """The content for a model about one call (`call_for_model`): its result, or the reason why there is none."""
 
     blocks: list[dict[str, Any]]  # text and images only, in the form of MCP, cut to the bounds of the room
-    is_error: bool = False
+    is_error: bool = False  # whether the call failed, or the tool says that it did
     error: CallError | None = None  # why there is no result; its `reach` says whether the call may have run
-    result: ToolResult | None = None
+    result: ToolResult | None = None  # the whole result; None when there is none
     is_cut: bool = False  # whether text was left out
 
     @classmethod
@@ -237,8 +236,8 @@ class ModelResult:
 
     @property
     def structured(self) -> Any:
-        """`structuredContent`, in place of the text. None when there is none, when the tool failed, or when it would be
-        more than a model is told."""
+        """`structuredContent`, an alternative to the text. None if there is none, if the tool failed, or if it is too
+        large for a model."""
         return None if self.result is None or self.is_error or self.is_cut else self.result.structured
 
     @property
@@ -247,11 +246,10 @@ class ModelResult:
         return Reach.ANSWERED if self.error is None else self.error.reach
 
 
-@attrs.frozen(eq=False)
-class ResourceContents:
+class ResourceContents(msgspec.Struct, frozen=True, eq=False):
     """The result of a resources/read."""
 
-    raw: dict[str, Any]
+    raw: dict[str, Any]  # the whole result, as the server sent it
 
     @property
     def contents(self) -> list[dict[str, Any]]:
@@ -270,11 +268,10 @@ class ResourceContents:
         return sdk_types().ReadResourceResult.model_validate({**self.raw, "contents": self.contents})
 
 
-@attrs.frozen(eq=False)
-class PromptMessages:
+class PromptMessages(msgspec.Struct, frozen=True, eq=False):
     """The result of a prompts/get."""
 
-    raw: dict[str, Any]
+    raw: dict[str, Any]  # the whole result, as the server sent it
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -284,6 +281,7 @@ class PromptMessages:
 
     @property
     def description(self) -> str:
+        """What the prompt is for, in the server's words; empty: it says nothing."""
         text = self.raw.get("description")
         return text if isinstance(text, str) else ""
 
@@ -292,14 +290,14 @@ class PromptMessages:
         return sdk_types().GetPromptResult.model_validate({**self.raw, "messages": self.messages})
 
 
-@attrs.frozen(eq=False)
-class Completion:
+class Completion(msgspec.Struct, frozen=True, eq=False):
     """The result of a completion/complete."""
 
-    raw: dict[str, Any]
+    raw: dict[str, Any]  # the whole result, as the server sent it
 
     @property
     def values(self) -> list[str]:
+        """The values that may be meant."""
         values = self._said.get("values")
         return (
             [each for each in cast("list[Any]", values) if isinstance(each, str)] if _is_list(values) else []
@@ -313,6 +311,7 @@ class Completion:
 
     @property
     def has_more(self) -> bool:
+        """Whether there are more values than these."""
         return self._said.get("hasMore") is True
 
     @property

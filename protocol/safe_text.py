@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .patterns import lazy_pattern
+from .lazy_patterns import lazy_pattern
 
 _WORDS: Final = 200  # characters
 _GAP: Final = lazy_pattern(r"\s+")
@@ -74,7 +74,7 @@ def unhidden(text: str) -> str:
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """`printable` text on one line, at most `most` characters long. Of a longer one, a name keeps its beginning, and
+    """`printable` text on one line, at most `most` characters long. A name that is longer keeps its beginning;
     words (from 200 characters on) keep their end as well."""
     if most < _WORDS:
         head = text if len(text) <= 8 * most else text[: 8 * most]
@@ -153,6 +153,7 @@ _HALF: Final = lazy_pattern(
     rb"\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+_ONE_BACKSLASH: Final = b"\\"
 _BACKSLASH, _OUT_OF_THE_WAY = rb"\\", b"\xff\xfe"  # the second never occurs in UTF-8
 
 
@@ -169,8 +170,8 @@ def repair_utf8(data: bytes | bytearray) -> bytes | bytearray:
 
 def mend_escapes(data: bytes | bytearray) -> bytes | None:
     """JSON (in UTF-8) with every escaped half replaced by `\\ufffd`, as long as before; None when there is none."""
-    if rb"\ud" not in data and rb"\uD" not in data:
-        return None
+    if _ONE_BACKSLASH not in data or (rb"\ud" not in data and rb"\uD" not in data):
+        return None  # to look for one character takes a hundredth of the time
     plain, count = _HALF.subn(rb"\\ufffd", bytes(data).replace(_BACKSLASH, _OUT_OF_THE_WAY))
     return plain.replace(_OUT_OF_THE_WAY, _BACKSLASH) if count else None
 
@@ -220,6 +221,17 @@ def _end_of_escapes(text: bytes) -> int:
     return half if is_half else end
 
 
+def end_of_characters(text: bytes) -> int:
+    """As `end_of_escapes`, and the place splits no character of UTF-8 either."""
+    end = _end_of_escapes(text)
+    for back in range(1, min(4, end) + 1):
+        first = text[end - back]
+        if first & 0xC0 != 0x80:
+            takes = 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2 if first >= 0xC0 else 1
+            return end if takes <= back else end - back
+    return end
+
+
 def _complete(text: bytes, end: int) -> int:
     """The end of the last complete escape or plain character before `end`."""
     found = _ESCAPES.match(text, 0, end)
@@ -249,19 +261,51 @@ def whole_value(value: Any) -> Any:
 # It stands in what is told of a failure, where an agent or the owner finds what to do. It may hold what is another
 # client's, so whoever may only look at a gateway is not shown it.
 
-_STDERR: Final = lazy_pattern(r" \(stderr: (?:.*\)|.*)", re.DOTALL)
+NOT_STARTED: Final = "it could not be started: "  # what the reason of a failed start begins with
+NO_CONNECTION: Final = "no connection can be made"  # what is told of a server that nobody runs
+_QUOTES: Final = lazy_pattern(r" \((?:last on )?stderr: ")
+_STDERR: Final = lazy_pattern(r" \((?:last on )?stderr: (?:.*\)|.*)", re.DOTALL)
+_REASON: Final = lazy_pattern(
+    r"\w(?:Error|Exception)\b|"
+    r"\b(?:error|err!|fatal|panic|panicked|exception|failed|failure|cannot|can't|could not|couldn't|unable|unhandled|"
+    r"uncaught|denied|refused|not found|no such|does not exist|missing|invalid|unknown|unrecogni[sz]ed|caused by|"
+    r"already in use|out of memory|killed|crash|crashed|aborted|required|must be|not set|expired|timed out)\b|"
+    r"^\s*[×╰]",
+    re.IGNORECASE,
+)
+# The level of a line. Behind `Error:` or the like, and before `=`, it is part of a sentence: "set DEBUG=1 to see more".
+_NEWS: Final = lazy_pattern(
+    r"(?:(?!ERROR|FATAL|CRITICAL|WARN|(?i:error|exception|fatal|failure):\s|ERR!).){0,60}?"
+    r"\b(?:INFO|DEBUG|TRACE)\b(?!=)"
+)
 
 
-def with_stderr(text: str, lines: Sequence[str]) -> str:
-    """What is told of a failure, with the last lines that the server wrote to its stderr."""
-    return f"{text} (stderr: {' — '.join(lines)})" if lines else text
+def looks_like_an_error(line: str) -> bool:
+    """Whether a line of a program's stderr may tell why it failed: by its words, and not by the level INFO or lower."""
+    return _REASON.search(line) is not None and _NEWS.match(line) is None
+
+
+def with_stderr(text: str, lines: Sequence[str], *, are_old: bool = False) -> str:
+    """What is told of a failure, with the last lines that the server wrote to its stderr. They count as its reason if
+    one looks like an error, and they are not `are_old`: the server has gone on since."""
+    what = "stderr" if not are_old and any(map(looks_like_an_error, lines)) else "last on stderr"
+    return f"{text} ({what}: {' — '.join(lines)})" if lines else text
+
+
+def cause_first(text: str) -> str:
+    """What is told of a failure, for a line that is cut at its end: what a Python program raised comes before how it
+    ended, and that a program could not be started is not said of one that was not found."""
+    how, *lines = _QUOTES.split(text, maxsplit=1)
+    if lines and "Traceback (most recent call last)" in lines[0]:
+        return f"{lines[0].removesuffix(')').rpartition(' — ')[2]} ({how})"
+    return text.removeprefix(NOT_STARTED)
 
 
 def without_stderr(value: Any) -> Any:
     """A JSON value without what servers wrote to their stderr. What they wrote may hold a bracket: so of a text what is
     behind them goes, too, up to the last bracket."""
     if isinstance(value, str):
-        return _STDERR.sub("", value) if " (stderr: " in value else value
+        return _STDERR.sub("", value) if "stderr: " in value else value
     if isinstance(value, Mapping):
         said = cast("Mapping[str, Any]", value)
         return {key: None if key == "lastLine" else without_stderr(each) for key, each in said.items()}

@@ -12,12 +12,14 @@ written, and there cattrs is worth it.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, cast, get_type_hints
 
-import attrs
+import msgspec
 
+from .address import DISCOVERY, HANDSHAKE
 from .lifecycle import State
 from .safe_text import counted
 
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 
-@attrs.frozen
-class OpenBreaker:
+class OpenBreaker(msgspec.Struct, frozen=True):
     """What a circuit breaker tells others while it is open, so that it refuses."""
 
     failures: int  # in a row
@@ -34,35 +35,34 @@ class OpenBreaker:
     words: str  # what failed last
 
 
-@attrs.frozen
-class ServerStatus:
+class ServerStatus(msgspec.Struct, frozen=True):
     """One address of a server: its shared one, a session's or a call's. All times in seconds."""
 
-    server: str
-    scope: str = "shared"
-    lifecycle: str = "lazy"
-    state: State = State.IDLE
+    server: str  # its name in the configuration
+    scope: str = "shared"  # whose process it is: `shared`, `session:…` or `call:…`
+    lifecycle: str = "lazy"  # when it starts: `lazy`, `eager` or `keep-alive`
+    state: State = State.IDLE  # of its lifecycle: `IDLE` also after a failure, which `failure` tells
     incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: there is no room
-    in_flight: int = 0
-    queued: int = 0
-    waiting_for: str | None = (
-        None  # what it waits for before it connects: breaker, slot, permit …, or the install
-    )
+    in_flight: int = 0  # calls without an answer
+    queued: int = 0  # calls that wait to be sent
+    waiting_for: str | None = None  # before it connects: breaker, slot, permit …, or the install
     waiting: float | None = None  # how long it has waited for that, or has been connecting
     last_line: str | None = None  # the last line that it wrote to its stderr while it connects
     tool_count: int | None = None  # None: its tools are unknown
     problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
-    pid: int | None = None
+    pid: int | None = None  # of its process; None: it has none
     failure: str | None = None  # why it last failed, in this run or an earlier one; cleared when it connects
-    failed_ago: float | None = None
+    failed_ago: float | None = None  # since then
     failed_starts: int = 0  # starts that failed in a row; 0: it was lost while it ran
     start_took: float | None = None  # its last start, from opening the connection to knowing its tools
+    warm: int = 0  # children that wait for somebody: started ahead, or reset
+    reused: int = 0  # how often somebody has had a child that the server's own tool had reset
     replaced: str | None = None  # a session's: why its process before was ended, with all that it kept
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
     quarantined: str | None = None  # it was restarted too often: how often; until it answers again
     retry_in: float | None = None  # until its circuit breaker lets a call pass; None: it does
-    needs_auth: bool = False
-    disabled: bool = False
+    needs_auth: bool = False  # it waits for a login
+    disabled: bool = False  # its owner has taken it out of service
     broken: str | None = None  # its definition cannot be used: why
     untrusted: bool = False  # `broken` only because its owner has not trusted the project's file yet
     down: str | None = None  # it was stopped on purpose, and a call does not start it: why
@@ -80,36 +80,38 @@ class ServerStatus:
 
     @property
     def connecting(self) -> bool:
+        """Whether it is being started or reached."""
         return self.state is State.CONNECTING
 
     @property
     def connected(self) -> bool:
+        """Whether calls are sent to it."""
         return self.state is State.CONNECTED
 
 
 _ITEMS: Final = 3  # with hidden characters, that are named in a line
+_PLACES: Final = {"slot": "a slot", "permit": "a start permit", "its turn for discovery": "its turn"}
 _UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
-@attrs.frozen
-class DrainReport:
-    """What became of all calls of a run: `completed + failed + cancelled == accepted`. While the room is open
-    (`is_final` is false), calls without an outcome are `open`.
+class DrainReport(msgspec.Struct, frozen=True):
+    """The outcomes of all calls of a room: `completed + failed + cancelled == accepted`. While the room is open,
+    calls without an outcome are `open`."""
 
-    `refused` calls were never accepted. `refusals` has the number of them for each error code.
-    """
-
-    accepted: int
-    completed: int
-    failed: int
-    cancelled: int
-    refused: int
-    refusals: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    open: int = 0
-    is_final: bool = True
+    accepted: int  # calls that were sent or queued
+    completed: int  # calls that have a result
+    failed: int  # calls that ended with an error
+    cancelled: int  # calls whose caller left
+    refused: int  # calls that were never accepted
+    refusals: Mapping[str, int] = msgspec.field(
+        default_factory=dict[str, int]
+    )  # their number for each error code
+    open: int = 0  # calls without an outcome so far
+    is_final: bool = True  # the room has closed
 
     @property
     def adds_up(self) -> bool:
+        """Whether every call that was accepted has one outcome or is still open."""
         return self.completed + self.failed + self.cancelled + self.open == self.accepted
 
     def __str__(self) -> str:
@@ -129,24 +131,30 @@ def about(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def scope_in_words(scope: str) -> str:
+    """Whom a further address of a server is for: its scope, which says that, or words for it."""
+    return {HANDSHAKE: "older clients", DISCOVERY: "to read its lists"}.get(scope, scope)
+
+
 def next_try(seconds: float) -> str:
     return f"next try in {seconds:.0f} s"
 
 
 def wait_in_words(waiting_for: str | None, waiting: float | None, retry_in: float | None) -> str:
-    """What a start waits for, for how long, and when the next try may be: `waits 30 s, next try in 22 s`, `waiting for
-    slot for 4 s`. "": it waits for nothing."""
+    """What a start waits for, for how long, and when it is tried: `waits 30 s, next try in 22 s`, `waiting 4 s for a
+    slot`; without one, how long calls are refused. "": it waits for nothing, and none are."""
     took = "" if waiting is None else f" {waiting:.0f} s"
     since = f" for{took}" if took else ""
     match waiting_for:
         case None:
-            said = []
+            left = 0 if retry_in is None else math.ceil(retry_in)
+            return f"refuses calls for {left} s" if left else ""
         case "breaker":
             said = [f"waits{took}"]
         case "install":
             said = [f"installing{since}"]
         case place:
-            said = [f"waiting for {place}{since}"]
+            said = [f"waiting{took} for {_PLACES.get(place, place)}"]
     return ", ".join([*said, *(() if retry_in is None else (next_try(retry_in),))])
 
 
@@ -163,7 +171,7 @@ def _key(name: str) -> str:
 
 
 _KEYS: Final[Mapping[str, str]] = {
-    field.name: "name" if field.name == "server" else _key(field.name) for field in attrs.fields(ServerStatus)
+    field: "name" if field == "server" else _key(field) for field in ServerStatus.__struct_fields__
 }
 
 
@@ -190,18 +198,23 @@ def status_from(said: Mapping[str, Any]) -> ServerStatus:
     if not said.get("cached", True):
         said = {**said, "toolCount": None}
     try:
-        return _converter().structure(said, ServerStatus)
+        converter, fields = _converter()
+        read: Any = converter.structure(said, fields)
     except Exception as error:
         raise ValueError("; ".join(transform_error(error, path="status"))) from None
+    return ServerStatus(**{name: read[name] for name in _KEYS if name in read})
 
 
 @cache
-def _converter() -> Converter:
+def _converter() -> tuple[Converter, Any]:
+    """A converter, and what it makes: the fields of a status by their names. It makes no structs."""
     from cattrs import Converter
-    from cattrs.gen import make_dict_structure_fn, override
+    from cattrs.gen import override, typeddicts
 
+    # Made at run time, of the fields that are there.
+    kind, gen = cast("tuple[Any, Any]", (TypedDict, typeddicts))
+    fields = kind("ServerStatus", {**get_type_hints(ServerStatus), "server": Required[str]}, total=False)
     converter = Converter()
-    names: Any = {name: override(rename=key) for name, key in _KEYS.items()}
-    read = make_dict_structure_fn(ServerStatus, converter, **cast("dict[str, Any]", names))
-    converter.register_structure_hook(ServerStatus, read)
-    return converter
+    names = {name: override(rename=key) for name, key in _KEYS.items() if key != name}
+    converter.register_structure_hook(fields, gen.make_dict_structure_fn(fields, converter, **names))
+    return converter, fields

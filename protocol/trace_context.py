@@ -16,9 +16,9 @@ import msgspec
 from .bounds import BAGGAGE_CHARACTERS, BAGGAGE_ENTRIES, TRACESTATE_CHARACTERS, TRACESTATE_ENTRIES
 from .jsonrpc.encoding import encode_json
 from .jsonrpc.terms import TRACE_KEYS
-from .patterns import lazy_pattern
+from .lazy_patterns import lazy_pattern
 
-# Version ff is forbidden, and so are ids of zeros only. Of a version that is not known yet, only this form is taken.
+# Version ff is forbidden, and so are ids of zeros only. A version that is not known yet is read in this form alone.
 _PARENT: Final = lazy_pattern(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})",
     re.ASCII,
@@ -72,7 +72,7 @@ def _listed(value: object, entry: re.Pattern[str], characters: int, entries: int
 
 
 def without_trace(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The same members without a trace context."""
+    """The members, without those of a trace context."""
     return {name: value for name, value in said.items() if name not in TRACE_KEYS}
 
 

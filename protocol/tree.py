@@ -44,13 +44,12 @@ class TreeBound(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One node. All times are in seconds from this moment, to a millisecond."""
+    """A part of a room, and the parts in it, as `room.tree()` returns them. All times are in seconds from this moment,
+    to a millisecond."""
 
-    kind: NodeKind
-    name: str
-    # Of the lifecycle; or `disabled`, `broken`, `untrusted`, `needs auth`, `down`, `failed`. Of a room: `open`,
-    # `closing`.
-    state: str
+    kind: NodeKind  # of what it is a node
+    name: str  # of what it is a node
+    state: str  # `open`, `closing` of a room; else of the lifecycle, or `failed`, `disabled`, `down`, `needs auth` …
     incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: of what has none
     in_flight: int = 0  # calls without an answer, here and below
     queued: int = 0  # calls that wait to be sent, here and below
@@ -59,8 +58,8 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     breaker: str | None = None  # its circuit breaker, unless it is closed: "open", "half-open"
     restarts_left: int | None = None  # before it counts as restarted too often
     next: TreeDeadline | None = None  # the first that comes
-    bounds: tuple[TreeBound, ...] = ()
-    children: tuple[TreeNode, ...] = ()
+    bounds: tuple[TreeBound, ...] = ()  # its limits, and how much of each is used
+    children: tuple[TreeNode, ...] = ()  # the nodes below it
 
     def __str__(self) -> str:
         return "\n".join(tree_lines(self))
@@ -109,6 +108,7 @@ def tree_of_rows(rows: Iterable[ServerStatus]) -> TreeNode:
 # ---- in words --------------------------------------------------------------------------------------------------------
 
 _NAME: Final = 40  # characters of a name that are shown
+_FEW: Final = 2  # restarts that are left, of which one should hear
 
 
 def tree_lines(node: TreeNode, most: int | None = None) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _below(node: TreeNode, indent: str, most: int | None) -> Iterator[str]:
 
 
 def shown_below(node: TreeNode, most: int | None) -> tuple[Sequence[TreeNode], int]:
-    """Of the children of a server at most so many, those with calls first, and how many are left out."""
+    """At most so many of a server's children, those with calls first; and how many are left out."""
     children = node.children
     if most is None or node.kind != "server" or len(children) <= most:
         return children, 0
@@ -137,7 +137,7 @@ def shown_below(node: TreeNode, most: int | None) -> tuple[Sequence[TreeNode], i
 
 
 def in_words(node: TreeNode) -> str:
-    """One node in a line."""
+    """One node, as a line of text."""
     name = one_line(node.name, _NAME)
     head = name if node.kind in ("server", "connection") else f"{node.kind} {name}".rstrip()
     return "  ".join([head, node.state, *facts(node)])
@@ -145,7 +145,11 @@ def in_words(node: TreeNode) -> str:
 
 def facts(node: TreeNode) -> Iterator[str]:
     """What else there is to say of a node."""
-    yield from (str(each) for each in node.bounds if node.kind != "server" or each.held >= each.most)
+    yield from (
+        str(each)
+        for each in node.bounds
+        if node.kind != "server" or each.held >= each.most or each.name == "warm"
+    )
     if node.in_flight:
         yield f"{node.in_flight} in flight"
     if node.queued:
@@ -158,10 +162,14 @@ def facts(node: TreeNode) -> Iterator[str]:
         yield f"breaker {node.breaker}"
     if node.incarnation > 1:
         yield f"incarnation {node.incarnation}"
-    if node.restarts_left is not None and (node.incarnation > 1 or node.breaker is not None):
-        yield f"{node.restarts_left} restart{'' if node.restarts_left == 1 else 's'} left"
+    if node.restarts_left is not None and (node.breaker is not None or _is_nearly_quarantined(node)):
+        yield f"{node.restarts_left} restart{'' if node.restarts_left == 1 else 's'} left before quarantine"
     if node.next is not None:
         yield str(node.next)
+
+
+def _is_nearly_quarantined(node: TreeNode) -> bool:
+    return node.incarnation > 1 and node.restarts_left is not None and node.restarts_left <= _FEW
 
 
 def _seconds(seconds: float) -> str:

@@ -2,7 +2,8 @@
 
 A text is read as JSON (`5`, `true`, `[1, 2]`) if it is JSON of a type that the schema allows for its parameter, and
 stays a text otherwise; so `5` stays a text for a parameter that is a string. Where the schema does not say, JSON is
-read as JSON. Nothing else is changed: whether the arguments are right is the server's to say.
+read as JSON. Nothing else is changed: whether the arguments are right is the server's to say, unless the schema itself
+refuses their names (`required_in`, `foreign_in`) or their types (`mistyped_in`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ _TYPES: Final[Mapping[type, tuple[str, ...]]] = {
     list: ("array",),
     dict: ("object",),
 }
+_MORE_NAMES: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "if", "dependentSchemas")
+_NOT_TEXT: Final = frozenset({"number", "integer", "boolean", "array", "object"})
 _DEPTH: Final = 8  # alternatives and references one inside the other
+_LOOKS: Final = (
+    1_000  # at alternatives and references of one parameter: in a circle they can be without number
+)
 
 
 def decode_json(text: str) -> Any:
@@ -51,42 +57,83 @@ def typed_arguments(texts: Mapping[str, str], schema: object) -> dict[str, Any]:
     return {name: _typed(text, parameters.get(name), root) for name, text in texts.items()}
 
 
+def parameters_in(schema: object) -> Mapping[str, Any]:
+    """The parameters that a schema names, each with its own schema."""
+    return _object(_object(schema).get("properties"))
+
+
+def required_in(schema: object) -> list[str]:
+    """The parameters without which a call is refused: those that the schema requires, and gives no value otherwise."""
+    named = parameters_in(schema)
+    listed = (name for name in _list(_object(schema).get("required")) if isinstance(name, str))
+    return [name for name in listed if "default" not in _object(named.get(name))]
+
+
+def foreign_in(schema: object, given: Mapping[str, Any]) -> list[str]:
+    """The given names that are none of the schema's parameters, if it names all that it knows."""
+    said = _object(schema)
+    takes_more = said.get("additionalProperties", False) is not False or any(map(said.get, _MORE_NAMES))
+    if takes_more or not isinstance(said.get("properties"), Mapping):
+        return []
+    named = {*parameters_in(schema), *(name for name in _list(said.get("required")) if isinstance(name, str))}
+    return [name for name in given if name not in named]
+
+
+def mistyped_in(schema: object, texts: Mapping[str, str]) -> dict[str, str]:
+    """Those texts that cannot be of the one type that the schema names for their parameter, each with this type."""
+    root, found = _object(schema), dict[str, str]()
+    for name, text in texts.items():
+        types = _types(parameters_in(schema).get(name), root)
+        if len(types) != 1 or not types <= _NOT_TEXT:
+            continue
+        try:
+            value = decode_json(text)
+        except ValueError:
+            value = text
+        is_whole = isinstance(value, float) and value.is_integer()  # 1.0 is an integer of a schema, too
+        if types.isdisjoint((*_TYPES[type(value)], *(("integer",) if is_whole else ()))):
+            found[name] = types.pop()
+    return found
+
+
 def _typed(text: str, schema: object, root: Mapping[str, Any]) -> Any:
     try:
         value = decode_json(text)
     except ValueError:
         return text
-    types = {*_types(schema, root, _DEPTH)}
+    types = _types(schema, root)
     return value if not types or not types.isdisjoint(_TYPES[type(value)]) else text
 
 
-def _types(schema: object, root: Mapping[str, Any], depth: int) -> Iterator[str]:
-    """The JSON types that a schema allows; empty if it does not say."""
+def _types(schema: object, root: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; empty if it does not say, or takes too long to say."""
+    looks = iter(range(_LOOKS))
+    found = _allowed(schema, root, _DEPTH, looks)
+    return found if next(looks, None) is not None else set()
+
+
+def _allowed(schema: object, root: Mapping[str, Any], depth: int, looks: Iterator[int]) -> set[str]:
+    """The JSON types that a schema allows. `looks`: one is taken for each part, as long as there are any."""
     said = _object(schema)
-    if depth == 0:
-        return
+    if depth == 0 or next(looks, None) is None:
+        return set()
     stated: object = said.get("type")
     values = _list(said.get("enum")) if "const" not in said else (said["const"],)
     if isinstance(stated, str):
-        yield stated
-    elif isinstance(stated, list):
-        yield from (each for each in _list(said["type"]) if isinstance(each, str))
-    elif values:
-        yield from (
-            name
-            for value in values
-            for kind, names in _TYPES.items()
-            if type(value) is kind
-            for name in names
-        )
-    elif isinstance(reference := said.get("$ref"), str):
-        yield from _types(_pointed(root, reference), root, depth - 1)
-    else:
-        parts = [
-            [*_types(part, root, depth - 1)] for key in ("anyOf", "oneOf") for part in _list(said.get(key))
-        ]
-        if all(parts):
-            yield from (each for part in parts for each in part)
+        return {stated}
+    if isinstance(stated, list):
+        return {each for each in _list(said["type"]) if isinstance(each, str)}
+    if values:
+        return {name for value in values for name in _TYPES.get(cast("type", type(value)), ())}
+    if isinstance(reference := said.get("$ref"), str):
+        return _allowed(_pointed(root, reference), root, depth - 1, looks)
+    found = set[str]()
+    for part in (part for key in ("anyOf", "oneOf") for part in _list(said.get(key))):
+        types = _allowed(part, root, depth - 1, looks)
+        if not types:  # of this one anything is allowed
+            return types
+        found |= types
+    return found
 
 
 def _pointed(root: Mapping[str, Any], reference: str) -> object:

@@ -1,5 +1,5 @@
-"""What a version of the protocol does not know, in a form that it does: the one place for results, lists, notifications
-and questions.
+"""Puts what an older version of the protocol does not know into a form that it knows. This is the one place for it, for
+results, lists, notifications and questions.
 
 Peers of an older version check what they are sent against their version's types, and throw away the whole of it for one
 part that they do not know. New members of an object they pass over, so these stay. What is left is few things:
@@ -39,10 +39,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from .bounds import LARGE_MESSAGE
-from .content import to_blocks
 from .jsonrpc.encoding import UNREADABLE, encode
 from .jsonrpc.incoming import ABSENT, ResultMembers, is_true, read_members, result_parts
 from .jsonrpc.terms import HANDSHAKE_VERSIONS, MODERN_VERSIONS
+from .long_text import holds, places
 
 Block = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -198,7 +198,7 @@ def older_result(result: bytes, version: str, *, newer: bool = False, wrapped: S
     if version >= STRUCTURED_LISTS:
         return result
     words = _NEW_WORDS.get(version, ())
-    if not words and wrapped is None and result.find(_STRUCTURED) < 0:
+    if not words and wrapped is None and not holds(result, _STRUCTURED):
         return result  # as nearly every result
     new_blocks = len(result) < LARGE_MESSAGE and any(result.find(word) >= 0 for word in words)
     if not new_blocks and wrapped is None and not _may_hold_list(result):
@@ -229,12 +229,10 @@ def _has_left_out_null(members: ResultMembers, wrapped: Schema) -> bool:
 
 def _may_hold_list(result: bytes) -> bool:
     """Whether a `structuredContent` in the result may be no object."""
-    at = result.find(_STRUCTURED)
-    while at >= 0:
+    for at in places(result, _STRUCTURED):
         value = result[at + len(_STRUCTURED) : at + len(_STRUCTURED) + 16].lstrip(b" \t\r\n:")
         if value[:1] != b"{":
             return True
-        at = result.find(_STRUCTURED, at + 1)
     return False
 
 
@@ -272,6 +270,8 @@ def _older_block(block: Any, version: str) -> Any:
     since = _BLOCKS.get(str(said.get("type")))
     if since is None or version >= since:
         return cast("Any", block)
+    from .content import to_blocks
+
     kept = {"annotations": said["annotations"]} if "annotations" in said else {}
     return {**to_blocks({"content": [said]})[0], **kept}
 
@@ -362,5 +362,7 @@ def older_answer(method: str, answer: Mapping[str, Any], version: str) -> Mappin
     blocks = [_older_block(each, version) for each in cast("list[Any]", content)]
     if len(blocks) == 1:
         return {**answer, "content": blocks[0]}
+    from .content import to_blocks
+
     texts = [each["text"] for each in to_blocks({"content": blocks}) if each.get("type") == "text"]
     return {**answer, "content": {"type": "text", "text": "\n".join(texts)}}

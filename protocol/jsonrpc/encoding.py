@@ -14,7 +14,7 @@ import msgspec
 
 from ..bounds import LARGE_MESSAGE
 from ..errors import UsageError
-from ..patterns import lazy_pattern
+from ..lazy_patterns import lazy_pattern
 from ..safe_text import mend_escapes, whole_value
 
 # ---- Values as JSON bytes, on one line -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ..bounds import BATCH_MESSAGES, DEPTH, LARGE_MESSAGE, LONG_ID_BYTES, LONG_META_BYTES, is_too_deep
-from ..patterns import lazy_pattern
+from ..lazy_patterns import lazy_pattern
 from ..safe_text import mend_escapes, repair_utf8, shortened
 from . import encoding
 from .encoding import UNREADABLE
@@ -302,7 +302,7 @@ class PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     arguments: msgspec.Raw = ABSENT
 
     def renamed(self, name: str) -> dict[str, Any]:
-        """The same params with another name; the arguments stay as they came."""
+        """These params with another name; the arguments stay as they came."""
         return {"name": name} if self.arguments is ABSENT else {"name": name, "arguments": self.arguments}
 
 
@@ -369,7 +369,7 @@ _WANTS_INPUT: Final = b'"input_required"'
 
 
 def wants_input(result: bytes) -> bool:
-    """Whether a result asks for more input. Of a large one only the members are read."""
+    """Whether a result asks for more input. Only the members of a large one are read."""
     if result.find(b"input_required") < 0:
         return False
     try:

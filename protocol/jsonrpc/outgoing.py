@@ -167,7 +167,7 @@ def encode_request(
         meta = joined(meta, trace)
     if params is None and not meta:
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
-    number, name = b"%d" % rpc_id, _encode_method(method)
+    number, name = plainly(rpc_id), _encode_method(method)  # `%d` on bytes takes four times as long
     if meta:
         body = with_meta(params or {}, meta, TRACE_KEYS if trace else ())
         return b"".join((_ID, number, b',"method":', name, b',"params":', *body, b"}\n"))
@@ -212,7 +212,7 @@ def result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
 
 
 def large_result_line(key: bytes, result: Mapping[str, Any]) -> bytes:
-    """The same for a result that holds megabytes (`joined_in_steps`)."""
+    """An answer whose result holds megabytes, made in steps (`joined_in_steps`). Otherwise as `result_line`."""
     parts: list[bytes | msgspec.Raw] = [_ID, key, b',"result":{']
     before = b""
     for name, value in result.items():

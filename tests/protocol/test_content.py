@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from tests.support.rows import for_each
 
 from greenroom.protocol.content import guard, text_of, to_blocks, to_resource_blocks
 
@@ -17,7 +17,7 @@ def texts(*blocks: Any, **more: Any) -> list[Any]:
     return [block.get("text") for block in to_blocks({"content": list(blocks), **more})]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "text"),
     [
         ({"type": "audio", "data": "x", "mimeType": "audio/wav"}, "[Audio content: audio/wav]"),
@@ -65,7 +65,7 @@ def test_structured_content_is_shown_unless_the_text_says_it() -> None:
     assert texts() == ["(empty result)"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("result", "said"),
     [
         ({"content": "hello"}, "hello"),
@@ -81,7 +81,7 @@ def test_the_words_of_a_malformed_result_are_shown(result: dict[str, Any], said:
     assert to_blocks(result) == [{"type": "text", "text": said}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"annotations": None},
@@ -95,9 +95,7 @@ def test_the_words_of_a_malformed_result_are_shown(result: dict[str, Any], said:
         {"_meta": "x"},
     ],
 )
-@pytest.mark.parametrize(
-    "block", [{"type": "text", "text": "x"}, {"type": "image", "data": "AA==", "mimeType": "a/b"}]
-)
+@for_each("block", [{"type": "text", "text": "x"}, {"type": "image", "data": "AA==", "mimeType": "a/b"}])
 def test_members_for_which_clients_refuse_a_result_are_left_out(
     wrong: dict[str, Any], block: dict[str, Any]
 ) -> None:
@@ -107,7 +105,7 @@ def test_members_for_which_clients_refuse_a_result_are_left_out(
     assert shown == {key: value for key, value in {**block, **right}.items() if key not in wrong}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "said"),
     [
         ({"a": 1, "b": [2]}, ['{"b": [2], "a": 1.0}']),
@@ -125,8 +123,8 @@ def test_what_the_text_says_already_is_not_said_twice(value: Any, said: list[str
     assert texts(*({"type": "text", "text": text} for text in said), structuredContent=value) == said
 
 
-@pytest.mark.parametrize("length", [524_287, 524_300, 3_000_000])
-@pytest.mark.parametrize("kind", [dict, Raw], ids=["decoded", "as JSON"])
+@for_each("length", [524_287, 524_300, 3_000_000])
+@for_each("kind", [dict, Raw], ids=["decoded", "as JSON"])
 def test_a_text_of_any_length_is_not_said_twice(length: int, kind: Any) -> None:
     text = "z" * length
     for said, value in ((text, {"result": text}), (json.dumps({"a": text}), {"a": text})):
@@ -134,9 +132,7 @@ def test_a_text_of_any_length_is_not_said_twice(length: int, kind: Any) -> None:
         assert texts({"type": "text", "text": said}, structuredContent=structured) == [said]
 
 
-@pytest.mark.parametrize(
-    "said", ['{"a": 2}', "a", "{", '{"a": 1, "b": 2}', "[" * 2_000, '{"a":' * 2_000, " " * (1 << 20)]
-)
+@for_each("said", ['{"a": 2}', "a", "{", '{"a": 1, "b": 2}', "[" * 2_000, '{"a":' * 2_000, " " * (1 << 20)])
 def test_what_the_text_does_not_say_is_shown(said: str) -> None:
     assert texts({"type": "text", "text": said}, structuredContent={"a": 1}) == [said, '{\n  "a": 1\n}']
 
@@ -270,8 +266,8 @@ def test_what_comes_back_is_within_bounds_and_a_head_of_what_there_was(
     assert not head or not max_lines or cut.stats.returned_lines <= max_lines
 
 
-@pytest.mark.parametrize("over", [-1, 0, 1])
-@pytest.mark.parametrize(("bound", "has"), [("max_bytes", 17), ("max_lines", 3)])
+@for_each("over", [-1, 0, 1])
+@for_each(("bound", "has"), [("max_bytes", 17), ("max_lines", 3)])
 def test_what_just_fits_is_not_cut(bound: str, has: int, over: int) -> None:
     said: dict[str, int] = {"max_bytes": 0, "max_lines": 0, bound: has - over}
     blocks: list[Any] = [{"type": "text", "text": text} for text in ("\u00e4bcd", "12345\n12345")]

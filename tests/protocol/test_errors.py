@@ -6,7 +6,7 @@ import copy
 import pickle
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.fingerprints import tool_changed
 from greenroom.protocol import errors
@@ -120,29 +120,29 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         {**OF_A, "failed_ago": 0.0, "retry_in": 0.2, "reason": ""},
     ),
     (
-        errors.Busy("a", in_flight=1, queued=2, oldest_age=3.25, retry_after=4.75, why="full"),
+        errors.Busy("a", in_flight=1, queued=2, oldest_age=3.25, retry_in=4.75, why="full"),
         "server_busy",
         'Server "a" is busy: 1 call in flight, 2 queued, the oldest for 3.2s; full. Retry in 4.8s.',
-        {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_after": 4.75},
+        {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_in": 4.75},
     ),
     (
-        errors.Busy("a", in_flight=1, queued=2, oldest_age=3.25, retry_after=4.75),
+        errors.Busy("a", in_flight=1, queued=2, oldest_age=3.25, retry_in=4.75),
         "server_busy",
         'Server "a" is busy: 1 call in flight, 2 queued, the oldest for 3.2s. Retry in 4.8s.',
-        {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_after": 4.75},
+        {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_in": 4.75},
     ),
     (
-        errors.RateLimited("a_t", "a", limit="settings.limits.t: 1/s", retry_after=0.75),
+        errors.RateLimited("a_t", "a", limit="settings.limits.t: 1/s", retry_in=0.75),
         "rate_limited",
         'The call of "a_t" is over a limit (settings.limits.t: 1/s) and was not sent. Retry in 0.8s.',
-        {**OF_A, "tool": "a_t", "limit": "settings.limits.t: 1/s", "retry_after": 0.75},
+        {**OF_A, "tool": "a_t", "limit": "settings.limits.t: 1/s", "retry_in": 0.75},
     ),
     (
-        errors.RepeatedCall("a_t", "a", what="it was made", limit="settings.loopGuard.t: 1/s", retry_after=0.75),
+        errors.RepeatedCall("a_t", "a", what="it was made", limit="settings.loopGuard.t: 1/s", retry_in=0.75),
         "repeated_call",
         ('The call of "a_t" was not sent: it was made (settings.loopGuard.t: 1/s). The answer will hardly be another '
         "one: go on with what you have, or call with other arguments. The same call may be made again in 0.8s."),
-        {**OF_A, "tool": "a_t", "limit": "settings.loopGuard.t: 1/s", "retry_after": 0.75},
+        {**OF_A, "tool": "a_t", "limit": "settings.loopGuard.t: 1/s", "retry_in": 0.75},
     ),
     (errors.ServerDown("down", server="a"), "server_not_connected", "down", OF_A),
     (errors.NeedsAuth("log in", server="a"), "auth_required", "log in", OF_A),
@@ -184,18 +184,19 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         {**OF_A, "tool": "a_t"},
     ),
     (errors.Drained("late", server="a", reach=SENT), "drained", "late", {**OF_A, "reach": "sent"}),
+    (errors.CallCancelled("left", server="a", reach=SENT), "cancelled", "left", {**OF_A, "reach": "sent"}),
     (errors.RoomClosed("closed", server="a"), "server_not_connected", "closed", OF_A),
     (
         errors.ConnectFailed("it exited", server="a", exit_code=0, stderr_tail=["one", "two"]),
         "connect_failed",
         'Failed to connect to "a": it exited',
-        {**OF_A, "reason": "it exited", "exit_code": 0, "stderr_tail": ["one", "two"]},
+        {**OF_A, "reason": "it exited", "is_lasting": False, "exit_code": 0, "stderr_tail": ["one", "two"]},
     ),
     (
         errors.ConnectFailed("it is gone", server="a"),
         "connect_failed",
         'Failed to connect to "a": it is gone',
-        {**OF_A, "reason": "it is gone", "exit_code": None, "stderr_tail": []},
+        {**OF_A, "reason": "it is gone", "is_lasting": False, "exit_code": None, "stderr_tail": []},
     ),
     (
         errors.ServerLost("lost", server="a", reach=SENT, tool="t", exit_code=0, stderr_tail=["one"]),
@@ -233,7 +234,7 @@ def _of(error: GreenroomError) -> str:
     return type(error).__name__
 
 
-@pytest.mark.parametrize(("error", "code", "message", "fields"), ERRORS, ids=lambda each: type(each).__name__)
+@for_each(("error", "code", "message", "fields"), ERRORS, ids=lambda each: type(each).__name__)
 def test_an_error_tells_its_code_its_message_and_all_its_fields(
     error: GreenroomError, code: str, message: str, fields: dict[str, Any]
 ) -> None:
@@ -248,7 +249,7 @@ def test_every_error_is_in_the_table_above() -> None:
     assert {type(error) for error, *_ in ERRORS} == every - {GreenroomError}
 
 
-@pytest.mark.parametrize("error", CALL_ERRORS, ids=_of)
+@for_each("error", CALL_ERRORS, ids=_of)
 def test_each_call_has_its_own_copy_of_an_error(error: CallError) -> None:
     for reach in (None, *Reach):
         copy = error.copy(reach)
@@ -260,7 +261,7 @@ def test_each_call_has_its_own_copy_of_an_error(error: CallError) -> None:
     assert error.tool != "another call's"
 
 
-@pytest.mark.parametrize("error", [error for error, *_ in ERRORS], ids=_of)
+@for_each("error", [error for error, *_ in ERRORS], ids=_of)
 def test_every_text_of_an_error_can_be_hidden_and_its_reach_stays_what_it_is(error: GreenroomError) -> None:
     copy = error.copy() if isinstance(error, CallError) else type(error).__new__(type(error), *error.args)
     copy.__dict__.update(error.__dict__)
@@ -301,7 +302,7 @@ def test_a_reach_in_words_says_whether_the_call_may_have_run() -> None:
     }
 
 
-@pytest.mark.parametrize("error", [row[0] for row in ERRORS], ids=lambda error: type(error).__name__)
+@for_each("error", [row[0] for row in ERRORS], ids=lambda error: type(error).__name__)
 def test_an_error_is_the_same_in_another_process(error: GreenroomError) -> None:
     """A worker of a pool raises it there, and whoever waits catches it here."""
     error.add_note("as seen from there")

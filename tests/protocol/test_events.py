@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.protocol import events
 from greenroom.protocol.address import Address, depth
@@ -33,6 +34,8 @@ from greenroom.protocol.events import (
     StartMoved,
     Step,
     Transition,
+    WarmChildMoved,
+    WarmMove,
 )
 from greenroom.protocol.lifecycle import Cause, Reason, State
 
@@ -96,6 +99,16 @@ SAID: list[tuple[Event, Kind, str]] = [
     ),
     (EndDecision(**HEAD, cause=Cause.LOST, then="connect"), Kind.DECISION, "lost: then connect"),
     (Eviction(**HEAD, reason=Reason.OVER_LIMIT), Kind.DECISION, "pool: evicted more are live than there are slots"),
+    (
+        WarmChildMoved(**HEAD, move=WarmMove.TAKEN, child="warm:3", warm=2, by="session:x"),
+        Kind.DECISION,
+        "warm:3 taken over by session:x",
+    ),
+    (
+        WarmChildMoved(**HEAD, move=WarmMove.LOST, child="warm:4", warm=1, words="exited with code 1"),
+        Kind.DECISION,
+        "warm:4 lost: exited with code 1",
+    ),
     (ApprovalDecision(**ASKED, move=ApprovalMove.DENIED), Kind.DECISION, "approval: t: denied"),
     (
         ApprovalDecision(**ASKED, move=ApprovalMove.ALLOWED_FOR_SESSION, at_terminal=True),
@@ -112,7 +125,7 @@ SAID: list[tuple[Event, Kind, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("event", "kind", "detail"), SAID, ids=lambda each: type(each).__name__)
+@for_each(("event", "kind", "detail"), SAID, ids=lambda each: type(each).__name__)
 def test_an_event_has_its_kind_and_says_what_happened(event: Event, kind: Kind, detail: str) -> None:
     assert (event.kind, event.detail) == (kind, detail)
 
@@ -151,11 +164,12 @@ ADDRESSES = [
     (Address.of_session("a", "x"), "session:x", (False, True, False), "x", "a[session:x]"),
     (Address.of_session("a", ""), "session:", (False, True, False), "", "a[session:]"),
     (Address.of_call("a", "7"), "call:7", (False, False, True), None, "a[call:7]"),
+    (Address.of_warm("a", 3), "warm:3", (False, False, False), None, "a[warm:3]"),
     (Address.of_call("a", "7", "x"), "call:7", (False, False, True), "x", "a[call:7]"),
 ]
 
 
-@pytest.mark.parametrize(("address", "scope", "kinds", "session", "text"), ADDRESSES)
+@for_each(("address", "scope", "kinds", "session", "text"), ADDRESSES)
 def test_an_address_says_who_shares_the_child(
     address: Address, scope: str, kinds: tuple[bool, bool, bool], session: str | None, text: str
 ) -> None:
@@ -167,7 +181,7 @@ def test_an_address_says_who_shares_the_child(
 def test_whose_call_it_is_does_not_make_another_address() -> None:
     assert Address.of_call("a", "7", "x") == Address.of_call("a", "7")
     assert hash(Address.of_call("a", "7", "x")) == hash(Address.of_call("a", "7"))
-    assert len({address for address, *_ in ADDRESSES}) == 4
+    assert len({address for address, *_ in ADDRESSES}) == 5
     assert Address("a") != Address("b")
 
 

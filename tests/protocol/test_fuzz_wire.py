@@ -21,6 +21,7 @@ from tests.support.door_rooms import FakeRoom
 from tests.support.junk import CUTS, FRAGMENTS, SCALARS, VALUES, cut_up, dumped, lines
 from tests.support.patience import PATIENCE
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
@@ -185,8 +186,8 @@ def test_an_answer_with_a_long_id_is_noted_in_short() -> None:
         assert one.peer.notes.counts["an answer nobody asked for"] == 1
 
 
-@pytest.mark.parametrize("rpc_id", [2**64, -(2**70), 10**400, 1.7e308, "\0", ""], ids=lambda id: repr(id)[:8])
-@pytest.mark.parametrize("params", [None, [], {}, {"_meta": {"progressToken": 10**30}}])
+@for_each("rpc_id", [2**64, -(2**70), 10**400, 1.7e308, "\0", ""], ids=lambda id: repr(id)[:8])
+@for_each("params", [None, [], {}, {"_meta": {"progressToken": 10**30}}])
 def test_a_request_is_answered_under_the_id_it_came_with(rpc_id: Any, params: Any) -> None:
     with server() as one:
         for method in ("ping", "roots/list"):

@@ -19,6 +19,7 @@ from tests.support.http_rooms import room_at
 from tests.support.patience import PATIENCE
 from tests.support.raw_http import MODERN, Handler, Seen, raw_http
 from tests.support.real_servers import real_server
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
 from greenroom.errors import RemoteError
@@ -39,7 +40,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "mended"),
     [
         (rb'"\ud83d"', rb'"\ufffd"'),
@@ -89,8 +90,8 @@ def test_a_part_is_found_where_it_was_and_not_where_it_looks_the_same() -> None:
     assert [bytes(part) for part in parts.values()] == [b"1", rb'"\ud800"']
 
 
-@pytest.mark.parametrize("around", [b"", b" ", b"\n\t"])
-@pytest.mark.parametrize("keys", [(b"a", b"b"), (b"", b"\\ud83d"), (rb"\"", b"a"), (b"a", rb"\\")])
+@for_each("around", [b"", b" ", b"\n\t"])
+@for_each("keys", [(b"a", b"b"), (b"", b"\\ud83d"), (rb"\"", b"a"), (b"a", rb"\\")])
 def test_each_part_is_cut_out_at_its_own_place(around: bytes, keys: tuple[bytes, bytes]) -> None:
     halves = (rb'"\ud83d"', rb'{"c":["\udfff",1]}')
     members = [

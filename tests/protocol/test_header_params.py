@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.protocol.header_params import as_text, decode_value, encode_value, mirrored_in, mismatch
 
@@ -17,7 +18,7 @@ MANY = ["allOf", "anyOf", "oneOf", "prefixItems"]
 NAMED = ["patternProperties", "dependentSchemas", "$defs", "definitions"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         *({key: MARKED} for key in ONE),
@@ -32,7 +33,7 @@ def test_an_annotation_anywhere_but_on_an_argument_breaks_the_rules(schema: dict
         mirrored_in(schema)
 
 
-@pytest.mark.parametrize("key", ["enum", "const", "default", "examples", "x-other", "required"])
+@for_each("key", ["enum", "const", "default", "examples", "x-other", "required"])
 def test_data_that_looks_like_an_annotation_is_none(key: str) -> None:
     assert (
         mirrored_in({"properties": {"a": {"type": "string", key: [MARKED, {"properties": {"a": MARKED}}]}}})
@@ -59,7 +60,7 @@ def test_arguments_may_be_marked_at_any_depth_and_of_three_types() -> None:
         assert mirrored_in(nothing) == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("marked", "wrong"),
     [
         ({"type": "string", "x-mcp-header": ""}, "the x-mcp-header of 'o.a' is not a header name"),
@@ -79,7 +80,7 @@ def test_a_broken_annotation_is_named(marked: dict[str, Any], wrong: str) -> Non
     assert wrong in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("", ""),
@@ -101,16 +102,14 @@ def test_a_text_is_written_as_it_is_where_a_header_can_carry_it(text: str, value
     assert decode_value(value) == (text if text.isascii() or text == "é" else "\ufffd")
 
 
-@pytest.mark.parametrize(
-    "broken", ["=?base64?YQ?=", "=?base64?YR==?=", "=?base64?!?=", "=?base64?/w==?=", "=?base64?é?="]
-)
+@for_each("broken", ["=?base64?YQ?=", "=?base64?YR==?=", "=?base64?!?=", "=?base64?/w==?=", "=?base64?é?="])
 def test_what_is_no_base64_stands_for_nothing(broken: str) -> None:
     assert decode_value(broken) is None
     said = mismatch({("a",): "A"}, {"a": "x"}, {b"mcp-param-a": broken.encode("latin-1")})
     assert said == "Mcp-Param-A"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         (True, "true"), (False, "false"), (0, "0"), (-7, "-7"), (1.5, "1.5"), ("", ""), ("x", "x"),
@@ -121,7 +120,7 @@ def test_what_a_header_can_say_of_a_value(value: Any, text: str | None) -> None:
     assert as_text(value) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("header", "value", "agree"),
     [
         ("0", 0, True), ("-0", 0, False), ("0.0", 0, True), ("-7", -7, True), ("-7.00", -7, True), ("07", 7, False),

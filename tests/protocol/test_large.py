@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.protocol.bounds import LARGE_MESSAGE
 from greenroom.protocol.jsonrpc.incoming import (
@@ -51,9 +52,7 @@ def test_the_parts_of_a_large_message_stay_as_they_came() -> None:
     assert (bytes(asked.id), asked.method, bytes(asked.params)) == (b'"a"', "m", result)
 
 
-@pytest.mark.parametrize(
-    "line", [b"{", b'{"id":1,"result":{"a":}}', b'{"id":1,"result":["x\ty"]}', b"y", b"7", b""]
-)
+@for_each("line", [b"{", b'{"id":1,"result":{"a":}}', b'{"id":1,"result":["x\ty"]}', b"y", b"7", b""])
 def test_a_large_line_that_is_no_message_is_none(line: bytes) -> None:
     with pytest.raises(WireFault):
         decode_line(large(line))
@@ -65,7 +64,7 @@ def _fault(line: bytes) -> tuple[int, str]:
     return caught.value.code, caught.value.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "code", "words"),
     [
         (b"[{}]", -32600, "Batches are not supported: send each JSON-RPC object by itself."),
@@ -120,7 +119,7 @@ def test_the_params_of_a_large_message_are_read_by_their_parts() -> None:
             read(b'{"arguments":"%b",%b}' % (long, rest))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "found"),
     [
         ({"name": b'"t"', "arguments": b"{}"}, ("t", b"{}")),

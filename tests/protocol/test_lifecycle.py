@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.models import histories
 from tests.models.lifecycle import LifeModel
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
 from greenroom.protocol.lifecycle import (
     TABLE,
@@ -100,7 +101,7 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize("cause", list(Cause), ids=ids)
+@for_each("cause", list(Cause), ids=ids)
 def test_each_cause_means_what_the_design_says(cause: Cause) -> None:
     found = (letter if cause.has(means) else "." for letter, means in zip("fsrnv!d", Means, strict=True))
     assert "".join(found) == MEANS[cause]
@@ -110,7 +111,7 @@ def test_the_table_is_the_one_of_the_design() -> None:
     assert {(s.value, t.value): to.value for s, row in TABLE.items() for t, to in row.items()} == EXPECTED
 
 
-@pytest.mark.parametrize(("state", "trigger"), legal, ids=ids)
+@for_each(("state", "trigger"), legal, ids=ids)
 def test_a_legal_move_goes_where_the_table_says(state: State, trigger: Trigger) -> None:
     life, effects = move(a_life(state), trigger)
 
@@ -119,7 +120,7 @@ def test_a_legal_move_goes_where_the_table_says(state: State, trigger: Trigger) 
     assert life.incarnation == 1
 
 
-@pytest.mark.parametrize(("state", "trigger"), illegal, ids=ids)
+@for_each(("state", "trigger"), illegal, ids=ids)
 def test_what_the_table_lacks_raises_and_nothing_happens(state: State, trigger: Trigger) -> None:
     life = a_life(state)
     before = replace(life)
@@ -138,8 +139,8 @@ def test_connected_ends_only_through_draining() -> None:
     assert not TABLE[State.CLOSED]
 
 
-@pytest.mark.parametrize("state", State, ids=ids)
-@pytest.mark.parametrize("trigger", Trigger, ids=ids)
+@for_each("state", State, ids=ids)
+@for_each("trigger", Trigger, ids=ids)
 def test_late_news_is_that_of_an_attempt_being_left(state: State, trigger: Trigger) -> None:
     expected = trigger in (Trigger.READY, Trigger.FAILED) and state in (State.DRAINING, State.CLOSED)
 
@@ -147,11 +148,9 @@ def test_late_news_is_that_of_an_attempt_being_left(state: State, trigger: Trigg
     assert not (expected and trigger in TABLE[state])
 
 
-@pytest.mark.parametrize("in_flight", [0, 1])
-@pytest.mark.parametrize("stopping", [False, True])
-@pytest.mark.parametrize(
-    ("state", "trigger"), [p for p in legal if TABLE[p[0]][p[1]] is State.DRAINING], ids=ids
-)
+@for_each("in_flight", [0, 1])
+@for_each("stopping", [False, True])
+@for_each(("state", "trigger"), [p for p in legal if TABLE[p[0]][p[1]] is State.DRAINING], ids=ids)
 def test_every_way_into_and_through_draining(
     state: State, trigger: Trigger, stopping: bool, in_flight: int
 ) -> None:
@@ -175,8 +174,8 @@ def test_effects_outside_draining() -> None:
     assert move(a_life(State.DRAINING, stopping=True), Trigger.GONE)[1] == (Effect.ANNOUNCE,)
 
 
-@pytest.mark.parametrize("first", Cause, ids=ids)
-@pytest.mark.parametrize("second", Cause, ids=ids)
+@for_each("first", Cause, ids=ids)
+@for_each("second", Cause, ids=ids)
 def test_the_stronger_cause_wins_and_the_first_of_equals_stays(first: Cause, second: Cause) -> None:
     life = a_life(State.DRAINING, ending=Ending(first, "first"))
 
@@ -217,7 +216,7 @@ def test_an_ending_says_its_cause_and_what_is_known_of_it() -> None:
     assert str(Ending(Cause.LOST, "exited with code 3")) == "lost: exited with code 3"
     idle = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=90.0)
     assert idle.detail == "no call for 90s"
-    assert attrs.evolve(idle, words="said so").detail == "said so"
+    assert msgspec.structs.replace(idle, words="said so").detail == "said so"
 
 
 def test_draining_without_calls_keeps_the_deadline_it_had() -> None:
@@ -238,8 +237,8 @@ def test_gone_is_not_announced_over_a_call_in_flight() -> None:
         step(a_life(State.DRAINING, stopping=True), Trigger.GONE, in_flight=1)
 
 
-@pytest.mark.parametrize("state", State, ids=ids)
-@pytest.mark.parametrize("stopping", [False, True])
+@for_each("state", State, ids=ids)
+@for_each("stopping", [False, True])
 def test_the_last_call_ends_a_drain_and_nothing_else(state: State, stopping: bool) -> None:
     life = a_life(state, stopping=stopping)
 

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.model_calls import ToolCall, read_calls
@@ -379,7 +380,7 @@ def test_recursion_is_strict_where_the_api_takes_it() -> None:
     assert strict_schema(own, ANTHROPIC) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bound", "own"),
     [
         ("properties", {"properties": {f"p{n}": {"type": "string"} for n in range(5001)}}),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import msgspec
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.protocol import jsonrpc as rpc
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         '{"name": "x"}',
@@ -31,7 +31,7 @@ def test_what_is_plain_arrives_as_by_the_long_way(params: str) -> None:
     assert sorted(short) == sorted(long)  # the values byte for byte; their order is nobody's
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         '{"name": "x", "_meta": null}',

@@ -10,20 +10,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import serve
+from tests.support.rows import for_each
 
-from greenroom.gateway.event_log import Log
+from greenroom.gateway.event_log import EventLog
 from greenroom.protocol.safe_text import one_line, printable, seen_in_json, shortened, typed
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31mred\u202egnp.exe\u2066\x08\x7f\u200f\U000e0041 \x1b]52;c;aGk=\x1b\\end"
 OBEYED = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202b\u202d\u202e\u2066\u2069\u2028"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         (EVIL, "redgnp.exe end"),
@@ -57,7 +57,7 @@ def test_nothing_is_left_that_is_obeyed_and_json_keeps_its_value(text: str) -> N
 
 def test_a_log_line_is_one_and_shows_what_is_there() -> None:
     reading, writing = os.pipe()
-    Log(writing).line(f"s: {EVIL}\ngreenroom: room: forged")
+    EventLog(writing).line(f"s: {EVIL}\ngreenroom: room: forged")
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as file:
         assert file.read() == "greenroom: s: redgnp.exe end greenroom: room: forged\n"
@@ -131,9 +131,7 @@ def test_a_line_that_just_fits_is_whole_and_one_that_was_cut_says_so() -> None:
     assert seen_in_json("a\u200b\u202e") == "a\\u200b\\u202e"
 
 
-@pytest.mark.parametrize(
-    "name", ["a\nb", "it's\t\\x", "\u202ea", "e\x1b[2J ü", "-\u2028\U000e0001", "it's ü"]
-)
+@for_each("name", ["a\nb", "it's\t\\x", "\u202ea", "e\x1b[2J ü", "-\u2028\U000e0001", "it's ü"])
 def test_a_name_is_typed_on_one_line_and_a_shell_reads_the_name(name: str) -> None:
     words = typed(name)
     assert len(words.splitlines()) == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.namespace import Target
 from greenroom.protocol.errors import ProtocolFault
@@ -17,7 +18,7 @@ TWO = {"type": "text", "text": "two"}
 IMAGE = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("raw", "text"),
     [
         ({}, ""),
@@ -35,15 +36,13 @@ def test_a_tools_text_is_all_its_texts(raw: dict[str, Any], text: str) -> None:
     assert result.content == (given or [])
 
 
-@pytest.mark.parametrize(
-    ("said", "failed"), [(True, True), (False, False), (1, False), ("true", False), (None, False)]
-)
+@for_each(("said", "failed"), [(True, True), (False, False), (1, False), ("true", False), (None, False)])
 def test_only_the_literal_true_says_that_a_tool_failed(said: Any, failed: bool) -> None:
     assert ToolResult({"isError": said}).is_error is failed
     assert ToolResult({}).is_error is False
 
 
-@pytest.mark.parametrize("value", [0, "", [], {}, False, {"a": 1}])
+@for_each("value", [0, "", [], {}, False, {"a": 1}])
 def test_what_is_structured_is_as_it_was_sent(value: Any) -> None:
     assert ToolResult({"structuredContent": value}).structured == value
     assert ToolResult({}).structured is None
@@ -127,7 +126,7 @@ def test_a_prompt_is_its_messages_and_what_it_is_for() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content",
     ["said", ["said"], {"type": "text", "text": "said"}, [{"type": "text", "text": "said"}, 7, None]],
 )
@@ -161,7 +160,7 @@ def test_of_a_large_result_only_what_is_asked_for_is_decoded() -> None:
     assert set(result.raw) == {"content", "structuredContent", "isError"}
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"{", b"\xff", b""])
+@for_each("raw", [b"[]", b"{", b"\xff", b""])
 def test_a_large_result_that_is_none_is_told_when_it_is_read(raw: bytes) -> None:
     target = Target("a_echo", "a", "tool", "echo", {"name": "echo"}, "", None)
     with pytest.raises(ProtocolFault, match='"a" answered with something that is no result') as told:

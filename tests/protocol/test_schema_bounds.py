@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.protocol.content import parameters_text
 
@@ -18,7 +18,7 @@ def test_six_levels_below_a_parameter_are_shown() -> None:
     assert [len(line) - len(line.lstrip()) for line in lines] == [2 * level for level in range(7)]
 
 
-@pytest.mark.parametrize(("count", "shown"), [(399, 399), (400, 400), (401, 401), (1_000, 401)])
+@for_each(("count", "shown"), [(399, 399), (400, 400), (401, 401), (1_000, 401)])
 def test_four_hundred_lines_are_shown_and_then_one_that_says_so(count: int, shown: int) -> None:
     lines = parameters_text({"properties": {f"p{number}": {} for number in range(count)}}, "  ").split("\n")
     assert len(lines) == shown
@@ -35,7 +35,7 @@ def test_thirty_two_references_are_opened_one_inside_the_other() -> None:
     assert chain(32) == "p"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "text"),
     [
         ("#/$defs/a~1b", "p (string)"),
@@ -57,15 +57,13 @@ CONSTRAINTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("key", CONSTRAINTS)
-@pytest.mark.parametrize(("value", "said"), [(0, "0"), (False, "false"), (None, "null"), ("é", '"é"')])
+@for_each("key", CONSTRAINTS)
+@for_each(("value", "said"), [(0, "0"), (False, "false"), (None, "null"), ("é", '"é"')])
 def test_each_constraint_is_shown_whatever_its_value(key: str, value: Any, said: str) -> None:
     assert parameters_text({"properties": {"p": {key: value}}}) == f"p [{key}: {said}]"
 
 
-@pytest.mark.parametrize(
-    "key", ["anyOf", "oneOf", "allOf", "patternProperties", "additionalProperties", "if", "not"]
-)
+@for_each("key", ["anyOf", "oneOf", "allOf", "patternProperties", "additionalProperties", "if", "not"])
 def test_what_describes_parameters_in_another_way_is_said_to_be_complex(key: str) -> None:
     value = {"a": 1}
     assert parameters_text({key: value}) == "(complex schema)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.protocol.content import MAX_SCHEMA_LINES as MAX_LINES
 from greenroom.protocol.content import parameters_text
@@ -33,7 +33,7 @@ def test_a_line_says_all_of_a_property() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "line"),
     [
         ({"const": 1}, "p (const 1)"),
@@ -99,7 +99,7 @@ def test_local_references_are_followed_but_not_in_circles() -> None:
     assert text(p={"$ref": "https://example.com/x"}, q={"$ref": "#/nowhere"}) == "p\nq"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "expected"),
     [
         (None, "(no schema)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.namespace import Kind, Target
 from greenroom.catalogue.overrides import ToolOverride
@@ -29,7 +29,7 @@ def seen(result: dict[str, Any], of: Target | None, max_bytes: int = 51_200, max
     return found.blocks if found.spill is None else found.cut(path="/f").blocks
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "shown_first"),
     [
         ([text("too many")], "Error: too many" + EXPECTED),
@@ -67,7 +67,7 @@ def test_what_a_resource_expects_is_nothing_and_a_schema_shows_no_hidden_charact
     assert expected_parameters(target(), "Expected parameters:") == EXPECTED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("result", "of", "expected"),
     [
         ({"contents": [{"uri": "u:x", "text": "read"}]}, None, ["read"]),
@@ -95,7 +95,7 @@ def test_a_resource_is_told_by_its_target_or_else_by_its_shape(
     assert [block["text"] for block in seen(result, of)] == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "max_bytes", "max_lines", "is_cut"),
     [
         ("x" * 100, 100, 10, False),

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import in_virtual_time
 from tests.support.gateway import faulty, serve
 from tests.support.rooms import open_room
+from tests.support.rows import for_each
 
 from greenroom import DrainReport, ServerStatus
 from greenroom.protocol.lifecycle import State
@@ -62,7 +62,7 @@ def test_every_field_is_written_by_its_name_in_json() -> None:
     said = json_of(ServerStatus("clock", tool_count=3, waiting=1.234, faults=("a name",)))
     assert said.pop("cached")
     assert said.pop("server") == "clock"
-    assert len(said) == len(attrs.fields(ServerStatus))
+    assert len(said) == len(ServerStatus.__struct_fields__)
     assert (said["name"], said["toolCount"], said["waiting"], said["state"]) == ("clock", 3, 1.2, "idle")
     assert (said["faults"], said["inFlight"], said["retryIn"], said["needsAuth"]) == (
         ["a name"],
@@ -159,7 +159,7 @@ def test_seconds_have_one_decimal_and_none_of_nothing_is_known_of_a_view_without
         assert (one.connecting, one.connected) == (state is State.CONNECTING, state is State.CONNECTED)
 
 
-@pytest.mark.parametrize("numbers", [*product((0, 3), repeat=4)])
+@for_each("numbers", [*product((0, 3), repeat=4)])
 def test_a_drain_report_adds_up_when_each_accepted_call_has_one_end(
     numbers: tuple[int, int, int, int],
 ) -> None:

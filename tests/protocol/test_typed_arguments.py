@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room
+from tests.support.rows import for_each
 
 from greenroom.errors import UsageError
-from greenroom.protocol.typed_arguments import typed_arguments
+from greenroom.protocol.typed_arguments import foreign_in, mistyped_in, required_in, typed_arguments
 from greenroom.testing import FakeServer, tool
 
 STRING, NUMBER = {"type": "string"}, {"type": "number"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "text", "value"),
     [
         (STRING, "42", "42"),
@@ -43,6 +44,14 @@ def test_a_text_is_json_where_the_schema_allows_that(schema: Any, text: str, val
     assert type(typed_arguments({"x": text}, whole)["x"]) is type(value)
 
 
+def test_a_schema_in_circles_is_not_followed_for_ever() -> None:
+    """Each of four definitions has a thousand alternatives of the next: 10^12 ways to an integer."""
+    circles = {str(at): {"anyOf": [{"$ref": f"#/$defs/{at + 1}"}] * 1_000} for at in range(4)}
+    schema = {"properties": {"x": {"$ref": "#/$defs/0"}}, "$defs": {**circles, "4": {"type": "integer"}}}
+    assert typed_arguments({"x": "5"}, schema) == {"x": 5}, "it does not say in time, so JSON is JSON"
+    assert mistyped_in(schema, {"x": "many"}) == {}, "and the server decides"
+
+
 @in_virtual_time
 async def test_a_room_reads_texts_by_the_schema_and_asks_the_server_for_it_first() -> None:
     schema = {"type": "object", "properties": {"id": STRING, "n": NUMBER}}
@@ -52,3 +61,16 @@ async def test_a_room_reads_texts_by_the_schema_and_asks_the_server_for_it_first
         wrong: Any = {"id": 5}
         with pytest.raises(UsageError, match="The text of id must be a string"):
             await room.typed_arguments("a_echo", wrong)
+
+
+def test_only_what_a_schema_clearly_refuses_is_called_missing_or_foreign() -> None:
+    named = {"properties": {"a": {"default": 1}, "b": {}}, "required": ["a", "b", 5]}
+    assert required_in(named) == ["b"], "what has a default need not be given"
+    assert required_in({"required": "b"}) == required_in(None) == required_in({"anyOf": [named]}) == []
+    assert foreign_in(named, {"b": 1, "c": 2}) == ["c"]
+    for more in ("anyOf", "allOf", "$ref", "patternProperties"):
+        assert foreign_in({**named, more: {"x": 1}}, {"c": 2}) == [], more
+    assert foreign_in({"required": ["b"]}, {"c": 2}) == [], "it names no parameters"
+    assert foreign_in({**named, "required": ["d"]}, {"c": 2, "d": 3}) == ["c"], "what it requires, it takes"
+    for others in (True, {}, {"type": "string"}):
+        assert foreign_in({**named, "additionalProperties": others}, {"c": 2}) == [], "it takes any name"

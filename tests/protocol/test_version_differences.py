@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from tests.support.rows import for_each
 from tests.support.said import said
 from tests.support.whole import direct_door, whole
 
@@ -167,8 +168,8 @@ ROWS: Mapping[str, tuple[str, Adapt, Any, Any]] = {  # since, how, what is said,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("row", ROWS)
+@for_each("version", VERSIONS)
+@for_each("row", ROWS)
 def test_each_version_is_told_what_it_knows(row: str, version: str) -> None:
     since, adapt, value, older = ROWS[row]
     assert adapt(value, version) == (value if version >= since else older)
@@ -178,7 +179,7 @@ TREE = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]
 ROWS_OF = {"type": "array", "items": {"type": "integer"}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "good", "bad"),
     [
         ({"type": "array", "items": {"$ref": "#/$defs/row"}, "$defs": {"row": ROWS_OF}}, [[1]], [["x"]]),
@@ -222,7 +223,7 @@ def test_null_of_an_older_server_means_that_there_is_none() -> None:
     assert json.loads(older_result(said, "2025-11-25", wrapped={}))["structuredContent"] == {"result": None}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "is_null"),
     [
         ({"type": "null"}, True),
@@ -259,7 +260,7 @@ def test_null_that_an_sdk_has_left_out_is_said_where_the_schema_allows_it(schema
     assert told(b'{"content":[],"isError":true}') == {"content": [], "isError": True}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@for_each("version", VERSIONS)
 def test_each_block_of_a_question_is_a_message_where_a_version_knows_one_only(version: str) -> None:
     one, two = {"role": "user", "content": TEXT}, {"role": "user", "content": AUDIO}
     told = sampling({"messages": [MESSAGE, one], "maxTokens": 9}, version)
@@ -269,7 +270,7 @@ def test_each_block_of_a_question_is_a_message_where_a_version_knows_one_only(ve
     assert told == {"messages": messages, "maxTokens": 9}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@for_each("version", VERSIONS)
 def test_notifications_that_a_version_does_not_have_are_not_sent(version: str) -> None:
     for method in ("notifications/elicitation/complete", "notifications/tasks/status"):
         assert knows_notification(method, version) == (version >= "2025-11-25")

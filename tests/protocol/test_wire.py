@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.jsonrpc.encoding import encode, encode_json, weigh
@@ -99,9 +100,9 @@ def test_a_caller_keeps_its_meta_but_cannot_speak_for_us() -> None:
     assert meta["io.modelcontextprotocol/clientInfo"] == {"name": "us"}
 
 
-@pytest.mark.parametrize(("stamp", "progress"), [(MODERN, False), (MODERN, True), (Stamp(), True)])
-@pytest.mark.parametrize("own", [None, 5, [["a", 1]]])
-@pytest.mark.parametrize("more", [{}, {"a": 1}], ids=["alone", "with more"])
+@for_each(("stamp", "progress"), [(MODERN, False), (MODERN, True), (Stamp(), True)])
+@for_each("own", [None, 5, [["a", 1]]])
+@for_each("more", [{}, {"a": 1}], ids=["alone", "with more"])
 def test_a_callers_meta_that_is_no_object_does_not_hide_ours(
     stamp: Stamp, progress: bool, own: Any, more: dict[str, Any]
 ) -> None:
@@ -135,9 +136,7 @@ def test_no_line_raises_anything_but_a_wire_fault(line: bytes) -> None:
         answer_id_in(line)
 
 
-@pytest.mark.parametrize(
-    "line", [b"hello", b"", b"[", b"7", b'{"id":{}}', b"[" * 100_000, b'{"id":1,"result":NaN}']
-)
+@for_each("line", [b"hello", b"", b"[", b"7", b'{"id":{}}', b"[" * 100_000, b'{"id":1,"result":NaN}'])
 def test_what_is_no_message_is_a_fault(line: bytes) -> None:
     with pytest.raises(WireFault):
         decode_line(line)
@@ -161,7 +160,7 @@ def test_t35_a_batch_has_a_hundred_members_and_one_too_many_ends_its_decoding() 
         decode_line(b"[" + b"{}," * 100 + b"{}" + b"nonsense" * 1000, "2025-03-26")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("head", "found"),
     [
         (b'{"jsonrpc":"2.0","id":17,"result":{"content":[', 17),
@@ -179,9 +178,7 @@ def test_the_id_of_a_broken_answer_is_read_only_when_it_is_sure(head: bytes, fou
     assert answer_id_in(head) == found
 
 
-@pytest.mark.parametrize(
-    ("result", "kind"), [(b"[]", "array"), (b"null", "null"), (b'"x"', "string"), (b"7", "number")]
-)
+@for_each(("result", "kind"), [(b"[]", "array"), (b"null", "null"), (b'"x"', "string"), (b"7", "number")])
 def test_a_result_that_is_no_object_says_what_it_is(result: bytes, kind: str) -> None:
     with pytest.raises(WireFault, match=kind):
         decode_result(result)
@@ -249,7 +246,7 @@ def test_an_excerpt_is_printable_and_short() -> None:
     assert excerpt(b"a" * 2000) == f'"{"a" * 80}"… (2,000 bytes)'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "number"),
     [
         (7, 7), ("7", 7), (7.0, 7), (7.5, 0), (-7, -7), ("-7", 0), ("7 ", 0), ("7.0", 0), ("\u0667", 0), ("", 0),
@@ -269,7 +266,7 @@ def _fault(read: Callable[[], object]) -> tuple[int, str]:
     return caught.value.code, caught.value.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "code", "words"),
     [
         (b"", -32700, "Parse error: "),
@@ -321,13 +318,13 @@ def test_many_lines_are_read_as_each_of_them_is(lines: list[bytes]) -> None:
     assert [(message.method, bytes(message.id)) for _, message in found] == [read(line) for line, _ in found]
 
 
-@pytest.mark.parametrize("key", [b"1", b"-1", b"1.50", b'"a"', b'"\\u00e9"', b"0", b'""'])
+@for_each("key", [b"1", b"-1", b"1.50", b'"a"', b'"\\u00e9"', b"0", b'""'])
 def test_a_clients_id_stays_as_it_was_written(key: bytes) -> None:
     message = read_client_line(b'{"id": %b ,"method":"x"}' % key)
     assert read_id(message) == key
 
 
-@pytest.mark.parametrize("key", [b"null", b"true", b"[1]", b"{}"])
+@for_each("key", [b"null", b"true", b"[1]", b"{}"])
 def test_an_id_is_a_string_or_a_number_and_a_notification_has_none(key: bytes) -> None:
     message = read_client_line(b'{"id":%b,"method":"x"}' % key)
     assert _fault(lambda: read_id(message)) == (
@@ -359,7 +356,7 @@ def test_half_a_character_of_a_server_is_kept_in_all_that_passes() -> None:
     assert (message.id, bytes(message.result), bytes(message.params)) == (7, b'{"a":"\\ud83d"}', b"")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("head", "key"),
     [
         (b'{"id":1,', b"1"),
@@ -381,7 +378,7 @@ def test_the_head_of_a_line_shows_its_id_within_its_first_bytes(head: bytes, key
     assert answer_id_in(b'{"id":"' + b"1" * 19 + b'",') is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("params", "fields"),
     [
         (b'{"name":"t"}', ("t", None, None)),
@@ -405,7 +402,7 @@ def test_the_params_of_a_call(params: bytes, fields: Any) -> None:
         assert (found.name, found.arguments, found.meta) == fields
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("params", "renamed"),
     [
         (b'{"name":"t"}', {"name": "new"}),
@@ -436,7 +433,7 @@ def test_params_that_are_absent_are_empty(raw: bytes) -> None:
     assert decode_params(params) is None
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"5", b'"x"', b"{", b"[" * 100_000])
+@for_each("raw", [b"[]", b"5", b'"x"', b"{", b"[" * 100_000])
 def test_params_that_are_no_object_are_answered(raw: bytes) -> None:
     for read in (read_object, read_parts, read_cancel):
         code, text = _fault(lambda read=read: read(msgspec.Raw(raw)))
@@ -477,14 +474,14 @@ def test_parts_of_params_are_decoded_on_request() -> None:
 # ---- from a server, once more ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "kind"),
     [
         *((b"null", "null"), (b"[]", "an array"), (b'"x"', "a string"), (b"true", "a boolean")),
         *((b"7", "a number"), (b"7.5", "a number")),
     ],
 )
-@pytest.mark.parametrize("padding", [0, 1 << 17])
+@for_each("padding", [0, 1 << 17])
 def test_what_is_no_object_is_named_however_long_it_is(value: bytes, kind: str, padding: int) -> None:
     with pytest.raises(WireFault, match=rf"^the result is not an object but {kind}$"):
         decode_result(b" " * padding + value)
@@ -519,7 +516,7 @@ def test_an_error_may_lack_its_message_and_its_data_may_be_anything() -> None:
 # ---- what goes out, once more ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [10, (1 << 18) - 20, 1 << 18, 1 << 19])
+@for_each("size", [10, (1 << 18) - 20, 1 << 18, 1 << 19])
 def test_a_long_line_is_the_line_that_a_short_one_would_be(size: int) -> None:
     text = "x" * size
     line = encode_request(7, "tools/call", {"a": text})
@@ -527,7 +524,7 @@ def test_a_long_line_is_the_line_that_a_short_one_would_be(size: int) -> None:
     assert raw_line(b'"k"', text.encode()) == b'{"jsonrpc":"2.0","id":"k","result":%b}\n' % text.encode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("params", "stamp", "progress", "said"),
     [
         (None, Stamp(), False, None),
@@ -610,7 +607,7 @@ def test_a_servers_own_id_comes_back_as_it_was_even_with_half_a_character() -> N
 SIGNED = {"io.modelcontextprotocol/serverInfo": {"name": "us"}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("result", "said"),
     [
         ({}, {"resultType": "complete", "ttlMs": 1, "_meta": SIGNED}),
@@ -630,7 +627,7 @@ def test_a_result_for_the_newer_era_has_a_type_and_is_signed_by_us(result: Any, 
     assert json.loads(for_modern(json.dumps(result).encode(), SIGNED, {"ttlMs": 1})) == said
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("result", "said"),
     [
         ({"resultType": "complete", "ttlMs": 1, "cacheScope": "x", "a": 1}, {"a": 1}),

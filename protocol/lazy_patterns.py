@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 _Text = TypeVar("_Text", str, bytes)
 
 
-class _Uncompiled(Generic[_Text]):
+class _LazyPattern(Generic[_Text]):
     """Stands in for an expression. Each method that was asked for once is kept here, so a later call costs what it
     costs with the expression itself."""
 
@@ -32,4 +32,4 @@ class _Uncompiled(Generic[_Text]):
 
 def lazy_pattern(text: _Text, flags: int = 0) -> re.Pattern[_Text]:
     """As `re.compile`, later: a fault in the expression shows when it is first used."""
-    return cast("re.Pattern[_Text]", _Uncompiled(text, flags))
+    return cast("re.Pattern[_Text]", _LazyPattern(text, flags))

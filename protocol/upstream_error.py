@@ -53,7 +53,7 @@ _UNSAID: Final[Mapping[type[CallError], Mapping[str, Any]]] = {
     ApprovalDenied: {},
     ApprovalNeeded: {"reason": "", "question": ""},
     Bug: {},
-    Busy: {"in_flight": 0, "queued": 0, "oldest_age": 0.0, "retry_after": 0.0},
+    Busy: {"in_flight": 0, "queued": 0, "oldest_age": 0.0, "retry_in": 0.0},
     CallTimeout: {"timeout": 0.0},
     ConnectFailed: {"reason": "", "exit_code": None, "stderr_tail": ()},
     CredentialNeeded: {"variables": ()},
@@ -61,8 +61,8 @@ _UNSAID: Final[Mapping[type[CallError], Mapping[str, Any]]] = {
     InputRefused: {},
     NeedsAuth: {},
     ProtocolFault: {},
-    RateLimited: {"retry_after": 0.0, "limit": ""},
-    RepeatedCall: {"retry_after": 0.0, "limit": ""},
+    RateLimited: {"retry_in": 0.0, "limit": ""},
+    RepeatedCall: {"retry_in": 0.0, "limit": ""},
     ServerDown: {},
     ServerLost: {"exit_code": None, "stderr_tail": ()},
     SessionNeeded: {},
@@ -84,7 +84,7 @@ class UpstreamError(msgspec.Struct, frozen=True):
 
     code: str
     reach: Reach
-    retry_after: float = 0.0  # seconds; 0.0: not said
+    retry_in: float = 0.0  # seconds; 0.0: not said
     limit: str = ""
 
     def error(self, text: str, *, server: str, tool: str | None = None) -> CallError:
@@ -94,12 +94,10 @@ class UpstreamError(msgspec.Struct, frozen=True):
         CallError.__init__(made, text, server=server, reach=self.reach, tool=tool)
         vars(made).update(_UNSAID.get(kind, {}))
         made.code = self.code
-        if isinstance(made, Unavailable):
-            made.retry_in = self.retry_after
-        elif isinstance(made, Busy):
-            made.retry_after = self.retry_after
+        if isinstance(made, Unavailable | Busy):
+            made.retry_in = self.retry_in
         elif isinstance(made, RateLimited | RepeatedCall):
-            made.retry_after, made.limit = self.retry_after, self.limit
+            made.retry_in, made.limit = self.retry_in, self.limit
         elif isinstance(made, ConnectFailed):
             made.reason = text.removeprefix(f'Failed to connect to "{server}": ')
         return made
@@ -108,12 +106,10 @@ class UpstreamError(msgspec.Struct, frozen=True):
 def details_of_error(error: CallError) -> dict[str, Any]:
     """What the direct door says of an error that is ours."""
     said: dict[str, Any] = {"error": error.code, "server": error.server, "reach": str(error.reach)}
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | Busy):
         said[RETRY_AFTER] = round(error.retry_in, 1)
-    elif isinstance(error, Busy):
-        said[RETRY_AFTER] = round(error.retry_after, 1)
     elif isinstance(error, RateLimited | RepeatedCall):
-        said |= {RETRY_AFTER: round(error.retry_after, 1), LIMIT: error.limit}
+        said |= {RETRY_AFTER: round(error.retry_in, 1), LIMIT: error.limit}
     return said
 
 
