@@ -12,17 +12,17 @@ Other rooms may import:
 * `fork`: a room is inert in the child of a fork
 * `handshake`: agrees with a server on a version, and learns who it is
 * `host`: who answers a server's requests to its client
-* `login.as_caller`: the caller's own token on each request of a session's connection
+* `login.caller_auth`: the caller's own token on each request of a session's connection
 * `login.caller_identity`: who calls, as a door has found out
-* `login.exchange`: a token for one server, for one caller
+* `login.token_exchange`: a token for one server, for one caller
 * `login.login_record`: one login: its tokens, whose they are, where they are renewed
-* `login.logins`: which servers may have a login, and a login on each request
+* `login.login_auth`: which servers may have a login, and a login on each request
 * `mailbox`: mailbox, ref, reply, and the core actors that have a task of their own
 * `message_buffer`: one message as it comes in: its values are counted, its text is repaired
 * `open_requests`: the requests between us and one other side that have no answer yet
 * `peer`: peer, connection, connector: the seam to whatever carries messages; why one was lost
 * `process_tuning`: what a process that exists only for a room sets for all of itself, and why
-* `recent`: the last events and calls of a room, kept for who asks later
+* `last_minutes`: the last events and calls of a room, kept for who asks later
 * `room_context`: what all actors of one room share
 * `router`: the actor that owns the index and publishes it
 * `server`: the server actor: its steps, start, waits and idling; what it asks its supervisor

@@ -2,8 +2,8 @@
 
 anyio is our API everywhere else. Three things are done for every call or every read, and there anyio's generality
 costs more than the work itself: waking exactly one waiting task, reading a descriptor until it is drained, and telling
-the time. So this file, and no other, talks to the two loops directly. Both backends have the same observable behaviour;
-`tests/actors/test_backend.py` runs one body on both.
+the time. A fourth is what other threads hand over. So this file, and no other, talks to the two loops directly. Both
+backends have the same observable behaviour; `tests/actors/test_backend.py` runs one body on both.
 
 A `Waiter` is a one-shot flag for one waiting task: `set` may be called before, during or after `wait`, any number of
 times. Cancelling the wait leaves the flag usable, and nothing is lost, because the owner of the waiter holds the
@@ -14,6 +14,9 @@ that there is more to do than one turn allows: it is called again in the next tu
 means that it is called again after a hundredth of a second and not before. On trio this is a loop around
 `wait_readable`. On asyncio it is a loop callback, so an answer is handled without waking a task
 for it. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per call.
+
+`post` hands something over from another thread and waits for nothing, not even for a lock: an interrupt cannot come in
+between. Rejected: `anyio.from_thread`, which waits until the loop has begun it.
 """
 
 from __future__ import annotations
@@ -63,6 +66,13 @@ class Backend(Protocol):
         """Whether the code that asks runs in this loop."""
         ...
 
+    def post(self, do: Callable[[], object]) -> None:
+        """Have `do()` called in this loop, in the context of whoever asks, from whatever thread. It must not raise.
+
+        Raises RuntimeError when the loop has ended.
+        """
+        ...
+
     def waiter(self) -> Waiter: ...
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
@@ -84,18 +94,18 @@ def current_backend() -> Backend:
 def context_of_room() -> Context:
     """A context without the caller's variables, for a task that belongs to the room. It holds only the name of the
     loop."""
-    return _with_loop(Context())
+    return _with_loop(Context(), sniffio.current_async_library())
 
 
 def context_of_caller() -> Context:
     """A copy of the caller's context, for what is done on its behalf outside its tasks."""
-    return _with_loop(copy_context())
+    return _with_loop(copy_context(), sniffio.current_async_library())
 
 
-def _with_loop(context: Context) -> Context:
+def _with_loop(context: Context, name: str) -> Context:
     """On asyncio a task's readers are called in the task's context but outside a task, and anyio could not tell there
     which loop is running: so the context says it."""
-    context.run(sniffio.current_async_library_cvar.set, sniffio.current_async_library())
+    context.run(sniffio.current_async_library_cvar.set, name)
     return context
 
 
@@ -117,6 +127,9 @@ class _TrioBackend:
             return self._trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:  # no run of trio in this thread
             return False
+
+    def post(self, do: Callable[[], object]) -> None:
+        self._token.run_sync_soon(_with_loop(copy_context(), self.name).run, do)
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         wait_readable, checkpoint = self._trio.lowlevel.wait_readable, self._trio.lowlevel.checkpoint
@@ -174,6 +187,9 @@ class _AsyncioBackend:
 
     def is_here(self) -> bool:
         return self._running() is self._loop
+
+    def post(self, do: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(do, context=_with_loop(copy_context(), self.name))
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         done: asyncio.Future[None] = self._loop.create_future()

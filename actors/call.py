@@ -25,9 +25,10 @@ import msgspec
 from ..protocol.address import Address
 from ..protocol.errors import CallError, Reach
 from ..protocol.jsonrpc.outgoing import result_with_meta
-from .peer import Cancellable, Exchange, ExchangeOwner
+from .peer import NOT_SENT, Cancellable, Exchange, ExchangeOwner
 
 if TYPE_CHECKING:
+    from ..protocol.trace_context import TraceContext
     from .backend import Waiter
     from .room_context import RoomContext
     from .watchers import CallView
@@ -38,7 +39,7 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 
 class CallOwner(ExchangeOwner, Protocol):
-    """What a call needs of the queue that accepted it."""
+    """What a call needs of the queue that accepted it, or of the gate that holds it before (`safety.approval_gate`)."""
 
     address: Address
 
@@ -105,7 +106,6 @@ class Tally(msgspec.Struct):
 class Call(Exchange):
     """One request, from when it is asked for. Read `result`, `error` and `cancelled` once `ended` is true."""
 
-    origin: Origin = NOBODY  # until it begins
     server: str | None = None  # as far as it is known
     view: CallView | None = None  # as the watchers of a program see it
     has_target: bool = False  # its server is found, and its params have that server's own names
@@ -118,10 +118,8 @@ class Call(Exchange):
     on_task: Callable[[], object] | None = None  # called when that is known; must not raise
     rounds: int = 0
     pauses: int = 0
-    waiter: Waiter | None = None
     result: bytes | None = None
     error: CallError | None = None
-    ended: bool = False
     cancelled: bool = False
     lost_before: bool = False
     was_sent: bool = False  # an earlier attempt of it: it may have run, wherever this one ends
@@ -130,7 +128,6 @@ class Call(Exchange):
     is_allowed: bool = False  # a person has said yes to it before it was made
     news: Mapping[str, Any] | None = None  # for `_meta` of its result: what its session has to be told
     # Its queue writes these when it accepts it.
-    owner: CallOwner | None = None  # the queue that has it
     number: int = 0  # 0: it was not accepted
     order: int = 0  # the how manieth of the room's calls to be sent, the last time it was; 0: it never was
     accepted_at: float = 0.0
@@ -159,8 +156,13 @@ class Call(Exchange):
         self.replayable = replayable  # the tool declares that running it twice is harmless
         self.on_end = on_end
         self.on_progress = on_progress
-        if on_progress is not None:
-            self.wants_progress = True
+        self.wants_progress: bool = on_progress is not None
+        self.origin: Origin = NOBODY  # until it begins
+        self.trace: TraceContext | None = None
+        self.owner: CallOwner | None = None  # the queue that has it
+        self.waiter: Waiter | None = None
+        self.reach: Reach = NOT_SENT
+        self.ended: bool = False
 
     # The caller's side.
 
@@ -213,7 +215,7 @@ class Call(Exchange):
         caller gets the error where he asked, and no callback. Returns False when it had ended already."""
         if self.ended:
             return False
-        if self.was_sent and self.reach is Reach.NOT_SENT:
+        if self.reach is NOT_SENT and self.was_sent:
             self.reach: Reach = Reach.SENT
             error = None if error is None else error.after_sending()
         self.ended = True

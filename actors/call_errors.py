@@ -22,7 +22,7 @@ from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.incoming import decode_result
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcError, WireFault
 from ..protocol.safe_text import unhidden
-from .peer import LostReason, describe
+from .peer import LostReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +43,7 @@ def busy_error(
         in_flight=in_flight,
         queued=queued,
         oldest_age=oldest,
-        retry_after=max(0.1, min(5.0, oldest)),
+        retry_in=max(0.1, min(5.0, oldest)),
         why=why,
     )
 
@@ -85,7 +85,7 @@ def drained_error(server: str, call: Call, ending: Ending | None) -> Drained:
 def lost_error(server: str, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
     """The error of a call whose connection was lost."""
     return ServerLost(
-        f'Server "{server}" {what}: {describe(reason)}; {reach.words}.',
+        f'Server "{server}" {what}: {reason.in_words()}; {reach.words}.',
         server=server,
         reach=reach,
         exit_code=reason.exit_code,

@@ -33,7 +33,7 @@ import msgspec
 from ..protocol.errors import BadArguments, CallError, ProtocolFault, Reach, UsageError
 from ..protocol.jsonrpc.encoding import weigh
 from ..protocol.lifecycle import Means, Reason, State
-from ..protocol.upstream import NEW_PROCESS
+from ..protocol.upstream_error import NEW_PROCESS
 from . import call_errors
 from .peer import NOT_SENT, LostReason, login_needed
 
@@ -60,9 +60,7 @@ class Load(msgspec.Struct, eq=False):
 
     in_flight: int = 0
     queued: int = 0
-    held: dict[CallQueue, None] = msgspec.field(
-        default_factory=dict["CallQueue", None]
-    )  # what waits for a place, longest first
+    held: dict[CallQueue, None] | None = None  # what waits for a place, longest first, once something does
 
 
 class Replacement(msgspec.Struct, eq=False):
@@ -266,6 +264,8 @@ class CallQueue:
 
     def _hold_back(self) -> None:
         """All places are taken: wait for the next free one, in whatever scope that is."""
+        if self.load.held is None:
+            self.load.held = {}
         self.load.held.setdefault(self)
 
     def share_places(self) -> None:

@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 
 from ..catalogue.entries import Failures, LastFailure, ServerEntry
-from ..catalogue.store import Nowhere, Store
+from ..catalogue.store import NoStore, Store
 from ..protocol.events import Note, NoteCode
 from .backend import Backend
 from .event_stream import EventStream
@@ -73,7 +73,7 @@ class CatalogueWriter:
 
     def disown(self) -> None:
         """In a fork: the parent writes what is not written yet."""
-        self._store = Nowhere()
+        self._store = NoStore()
         self._writes.clear()
 
     def step(self, message: WriterMessage) -> None:

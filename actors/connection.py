@@ -37,7 +37,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -53,13 +52,12 @@ from ..protocol.tasks import TOLD
 from .call import Call
 from .handshake import RpcFailure, ask, shake_hands
 from .health import HealthCheck
-from .lists import list_all
-from .patience import Patience
-from .peer import Connection, Exchange, Handshake, Listing, LostReason, Peer, connect_failed
+from .install_patience import Patience
+from .list_reader import list_all
+from .peer import Agreement, Connection, Exchange, Handshake, Listing, LostReason, Peer, connect_failed
 from .server_reports import ServerReports
 from .server_requests import ServerRequests
 from .server_tasks import ServerTasks, makes_tasks
-from .timers import limited
 
 if TYPE_CHECKING:
     from .host import Declaration
@@ -142,7 +140,8 @@ class Incarnation:
         installs = is_installer(definition.command, definition.args)
         most = (definition.install_timeout or settings.install_timeout) if installs else None
         # None: the handshake is done.
-        self._patience: Patience | None = Patience(context, context.backend.now(), self._limit, most)
+        usual = definition.connect_timeout or settings.connect_timeout
+        self._patience: Patience | None = Patience(context, context.backend.now(), self._limit, most, usual)
         self._changed = context.backend.waiter()
         self._readers: list[WaitCallback] = []  # the callers that wait for the next reading of the lists
 
@@ -234,7 +233,7 @@ class Incarnation:
     async def _live(self) -> None:
         context, address = self.actor.context, self.actor.address
         connector = context.connect(self.actor.definition, address, self.number)
-        with limited(context.timers, self._deadline) as opening:
+        with context.timers.limited(self._deadline) as opening:
             self._scope = opening.scope
             async with connector.open(self) as connection:
                 opening.move(math.inf)
@@ -313,15 +312,17 @@ class Incarnation:
         `RpcFailure`."""
         actor, context, patience = self.actor, self.actor.context, self._patience
         assert patience is not None
-        patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._note_install)
         self.declaration = context.host.declaration(actor.address)
+        if connection.agreed is not None:
+            return self._handshake_of_before(connection.agreed)
+        patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._note_install)
         handshake = None
         with patience.limit.scope:
             handshake = await shake_hands(
                 connection.peer,
                 context.backend,
                 context.timers,
-                settings=attrs.evolve(context.settings, connect_timeout=self._limit),
+                settings=msgspec.structs.replace(context.settings, connect_timeout=self._limit),
                 client_info=context.client_info,
                 declaration=self.declaration,
                 era=actor.definition.era,
@@ -334,6 +335,20 @@ class Incarnation:
         patience.stop()
         if patience.installs:  # an install has used up the time: the lists get as much again
             self._deadline = context.backend.now() + self._limit
+        connection.agreed = Agreement(self.declaration, context.client_info, handshake)
+        return self._agreed(handshake)
+
+    def _handshake_of_before(self, agreed: Agreement) -> Handshake | None:
+        """The handshake that this connection has had, if the same would be said now. None: it is another client by now,
+        so the connection belongs to nobody."""
+        assert self.declaration is not None
+        if agreed.is_as(self.declaration, self.actor.context.client_info):
+            return self._agreed(agreed.handshake)
+        self.on_lost(LostReason("its client can answer something else now", loss=Reason.MOVED))
+        return None
+
+    def _agreed(self, handshake: Handshake) -> Handshake:
+        """The handshake is done."""
         self._patience = None
         self._reached(ConnectStep.INITIALIZED)
         return self._without_credentials(handshake)
@@ -377,7 +392,7 @@ class Incarnation:
     ) -> Listing:
         """Read all lists. Each may take so long. `before`: what is known of them. Raises `RpcFailure`."""
         context, own = self.actor.context, self.actor.definition
-        settings: Settings = attrs.evolve(
+        settings: Settings = msgspec.structs.replace(
             context.settings,
             pinning=own.pinning or context.settings.pinning,
             scrub=own.scrub or context.settings.scrub,
@@ -396,7 +411,7 @@ class Incarnation:
         if not may_ask or handshake.protocol_version in MODERN_VERSIONS:
             return
         answered, context = 0, self.actor.context
-        with limited(context.timers, context.backend.now() + FIRST_ANSWERS):
+        with context.timers.limited(context.backend.now() + FIRST_ANSWERS):
             await self._ping(peer)
             while self.requests.taken > answered:
                 answered = self.requests.taken
@@ -429,7 +444,7 @@ class Incarnation:
         revision = context.next_revision()
         listing, why = None, "no answer in time"
         try:
-            with limited(context.timers, context.backend.now() + settings.call_timeout):
+            with context.timers.limited(context.backend.now() + settings.call_timeout):
                 listing = await self._read(peer, handshake, settings.connect_timeout)
         except RpcFailure as error:
             why = self.actor.hidden(str(error))

@@ -113,7 +113,7 @@ class Subscription:
     """An async iterator of `Event | Lagged`; one task reads it."""
 
     def __init__(self, stream: EventStream, kinds: tuple[Kind, ...], buffer: int) -> None:
-        self.kinds = kinds
+        self.kinds = kinds  # those that it asked for
         self.callback: Callable[[Event], None] | None = None
         self._stream = stream
         self._bound = buffer
@@ -123,6 +123,7 @@ class Subscription:
         self._closed = False
 
     def push(self, event: Event) -> None:
+        """The room hands on an event; when too many wait, the oldest goes and `Lagged` says so."""
         if self.callback is not None:
             self._call_back(event)
             return
@@ -142,9 +143,11 @@ class Subscription:
             self._stream.emit(Note, code=NoteCode.READER, words=words)
 
     def wake(self) -> None:
+        """Let the reader look again."""
         self._waiter.set()
 
     def close(self) -> None:
+        """End it: the iteration ends when what has come is read."""
         self._closed = True
         self._stream.unsubscribe(self)
         self.wake()

@@ -5,7 +5,7 @@ Every peer has this in common, whatever carries its messages. A message either a
 names an exchange ends that exchange, as a fault; everything else that is odd becomes a note. After `silence`
 nothing is reported any more.
 
-How messages leave differs, so it is handed in: notifications and answers go out through the `Outgoing` that the
+How messages leave differs, so it is handed in: notifications and answers go out through the `MessageSender` that the
 table holds. A peer adds `request`: it sends what `_opened` encodes, and reports that through `mark_sent`. Rejected:
 one `write` function for everything, because "written" means too many different things (a full pipe, a POST of its
 own, a stream that must be opened first).
@@ -54,18 +54,18 @@ from ..protocol.jsonrpc.terms import (
 from ..protocol.safe_text import repair_utf8, unhidden
 from ..protocol.value_count import has_more_values
 from .backend import Backend
+from .last_minutes import without_content
 from .message_buffer import LONG
-from .oddities import Notes, Strays
 from .open_requests import RequestTable
 from .peer import SENT, Exchange, PeerHooks
-from .recent import without_content
+from .server_notes import ServerNotes, StrayMessages
 
 ReadAnswer = Callable[[ServerMessage], tuple[bytes | None, RpcError | None]]
 _SHORT = 80  # characters of an id or a method in a note
 _BEGINNING = 1_000  # bytes of an error that is too long
 
 
-class Outgoing(Protocol):
+class MessageSender(Protocol):
     """How notifications and replies leave, and how a request is stopped on its way."""
 
     def notify(self, method: str, params: Mapping[str, Any] | None) -> None: ...
@@ -84,7 +84,9 @@ class ExchangeTable:
     channel = "its stream"
     may_speak_both = False
 
-    def __init__(self, backend: Backend, hooks: PeerHooks, notes: Notes, outgoing: Outgoing) -> None:
+    def __init__(
+        self, backend: Backend, hooks: PeerHooks, notes: ServerNotes, outgoing: MessageSender
+    ) -> None:
         self.last_heard: float = backend.now()
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
@@ -93,7 +95,7 @@ class ExchangeTable:
         self.notes = notes
         self.read_answer: ReadAnswer = answer_in  # a method would cost each call a call more
         self.junk: int = 0  # lines that were no messages
-        self._strays = Strays()
+        self._strays = StrayMessages()
         self.unasked: int = 0  # requests and notifications of the other side
         self._backend = backend
         self._hooks = hooks

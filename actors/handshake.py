@@ -10,7 +10,7 @@ be asked, `initialize` comes first, whatever the hint. A configuration may also 
 server can be spoken to in both eras at once (`Peer.beside`), which is found out when clients of both may call it.
 
 What a server says about itself is kept as long as the server is configured, so it has the bounds of an item of its
-lists. (Lists are read in `lists`.)
+lists. (Lists are read in `list_reader`.)
 
 Nothing here decides what a failure means. It is raised as `RpcFailure`; the actor knows the server's name and its
 circuit breaker.
@@ -42,7 +42,7 @@ from ..protocol.jsonrpc.terms import (
     WireFault,
     fault,
 )
-from ..protocol.safe_text import shortened
+from ..protocol.safe_text import NO_CONNECTION, shortened
 from .backend import Backend
 from .host import Declaration
 from .peer import EndOnlyOwner, Exchange, Handshake, Peer
@@ -63,7 +63,8 @@ class RpcFailure(GreenroomError):
         self.method = method
         self.error = error
         self.text = text
-        super().__init__(f"{method}: {text}")
+        # Nobody asked anything of a server that was not reached.
+        super().__init__(text if text.startswith(NO_CONNECTION) else f"{method}: {text}")
 
     @property
     def is_lacking(self) -> bool:

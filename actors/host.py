@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-import attrs
 import msgspec
 
 from ..protocol.address import Address
@@ -39,23 +38,22 @@ def _nowhere(_params: Mapping[str, Any]) -> None:
 
 
 class ServerRequest(msgspec.Struct, frozen=True, eq=False):
-    """One request of a server to its client, from whichever era: `params` as the server sent them.
+    """One request of a server to its client, in either era of the protocol.
 
-    `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
-    `call`: the call that the request belongs to, where that is said (in 2026-07-28, and over HTTP) or where the server
-    is working on one call only; else None.
-    `is_ours`: Greenroom itself asks whether this call may be sent, and the server knows nothing of it.
+    `call` is known if the request names it (in 2026-07-28, and over HTTP), or if the server is working on one call
+    only.
     """
 
-    address: Address
-    method: str
-    params: Mapping[str, Any]
-    progress: Callable[[Mapping[str, Any]], None] = _nowhere
-    call: Call | None = None
-    is_ours: bool = False
+    address: Address  # the server, and whose process of it
+    method: str  # such as `sampling/createMessage`
+    params: Mapping[str, Any]  # as the server sent them
+    progress: Callable[[Mapping[str, Any]], None] = _nowhere  # sends progress back, if the server wants it
+    call: Call | None = None  # the call that the request belongs to, if that is known
+    is_ours: bool = False  # Greenroom itself asks for approval, and the server knows nothing of it
 
     @property
     def server(self) -> str:
+        """The server that asks."""
         return self.address.server
 
 
@@ -63,19 +61,18 @@ def _nothing() -> Mapping[str, Any]:
     return {}
 
 
-@attrs.frozen
-class Declaration:
+class Declaration(msgspec.Struct, frozen=True):
     """What a server is told of its client. `capabilities`: what the client can do, as the protocol writes it.
     `by_handshake`: the client expects to be asked or told something, which no server can do from 2026-07-28 on.
     `log_level`: the least level of logs to hear when the client set none. It is sent with each request, so a new level
     needs no new connection. `modern`: whether the client itself speaks 2026-07-28; None: it is no client of MCP.
     `for_many`: clients of both eras come and go."""
 
-    capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
+    capabilities: Mapping[str, Any] = msgspec.field(default_factory=_nothing)
     by_handshake: bool = False
-    log_level: str | None = attrs.field(default=None, eq=False)
-    modern: bool | None = attrs.field(default=None, eq=False)
-    for_many: bool = attrs.field(default=False, eq=False)
+    log_level: str | None = None
+    modern: bool | None = None
+    for_many: bool = False
 
 
 class Host(Protocol):

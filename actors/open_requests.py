@@ -21,14 +21,22 @@ from .peer import ANSWERED, NOT_SENT, SENT, Cancellable, Exchange
 
 
 class RequestTable(dict[int, Exchange]):
-    """Open requests by their ids. `last_id`: the last id given.
+    """Open requests by their ids. `last_id`: the last id given. `withdrawn`: how many were taken off without an answer.
 
     A request gets its id when its line has been encoded: one that cannot be encoded is not opened.
     """
 
+    __slots__ = ("last_id", "withdrawn")
+
     def __init__(self) -> None:
         super().__init__()
         self.last_id: int = 0
+        self.withdrawn: int = 0
+
+    @property
+    def answers(self) -> int:
+        """How many requests were answered. Counted so, it costs none of them anything."""
+        return self.last_id - len(self) - self.withdrawn
 
     def open(self, exchange: Exchange) -> None:
         """Give the request the next id."""
@@ -50,6 +58,7 @@ class RequestTable(dict[int, Exchange]):
         if self.get(exchange.rpc_id) is not exchange:
             return False
         del self[exchange.rpc_id]
+        self.withdrawn += 1
         return True
 
     def progress(self, rpc_id: int, params: Mapping[str, Any]) -> bool:
@@ -86,10 +95,12 @@ class IncomingTable(dict[K, V]):
     To admit one is `check(id)` and `table[id] = request`; to answer it, `pop(id)`.
     """
 
+    __slots__ = ("_refusals", "closing", "limit")
+
     def __init__(self, limit: int, refusals: Refusals) -> None:
         super().__init__()
-        self.limit = limit
-        self.closing = False
+        self.limit: int = limit
+        self.closing: bool = False
         self._refusals = refusals
 
     def check(self, rpc_id: K) -> None:

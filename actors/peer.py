@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -28,6 +28,9 @@ from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
 from ..protocol.lifecycle import Reason
 from ..protocol.safe_text import typed, with_stderr
 from ..protocol.trace_context import TraceContext
+
+if TYPE_CHECKING:
+    from .host import Declaration
 
 # Every call needs these. On Python 3.11, reading a member of an enum costs ten times as much as reading a constant.
 NOT_SENT: Final = Reach.NOT_SENT
@@ -66,15 +69,13 @@ class Exchange:
     `params` is a plain dict (without our `_meta`: the peer adds that) or None. `result` arrives as the raw JSON
     bytes of the result value; `decode_result` of `protocol.jsonrpc` decodes it when somebody needs it.
 
-    Initial values are class attributes, here and in `Call`: an exchange is made for every call, and most of its
-    fields never change.
+    An exchange is made for every call, and most of its fields never change: the initial values of those are class
+    attributes, here and in `Call`. What every call reads is set by `__init__`, because on Python 3.11 the value of a
+    class takes ten times as long to read. (No more than thirty are set on one object: from there on it needs a dict.)
     """
 
-    owner: Any = None  # an `ExchangeOwner`
-    reach: Reach = NOT_SENT
     rpc_id: int = 0  # the peer's id, while the exchange is open
-    wants_progress: bool = False
-    line: bytes = b""  # as it was sent, as far as that is kept (`recent`)
+    line: bytes = b""  # as it was sent, as far as that is kept (`last_minutes`)
     version: str | None = None  # it is spoken in this version, beside the connection's own (`Peer.beside`)
     # What the client that it is for can answer, as a request of 2026-07-28 says. None: as the peer says.
     declares: Mapping[str, Any] | None = None
@@ -89,11 +90,11 @@ class Exchange:
         *,
         wants_progress: bool = False,
     ) -> None:
-        self.owner = owner
+        self.owner: Any = owner  # an `ExchangeOwner`
         self.method = method
         self.params = params
-        if wants_progress:
-            self.wants_progress = True
+        self.wants_progress: bool = wants_progress
+        self.reach: Reach = NOT_SENT
 
 
 class EndOnlyOwner:
@@ -127,6 +128,11 @@ class LostReason(msgspec.Struct, frozen=True, eq=False):
     exit_code: int | None = None
     stderr_tail: tuple[str, ...] = ()
     loss: Reason = Reason.DIED
+    is_stderr_old: bool = False  # the other side has answered since it wrote these lines
+
+    def in_words(self) -> str:
+        """A lost connection in one line, including the last words of its stderr, which are marked as such."""
+        return with_stderr(self.text, self.stderr_tail, are_old=self.is_stderr_old)
 
 
 class PeerHooks(Protocol):
@@ -160,6 +166,54 @@ class PeerHooks(Protocol):
     def on_note(self, text: str) -> None:
         """Something odd that deserves an event: junk on stdout, an answer nobody asked for."""
         ...
+
+
+class AskOnlyHooks:
+    """The part of `PeerHooks` that is the same for whoever only asks, and wants to know when it is over: what the other
+    side says by itself is heard by nobody."""
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        pass
+
+    def on_request(
+        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, during: Exchange | None = None
+    ) -> None:
+        pass
+
+    def on_late_answer(self, result: bytes) -> None:
+        pass
+
+    def on_gap(self) -> None:
+        pass
+
+    def on_note(self, text: str) -> None:
+        pass
+
+
+class RelayHooks:
+    """`PeerHooks` that pass everything on to `hooks`; what differs, a class of one's own says."""
+
+    hooks: PeerHooks
+
+    def on_lost(self, reason: LostReason) -> None:
+        self.hooks.on_lost(reason)
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.hooks.on_notification(method, params)
+
+    def on_request(
+        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, during: Exchange | None = None
+    ) -> None:
+        self.hooks.on_request(rpc_id, method, params, during)
+
+    def on_late_answer(self, result: bytes) -> None:
+        self.hooks.on_late_answer(result)
+
+    def on_gap(self) -> None:
+        self.hooks.on_gap()
+
+    def on_note(self, text: str) -> None:
+        self.hooks.on_note(text)
 
 
 class Peer(Protocol):
@@ -234,7 +288,21 @@ class Listing(msgspec.Struct, frozen=True, eq=False):
     digest: bytes = b""  # of the pages as they came, and of how they were read
 
 
+class Agreement(msgspec.Struct, frozen=True, eq=False):
+    """A handshake that has been made: what was said in it, and what came of it."""
+
+    declaration: Declaration
+    client_info: Mapping[str, Any]
+    handshake: Handshake
+
+    def is_as(self, declaration: Declaration, client_info: Mapping[str, Any]) -> bool:
+        """Whether the same would be said with these."""
+        return self.declaration == declaration and self.client_info == client_info
+
+
 class Connection(Protocol):
+    agreed: Agreement | None  # the handshake, once it has been made: by who has it now, or by another before
+
     @property
     def peer(self) -> Peer: ...
 
@@ -248,12 +316,25 @@ class Connection(Protocol):
         """The last line of its stderr; empty where it has none."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the other side is seen to be gone now, reported or not."""
+        ...
+
     def signs(self) -> object:
         """Signs of work, to be compared with earlier ones; None where none can be seen."""
         ...
 
+    def hand_to(self, address: Any, incarnation: int) -> None:
+        """It was opened ahead, and belongs to this incarnation of this address from now on."""
+        ...
+
     def stderr_tail(self) -> tuple[str, ...]:
         """The last lines of its stderr, for an error message; empty where it has none."""
+        ...
+
+    def forget_stderr(self) -> None:
+        """What it has written to its stderr so far is nobody else's: quote none of it from now on."""
         ...
 
     async def stop(self, grace: float) -> None:
@@ -269,17 +350,25 @@ class Connection(Protocol):
 class NoProcess:
     """The part of a `Connection` that is the same for every server that we did not start as a process."""
 
+    agreed: Agreement | None = None
     pid: int | None = None
+    has_ended: bool = False
 
     @property
     def last_line(self) -> str:
         return ""
+
+    def hand_to(self, address: Any, incarnation: int) -> None:
+        pass
 
     def signs(self) -> object:
         return None
 
     def stderr_tail(self) -> tuple[str, ...]:
         return ()
+
+    def forget_stderr(self) -> None:
+        pass
 
 
 class Connector(Protocol):
@@ -304,15 +393,10 @@ class ConnectorFactory(Protocol):
     def __call__(self, definition: Any, address: Any, incarnation: int) -> Connector: ...
 
 
-def describe(reason: LostReason) -> str:
-    """A lost connection in one line, including the last words of its stderr, which are marked as such."""
-    return with_stderr(reason.text, reason.stderr_tail)
-
-
 def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
     """How an attempt to connect ended."""
     return ConnectFailed(
-        describe(reason),
+        reason.in_words(),
         server=server,
         exit_code=reason.exit_code,
         stderr_tail=reason.stderr_tail,

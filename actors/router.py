@@ -4,9 +4,9 @@ The index is immutable and replaced whole. So resolving a name is a dict look-up
 hop. What servers list arrives as messages. A batch of them costs one new index. A large one is made in a thread, so
 that five thousand tools delay nobody. An entry that is older (by revision) than the present one is dropped, so a slow
 answer never overwrites a newer one. An entry with the same content is kept but not announced. What clients would
-refuse of a new entry is noted, item by item. `Sync` is answered once everything sent before it is in the published
-index: that is how a caller that has just connected a server resolves its tool again. Until then the index is behind,
-and who lists is told to wait.
+refuse of a new entry is noted, item by item. An `IndexRequest` is answered once everything sent before it is in the
+published index: that is how a caller that has just connected a server resolves its tool again. Until then the index is
+behind, and who lists is told to wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from ..catalogue.entries import ServerEntry, definitions_of
 from ..catalogue.index import Index
-from ..catalogue.search_forms import SearchForms
+from ..catalogue.search_cache import SearchCache
 from ..catalogue.skills import weight_of
 from ..config.model import ServerDefinition, Settings
 from ..protocol.address import Address
@@ -57,13 +57,13 @@ async def make_countable(index: Index) -> None:
         await aside_if_many(index.size, index.prepare_counts)
 
 
-class Learn(msgspec.Struct, frozen=True, eq=False):
+class LearnedEntry(msgspec.Struct, frozen=True, eq=False):
     """A server has listed what it has."""
 
     entry: ServerEntry
 
 
-class Define(msgspec.Struct, frozen=True, eq=False):
+class DefinedServers(msgspec.Struct, frozen=True, eq=False):
     """The configured servers have changed. Entries that no longer fit their definition become unknown."""
 
     servers: Mapping[str, ServerDefinition]
@@ -71,11 +71,13 @@ class Define(msgspec.Struct, frozen=True, eq=False):
     settings: Settings
 
 
-class Sync(msgspec.Struct, frozen=True, eq=False):
+class IndexRequest(msgspec.Struct, frozen=True, eq=False):
+    """Somebody wants the index once all that was told before is in it."""
+
     reply: Reply[Index]
 
 
-RouterMessage = Learn | Define | Sync
+RouterMessage = LearnedEntry | DefinedServers | IndexRequest
 
 
 class Router:
@@ -87,7 +89,7 @@ class Router:
         entries: Mapping[str, ServerEntry],
         settings: Settings,
         on_change: Callable[[ServerEntry], None],
-        forms: SearchForms | None = None,
+        forms: SearchCache | None = None,
     ) -> None:
         self.core: CoreActor[RouterMessage] = CoreActor("router", backend, self)
         self.ref: Ref[RouterMessage] = self.core.ref
@@ -116,9 +118,9 @@ class Router:
 
     def step(self, message: RouterMessage) -> None:
         match message:
-            case Learn(entry):
+            case LearnedEntry(entry):
                 self._learn(entry)
-            case Define(servers, entries, settings):
+            case DefinedServers(servers, entries, settings):
                 self._servers = dict(servers)
                 known = self._entries
                 self._entries = {name: _newer(entries.get(name), known.get(name)) for name in servers}
@@ -126,7 +128,7 @@ class Router:
                 self._is_stale = True
                 self._events.emit(CatalogueChanged)  # of no server: any may be shown otherwise now
                 self._before = {name: before for name, before in self._before.items() if name in servers}
-            case Sync(reply):
+            case IndexRequest(reply):
                 self._waiting.append(reply)
 
     async def after_batch(self) -> None:

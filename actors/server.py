@@ -67,7 +67,7 @@ from .connection import (
     TaskOver,
 )
 from .host import Declaration
-from .peer import Handshake, Listing, LostReason, connect_failed, describe, identity_needed, login_needed
+from .peer import Handshake, Listing, LostReason, connect_failed, identity_needed, login_needed
 from .request_terms import RequestTerms
 from .room_context import RoomContext
 from .server_reports import Subscriptions
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from .timers import Timer
 
 
-class Next(enum.Enum):
+class ClosingAction(enum.Enum):
     """What the supervisor decides after an incarnation has closed."""
 
     IDLE = "idle"  # the next incarnation waits for a reason to connect; a queued call is one
@@ -89,14 +89,14 @@ class Next(enum.Enum):
 
 
 class ClosingDecision(msgspec.Struct, frozen=True):
-    then: Next
+    then: ClosingAction
     error: CallError | None = None  # for queued calls, when they are to fail
 
 
 class Supervisor(Protocol):
-    """The record of a server, as its actors see it: what they have in common, what they ask, and to whom they report. A
-    session's actor has a record of its own, with its server's load. Plain functions; called from inside an actor's
-    step."""
+    """The record of a server, as its actors see it: what they have in common, what they ask, and to whom they report.
+    It is a `ServerRecord` of the supervisor, a room above this one. A session's actor has a record of its own, with
+    its server's load. Plain functions; called from inside an actor's step."""
 
     definition: ServerDefinition
     load: Load
@@ -235,6 +235,7 @@ class Start(msgspec.Struct, eq=False):
     number: int = 0  # the how manieth of its room that came to wait for a slot
     by_policy: bool = False  # its lifecycle or a discovery wants it: no caller that leaves can undo it
     after_failure: bool = False  # it follows a loss or a failure: restart intensity counts it
+    may_take_over: bool = True  # a child that was started ahead; not after one that has ended at once
     deadline: Timer | None = None  # until when it may wait for a slot
 
     @property
@@ -376,7 +377,7 @@ class ServerActor:
         time. An idle actor closes at once."""
         if patience is None:
             patience = self.definition.drain_timeout or self.context.settings.drain_timeout
-        if self.life.state is CONNECTED:
+        if self.life.state in (State.CONNECTING, CONNECTED):
             self.record.leaving(self)
         self.tell(StopOrder(ending, patience))
 
@@ -538,7 +539,7 @@ class ServerActor:
         elif life.state is State.CONNECTED or (life.state is State.DRAINING and not life.stopping):
             cause = _LOSSES.get(reason.loss, Cause.LOST)
             error = call_errors.lost_error(server, reason, Reach.NOT_SENT)
-            self.move(Trigger.LOST, Ending(cause, describe(reason), reason.loss, error=error))
+            self.move(Trigger.LOST, Ending(cause, reason.in_words(), reason.loss, error=error))
 
     def _on_stop(self, message: StopOrder) -> None:
         state = self.life.state
@@ -620,16 +621,18 @@ class ServerActor:
         closed, ending = self.life.incarnation, self.life.ending
         assert ending is not None
         decision = self.record.closed(self, ending)
-        if decision.then is not Next.GONE:
+        if decision.then is not ClosingAction.GONE:
             self.calls.incarnation_over(ending)
             self.life = Life(incarnation=self.life.incarnation + 1)
             self._tell_transition(State.CLOSED)
         if decision.error is not None:
             self.calls.fail_waiting(decision.error)
             # Those who came during the clean-up wait for the next incarnation, if there will be one.
-            up_to = closed if decision.then is Next.CONNECT else math.inf
+            up_to = closed if decision.then is ClosingAction.CONNECT else math.inf
             self._end_waits([wait for wait in self._waits if wait.incarnation <= up_to], decision.error)
-        if decision.then is Next.CONNECT or (decision.then is Next.IDLE and self.is_awaited):
+        if decision.then is ClosingAction.CONNECT or (
+            decision.then is ClosingAction.IDLE and self.is_awaited
+        ):
             self.request_start()
 
     def _tell_transition(self, before: State) -> None:

@@ -10,11 +10,12 @@ from it is a bug that is reported to `on_bug` and does not stop the others.
 
 A process that stood still (SIGSTOP, the lid of a laptop) finds on waking that deadlines have passed, and the answers
 that came meanwhile unread: Python's own wait gives up an expired one without looking once more. So who wakes late, by a
-jump, first lets the loop read for a moment, and judges then. In a room that is this timer's (`limited`); where there is
-none, `at_most` and `in_time` do the same with a task of their own. The loop's own deadlines end a wait before anything
-is read, so `make check` finds them wherever they stand and lists the few that may. The opposite holds for a lease
-that others take over when it lapses: that of a host in a cluster is judged by its time alone. Rejected: a number of
-turns of the loop, since an HTTP answer takes many, and a grace for each deadline, which would make punctual ones late.
+jump, first lets the loop read for a moment, and judges then. In a room that is this timer's (`Timers.limited`); where
+there is none, `at_most` and `in_time` do the same with a task of their own. The loop's own deadlines end a wait before
+anything is read, so `make check` finds them wherever they stand and lists the few that may. The opposite holds for a
+lease that others take over when it lapses: that of a host in a cluster is judged by its time alone. Rejected: a number
+of turns of the loop, since an HTTP answer takes many, and a grace for each deadline, which would make punctual ones
+late.
 """
 
 from __future__ import annotations
@@ -138,6 +139,17 @@ class Timers:
         for timer in held:
             heapq.heappush(self._heap, timer)
 
+    @contextmanager
+    def limited(self, when: float) -> Generator[TimeLimit]:
+        """Cancel what runs in this context at `when`, a time of the room."""
+        limit = TimeLimit(self)
+        limit.move(when)
+        try:
+            with limit.scope:
+                yield limit
+        finally:
+            limit.move(math.inf)
+
 
 class Alarm:
     """One alarm for all deadlines of an actor: queued calls, sent calls, idling, draining.
@@ -189,18 +201,6 @@ class TimeLimit:
         self._timer = self._timers.at(when, self.scope.cancel) if when < math.inf else None
 
 
-@contextmanager
-def limited(timers: Timers, when: float) -> Generator[TimeLimit]:
-    """Cancel what runs in this context at `when`, a time of the room."""
-    limit = TimeLimit(timers)
-    limit.move(when)
-    try:
-        with limit.scope:
-            yield limit
-    finally:
-        limit.move(math.inf)
-
-
 @asynccontextmanager
 async def at_most(seconds: float) -> AsyncGenerator[anyio.CancelScope]:
     """Cancel what runs in this context after `seconds`, once what came until then has been read. Whether that happened
@@ -212,7 +212,7 @@ async def at_most(seconds: float) -> AsyncGenerator[anyio.CancelScope]:
         with anyio.CancelScope() as scope:
             yield scope
         return
-    due, scope, timer = anyio.current_time() + max(seconds, 0.0), anyio.CancelScope(), _Timing()
+    due, scope, timer = anyio.current_time() + max(seconds, 0.0), anyio.CancelScope(), _DeadlineTask()
     async with pump_group() as tasks:
         tasks.start_soon(timer.run, scope, due)
         try:
@@ -224,14 +224,14 @@ async def at_most(seconds: float) -> AsyncGenerator[anyio.CancelScope]:
 
 @asynccontextmanager
 async def in_time(seconds: float) -> AsyncGenerator[None]:
-    """The same, and raises `TimeoutError` when it was cancelled."""
+    """Cancel what runs in this context after `seconds`, as `at_most` does, and raise `TimeoutError` for it."""
     async with at_most(seconds) as scope:
         yield
     if scope.cancelled_caught:
         raise TimeoutError
 
 
-class _Timing:
+class _DeadlineTask:
     """The task that cancels a scope when its time has come. It ends when it is told to, and by nothing else: who waits
     for it would be cancelled with it."""
 

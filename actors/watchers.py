@@ -178,7 +178,7 @@ class CallView:
 
     @property
     def method(self) -> str:
-        """Of the protocol: `tools/call`, `resources/read`, `prompts/get`, …"""
+        """The method in the protocol: `tools/call`, `resources/read`, `prompts/get`, …"""
         return self._call.method
 
     @property
@@ -224,6 +224,7 @@ class CallView:
 
     @property
     def accepted_at(self) -> float | None:
+        """When it was accepted, on the room's clock in seconds; None: it was not."""
         return self._call.accepted_at if self._call.number else None
 
     @property
@@ -233,6 +234,7 @@ class CallView:
 
     @property
     def ended_at(self) -> float | None:
+        """When it had its outcome; None: it has none yet."""
         return self._call.ended_at if self._call.ended else None
 
     @property
@@ -257,7 +259,7 @@ class CallView:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What it was asked with (of a resource: its `uri`). Decoded at each reading, in your time."""
+        """What it was asked with (of a resource: its `uri`). It is decoded each time you read it."""
         params: Any = self._decoded(_written(self._call.params))
         if not isinstance(params, dict):
             return {}
@@ -267,7 +269,7 @@ class CallView:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The result, as the server sent it; None: there is none. Decoded at each reading, in your time."""
+        """The result, as the server sent it; None: there is none. It is decoded each time you read it."""
         result = self._call.result
         return None if result is None else self._decoded(result)
 
@@ -297,7 +299,8 @@ def _written(params: object) -> bytes:
 
 
 class Watcher:
-    """Is told of the moments of all calls of a room (`Greenroom.open(watchers=[…])`). Override those that you want.
+    """Base class of objects that are told about the moments of all calls of a room (`Greenroom.open(watchers=[…])`).
+    Override those that you want.
 
     Each is called in the step in which it happens: it must not wait, and what it raises becomes a note in the log. A
     call that has begun ends exactly once, whether it was ever accepted or not.

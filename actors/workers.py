@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
-import attrs
+import msgspec
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from ..protocol.errors import GreenroomError
@@ -125,8 +125,7 @@ FIRST_PAUSE: Final = 1.0  # seconds before the first new try, doubling up to
 LAST_PAUSE: Final = 60.0  # seconds; a part that has worked for longer than this begins with the first again
 
 
-@attrs.define(eq=False)
-class OptionalPart:
+class OptionalPart(msgspec.Struct, eq=False):
     """One optional part. `name`: its name in the log; `without`: a sentence that says what is missing while it
     does not work; `tell` takes a line for the log; `now` is asked for the time only when something fails."""
 
@@ -134,10 +133,10 @@ class OptionalPart:
     tell: Callable[[str], object]
     without: str = ""
     now: Callable[[], float] = anyio.current_time
-    next_try: float = attrs.field(default=-math.inf, init=False)
-    _said: str = attrs.field(default="", init=False)
-    _failures: int = attrs.field(default=0, init=False)
-    _works_since: float | None = attrs.field(default=None, init=False)
+    next_try: float = -math.inf
+    _said: str = ""
+    _failures: int = 0
+    _works_since: float | None = None
 
     def failed(self, why: object) -> float:
         """The part does not work; `why` is an exception or a text. Returns the seconds to wait before the next

@@ -10,21 +10,23 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-import attrs
 import msgspec
 
 LEEWAY: Final = 30  # seconds by which clocks may differ
 _MOST: Final = 1 << 16  # characters of a token that is read
 
 
-@attrs.frozen
-class CallerIdentity:
+class CallerIdentity(msgspec.Struct, frozen=True):
     """The token by which a caller came. `issuer`: who made it, and `subject`, whom it names; empty where no door has
     checked that."""
 
-    token: str = attrs.field(repr=False)
+    token: str
     issuer: str = ""
     subject: str = ""
+
+    def __repr__(self) -> str:
+        """Without the token."""
+        return f"<CallerIdentity {self.subject} of {self.issuer}>"
 
 
 class Claims(msgspec.Struct, frozen=True):

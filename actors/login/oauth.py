@@ -50,7 +50,7 @@ logging.getLogger("mcp.client.auth.oauth2").addFilter(lambda record: not _quiet.
 
 
 class LoginPerson(Protocol):
-    """The person who logs in."""
+    """The person who logs in: at a terminal, which the command line knows and this room does not."""
 
     redirect_uri: str
     prefers_device: bool

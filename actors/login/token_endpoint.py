@@ -12,13 +12,13 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import anyio
-import attrs
 import httpx2
+import msgspec
 
 from ...config.model import ServerDefinition
 from ...protocol.version import VERSION
 from ..transports.http_client import trusted_certificates
-from ..transports.proxies import HttpProxy, ProxyTable, failure_of, problem_of
+from ..transports.proxies import HttpProxy, ProxyTable
 from ..workers import apart
 from .login_record import AuthorizationServerDown, Login, LoginFailed, from_json, seconds
 from .login_store import LoginStore
@@ -49,7 +49,7 @@ def of_configuration(headers: Mapping[str, str]) -> dict[str, str]:
 
 def without_credentials(definition: ServerDefinition) -> ServerDefinition:
     """The definition with only those headers that may go to an authorization server too."""
-    return attrs.evolve(definition, headers=of_configuration(definition.headers))
+    return msgspec.structs.replace(definition, headers=of_configuration(definition.headers))
 
 
 def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
@@ -77,7 +77,7 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
             status = response.status_code
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         is_proxys = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
-        why = failure_of(proxy, error) if proxy is not None and is_proxys else type(error).__name__
+        why = proxy.failure(error) if proxy is not None and is_proxys else type(error).__name__
         raise AuthorizationServerDown(f"the authorization server {host} cannot be reached ({why})") from None
     try:
         answer = from_json(bytes(body))
@@ -108,18 +108,18 @@ def _client(headers: Mapping[str, str], proxy: HttpProxy | None) -> httpx2.Clien
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         if proxy is None:
             raise
-        raise AuthorizationServerDown(problem_of(proxy, error)) from None
+        raise AuthorizationServerDown(proxy.problem(error)) from None
 
 
 def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
-    """Add to `form` which client asks. Returns the headers for that."""
+    """Add to `form` the client of this login. Returns the headers that go with it."""
     return client_headers(login.client_id, login.client_secret, login.auth_method, form)
 
 
 def client_headers(
     client_id: str, client_secret: str | None, method: str | None, form: dict[str, str]
 ) -> dict[str, str]:
-    """The same, for this client."""
+    """Add to `form` which client asks. Returns the headers for that."""
     form["client_id"] = client_id
     if not client_secret or method == "none":
         return {}

@@ -37,13 +37,14 @@ import attrs
 import msgspec
 from anyio import from_thread
 
+from ...catalogue.list_pages import parts_of
 from ...config.model import ServerDefinition, Settings
 from ...config.private_files import read_regular
 from ...config.references import header_problem
 from ...openapi.answer import to_result
 from ...openapi.operation import Operation
 from ...openapi.request import ArgumentError, HttpRequest, build_request
-from ...protocol.bounds import LARGE_MESSAGE
+from ...protocol.bounds import LARGE_MESSAGE, LIST_PARTS
 from ...protocol.jsonrpc.encoding import UNREADABLE, encode
 from ...protocol.jsonrpc.incoming import ServerMessage
 from ...protocol.jsonrpc.outgoing import error_line
@@ -176,8 +177,8 @@ class ApiCarrier:
         }
 
     def _page(self, cursor: object) -> tuple[bytes, list[str]]:
-        """One page of the list, and what its operations lack. The cursor says where it begins, and how many bytes came
-        before; one that is none begins anew."""
+        """One page of the list, and what its operations lack. The cursor says where it begins, and what came before
+        weighs; one that is none begins anew."""
         found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
         start, spent = map(int, found.groups()) if found else (0, 0)
         end, before = min(start + PAGE, len(self._names)), spent
@@ -188,16 +189,20 @@ class ApiCarrier:
                 break
             from_thread.check_cancelled()
             tool, lacks = self._listed(self._names[position], self._room(spent, len(self._names) - position))
-            spent += len(tool)
+            spent += self._weight(tool)
             tools.append(tool)
             notes += lacks
         more = b',"nextCursor":"%d-%d"' % (end, spent) if end < len(self._names) else b""
         return b'{"tools":[%b]%b}' % (b",".join(tools), more), notes
 
+    def _weight(self, tool: bytes) -> int:
+        """The bytes of a tool. One of small parts counts as more: a list may have only so many of them, too."""
+        return max(len(tool), parts_of(tool) * self._settings.max_list_bytes // LIST_PARTS)
+
     def _room(self, spent: int, tools: int) -> int:
-        """The bytes that each schema of the next tool may have. `tools`: how many are to come. Where many are large,
-        all get less, so that none of them is left out of the list: a tool may have more than its share as long as
-        others may need less."""
+        """The bytes that each schema of the next tool may have. `spent`: what the tools before it weigh; `tools`: how
+        many are to come. Where many are large, all get less, so that none of them is left out of the list: a tool may
+        have more than its share as long as others may need less."""
         share = max(0, int(_FILLED * self._settings.max_list_bytes) - spent) // tools
         most = share * min(_SHARES, max(1, tools // _SHARES)) // (2 if self._definition.output_schemas else 1)
         return 1 << max(_LEAST, most.bit_length() - 1)

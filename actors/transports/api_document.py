@@ -81,7 +81,7 @@ class Api:
 
 
 @attrs.frozen(eq=False)
-class _Came:
+class _DocumentBytes:
     """The bytes of a document, and what is odd about how they came."""
 
     data: bytes
@@ -113,11 +113,11 @@ class ApiDocuments:
             self._known[key] = api
         return api
 
-    async def _document(self, definition: ServerDefinition, client: httpx2.AsyncClient) -> _Came:
+    async def _document(self, definition: ServerDefinition, client: httpx2.AsyncClient) -> _DocumentBytes:
         place = definition.openapi
         assert place is not None
         if not is_url(place):
-            return _Came(await anyio.to_thread.run_sync(_read_file, definition, place))
+            return _DocumentBytes(await anyio.to_thread.run_sync(_read_file, definition, place))
         try:
             async with in_time(_FETCHED_WITHIN):
                 return await self._fetched(definition, place, client)
@@ -130,9 +130,13 @@ class ApiDocuments:
         kept = await anyio.to_thread.run_sync(self._kept, place)
         if kept is None:
             raise _failed(definition, f"its document cannot be fetched: {why}")
-        return _Came(kept[0], f"its document cannot be fetched, so the one that came last is used: {why}")
+        return _DocumentBytes(
+            kept[0], f"its document cannot be fetched, so the one that came last is used: {why}"
+        )
 
-    async def _fetched(self, definition: ServerDefinition, url: str, client: httpx2.AsyncClient) -> _Came:
+    async def _fetched(
+        self, definition: ServerDefinition, url: str, client: httpx2.AsyncClient
+    ) -> _DocumentBytes:
         """The document at this URL, or the kept one if the server says that it is the same. Raises `ExchangeFault`."""
         kept = await anyio.to_thread.run_sync(self._kept, url)
         headers = {"Accept": "application/json, application/yaml, text/yaml, */*;q=0.1"}
@@ -147,9 +151,9 @@ class ApiDocuments:
         if data is None:
             if kept is None:
                 raise ExchangeBroken("it says that it has not changed, and was never had")
-            return _Came(kept[0])
+            return _DocumentBytes(kept[0])
         await anyio.to_thread.run_sync(self._keep, url, data, tag)
-        return _Came(data)
+        return _DocumentBytes(data)
 
     # -- what was fetched --
 
@@ -183,7 +187,7 @@ class ApiDocuments:
 
 def api_in_file(definition: ServerDefinition) -> Api:
     """What an API has whose document is a file, or that has none. Blocks. Raises `ConnectFailed`."""
-    came = None if definition.openapi is None else _Came(_read_file(definition, definition.openapi))
+    came = None if definition.openapi is None else _DocumentBytes(_read_file(definition, definition.openapi))
     try:
         return read_api(definition, came)
     except ValueError as problem:
@@ -191,7 +195,7 @@ def api_in_file(definition: ServerDefinition) -> Api:
 
 
 def read_api(
-    definition: ServerDefinition, came: _Came | None, checkpoint: Callable[[], object] = lambda: None
+    definition: ServerDefinition, came: _DocumentBytes | None, checkpoint: Callable[[], object] = lambda: None
 ) -> Api:
     """What the API has; `came`: its document. Blocks for a tenth of a second where that is large, and calls
     `checkpoint` meanwhile, which may end it. Raises `ValueError` for a document or tools that cannot be used, and for a

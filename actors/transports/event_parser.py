@@ -86,7 +86,7 @@ class EventParser:
         return piece
 
     def _hold(self, part: bytes) -> None:
-        """Keep part of a line. Of a line that is thrown away one byte is kept, to tell it from an empty line."""
+        """Keep part of a line. One byte of a line that is thrown away is kept, to tell it from an empty line."""
         if self._dropping:
             self._line[:] = part[:1]
         elif self._in_data:

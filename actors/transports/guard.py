@@ -44,7 +44,7 @@ from ..fork import inert_in_forks, let_go
 from ..timers import at_most
 from ..workers import OptionalPart
 from ._guard_program import open_pidfd
-from .orphans import born, end, has_orphans, reap, strays, take_orphans, to_end
+from .orphans import born, has_orphans, strays, take_orphans, to_end
 
 ROOM_KEY = "GREENROOM_ROOM"
 INCARNATION_KEY = "GREENROOM_INCARNATION"
@@ -256,10 +256,10 @@ class Guard:
             group = self._strays.pop(one.pid, None)
             if group is not None and group not in self._births and group not in self._strays.values():
                 self.remove(group)
-            reap(one)
+            one.reap()
         dying = to_end(living, self._births.values())
         for one in dying:
-            end(one)
+            one.end()
         return bool(dying)
 
     def disown(self) -> None:

@@ -7,7 +7,7 @@ as long again. Nothing bounds the interim answers before an answer (HTTP 100, 10
 is decoded three times, and `aread`, by which the SDK reads what logs us in, has no bound. (Tried without what is here:
 the head of many lines in `test_http_hostile` stops everybody for more than 50 ms.)
 
-Bodies. Every response of a client passes through `Incoming`, also the responses that only a login reads. So no loop
+Bodies. Every response of a client passes through `DecodedBody`, also the responses that only a login reads. So no loop
 that reads a body has to take care of these rules:
 
 * We ask for gzip. A body may be encoded once, with gzip or deflate. A body with two encodings, or another one, is
@@ -22,7 +22,7 @@ that reads a body has to take care of these rules:
   inside: asked for more under a cancellation, it ends by itself after what it had already read.
 
 Frames. What comes from the network passes through `Frame` before h11 parses it, and is followed from the last byte that
-we wrote. Of a body only the sizes of its chunks are looked at. A read is small until it is known that it does not hold
+we wrote. Only the sizes of the chunks of a body are looked at. A read is small until it is known that it does not hold
 hundreds of chunks. A pool of httpcore2 takes such a network when it is made, but the transport of httpx2, which makes
 the pool, does not pass one on. So it is put in place behind it (`bound_frames`), and a test fails when that place
 moves. Rejected: a transport of our own around the pool; it would have to make three kinds of pools, and to translate
@@ -127,10 +127,10 @@ async def read_refusal(response: httpx2.Response) -> bytes:
 
 
 async def take_over(response: httpx2.Response) -> None:
-    """The client's hook: wrap the response's body in `Incoming`, and read it as UTF-8."""
+    """The client's hook: wrap the response's body in `DecodedBody`, and read it as UTF-8."""
     ours = OURS in response.request.extensions and response.is_success
     assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = Incoming(
+    response.stream = DecodedBody(
         response.stream,
         response.headers.get("content-encoding", ""),
         limit=None if ours else HTTP_ASIDE_BYTES,
@@ -140,7 +140,7 @@ async def take_over(response: httpx2.Response) -> None:
     response.encoding = "utf-8"
 
 
-class Incoming(httpx2.AsyncByteStream):
+class DecodedBody(httpx2.AsyncByteStream):
     """A decoded body. `encoding`: the value of its header. `limit`: decoded bytes above which it is refused."""
 
     def __init__(
@@ -204,16 +204,16 @@ async def _unwind(raw: AsyncIterator[bytes]) -> None:
                 turn = anyio.current_time() + TURN
 
 
-def _decoder(said: str) -> _Plain | _Inflate:
+def _decoder(said: str) -> _PlainDecoder | _InflateDecoder:
     """Raises `BadAnswer` for an encoding that we cannot read, or for several."""
     encodings = [name for part in said.split(",") if (name := part.strip().lower()) not in _AS_IT_IS]
     match encodings:
         case []:
-            return _Plain()
+            return _PlainDecoder()
         case ["gzip" | "x-gzip"]:
-            return _Inflate(_GZIP)
+            return _InflateDecoder(_GZIP)
         case ["deflate"]:
-            return _Inflate(None)
+            return _InflateDecoder(None)
         case [_]:
             why = "which was not asked for"
         case _:
@@ -224,13 +224,13 @@ def _decoder(said: str) -> _Plain | _Inflate:
     )
 
 
-class _Plain:
+class _PlainDecoder:
     def __call__(self, data: bytes) -> Iterator[bytes]:
         for start in range(0, len(data), PIECE):
             yield data[start : start + PIECE]
 
 
-class _Inflate:
+class _InflateDecoder:
     """Decodes gzip, or deflate in its two forms. Bytes after the end of the data are thrown away."""
 
     def __init__(self, format: int | None) -> None:

@@ -56,14 +56,14 @@ LARGEST: Final = 1 << 16  # bytes that a command of headers may write
 _FORM: Final = {"Accept": "application/json"}
 # What frames the request; another value would make it another request.
 _FRAMING: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
-Learn = Callable[[tuple[SecretValue, ...]], object]
+SecretLearner = Callable[[tuple[SecretValue, ...]], object]
 
 
 def make_client(
     definition: ServerDefinition,
     auth: Any,
     connect_timeout: float,
-    learn: Learn | None = None,
+    learn: SecretLearner | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> httpx2.AsyncClient:
     """A client for the server's endpoint. `auth` is an `httpx2.Auth`, or None. `learn` is told the headers that a
@@ -185,7 +185,7 @@ def _contained(auth: httpx2.Auth) -> httpx2.Auth:
     """The same auth flow, but its own failures end one exchange instead of the connection."""
     import httpx2
 
-    class Contained(httpx2.Auth):
+    class ContainedAuth(httpx2.Auth):
         requires_request_body = auth.requires_request_body
         requires_response_body = auth.requires_response_body
 
@@ -207,25 +207,35 @@ def _contained(auth: httpx2.Auth) -> httpx2.Auth:
             finally:
                 await flow.aclose()
 
-    return Contained()
+    return ContainedAuth()
 
 
-async def fetched(url: str, most: int) -> bytes:
-    """A document of somebody else's server, at most `most` bytes of it. Raises `ExchangeFault`, in words, when it
-    cannot be had."""
+@asynccontextmanager
+async def _answered(
+    url: str, make_request: Callable[[httpx2.AsyncClient], httpx2.Request]
+) -> AsyncGenerator[httpx2.Response]:
+    """What somebody else's server answers to one request, in its time. Raises `ExchangeFault`, in words, when there is
+    no answer, or it does not come to its end."""
     definition = ServerDefinition(name="", url=url)
     try:
         client = await apart(lambda: make_client(definition, None, _WITHIN))
-        async with in_time(_WITHIN), client, exchanged(client, client.build_request("GET", url)) as response:
-            if response.status_code != 200:
-                raise ExchangeBroken(status_in_words(response.status_code))
-            return await read_raw(response, most)
+        async with in_time(_WITHIN), client, exchanged(client, make_request(client)) as response:
+            yield response
     except TimeoutError:
         raise ExchangeBroken("it did not come in time") from None
     except ConnectFailed as error:
         raise ExchangeBroken(error.message) from None
     except httpx2.InvalidURL:
         raise ExchangeBroken("its URL cannot be read") from None
+
+
+async def fetched(url: str, most: int) -> bytes:
+    """A document of somebody else's server, at most `most` bytes of it. Raises `ExchangeFault`, in words, when it
+    cannot be had."""
+    async with _answered(url, lambda client: client.build_request("GET", url)) as response:
+        if response.status_code != 200:
+            raise ExchangeBroken(status_in_words(response.status_code))
+        return await read_raw(response, most)
 
 
 async def posted(
@@ -233,21 +243,17 @@ async def posted(
 ) -> tuple[int, bytes]:
     """The status and the body of what is answered to a form, at most `most` bytes of it. Raises `ExchangeFault`, in
     words, when there is no answer."""
-    definition = ServerDefinition(name="", url=url)
-    try:
-        client = await apart(lambda: make_client(definition, None, _WITHIN))
-        request = client.build_request("POST", url, data=dict(form), headers={**_FORM, **headers})
-        async with in_time(_WITHIN), client, exchanged(client, request) as response:
-            return response.status_code, await read_raw(response, most)
-    except TimeoutError:
-        raise ExchangeBroken("it did not come in time") from None
-    except ConnectFailed as error:
-        raise ExchangeBroken(error.message) from None
-    except httpx2.InvalidURL:
-        raise ExchangeBroken("its URL cannot be read") from None
+
+    def request(client: httpx2.AsyncClient) -> httpx2.Request:
+        return client.build_request("POST", url, data=dict(form), headers={**_FORM, **headers})
+
+    async with _answered(url, request) as response:
+        return response.status_code, await read_raw(response, most)
 
 
-def signing(definition: ServerDefinition, learn: Learn) -> Callable[[httpx2.Request], Awaitable[None]]:
+def signing(
+    definition: ServerDefinition, learn: SecretLearner
+) -> Callable[[httpx2.Request], Awaitable[None]]:
     """What gives each request of ours the headers of the server's command. `learn` is told their values.
 
     The command (`requestHeadersCommand`, as the pi adapter has it) gets one JSON object on its standard input,

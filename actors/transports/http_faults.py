@@ -15,17 +15,19 @@ and is no bug of ours.
 from __future__ import annotations
 
 import http
+import os
 import re
+import socket
 import time
-from collections.abc import (
-    Generator,
-)
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from typing import cast
 
 import httpx2
 
 from ...protocol.jsonrpc.incoming import excerpt
+from ...protocol.safe_text import NO_CONNECTION
 from .proxies import way_in_words
 
 _INSUFFICIENT = re.compile(r"""\berror\s*=\s*"?insufficient_scope\b""", re.IGNORECASE)
@@ -128,9 +130,7 @@ def in_words(error: Exception) -> str:
         case httpx2.ConnectTimeout():
             return "the connection was not accepted in time"
         case httpx2.ConnectError():
-            return (
-                f'no connection can be made ({detail or "refused"}). Start the server, or correct its "url".'
-            )
+            return _unreachable(error, detail)
         case httpx2.ProxyError():
             return detail or "the proxy failed"
         case httpx2.ReadTimeout() | httpx2.WriteTimeout():
@@ -141,6 +141,30 @@ def in_words(error: Exception) -> str:
             return f'its "url" cannot be connected to ({detail or type(error).__name__}). Correct it.'
         case _:
             return f"the exchange failed ({detail or type(error).__name__})"
+
+
+def _unreachable(error: httpx2.ConnectError, detail: str) -> str:
+    """That a connection cannot be made, and to which host: the system's own words do not name it."""
+    url = None if error._request is None else error._request.url  # pyright: ignore[reportPrivateUsage]  # else raises
+    of_system = [cause for cause in _causes(error) if isinstance(cause, OSError) and cause.errno is not None]
+    if url is not None and any(isinstance(cause, socket.gaierror) for cause in of_system):
+        return f'{NO_CONNECTION}: no address is known of the host {url.host}. Correct its "url", or see to the network.'
+    if url is not None and of_system:
+        detail = f"{url.netloc.decode('ascii', 'replace')}: {os.strerror(of_system[0].errno or 0)}"
+    return f'{NO_CONNECTION} ({detail or "refused"}). Start the server, or correct its "url".'
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """It, and what led to it, with the members of groups."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        if (one := waiting.pop()) is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [one.__cause__, one.__context__]
+            if isinstance(one, BaseExceptionGroup):
+                waiting += cast("BaseExceptionGroup[BaseException]", one).exceptions
 
 
 def status_in_words(status: int) -> str:

@@ -44,14 +44,14 @@ from ...protocol.jsonrpc.terms import (
 )
 from ...protocol.lifecycle import Reason
 from ...protocol.safe_text import repair_utf8
-from ...protocol.upstream import UpstreamError
+from ...protocol.upstream_error import UpstreamError
 from ..backend import Backend
 from ..exchanges import ExchangeTable, answer_in
 from ..message_buffer import on_one_line
-from ..oddities import Notes
 from ..open_requests import mark_sent
 from ..peer import Exchange, LostReason, PeerHooks, identity_words
 from ..room_context import Spawner
+from ..server_notes import ServerNotes
 from ..timers import at_most, in_time
 from .http_faults import (
     BadAnswer,
@@ -85,7 +85,7 @@ class HttpPeer(ExchangeTable):
     carrier: Carrier
 
     def __init__(self, backend: Backend, hooks: PeerHooks, tasks: anyio.abc.TaskGroup, max_size: int) -> None:
-        notes = Notes(hooks.on_note)
+        notes = ServerNotes(hooks.on_note)
         self._deliveries = Deliveries(self, backend, notes)
         super().__init__(backend, hooks, notes, self._deliveries)
         self.max_size = max_size
@@ -183,7 +183,7 @@ class HttpPeer(ExchangeTable):
         for message in messages:
             if message.method is not None:
                 self.take(message, attempt.exchange)
-            elif _is_for(attempt, message):
+            elif attempt.is_answered_by(message):
                 self.answer(attempt, message)
             else:
                 said, asked = message.id, attempt.rpc_id
@@ -280,14 +280,6 @@ class HttpPeer(ExchangeTable):
             attempt.exchange.owner.exchange_ended(attempt.exchange, None, error)
 
 
-def _is_for(attempt: Attempt, message: ServerMessage) -> bool:
-    """Whether the message answers this attempt. Over HTTP the stream shows that, so the id must only not contradict
-    it."""
-    if message.id is None:
-        return bool(bytes(message.error))
-    return as_id(message.id) == attempt.rpc_id
-
-
 def _reason(end: SessionExpired | LoginNeeded) -> LostReason:
     if isinstance(end, SessionExpired):
         return LostReason(f"session expired: {end}", loss=Reason.EXPIRED)
@@ -311,7 +303,7 @@ class Deliveries:
     Since 2026-07-28 there are no notifications to the server over HTTP, apart from closing a stream.
     """
 
-    def __init__(self, peer: HttpPeer, backend: Backend, notes: Notes) -> None:
+    def __init__(self, peer: HttpPeer, backend: Backend, notes: ServerNotes) -> None:
         self._peer = peer
         self._backend = backend
         self._notes = notes
@@ -409,6 +401,13 @@ class Attempt:
     def did_not_run(self) -> None:
         """The server says that it did not run the request, so the exchange counts as unsent again."""
         self.exchange.reach = Reach.NOT_SENT
+
+    def is_answered_by(self, message: ServerMessage) -> bool:
+        """Whether the message answers this attempt. Over HTTP the stream shows that, so the id must only not contradict
+        it."""
+        if message.id is None:
+            return bool(bytes(message.error))
+        return as_id(message.id) == self.rpc_id
 
 
 class SentTeller:

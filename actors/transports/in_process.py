@@ -29,9 +29,9 @@ from ...protocol.jsonrpc.terms import RpcError
 from ...protocol.safe_text import in_words, mend_escapes
 from ..backend import Backend, pump_group
 from ..exchanges import ExchangeTable
-from ..oddities import Notes
 from ..open_requests import mark_sent
 from ..peer import Exchange, LostReason, NoProcess, PeerHooks
+from ..server_notes import ServerNotes
 from ..timers import at_most
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class InProcessPeer(ExchangeTable):
         to_server: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         self._handover = Handover(to_server)
-        super().__init__(backend, hooks, Notes(hooks.on_note), self._handover)
+        super().__init__(backend, hooks, ServerNotes(hooks.on_note), self._handover)
 
     def request(self, exchange: Exchange) -> None:
         """Give the request to the server. Raises `UsageError` when its params cannot be written as JSON; nothing was

@@ -33,8 +33,8 @@ from ...protocol.jsonrpc.terms import RpcError, fault
 from ...protocol.safe_text import counted, unhidden
 from ..backend import AGAIN, PAUSE, Backend, More
 from ..exchanges import ExchangeTable
-from ..oddities import Notes
 from ..peer import NOT_SENT, Exchange, PeerHooks
+from ..server_notes import ServerNotes
 from .flood_guard import FloodGuard
 from .lines import LINES_A_TURN, LineSplitter, LineWriter, PendingLines, WriteRules
 
@@ -50,7 +50,7 @@ _LAST_WORDS = (
 class OutgoingLines:
     """The notifications and answers of a line peer. What the other side does not read is dropped, with a note."""
 
-    def __init__(self, writer: LineWriter, notes: Notes) -> None:
+    def __init__(self, writer: LineWriter, notes: ServerNotes) -> None:
         self._writer = writer
         self._notes = notes
 
@@ -92,7 +92,7 @@ class LinePeer(ExchangeTable):
         max_line: int,
         on_over: Callable[[str], None],
     ) -> None:
-        rules, notes = WriteRules(max_line, others=REPLIES), Notes(hooks.on_note)
+        rules, notes = WriteRules(max_line, others=REPLIES), ServerNotes(hooks.on_note)
         self._writer = writer = LineWriter(backend, write_fd, rules, on_broken=self._broken)
         super().__init__(backend, hooks, notes, OutgoingLines(writer, notes))
         self._read_fd = read_fd
@@ -116,6 +116,11 @@ class LinePeer(ExchangeTable):
     def has_spoken(self) -> bool:
         """Whether anything has come from the other side."""
         return self.last_heard > self._began
+
+    @property
+    def answers(self) -> int:
+        """How many requests the other side has answered."""
+        return self._requests.answers
 
     @property
     def said_instead(self) -> str:

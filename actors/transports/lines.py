@@ -3,7 +3,7 @@
 Chunks are split in linear time and bounded memory.
 Only new bytes are searched for the newline, and the held part of a line grows in place (`message_buffer`). A large
 line is handed over without a copy, as a `bytearray` that then belongs to its receiver: a copy would stall the loop by a
-millisecond per megabyte. Of a line over the bound only the head and the tail are kept, so that the exchange it answers
+millisecond per megabyte. Only the head and the tail of a line over the bound are kept, so that the exchange it answers
 can be named: some write the id first, and the SDK for TypeScript writes it last. (The loop of the Python SDK searches
 and copies all it has at each chunk: 40 MB took it seven seconds.)
 """
@@ -87,9 +87,14 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""
-        lines: list[Any] = chunk.split(b"\n")
-        rest = lines.pop()
-        if lines and (self._held.data or self._over is not None):
+        lines: list[Any]
+        held = self._held.data
+        if held and chunk.find(b"\n") < 0:  # to split it would only copy it
+            lines, rest = [], chunk
+        else:
+            lines = chunk.split(b"\n")
+            rest = lines.pop()
+        if lines and (held or self._over is not None):
             lines[0:1] = self._finish(lines[0])
             if self._on_large is not None and lines and type(lines[0]) is bytearray:
                 self._on_large(lines)

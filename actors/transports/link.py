@@ -8,7 +8,8 @@ the other Greenroom:
 * A link that ends has moved: nothing of the server has failed. A request that the other end refuses because the server
   is elsewhere was not sent, and is made again there. Those that were sent before have a moment to be answered.
 * Requests can be kept back while it is not known whether the other end still lives (`hold`): they wait as not sent.
-* A key of ours in the `_meta` of a result is Greenroom's word there. Of any other server's we believe none.
+* A key of ours in the `_meta` of a result counts as Greenroom's word there. From any other server it counts for
+  nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from ...protocol.jsonrpc.incoming import (
 from ...protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError, RpcFault, WireFault
 from ...protocol.lifecycle import Reason
 from ...protocol.links import ENDING, MOVED, LinkHello, NoLink, read_welcome
-from ...protocol.upstream import ERROR, as_said, read_upstream, unsigned_request, upstream_in_error
+from ...protocol.long_text import holds
+from ...protocol.upstream_error import ERROR, as_said, read_upstream, unsigned_request, upstream_in_error
 from ..backend import Backend
 from ..exchanges import ReadAnswer, answer_in
-from ..peer import NOT_SENT, SENT, Exchange, LostReason, PeerHooks
+from ..peer import NOT_SENT, SENT, Exchange, PeerHooks, RelayHooks
 from ..timers import in_time
 from .first_line import first_line
 from .line_peer import LinePeer
@@ -64,7 +66,7 @@ class LinkPeer(LinePeer):
     def __init__(
         self, server: str, line: socket.socket, backend: Backend, hooks: PeerHooks, **given: Any
     ) -> None:
-        super().__init__(backend, _Hooks(server, hooks), **given)
+        super().__init__(backend, _LinkHooks(server, hooks), **given)
         self._server = server
         self._line = line
         self.read_answer: ReadAnswer = self._read_answer
@@ -139,7 +141,7 @@ class LinkPeer(LinePeer):
 
 def _own_error_in(result: bytes) -> RpcError | None:
     """The error that the other Greenroom answers the call of a tool with; None: the server answered."""
-    if result.find(_NAMED) < 0:
+    if not holds(result, _NAMED):
         return None
     try:
         said = parts_of_meta(read_members(result).meta).get(ERROR)
@@ -154,15 +156,12 @@ def _own_error_in(result: bytes) -> RpcError | None:
 
 
 @attrs.frozen
-class _Hooks:
+class _LinkHooks(RelayHooks):
+    """A question to a person comes with the server's name, as the other Greenroom has signed it. That is taken away
+    here, and whoever passes the question on signs it."""
+
     server: str
     hooks: PeerHooks
-
-    def on_lost(self, reason: LostReason) -> None:
-        self.hooks.on_lost(reason)
-
-    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        self.hooks.on_notification(method, params)
 
     def on_request(
         self,
@@ -173,15 +172,6 @@ class _Hooks:
     ) -> None:
         asked = unsigned_request(self.server, params) if method == "elicitation/create" else params
         self.hooks.on_request(rpc_id, method, asked, during)
-
-    def on_gap(self) -> None:
-        self.hooks.on_gap()
-
-    def on_note(self, text: str) -> None:
-        self.hooks.on_note(text)
-
-    def on_late_answer(self, result: bytes) -> None:
-        self.hooks.on_late_answer(result)
 
 
 @asynccontextmanager

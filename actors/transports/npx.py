@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from ...config.model import ServerDefinition
 from ...config.private_files import make_folder, open_own, read_regular
 from ..peer import PeerHooks
 from ..workers import apart
 from .child_environment import untagged_environment
-from .npx_request import NpxRequest, folders, is_installed_for, is_it, program_of, starts_with
+from .npx_request import NpxRequest, folders, starts_with
 from .stdio import StdioConnection, StdioConnector
 
 FRESH: Final = 86_400.0  # seconds for which what npm found in its registry counts
@@ -87,7 +88,9 @@ def _started_as(
 ) -> ServerDefinition:
     path = os.pathsep.join((direct.bin, environment.get("PATH", os.defpath)))
     command, *args = direct.command
-    return attrs.evolve(definition, command=command, args=tuple(args), env={**definition.env, "PATH": path})
+    return msgspec.structs.replace(
+        definition, command=command, args=tuple(args), env={**definition.env, "PATH": path}
+    )
 
 
 def look_up(
@@ -121,7 +124,7 @@ class _PackageSearch:
         tree = os.path.join(root, "node_modules")
         manifest = _json(self._package_in(tree, "package.json"))
         if manifest is not None:
-            if self.wanted.is_bare or (self.wanted.version is not None and is_it(self.wanted, manifest)):
+            if self.wanted.is_bare or (self.wanted.version is not None and self.wanted.is_in(manifest)):
                 return self._program(tree, manifest)
             if self.wanted.version is None:
                 return None  # whether it is in the range, or the newest, is npm's to say
@@ -167,14 +170,14 @@ class _PackageSearch:
         lock = _json(os.path.join(tree, ".package-lock.json"))
         if os.path.lexists(os.path.join(folder, "concurrency.lock")):
             return None  # an npm is at work in it
-        return self._program(tree, manifest) if is_installed_for(self.wanted, own, lock, manifest) else None
+        return self._program(tree, manifest) if self.wanted.is_installed_for(own, lock, manifest) else None
 
     def _is_fresh(self, *places: str | Path | None) -> bool:
         return any(0 <= self.now - _changed(place) < FRESH for place in places if place is not None)
 
     def _program(self, tree: str, manifest: Any) -> DirectStart | None:
         """The program of the package in a `node_modules`. The link that npm made to it must lead to it."""
-        found = program_of(self.wanted, manifest)
+        found = self.wanted.program_of(manifest)
         if found is None:
             return None
         name, relative = found

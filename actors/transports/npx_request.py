@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import attrs
 
-from ...config.reading import is_object
+from ...config.value_kinds import is_object
 
 _NAME: Final = r"(?:@[a-z0-9~-][\w.~-]*/)?[a-z0-9~-][\w.~-]*"
 _SPEC: Final = re.compile(rf"({_NAME})(?:@([\w.+^~<>=|* -]+))?", re.IGNORECASE | re.ASCII)
@@ -48,6 +48,40 @@ class NpxRequest:
     def folder(self) -> str:
         """The name of its folder in npm's `_npx` cache."""
         return hashlib.sha512(self.spec.encode()).hexdigest()[:16]
+
+    def is_installed_for(self, folder: Any, lock: Any, manifest: Any) -> bool:
+        """Whether the install in a folder of the `_npx` cache was made for these words, was finished, and has the
+        version. `folder`, `lock` and `manifest` are the contents of the folder's `package.json`, of its
+        `node_modules/.package-lock.json` (which npm writes last), and of the package's `package.json`."""
+        asked = _within(folder, "_npx", "packages")
+        finished = _within(lock, "packages", f"node_modules/{self.package}", "version")
+        return (
+            asked == [self.spec]
+            and finished is not None
+            and finished == _version(manifest)
+            and self.is_in(manifest)
+        )
+
+    def is_in(self, manifest: Any) -> bool:
+        """Whether a package's `package.json` is that of the package, in the exact version if one is asked for."""
+        version = _version(manifest)
+        if version is None or _within(manifest, "name") != self.package:
+            return False
+        return self.version is None or version.partition("+")[0] == self.version
+
+    def program_of(self, manifest: Any) -> tuple[str, str] | None:
+        """The program's name, and its file relative to the package's folder; None where npm would not know either."""
+        bins, own = _within(manifest, "bin"), self.package.rpartition("/")[2]
+        if isinstance(bins, str):
+            bins = {own: bins}
+        if not is_object(bins) or not all(isinstance(path, str) for path in bins.values()):
+            return None
+        only = next(iter(bins)) if len(set(bins.values())) == 1 else own
+        name = str(only if self.program is None else self.program)
+        path = bins.get(name)
+        if not path or "/" in name or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            return None
+        return name, str(path)
 
 
 def wanted(command: str | None, args: Sequence[str]) -> NpxRequest | None:
@@ -88,43 +122,6 @@ def _from_spec(spec: str, program: str | None, args: Sequence[str]) -> NpxReques
     package, version = found.groups()
     exact = _EXACT.fullmatch(version) if version else None
     return NpxRequest(spec, package, exact[1] if exact else None, version is None, program, tuple(args))
-
-
-def is_installed_for(wanted: NpxRequest, folder: Any, lock: Any, manifest: Any) -> bool:
-    """Whether the install in a folder of the `_npx` cache was made for these words, was finished, and has the version.
-    `folder`, `lock` and `manifest` are the contents of the folder's `package.json`, of its
-    `node_modules/.package-lock.json` (which npm writes last), and of the package's `package.json`."""
-    asked = _within(folder, "_npx", "packages")
-    finished = _within(lock, "packages", f"node_modules/{wanted.package}", "version")
-    return (
-        asked == [wanted.spec]
-        and finished is not None
-        and finished == _version(manifest)
-        and is_it(wanted, manifest)
-    )
-
-
-def is_it(wanted: NpxRequest, manifest: Any) -> bool:
-    """Whether a package's `package.json` is that of the package, in the exact version if one is asked for."""
-    version = _version(manifest)
-    if version is None or _within(manifest, "name") != wanted.package:
-        return False
-    return wanted.version is None or version.partition("+")[0] == wanted.version
-
-
-def program_of(wanted: NpxRequest, manifest: Any) -> tuple[str, str] | None:
-    """The program's name, and its file relative to the package's folder; None where npm would not know either."""
-    bins, own = _within(manifest, "bin"), wanted.package.rpartition("/")[2]
-    if isinstance(bins, str):
-        bins = {own: bins}
-    if not is_object(bins) or not all(isinstance(path, str) for path in bins.values()):
-        return None
-    only = next(iter(bins)) if len(set(bins.values())) == 1 else own
-    name = str(only if wanted.program is None else wanted.program)
-    path = bins.get(name)
-    if not path or "/" in name or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        return None
-    return name, str(path)
 
 
 def starts_with(head: bytes) -> tuple[str, ...] | None:

@@ -35,8 +35,17 @@ class Stray(msgspec.Struct, frozen=True):
     born: int
     is_dead: bool
 
+    def reap(self) -> None:
+        with suppress(OSError):
+            os.waitpid(self.pid, os.WNOHANG)
 
-class _Ourselves:
+    def end(self) -> None:
+        """It is our child, so its id is nobody else's before it is reaped."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class _ReaperState:
     """The reaping that this process has taken on."""
 
     is_wanted = False
@@ -45,7 +54,7 @@ class _Ourselves:
 
 def want_orphans() -> None:
     """Adopt the orphans below this process from the first child on. For a process that is ours alone."""
-    _Ourselves.is_wanted = sys.platform == "linux"
+    _ReaperState.is_wanted = sys.platform == "linux"
 
 
 def take_orphans() -> None:
@@ -53,16 +62,16 @@ def take_orphans() -> None:
 
     What else this process does because it is ours alone is done here too, for it needs the same library.
     """
-    if _Ourselves.is_wanted and not _Ourselves.is_on:
+    if _ReaperState.is_wanted and not _ReaperState.is_on:
         import ctypes
 
         with suppress(OSError, AttributeError):
-            _Ourselves.is_on = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+            _ReaperState.is_on = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         return_large_blocks()
 
 
 def has_orphans() -> bool:
-    return _Ourselves.is_on
+    return _ReaperState.is_on
 
 
 def strays(started: Collection[int]) -> list[Stray]:
@@ -82,17 +91,6 @@ def to_end(found: Iterable[Stray], servers: Iterable[int]) -> list[Stray]:
     """The orphans that no running server can own. `servers`: when each running server was born."""
     oldest = min(servers, default=None)
     return [] if os.getpid() == 1 else [one for one in found if oldest is None or one.born < oldest]
-
-
-def reap(stray: Stray) -> None:
-    with suppress(OSError):
-        os.waitpid(stray.pid, os.WNOHANG)
-
-
-def end(stray: Stray) -> None:
-    """It is our child, so its id is nobody else's before it is reaped."""
-    with suppress(OSError):
-        os.kill(stray.pid, signal.SIGKILL)
 
 
 def born(pid: int) -> int:

@@ -38,6 +38,23 @@ class HttpProxy:
         place = self.url.partition("://")[2].rpartition("@")[2].partition("/")[0]
         return f"the proxy {place[:200]} ({self.source})"
 
+    def problem(self, error: Exception) -> str:
+        """Why a proxy cannot be used, and what to do."""
+        is_socks = self.url.partition("://")[0].lower() in _SOCKS
+        if isinstance(error, ImportError) and is_socks:
+            why, step = "it is a SOCKS proxy", 'Install greenroom[socks] (pip install "greenroom[socks]")'
+        else:
+            why, step = "it is neither an HTTP nor a SOCKS 5 proxy", "Correct it"
+        return f"{self.words} cannot be used: {why}. {step}, or add the server's host to NO_PROXY."
+
+    def failure(self, error: Exception) -> str:
+        """How a proxy has failed before it reached the server."""
+        detail = str(error).strip().rstrip(".") or type(error).__name__
+        if isinstance(error, httpx2.ProxyError):
+            return f"{self.words} does not let us through to the server ({detail[:200]})"
+        step = "Start it, correct it, or add the server's host to NO_PROXY."
+        return f"{self.words} cannot be reached ({detail[:200]}). {step}"
+
 
 class ProxyTable:
     """The proxies that are named when this is made. `named`: by scheme, as `urllib.request.getproxies` returns them."""
@@ -81,16 +98,6 @@ def _source(scheme: str) -> str:
     return names[0] if names else "of the system's settings"
 
 
-def problem_of(proxy: HttpProxy, error: Exception) -> str:
-    """Why a proxy cannot be used, and what to do."""
-    is_socks = proxy.url.partition("://")[0].lower() in _SOCKS
-    if isinstance(error, ImportError) and is_socks:
-        why, step = "it is a SOCKS proxy", 'Install greenroom[socks] (pip install "greenroom[socks]")'
-    else:
-        why, step = "it is neither an HTTP nor a SOCKS 5 proxy", "Correct it"
-    return f"{proxy.words} cannot be used: {why}. {step}, or add the server's host to NO_PROXY."
-
-
 class ProxiedTransport(httpx2.AsyncBaseTransport):
     """Sends each request through the proxy of its URL, or directly. `make` makes what sends through a proxy (its URL)
     or without one (None)."""
@@ -112,7 +119,7 @@ class ProxiedTransport(httpx2.AsyncBaseTransport):
             except (ImportError, ValueError, httpx2.InvalidURL) as error:
                 if proxy is None:
                     raise
-                raise httpx2.ProxyError(problem_of(proxy, error)) from None
+                raise httpx2.ProxyError(proxy.problem(error)) from None
         return way
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -123,7 +130,7 @@ class ProxiedTransport(httpx2.AsyncBaseTransport):
         try:
             response = await way.handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
-            raise httpx2.ProxyError(failure_of(proxy, error), request=request) from None
+            raise httpx2.ProxyError(proxy.failure(error), request=request) from None
         if request.url.scheme == "http" or response.status_code == 407:
             response.extensions[_BY_PROXY] = proxy
         return response
@@ -131,15 +138,6 @@ class ProxiedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         for way in self._ways.values():
             await way.aclose()
-
-
-def failure_of(proxy: HttpProxy, error: Exception) -> str:
-    """How a proxy has failed before it reached the server."""
-    detail = str(error).strip().rstrip(".") or type(error).__name__
-    if isinstance(error, httpx2.ProxyError):
-        return f"{proxy.words} does not let us through to the server ({detail[:200]})"
-    step = "Start it, correct it, or add the server's host to NO_PROXY."
-    return f"{proxy.words} cannot be reached ({detail[:200]}). {step}"
 
 
 def way_in_words(response: httpx2.Response) -> str:

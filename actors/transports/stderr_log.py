@@ -6,7 +6,7 @@ it, and it loses credentials as the tail of stderr does. Each start has a line o
 which incarnation; so has a loss. Lines of ours begin with `--- `, and no line of a server does.
 
 Nothing of this is on a call's path. Bytes are only put aside when they come, and a moment later a thread looks through
-them and writes them; no file stays open. What a flood brings beyond a bound in that time is left out and counted. A
+them and writes them; no file stays open. When a flood comes in that time, its middle is left out and counted. A
 file that cannot be written turns the logs of the room off, with one message.
 """
 
@@ -39,6 +39,7 @@ OURS: Final = "--- "  # what a line of ours begins with
 KEPT: Final = 7 * 86_400.0  # seconds after the last line, until a log is removed
 _SOON: Final = 0.25  # seconds from the first byte to the write
 _AT_ONCE: Final = 32 * 1024  # bytes of one write
+_LINE_END: Final = ord("\n")
 _HANGS: Final = 1.0  # seconds after which nobody waits for the disk any more
 _PATIENCE: Final = 0.2  # seconds to wait for another write
 _LONGEST: Final = 4_000  # characters of a line
@@ -158,11 +159,12 @@ class StderrLog:
         self._logs = logs
         self._path = path
         self._incarnation = incarnation
-        self._scope = "" if address.is_shared else f"[{address.scope}] "
+        self._scope = _scope_of(address)
         self._hide = hide
         self._notes = ""
         self._pending = bytearray()
         self._left_out = 0
+        self._hole = 0  # where in `_pending` that was
         self._skips = False  # the rest of this line is left out, too
         self._parts: list[_LogChunk] = []  # for the next write
         self._writing = threading.Lock()
@@ -175,21 +177,34 @@ class StderrLog:
         self._notes += self._note(f"started: process {process}, incarnation {self._incarnation}")
         self._logs.is_ready(self)
 
+    def pass_to(self, address: Address, incarnation: int) -> None:
+        """The process was started ahead, and serves this address from now on."""
+        self._hand_over(self._whole_lines())
+        self._notes += self._note(f"taken over: {_scope_of(address)}incarnation {incarnation}")
+        self._scope, self._incarnation = _scope_of(address), incarnation
+        self._logs.is_ready(self)
+
     def feed(self, chunk: bytes) -> None:
         """Put aside what it has written."""
         if self._skips:
             rest = chunk.partition(b"\n")
             self._left_out += len(rest[0] + rest[1])
             self._skips, chunk = not rest[1], rest[2]
-        came = len(self._pending) + len(chunk)
-        self._pending += chunk[: _AT_ONCE - len(self._pending)]
-        if came > _AT_ONCE:
-            end = self._whole_lines()
-            self._left_out += came - end
-            self._skips = not chunk.endswith(b"\n")
-            del self._pending[end:]
+        self._pending += chunk
+        if len(self._pending) > _AT_ONCE:
+            self._leave_out()
         if self._left_out or self._whole_lines():
             self._logs.is_ready(self)
+
+    def _leave_out(self) -> None:
+        """Keep the first and the last lines of a flood: why a program ended is often in its last ones."""
+        pending = self._pending
+        if not self._left_out:
+            self._hole = pending.rfind(b"\n", 0, _AT_ONCE // 2) + 1
+        after = pending.find(b"\n", max(self._hole, len(pending) - _AT_ONCE // 2)) + 1 or len(pending)
+        self._skips = pending[after - 1] != _LINE_END
+        self._left_out += after - self._hole
+        del pending[self._hole : after]
 
     def handed_over(self) -> Callable[[], None]:
         """The function that writes all lines that have come. It blocks, so it is called in a thread."""
@@ -215,9 +230,12 @@ class StderrLog:
 
     def _hand_over(self, end: int) -> None:
         if self._notes or end or self._left_out:
-            self._parts.append(_LogChunk(self._notes, bytes(self._pending[:end]), self._left_out))
+            first = self._hole if self._left_out else end
+            self._parts.append(_LogChunk(self._notes, bytes(self._pending[:first]), self._left_out))
+            if first < end:
+                self._parts.append(_LogChunk("", bytes(self._pending[first:end])))
             del self._pending[:end]
-            self._notes, self._left_out = "", 0
+            self._notes, self._left_out, self._hole = "", 0, 0
 
     def _note(self, what: str) -> str:
         now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
@@ -245,6 +263,10 @@ class StderrLog:
     def _shown(self, line: str) -> str:
         cut = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
         return f"{self._scope or (' ' if cut.startswith(OURS) else '')}{cut}\n"
+
+
+def _scope_of(address: Address) -> str:
+    return "" if address.is_shared else f"[{address.scope}] "
 
 
 def _prune(folder: Path) -> None:

@@ -32,7 +32,7 @@ from ...config.model import ServerDefinition, Settings
 from ...protocol.address import Address
 from ...protocol.errors import ConnectFailed
 from ..backend import Backend
-from ..peer import LostReason, PeerHooks
+from ..peer import Agreement, LostReason, PeerHooks
 from ..timers import at_most
 from .child_environment import child_environment, incarnation_tag
 from .child_process import Child, group_lives, signal_name, start_child, tree_signs
@@ -143,6 +143,7 @@ class StdioConnection:
         fault_of_file: Callable[[], CommandFault | None] = lambda: None,
         log: StderrLog | None = None,
     ) -> None:
+        self.agreed: Agreement | None = None
         self.pid: int | None = child.pid
         self._child = child
         self._hooks = hooks
@@ -152,6 +153,7 @@ class StdioConnection:
         self._installs = installs
         self._fault_of_file = fault_of_file  # why its program's file cannot be run
         self._ring = StderrRing(settings.stderr_ring)
+        self._answers = 0  # of the child, when stderr was read last
         self._log = log
         self._over = backend.waiter()
         self._how = ""  # the first sign of the end, in words
@@ -189,10 +191,18 @@ class StdioConnection:
             return True
         except OSError:
             return False
+        self._see_age()
         self._ring.feed(chunk)
         if self._log is not None:
             self._log.feed(chunk)
         return bool(chunk)
+
+    def _see_age(self) -> None:
+        """What stderr had before the child answered something is old. Seen here, it costs no call anything. Whatever
+        else it says on stdout does not count: it may be read after what it wrote to stderr next."""
+        if self._answers != self.peer.answers:
+            self._answers = self.peer.answers
+            self._ring.grow_old()
 
     async def _watch_exit(self) -> None:
         await self._child.wait_exit(self._backend)
@@ -226,7 +236,11 @@ class StdioConnection:
         # What `env` in the first line of a script says when it finds no such program, with the carriage return in it.
         fault = self._fault_of_file() if code == _NOT_FOUND else None
         words = _in_words(code, self._how)
-        return LostReason(words if fault is None else f"{words}: {fault.in_short}", code, self._ring.tail())
+        text, ring = words if fault is None else f"{words}: {fault.in_short}", self._ring
+        if self.agreed is None:
+            return LostReason(text, code, ring.tail())
+        self._see_age()
+        return LostReason(text, code, ring.tail(news_only=True), is_stderr_old=not ring.has_news)
 
     # -- the ways it ends --
 
@@ -234,11 +248,26 @@ class StdioConnection:
     def last_line(self) -> str:
         return self._ring.last_line()
 
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._how) or self._child.is_dead
+
+    def hand_to(self, address: Address, incarnation: int) -> None:
+        if self._log is not None:
+            self._log.pass_to(address, incarnation)
+
     def signs(self) -> object:
         return self._ring.total, tree_signs(self._child.pid)
 
     def stderr_tail(self) -> tuple[str, ...]:
         return tuple(self._ring.tail())
+
+    def forget_stderr(self) -> None:
+        for _ in range(_LAST_WORDS):  # what is still in the pipe, too
+            before = self._ring.total
+            if not self._read_stderr() or self._ring.total == before:
+                break
+        self._ring.clear()
 
     async def stop(self, grace: float) -> None:
         """Take the steps of the ladder, in about `grace` seconds. Idempotent; call it shielded.
@@ -316,4 +345,4 @@ class StdioConnection:
 def _in_words(code: int | None, how: str) -> str:
     if code is None:
         return how
-    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
+    return f"exited with code {code}" if code >= 0 else f"killed by {signal_name(-code)}"

@@ -375,7 +375,7 @@ def _listed_in(data: bytes | bytearray, settings: Settings, *, leaves_out: bool)
         listed.notes.clear()
         return listed
     if items.is_full:
-        listed.notes.append(f"all behind the first {settings.max_list_items:,} (maxListItems)")
+        listed.notes.append(f"all behind the first {items.bound_in_words(settings.max_list_items)}")
     result = encode_json({"tools": kept, **({} if cursor is None else {"nextCursor": cursor})})
     whole = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), result)
     return attrs.evolve(listed, data=whole)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextvars import ContextVar
 
 import anyio
 import pytest
+import sniffio
 from tests.support import in_real_time, in_virtual_time
 from tests.support.patience import PATIENCE
 from tests.support.rooms import settle
 
 from greenroom.actors import backend as _backend
-from greenroom.actors.backend import AGAIN, PAUSE, More, current_backend, sole
+from greenroom.actors.backend import AGAIN, PAUSE, Backend, More, current_backend, sole
 from greenroom.gateway.event_loop import GatewayLoop
 
 
@@ -21,6 +24,35 @@ async def test_it_knows_its_loop_and_its_time(backend: str) -> None:
     assert loop_backend.name == backend
     await anyio.sleep(12.5)
     assert loop_backend.now() == anyio.current_time() == pytest.approx(12.5)
+
+
+@in_real_time
+async def test_what_another_thread_posts_is_done_in_the_loop_and_in_that_threads_context(
+    backend: str,
+) -> None:
+    said, loop_backend, done = ContextVar[str]("said"), current_backend(), anyio.Event()
+    seen: list[tuple[str, bool, str]] = []
+
+    def do() -> None:
+        seen.append((said.get(), loop_backend.is_here(), sniffio.current_async_library()))
+        done.set()
+
+    def post() -> None:
+        said.set("by the thread")
+        loop_backend.post(do)
+
+    threading.Thread(target=post).start()
+    await done.wait()
+    assert seen == [("by the thread", True, backend)]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_nothing_can_be_posted_to_a_loop_that_has_ended(loop: str) -> None:
+    async def body() -> Backend:
+        return current_backend()
+
+    with pytest.raises(RuntimeError):
+        anyio.run(body, backend=loop).post(int)
 
 
 @in_real_time

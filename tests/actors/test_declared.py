@@ -8,12 +8,12 @@ from itertools import product
 from typing import Any
 
 import anyio
-import pytest
 from tests.gateway.test_many_clients import capable, text
 from tests.support import in_real_time
 from tests.support.http_door import Opened, http_door
 from tests.support.http_servers import asker_entry
 from tests.support.loops import on_asyncio
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
 from greenroom.actors.host import Declaration, in_common, joined, lacking
@@ -97,7 +97,7 @@ def test_what_two_declarations_have_in_common() -> None:
 ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "params", "declared", "lacks"),
     [
         (ROOTS, {}, {}, "roots"),
@@ -127,7 +127,7 @@ def test_a_client_is_not_asked_what_it_has_not_declared(
     assert lacking(declared, method, params) == lacks
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other", "both"),
     [
         ({}, {"roots": {}}, {"roots": {}}),

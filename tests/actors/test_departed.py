@@ -131,8 +131,8 @@ async def test_a_group_is_guarded_until_its_last_orphan_is_dead(monkeypatch: pyt
     ended: list[int] = []
     monkeypatch.setattr(_guard, "has_orphans", lambda: True)
     monkeypatch.setattr(_guard, "strays", lambda _started: list(found))
-    monkeypatch.setattr(_guard, "reap", lambda one: ended.append(-one.pid))
-    monkeypatch.setattr(_guard, "end", lambda one: ended.append(one.pid))
+    monkeypatch.setattr(Stray, "reap", lambda one: ended.append(-one.pid))
+    monkeypatch.setattr(Stray, "end", lambda one: ended.append(one.pid))
     guard = _guard.Guard(current_backend(), "nobody")
     monkeypatch.setattr(guard, "_say", said.append)
     guard._births[7] = 10  # a server that runs, older than any of them

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.actors.transports.event_parser import EventParser, ServerEvent
 
@@ -66,8 +67,8 @@ def test_an_event_over_the_bound_ends_where_it_ends_wherever_it_is_cut(ending: b
     assert (found, len(heads)) == ([ServerEvent("message", b"after")], 1)
 
 
-@pytest.mark.parametrize("line", [b"data: " + b"x" * 100, b"data:\n", b"data: x\r\n"])
-@pytest.mark.parametrize("size", [7, 1 << 13])
+@for_each("line", [b"data: " + b"x" * 100, b"data:\n", b"data: x\r\n"])
+@for_each("size", [7, 1 << 13])
 def test_an_event_costs_little_more_than_its_bytes(line: bytes, size: int) -> None:
     limit = 1 << 17
     events, heads = parser(limit)
@@ -85,7 +86,7 @@ def test_an_event_costs_little_more_than_its_bytes(line: bytes, size: int) -> No
     assert peak < 2 * len(data) + 50 * size + 16_384  # what else of the process allocates meanwhile
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stream", "found"),
     [
         (b"event: ping\n\ndata: x\n\n", [("message", b"x")]),  # a name is of one event, with or without data
@@ -120,8 +121,8 @@ def test_a_line_that_ends_in_both_ways_ends_once_however_it_is_cut() -> None:
         assert seen == [b"a\nb" if b"data: b" in b"".join(pieces) else b"a"]
 
 
-@pytest.mark.parametrize(("size", "fits"), [(64, True), (65, False)])
-@pytest.mark.parametrize("cut", [3, 40, 200])
+@for_each(("size", "fits"), [(64, True), (65, False)])
+@for_each("cut", [3, 40, 200])
 def test_an_event_of_just_the_bound_is_kept_and_one_over_it_is_told(size: int, fits: bool, cut: int) -> None:
     told: list[tuple[bytes, str]] = []
     events = EventParser(64, lambda head, bound: told.append((head, bound)))
@@ -131,7 +132,7 @@ def test_an_event_of_just_the_bound_is_kept_and_one_over_it_is_told(size: int, f
     assert told == ([] if fits else [(b"x" * size, "64 bytes an event")])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "seconds"),
     [
         *[(b"0", 0.02), (b"19", 0.02), (b"21", 0.021), (b"999999999", 999_999.999), (b"1000000000", None)],

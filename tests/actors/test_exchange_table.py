@@ -12,8 +12,8 @@ from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.exchanges import ExchangeTable
-from greenroom.actors.oddities import Notes
 from greenroom.actors.open_requests import RequestTable, mark_sent
+from greenroom.actors.server_notes import ServerNotes
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.incoming import decode_message
 from greenroom.protocol.jsonrpc.terms import RpcError
@@ -21,7 +21,7 @@ from greenroom.protocol.safe_text import repair_utf8
 
 
 class Sent:
-    """An `Outgoing` that keeps what would leave."""
+    """An `MessageSender` that keeps what would leave."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
@@ -41,7 +41,9 @@ class Table:
 
     def __init__(self) -> None:
         self.hooks, self.out = Recorder(), Sent()
-        self.exchanges = ExchangeTable(current_backend(), self.hooks, Notes(self.hooks.on_note), self.out)
+        self.exchanges = ExchangeTable(
+            current_backend(), self.hooks, ServerNotes(self.hooks.on_note), self.out
+        )
 
     def ask(self, method: str = "tools/call") -> Call:
         call = Call(method)
@@ -273,7 +275,7 @@ def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> No
 
 def test_notes_are_said_in_full_first_and_then_by_their_count() -> None:
     said: list[str] = []
-    notes = Notes(said.append)
+    notes = ServerNotes(said.append)
     for at in range(1000):
         notes.add("junk", str(at))
     assert said == [

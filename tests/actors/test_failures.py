@@ -76,7 +76,7 @@ def test_each_command_says_why_a_server_failed_in_an_earlier_one(tmp_path: Path)
         assert "exited with code 3 (stderr: Error: no token)" in shown, words
         assert "bad (not asked yet)" not in shown, words
     for words in (("tools",), ("search", "x")):
-        assert "2 servers are not known: greenroom status" in said(tmp_path, *words)
+        assert "The tools of 2 servers are not known yet: greenroom status" in said(tmp_path, *words)
     assert "greenroom explain --config" in said(tmp_path, "tools", "bad")
     assert greenroom(tmp_path, "doctor").returncode == 1
     (row,) = [
@@ -324,7 +324,7 @@ def test_at_a_cold_start_no_server_is_started_twice_to_be_told_what_the_client_c
     hello = {**HELLO, "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}}}
     with serve(tmp_path, entries, bootstrap=True) as gateway:
         gateway.answer(gateway.send("initialize", hello))
-        gateway.notify("notifications/initialized")
+        gateway.tell("notifications/initialized")
         for name in entries:
             assert "pid" in json.dumps(gateway.mcp(tool=f"{name}_pid"))
         gateway.end()

@@ -17,7 +17,7 @@ from tests.support.timers import timers_at_work
 from greenroom.actors.backend import Backend, current_backend
 from greenroom.actors.handshake import RpcFailure, shake_hands
 from greenroom.actors.host import Declaration
-from greenroom.actors.lists import list_all
+from greenroom.actors.list_reader import list_all
 from greenroom.actors.peer import Exchange, Handshake
 from greenroom.actors.timers import Timers
 from greenroom.config.model import Era, Settings

@@ -16,8 +16,8 @@ from tests.support.api_server import MIB, PNG, ApiServer, api_server, document, 
 from tests.support.patience import PATIENCE
 from tests.support.stdio import until
 
+from greenroom.actors.login.login_auth import keep
 from greenroom.actors.login.login_record import Login
-from greenroom.actors.login.logins import keep
 from greenroom.openapi.inputs import STYLES_AT
 from greenroom.protocol.errors import (
     ApprovalNeeded,

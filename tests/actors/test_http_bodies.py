@@ -19,10 +19,11 @@ from tests.support.gateway import serve
 from tests.support.hostile_http import packed
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http, text
+from tests.support.rows import for_each
 
 from greenroom.actors.transports import http_bounds
 from greenroom.actors.transports.event_parser import EventParser
-from greenroom.actors.transports.http_bounds import OURS, PIECE, Frame, Incoming, read_bounded, take_over
+from greenroom.actors.transports.http_bounds import OURS, PIECE, DecodedBody, Frame, read_bounded, take_over
 from greenroom.actors.transports.http_client import trusted_certificates
 from greenroom.actors.transports.http_faults import BadAnswer
 from greenroom.protocol.bounds import (
@@ -52,7 +53,7 @@ class Raw(httpx2.AsyncByteStream):
 
 
 async def read(raw: Raw, encoding: str, *, limit: int | None = None, is_lines: bool = False) -> list[bytes]:
-    return [piece async for piece in Incoming(raw, encoding, limit=limit, is_lines=is_lines)]
+    return [piece async for piece in DecodedBody(raw, encoding, limit=limit, is_lines=is_lines)]
 
 
 DATA = bytes(range(256)) * 2000
@@ -348,7 +349,7 @@ async def test_only_an_answer_to_us_may_be_longer_than_what_is_read_beside_it(
     await response.aclose()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("chunks", "most"),
     [
         ([b"4\r\nabcd\r\n"], 32_768),

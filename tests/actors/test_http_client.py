@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.actors.transports.http_client import make_client
 from greenroom.actors.transports.http_faults import (
@@ -34,8 +35,8 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize("error", KNOWN, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("told", [faults_told, all_faults_told])
+@for_each("error", KNOWN, ids=lambda error: type(error).__name__)
+@for_each("told", [faults_told, all_faults_told])
 def test_whatever_the_library_raises_is_a_broken_exchange(error: Exception, told: Any) -> None:
     with pytest.raises(ExchangeBroken) as caught, told():
         raise error
@@ -60,7 +61,7 @@ def test_what_is_no_fault_of_the_library_is_told_only_where_it_runs_alone() -> N
 SCOPE = 'Bearer error="insufficient_scope", '
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "headers", "body", "words"),
     [
         (403, {}, b"", "HTTP 403 Forbidden"),

@@ -6,7 +6,10 @@ is left out.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import socket
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
@@ -595,6 +598,26 @@ def _fetched(
 
     run_virtual(backend, main)
     return found[0], float(found[1])
+
+
+def test_who_cannot_be_connected_to_is_named() -> None:
+    """The words of the system and of the loop name no host, or say only that all attempts failed."""
+    refused = OSError("all attempts failed")
+    refused.__cause__ = ExceptionGroup(
+        "all attempts failed", [ConnectionRefusedError(errno.ECONNREFUSED, "no")]
+    )
+    step = 'Start the server, or correct its "url".'
+    for cause, told in (
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            'no address is known of the host h.test. Correct its "url", or see to the network.',
+        ),
+        (refused, f"(h.test:8000: {os.strerror(errno.ECONNREFUSED)}). {step}"),
+        (OSError("all attempts failed"), f"(all attempts failed). {step}"),
+    ):
+        error = httpx2.ConnectError(str(cause), request=httpx2.Request("POST", "http://h.test:8000/mcp"))
+        error.__cause__ = cause
+        assert in_words(error).removeprefix("no connection can be made").lstrip(": ") == told
 
 
 @pytest.mark.parametrize(

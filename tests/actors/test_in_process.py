@@ -20,6 +20,7 @@ from mcp.server import MCPServer, Server
 from mcp.server.mcpserver import Context
 from tests.support import in_real_time, in_virtual_time, run
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors.backend import current_backend, pump_group
@@ -194,7 +195,7 @@ async def test_a_factory_that_fails_is_told_in_words() -> None:
         assert caught.value.server == "odd"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
     [
         b'{"jsonrpc":"2.0","id":1,"result":{"content":[],"vendor":{"x":null},"n":1.5}}',

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support import in_real_time
 from tests.support.patience import PATIENCE
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 from tests.support.stdio import Call, drained
 
 from greenroom.actors.backend import current_backend
@@ -43,7 +44,7 @@ def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], cuts: list[
     assert len(dropped) == sum(len(line) > limit for line in lines)
 
 
-@pytest.mark.parametrize("cut", [1, 5, 8, 9, 40])
+@for_each("cut", [1, 5, 8, 9, 40])
 def test_a_line_of_just_the_bound_is_one_and_of_a_longer_one_only_its_head_is_told(cut: int) -> None:
     told: list[tuple[bytes, str]] = []
     ends: list[tuple[bytes, bytes, str]] = []

@@ -30,20 +30,21 @@ from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, 
 from tests.support.http_rooms import room_at
 from tests.support.loops import on_asyncio
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 from tests.support.shapes import conforms
 from tests.support.stdio import until
 
 from greenroom import Greenroom
 from greenroom.actors.login import token_endpoint
+from greenroom.actors.login.login_auth import keep, log_in, log_out, logins, stored_login
 from greenroom.actors.login.login_record import AuthorizationServerDown, Login, LoginFailed
 from greenroom.actors.login.login_store import LoginStore
-from greenroom.actors.login.logins import keep, log_in, log_out, logins, stored_login
 from greenroom.actors.login.oauth import obtained
 from greenroom.actors.login.token_endpoint import renew
 from greenroom.actors.peer import Connector
 from greenroom.actors.workers import apart
 from greenroom.cli import auth_command, main
-from greenroom.cli.auth_command import AtTheTerminal, can_browse, pasted
+from greenroom.cli.auth_command import TerminalLogin, can_browse, pasted
 from greenroom.config.model import ServerDefinition, Settings, with_settings
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallError, ConnectFailed, NeedsAuth, Reach
@@ -984,7 +985,7 @@ def test_what_is_about_one_login_needs_the_name_of_its_server(
     assert "Name the server" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "said"),
     [
         ("CODE", {"code": "CODE", "state": "S"}),
@@ -1044,7 +1045,7 @@ def test_a_port_that_another_program_has_is_named() -> None:
         line.bind(("127.0.0.1", 0))
         line.listen()
         port = line.getsockname()[1]
-        person = AtTheTerminal(
+        person = TerminalLogin(
             "a",
             f"http://127.0.0.1:{port}/x",
             browses=False,
@@ -1058,8 +1059,8 @@ def test_a_port_that_another_program_has_is_named() -> None:
 # ---- the person at the terminal --------------------------------------------------------------------------------------
 
 
-def at_the_terminal(redirect_uri: str | None = None, *, browses: bool = False) -> AtTheTerminal:
-    return AtTheTerminal("a", redirect_uri, browses=browses, prefers_device=False, insists_on_device=False)
+def at_the_terminal(redirect_uri: str | None = None, *, browses: bool = False) -> TerminalLogin:
+    return TerminalLogin("a", redirect_uri, browses=browses, prefers_device=False, insists_on_device=False)
 
 
 def test_the_port_takes_the_answer_to_this_login_alone_and_writes_nothing_down(
@@ -1223,7 +1224,7 @@ def test_how_a_person_logs_in_is_what_was_asked_for_or_what_is_possible_here(
         asked.append((timeout, found.name, oauth["clientId"], type(person), scope))
         return Login("raw", "http://h.example/mcp", "token")
 
-    monkeypatch.setattr(auth_command, "AtTheTerminal", Terminal)
+    monkeypatch.setattr(auth_command, "TerminalLogin", Terminal)
     monkeypatch.setattr(auth_command, "can_browse", lambda: can)
     monkeypatch.setattr(auth_command, "_within", within)
     oauth = {"clientId": "me", "redirectUri": "http://localhost:7/cb"}
@@ -1249,7 +1250,7 @@ def test_how_a_person_logs_in_is_what_was_asked_for_or_what_is_possible_here(
     assert kept.access_token == "token"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("row", "words"),
     [
         ({"state": "none"}, "no login"),
@@ -1335,7 +1336,7 @@ def test_logging_out_says_what_was_there_and_what_was_not_revoked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"raw": {"url": "https://h.example/mcp"}}}))
-    monkeypatch.setattr("greenroom.actors.login.logins.log_out", lambda _: (there, problem))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("greenroom.actors.login.login_auth.log_out", lambda _: (there, problem))  # pyright: ignore[reportUnknownLambdaType]
     assert main.run(["auth", "raw", "--logout", "--config", "mcp.json", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"server": "raw", "state": "none", "wasThere": there, "notRevoked": problem}

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.actors.sample_login import OURS
+from tests.support.rows import for_each
 
 from greenroom.actors.login.login_record import Login, LoginFailed, login_of, usable
 
@@ -16,7 +17,7 @@ def test_no_secret_of_a_login_is_shown_with_it() -> None:
     assert "planted" not in repr(login)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kept", "is_over"),
     [
         ({}, False),
@@ -33,7 +34,7 @@ def test_a_login_is_over_when_only_a_person_can_help(kept: dict[str, Any], is_ov
     assert Login("s", "u", "t", **kept).is_over(100.0) is is_over
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "expires_at", "scope"),
     [
         ({"expires_in": 60}, 160.0, "a b"),
@@ -57,7 +58,7 @@ def test_an_answer_says_until_when_and_for_what_its_token_is(
     assert (new.made, new.client_id, new.id == OURS.id) == (OURS.made, "me", False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         {},

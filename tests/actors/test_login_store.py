@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.actors.sample_login import OURS, put
+from tests.support.rows import for_each
 
 from greenroom.actors.login.login_record import LoginFailed
 from greenroom.actors.login.login_store import LoginStore, pi_agent, pi_folder, pi_login
@@ -75,7 +76,7 @@ def test_who_waits_too_long_for_another_process_is_told(
         raise AssertionError("both have it")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "named", "folder"),
     [
         ({}, None, "~/.pi/agent/mcp-oauth"),

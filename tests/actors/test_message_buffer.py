@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.actors import message_buffer
 from greenroom.actors.message_buffer import LONG, MessageBuffer
@@ -87,8 +88,8 @@ def test_a_long_message_with_too_many_escapes_is_told_at_once(
     assert len(few.end()) == 2 * most
 
 
-@pytest.mark.parametrize("size", [LONG, LARGE_MESSAGE])
-@pytest.mark.parametrize("step", [7, 1 << 16])
+@for_each("size", [LONG, LARGE_MESSAGE])
+@for_each("step", [7, 1 << 16])
 def test_a_large_message_is_repaired_however_it_is_cut_and_a_shorter_one_stays(size: int, step: int) -> None:
     buffer, began = MessageBuffer(), b"x" * (size - 20)
     text = "\u00e9\U0001f600".encode() + rb"\ud83d\ude00\\ud83d\ud83d." + b"\xc3\xff"

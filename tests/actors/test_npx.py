@@ -15,12 +15,13 @@ import pytest
 from tests.support import in_real_time, run
 from tests.support.gateway import FAULTY, children
 from tests.support.real_servers import real_server
+from tests.support.rows import for_each
 from tools.real_servers import NODE_SERVERS, executable
 
 from greenroom import Greenroom
 from greenroom.actors.transports import npx
 from greenroom.actors.transports.npx import FRESH, DirectStart, _started_as, look_up
-from greenroom.actors.transports.npx_request import folders, program_of, starts_with, wanted
+from greenroom.actors.transports.npx_request import folders, starts_with, wanted
 from greenroom.config.model import ServerDefinition
 from greenroom.errors import ConnectFailed
 
@@ -28,7 +29,7 @@ DAY = FRESH
 NODE = b"#!/usr/bin/env node\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "spec", "version", "program", "args"),
     [
         ("npx pkg", "pkg", None, None, []),
@@ -57,7 +58,7 @@ def test_a_command_line_that_is_understood(
     assert spec.startswith(found.package)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "npx", "npx -y", "npx -p pkg", "npx -p", "npx -c pkg", "npx --no-install pkg", "npx --prefer-offline pkg",
@@ -77,7 +78,7 @@ def test_the_folder_is_the_one_that_npm_makes() -> None:
     assert found.folder == "15b07286cbcc3329"  # seen in npm's cache
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bins", "program", "found"),
     [
         ("cli.js", None, ("b", "cli.js")),
@@ -101,10 +102,10 @@ def test_the_program_is_the_one_that_npm_would_choose(
 ) -> None:
     asked = wanted("npx", ["-y", "@a/b"])
     assert asked is not None
-    assert program_of(attrs.evolve(asked, program=program), {"bin": bins}) == found
+    assert attrs.evolve(asked, program=program).program_of({"bin": bins}) == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("head", "words"),
     [
         (NODE, ("node",)),
@@ -121,7 +122,7 @@ def test_what_a_file_is(head: bytes, words: tuple[str, ...] | None) -> None:
     assert starts_with(head) == words
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environment", "config", "cache"),
     [
         ({}, "", "~/.npm"),

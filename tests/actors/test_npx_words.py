@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.actors.transports.npx_request import (
     Folders,
     NpxRequest,
     folders,
-    is_installed_for,
-    is_it,
     wanted,
 )
 
@@ -33,7 +31,7 @@ def lock(version: str, name: str = "pkg") -> dict[str, Any]:
     return {"packages": {f"node_modules/{name}": {"version": version}}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "made_for", "locked", "manifest", "is_ready"),
     [
         ("pkg", folder("pkg"), lock("1.2.3"), MANIFEST, True),
@@ -56,10 +54,10 @@ def lock(version: str, name: str = "pkg") -> dict[str, Any]:
 def test_an_install_is_ready_if_it_was_made_for_these_words_and_finished(
     spec: str, made_for: Any, locked: Any, manifest: Any, is_ready: bool
 ) -> None:
-    assert is_installed_for(asked(spec), made_for, locked, manifest) is is_ready
+    assert asked(spec).is_installed_for(made_for, locked, manifest) is is_ready
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "manifest", "is_same"),
     [
         ("pkg", MANIFEST, True),
@@ -81,10 +79,10 @@ def test_an_install_is_ready_if_it_was_made_for_these_words_and_finished(
 def test_a_package_is_the_one_that_is_asked_for_in_that_version(
     spec: str, manifest: Any, is_same: bool
 ) -> None:
-    assert is_it(asked(spec), manifest) is is_same
+    assert asked(spec).is_in(manifest) is is_same
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "package", "version", "is_bare"),
     [
         ("pkg", "pkg", None, True),
@@ -109,14 +107,14 @@ SAFE = ["cache", "loglevel", "progress", "fund", "audit", "update_notifier", "ye
 CHANGES = ["node-options", "script_shell", "package", "call", "global", "workspaces"]
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@for_each("name", CHANGES)
 def test_what_changes_what_npm_starts_is_left_to_npm(name: str) -> None:
     assert folders({}, f"{name}=x") is None
     assert folders({}, f"{name.replace('_', '-').upper()} = x\n") is None
     assert folders({}, f"; {name}=x\n# {name}=x\n//{name}=x\n{name}") == Folders("~/.npm", None)
 
 
-@pytest.mark.parametrize("name", SAFE)
+@for_each("name", SAFE)
 def test_what_changes_nothing_of_it_may_be_set_in_the_environment(name: str) -> None:
     found = folders({f"npm_config_{name.replace('_', '-')}": "/x", "OTHER": "y"}, "")
     assert found == Folders("/x" if name == "cache" else "~/.npm", None)
@@ -124,7 +122,7 @@ def test_what_changes_nothing_of_it_may_be_set_in_the_environment(name: str) -> 
     assert folders({"npm_config_prefix": "/x"}, "") is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environment", "config", "found"),
     [
         ({}, "", Folders("~/.npm", None)),

@@ -18,7 +18,7 @@ from tests.support.rooms import open_room
 from greenroom.actors.backend import current_backend
 from greenroom.actors.event_stream import EventStream
 from greenroom.actors.mailbox import Reply
-from greenroom.actors.router import Define, Learn, Router, Sync
+from greenroom.actors.router import DefinedServers, IndexRequest, LearnedEntry, Router
 from greenroom.catalogue.entries import DefinitionPins, ServerEntry
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 from greenroom.events import Kind
@@ -44,8 +44,8 @@ class Bench:
 
     async def learn(self, *entries: ServerEntry) -> None:
         for one in entries:
-            self.router.ref.tell(Learn(one))
-        await self.router.ref.ask(Sync, timeout=10)
+            self.router.ref.tell(LearnedEntry(one))
+        await self.router.ref.ask(IndexRequest, timeout=10)
 
     def names(self) -> list[str]:
         return [target.name for target in self.router.index.tools()]
@@ -100,8 +100,8 @@ async def test_a_burst_costs_one_index() -> None:
     async with router_at_work() as bench:
         seen = {id(bench.router.index)}
         for n in range(50):
-            bench.router.ref.tell(Learn(entry("a", f"t{n}", revision=n)))
-        await bench.router.ref.ask(Sync)
+            bench.router.ref.tell(LearnedEntry(entry("a", f"t{n}", revision=n)))
+        await bench.router.ref.ask(IndexRequest)
         seen.add(id(bench.router.index))
         assert len(seen) == 2
         assert bench.names() == ["a_t49"]
@@ -143,12 +143,12 @@ async def test_new_definitions_make_unknown_what_does_not_fit_them() -> None:
         await bench.learn(entry("a", "one"), entry("b", "two"))
         kept = bench.router.entry("b")
         assert kept is not None
-        bench.router.ref.tell(Define(definitions("b", "c"), {"b": kept}, Settings()))
-        await bench.router.ref.ask(Sync)
+        bench.router.ref.tell(DefinedServers(definitions("b", "c"), {"b": kept}, Settings()))
+        await bench.router.ref.ask(IndexRequest)
         assert bench.names() == ["b_two"]
         assert bench.router.entry("a") is None
         index = bench.router.index
-        await bench.router.ref.ask(Sync)
+        await bench.router.ref.ask(IndexRequest)
         assert bench.router.index is index, "an index is made anew only for what is new"
 
 
@@ -158,8 +158,8 @@ async def test_new_settings_name_what_is_known_anew_and_of_one_revision_the_relo
         await bench.learn(entry("a", "one"))
         told = entry("a", "one", "two")
         plain = Settings(tool_prefix=PrefixMode.NONE)
-        bench.router.ref.tell(Define(definitions("a"), {"a": told}, plain))
-        await bench.router.ref.ask(Sync)
+        bench.router.ref.tell(DefinedServers(definitions("a"), {"a": told}, plain))
+        await bench.router.ref.ask(IndexRequest)
         assert bench.names() == ["one", "two"]
         assert bench.router.entry("a") is told
         await bench.learn(entry("a", "three", revision=2))
@@ -184,12 +184,12 @@ async def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_i
             replace(entry("a", name), revision=number) for number, name in enumerate(["old", "new"], 1)
         )
         await bench.learn(new)
-        bench.router.ref.tell(Define(definitions("a"), {"a": old}, Settings()))
-        await bench.router.ref.ask(Sync)
+        bench.router.ref.tell(DefinedServers(definitions("a"), {"a": old}, Settings()))
+        await bench.router.ref.ask(IndexRequest)
         assert bench.router.entry("a") is new
         redefined = replace(old, definition_hash="another")
-        bench.router.ref.tell(Define(definitions("a"), {"a": redefined}, Settings()))
-        await bench.router.ref.ask(Sync)
+        bench.router.ref.tell(DefinedServers(definitions("a"), {"a": redefined}, Settings()))
+        await bench.router.ref.ask(IndexRequest)
         assert bench.router.entry("a") is redefined
 
 
@@ -285,8 +285,8 @@ async def test_whatever_a_reader_could_see_is_announced(more: dict[str, Any]) ->
 async def test_who_waits_for_the_index_when_the_router_closes_is_told() -> None:
     router = Bench(definitions("a")).router
     waiting, queued = Reply[Any](router.core.backend), Reply[Any](router.core.backend)
-    router.step(Sync(waiting))
-    router.ref.tell_system(Sync(queued))
+    router.step(IndexRequest(waiting))
+    router.ref.tell_system(IndexRequest(queued))
     router.core.close(ZeroDivisionError("closed"))
     for reply in (waiting, queued):
         with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):

@@ -211,7 +211,7 @@ async def test_the_calls_own_clock_starts_when_it_is_sent() -> None:
         assert server.cancelled == 1
 
 
-@pytest.mark.parametrize("timeout", [0.0, 0.25, 7.0])
+@pytest.mark.parametrize("timeout", [0.25, 7.0])
 @in_virtual_time
 async def test_a_caller_may_set_the_calls_timeout(timeout: float) -> None:
     server = FakeServer(call_latency=HANG)
@@ -396,7 +396,7 @@ async def test_beyond_the_bounds_a_call_is_refused_at_once_with_the_numbers() ->
                 "server_busy",
             )
             assert busy.oldest_age == pytest.approx(2.0, abs=0.01)
-            assert busy.retry_after > 0
+            assert busy.retry_in > 0
         assert all(call.outcome == f'{{"n": {n}}}' for n, call in enumerate(five))
     assert (
         str(room.drain_report)
@@ -934,7 +934,7 @@ async def test_the_oldest_call_decides_how_long_busy_lasts() -> None:
             for _ in range(2):
                 with pytest.raises(Busy) as caught:
                     await room.call("a_echo")
-                assert (caught.value.oldest_age, caught.value.retry_after) == (8.0, 5.0)
+                assert (caught.value.oldest_age, caught.value.retry_in) == (8.0, 5.0)
             for call in calls.all:
                 call.cancel()
     assert room.drain_report is not None

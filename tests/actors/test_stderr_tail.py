@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_real_time, run
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
-from greenroom.actors.peer import LostReason, connect_failed, describe
+from greenroom.actors.peer import LostReason, connect_failed
 from greenroom.actors.transports.stderr_ring import StderrRing, telling
-from greenroom.errors import ConnectFailed
+from greenroom.errors import ConnectFailed, ServerLost
+from greenroom.protocol.safe_text import without_stderr
 
 # In the manner of these programs, paths and registries shortened; two are also run for real below.
 SAID: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -123,7 +125,19 @@ Traceback (most recent call last):
     ^^^^^^^^^^^
 ModuleNotFoundError: No module named 'nope'
 """,
-        ("ModuleNotFoundError: No module named 'nope'",),
+        ('File "/srv/other.py", line 2, in f', "ModuleNotFoundError: No module named 'nope'"),
+    ),
+    "Python: in its own library, and frames without their source": (
+        """\
+Traceback (most recent call last):
+  File "<string>", line 4, in <module>
+  File "/srv/server.py", line 6, in start
+    os.environ["KEY"]
+    ~~~~~~~~~~^^^^^^^
+  File "<frozen os>", line 679, in __getitem__
+KeyError: 'KEY'
+""",
+        ('File "/srv/server.py", line 6, in start', "KeyError: 'KEY'"),
     ),
     "Python: one error over another, with details below": (
         """\
@@ -143,6 +157,7 @@ token
 """,
         (
             "KeyError: 'TOKEN'",
+            'File "/srv/server.py", line 7, in <module>',
             "pydantic_core._pydantic_core.ValidationError: 1 validation error for Settings",
             "Field required [type=missing, input_value={}, input_type=dict]",
         ),
@@ -236,7 +251,7 @@ Caused by: java.io.FileNotFoundException: config.yml (No such file or directory)
 }
 
 
-@pytest.mark.parametrize("program", SAID)
+@for_each("program", SAID)
 def test_the_reason_is_quoted_not_what_stands_below_it(program: str) -> None:
     said, quoted = SAID[program]
     ring = StderrRing(8192)
@@ -271,7 +286,8 @@ def test_a_real_node_says_what_it_missed(tmp_path: Path, backend: str) -> None:
 def test_a_real_python_says_what_it_missed(tmp_path: Path, backend: str) -> None:
     script = tmp_path / "server.py"
     script.write_text("def f():\n    import no_such_module_here\nf()\n")
-    wanted = "(stderr: ModuleNotFoundError: No module named 'no_such_module_here'"  # 3.15 goes on, of `-S`
+    said = "ModuleNotFoundError: No module named 'no_such_module_here'"  # 3.15 goes on, of `-S`
+    wanted = f'(stderr: File "{script}", line 2, in f — {said}'
     _expect(backend, {"command": sys.executable, "args": ["-S", os.fspath(script)]}, wanted)
 
 
@@ -287,13 +303,114 @@ def _expect(backend: str, entry: dict[str, object], wanted: str) -> None:
     run(backend, body)
 
 
+_WRITES = """\
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    names = "fine", "dies", "breaks", "says"
+    result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+        result["serverInfo"] = {"name": "a", "version": "1"}
+    name = asked["params"].get("name") if asked["method"] == "tools/call" else None
+    if name == "fine":
+        print("ValueError: of an earlier call", "INFO: all is well", sep="\\n", file=sys.stderr, flush=True)
+        result = {"content": []}
+    elif name == "dies":
+        os._exit(3)
+    elif name == "says":
+        print('{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}', flush=True)
+        print("fatal: the disk is full", "bye", sep="\\n", file=sys.stderr, flush=True)
+        os._exit(5)
+    elif name == "breaks":
+        print("INFO: breaking", "fatal: the disk is full", sep="\\n", file=sys.stderr, flush=True)
+        os._exit(4)
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@in_real_time
+async def test_what_a_server_wrote_before_it_answered_again_is_not_the_reason_for_its_end() -> None:
+    config = {"mcpServers": {"a": {"command": sys.executable, "args": ["-I", "-S", "-c", _WRITES]}}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.call("a_fine")
+        await room.call("a_fine")  # what was written during the first has surely been read
+        with pytest.raises(ServerLost) as lost:
+            await room.call("a_dies")
+        assert "ValueError" not in lost.value.message
+        await room.connect("a")
+        with pytest.raises(ServerLost) as lost:
+            await room.call("a_breaks")
+        assert "exited with code 4 (stderr: fatal: the disk is full); " in lost.value.message
+
+
+@for_each("backend", ["asyncio", "trio"])
+def test_what_a_server_says_just_before_its_last_words_does_not_hide_them(backend: str) -> None:
+    async def body() -> None:
+        config = {"mcpServers": {"a": {"command": sys.executable, "args": ["-I", "-S", "-c", _WRITES]}}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            for _ in range(5):  # which of both is read first is by chance
+                await room.connect("a")
+                with pytest.raises(ServerLost) as lost:
+                    await room.call("a_says")
+                assert "exited with code 5 (stderr: fatal: the disk is full — bye); " in lost.value.message
+
+    run(backend, body)
+
+
+def test_lines_that_do_not_look_like_an_error_are_only_the_last_ones() -> None:
+    lost = LostReason("exited with code 3", 3, ("INFO: no failed calls", "INFO: called"))
+    assert lost.in_words() == "exited with code 3 (last on stderr: INFO: no failed calls — INFO: called)"
+    old = LostReason("killed by SIGKILL", None, ("ValueError: no",), is_stderr_old=True)
+    assert old.in_words() == "killed by SIGKILL (last on stderr: ValueError: no)"
+    assert without_stderr(old.in_words()) == "killed by SIGKILL"
+
+
+@for_each("line, is_error", [
+    ("Error: cannot connect. Set DEBUG=1 to see more", True),
+    ("Error: cannot connect. For more use the level DEBUG", True),
+    ("could not connect (DEBUG=1 shows more)", True),
+    ("2026-01-01 10:00:00 shop.error INFO no failed calls", False),
+    ("INFO: Error: of a call", False),
+    ("[TRACE] failed: once", False),
+    ("ERROR shop: INFO is missing", True),
+])  # fmt: skip
+def test_the_level_of_a_line_says_whether_it_may_be_the_reason(line: str, is_error: bool) -> None:
+    words = LostReason("exited with code 3", 3, (line,)).in_words()
+    assert words == f"exited with code 3 ({'stderr' if is_error else 'last on stderr'}: {line})"
+
+
+def test_after_an_answer_only_what_came_since_is_quoted_or_a_last_line_that_looks_like_an_error() -> None:
+    ring = StderrRing(64)
+    ring.feed(b"Error: the first\nINFO: called\n")
+    ring.grow_old()
+    assert (ring.has_news, ring.tail(news_only=True)) == (False, ())
+    assert ring.tail() == ("Error: the first", "INFO: called")
+    ring.feed(b"Error: the second\n")
+    assert (ring.has_news, ring.tail(news_only=True)) == (True, ("Error: the second",))
+    ring.grow_old()
+    assert (ring.has_news, ring.tail(news_only=True)) == (False, ("Error: the second",))
+    ring.feed(b"x" * 100 + b"\nError: the third\n")
+    assert ring.tail(news_only=True) == ("Error: the third",), "a line that lost its head is left out"
+
+
+def test_a_line_that_goes_on_after_an_answer_is_quoted_whole() -> None:
+    ring = StderrRing(64)
+    ring.feed(b"called\nError: the login https://me:pass")
+    ring.grow_old()
+    ring.feed(b"word@host/ is wrong\n")
+    assert ring.tail(news_only=True) == ("Error: the login https://***@host/ is wrong",)
+
+
 def test_a_failed_start_carries_what_the_program_left_behind() -> None:
     lost = LostReason("exited with code 3", 3, ("npm error 404", "not found"))
     error = connect_failed("a", lost)
     assert "exited with code 3 (stderr: npm error 404 — not found)" in error.message
     assert (error.server, error.exit_code) == ("a", 3)
     assert tuple(error.stderr_tail) == ("npm error 404", "not found")
-    assert describe(LostReason("closed its stdout")) == "closed its stdout"
+    assert LostReason("closed its stdout").in_words() == "closed its stdout"
 
 
 def test_what_is_kept_of_stderr_quotes_the_last_lines_printable() -> None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import anyio
-import attrs
+import msgspec
 import pytest
 from tests.support import in_real_time, run
 from tests.support.loops import on_asyncio, on_one_loop
@@ -392,7 +392,7 @@ def _broken(tmp_path: Path) -> dict[str, tuple[ServerDefinition, str]]:
         "not executable": (server(plain), "may not be executed. Make it executable (chmod +x), or"),
         "interpreter": (server(headless), "the interpreter named in the first line"),
         "interpreter, by PATH": (
-            attrs.evolve(server("headless"), env={"PATH": str(tmp_path)}),
+            msgspec.structs.replace(server("headless"), env={"PATH": str(tmp_path)}),
             "does not exist: /no/such/interpreter",
         ),
         "carriage return": (

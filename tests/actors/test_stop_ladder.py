@@ -158,7 +158,7 @@ async def test_of_several_signs_of_the_end_the_first_is_told_unless_it_exited() 
     for code, told in (
         (None, "closed its stdout"),
         (3, "exited with code 3"),
-        (-9, "was ended by SIGKILL"),
+        (-9, "killed by SIGKILL"),
     ):
         far: Any = Far("")
         with far.stdout, far.stdin:
@@ -172,7 +172,7 @@ async def test_of_several_signs_of_the_end_the_first_is_told_unless_it_exited() 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(connection._watch_end)
             assert [reason.text for reason in hooks.reasons] == [told]
-    assert _in_words(-250, "") == "was ended by signal 250"
+    assert _in_words(-250, "") == "killed by signal 250"
 
 
 def ended_child() -> child_process.Child:

@@ -12,11 +12,12 @@ import httpx2
 import pytest
 from tests.actors.sample_login import HEADERS, OURS, TOKENS, put
 from tests.support import in_real_time, in_virtual_time
+from tests.support.rows import for_each
 
-from greenroom.actors.login import logins, token_endpoint
+from greenroom.actors.login import login_auth, token_endpoint
+from greenroom.actors.login.login_auth import StoredLogin, may_log_in, oauth_of
 from greenroom.actors.login.login_record import AuthorizationServerDown, Login, LoginFailed
 from greenroom.actors.login.login_store import LoginStore
-from greenroom.actors.login.logins import StoredLogin, may_log_in, oauth_of
 from greenroom.config.credentials import SecretValue
 from greenroom.config.model import ServerDefinition
 
@@ -103,7 +104,7 @@ async def test_a_token_is_renewed_shortly_before_its_end_and_used_up_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000_000.0
-    monkeypatch.setattr(logins, "time", Clock(lambda: now))
+    monkeypatch.setattr(login_auth, "time", Clock(lambda: now))
     put(store, attrs.evolve(OURS, expires_at=None if left is None else now + left))
     endpoint = Endpoint(monkeypatch, AuthorizationServerDown("it is down") if down else (200, TOKENS))
     if tokens is None:
@@ -121,8 +122,8 @@ class Ending:
     def __init__(self, store: LoginStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.takes = 0.0
         self.begun: list[float] = []
-        monkeypatch.setattr(logins, "apart", self._apart)
-        monkeypatch.setattr(logins, "time", Clock(anyio.current_time))
+        monkeypatch.setattr(login_auth, "apart", self._apart)
+        monkeypatch.setattr(login_auth, "time", Clock(anyio.current_time))
         put(store, attrs.evolve(OURS, expires_at=100.0))
         self._requests = Requests(store)
 
@@ -225,7 +226,7 @@ async def test_a_client_that_needs_no_person_obtains_a_login_and_says_which_it_r
     assert len(replaced) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "may"),
     [
         ({}, True),
@@ -268,11 +269,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_only_a_server_that_has_a_login_or_can_get_one_pays_for_it(home: Path) -> None:
     def auth(**more: Any) -> Any:
-        return logins.auth_for(ServerDefinition("s", url="http://h", **more), {}, lambda _: None)
+        return login_auth.auth_for(ServerDefinition("s", url="http://h", **more), {}, lambda _: None)
 
     assert auth() is None
     assert isinstance(auth(oauth={"grantType": "client_credentials"}), StoredLogin)
-    logins.keep(Login("s", "http://h", "token"))
+    login_auth.keep(Login("s", "http://h", "token"))
     assert isinstance(auth(), StoredLogin)
     assert auth(auth=False) is None
-    assert logins.auth_for(ServerDefinition("other", url="http://h"), {}, lambda _: None) is None
+    assert login_auth.auth_for(ServerDefinition("other", url="http://h"), {}, lambda _: None) is None

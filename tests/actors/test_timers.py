@@ -17,7 +17,7 @@ from tests.support.timers import timers_at_work
 from tests.support.virtual import stand_still
 
 from greenroom.actors.backend import current_backend
-from greenroom.actors.timers import Alarm, Timer, at_most, in_time, limited
+from greenroom.actors.timers import Alarm, Timer, at_most, in_time
 
 
 @in_virtual_time
@@ -197,7 +197,7 @@ async def test_what_came_while_the_process_stood_still_is_read_before_a_deadline
         alarm.wake_by(6.0)
 
         async def limit() -> None:
-            with limited(timers, 7.0) as within:
+            with timers.limited(7.0) as within:
                 await anyio.sleep_forever()
             assert within.scope.cancelled_caught
             seen["limit"] = len(read)
@@ -278,7 +278,7 @@ async def test_nothing_came_then_the_wait_ends_on_time_and_an_error_in_it_is_rai
 @in_virtual_time
 async def test_a_limit_may_be_moved_and_ends_with_its_context() -> None:
     async with timers_at_work() as timers:
-        with limited(timers, 3.0) as within:
+        with timers.limited(3.0) as within:
             within.move(9.0)
             await anyio.sleep(5.0)
             within.move(math.inf)
@@ -286,7 +286,7 @@ async def test_a_limit_may_be_moved_and_ends_with_its_context() -> None:
         assert not within.scope.cancelled_caught
         assert len(timers) == 0
         began = anyio.current_time()
-        with limited(timers, began + 2.0) as within:
+        with timers.limited(began + 2.0) as within:
             await anyio.sleep_forever()
         assert within.scope.cancelled_caught
         assert anyio.current_time() - began == 2.0

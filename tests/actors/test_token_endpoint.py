@@ -17,6 +17,7 @@ import attrs
 import pytest
 from tests.actors.sample_login import HEADERS, OURS
 from tests.support import run_virtual
+from tests.support.rows import for_each
 
 from greenroom.actors.login import token_endpoint
 from greenroom.actors.login.login_record import AuthorizationServerDown, Login, LoginFailed
@@ -73,7 +74,7 @@ def test_a_form_is_posted_with_what_is_configured_and_asks_for_json() -> None:
     assert headers["content-type"] == "application/x-www-form-urlencoded"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "body", "said"),
     [
         (200, b"[]", {}),
@@ -122,7 +123,7 @@ def test_a_server_that_is_not_there_is_named_and_so_is_one_that_others_may_hear(
     assert not isinstance(caught.value, AuthorizationServerDown)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "safe"),
     [
         ("https://h/x", True),
@@ -156,7 +157,7 @@ def test_configured_headers_go_along_but_those_that_are_for_the_server_alone() -
     assert (bare.headers, bare.url) == ({"X-Tenant": "stage"}, "http://h")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("secret", "method", "form", "header"),
     [
         (None, None, {}, None),
@@ -178,7 +179,7 @@ def test_a_client_says_who_it_is_in_the_way_it_was_registered_for(
     assert headers == ({} if header is None else {"Authorization": expected})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "said"),
     [
         ("invalid_grant", "HTTP 400, invalid_grant"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.actors.transports.streamable_http import ToolHeaders
 
@@ -32,16 +33,14 @@ def test_a_call_that_is_passed_on_as_it_came_has_its_headers_too(arguments: obje
     assert (said["Mcp-Param-City"], said["Mcp-Param-Row"]) == ("Bern", "3")
 
 
-@pytest.mark.parametrize(
-    "arguments", [msgspec.Raw(b"[1]"), msgspec.Raw(b"null"), msgspec.Raw(b'{"city": {}}'), None]
-)
+@for_each("arguments", [msgspec.Raw(b"[1]"), msgspec.Raw(b"null"), msgspec.Raw(b'{"city": {}}'), None])
 def test_arguments_that_say_nothing_there_have_no_header(arguments: object) -> None:
     headers = ToolHeaders()
     assert headers.learn(tool({"city": {"type": "string", "x-mcp-header": "City"}})) is None
     assert "Mcp-Param-City" not in headers.headers("tools/call", {"name": "play", "arguments": arguments})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "params", "name"),
     [
         ("tools/call", {"name": "play"}, "play"),

@@ -33,10 +33,11 @@ import httpx2
 
 from ...config.credentials import SecretValue
 from ..timers import in_time
+from ..transports.http_client import SecretLearner
 from ..transports.http_faults import NoIdentity, lacks_scope, named_scopes
 from .caller_identity import CallerIdentity
-from .exchange import CallerToken, Exchanger, ExchangeTerms, unfit
 from .login_record import AuthorizationServerDown, LoginFailed
+from .token_exchange import CallerToken, Exchanger, ExchangeTerms
 
 _BEFORE_END: Final = 30.0  # seconds, at most a quarter of a token's life
 _WITHIN: Final = 30.0  # seconds for all requests of an exchange
@@ -45,11 +46,10 @@ _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")  # RFC 6749
 _MOST_SCOPES: Final = 50  # of one challenge
 _MOST_ASKED: Final = 100  # beside those of the configuration
 _NAMED: Final = 200  # characters of scopes in a text
-Learn = Callable[[tuple[SecretValue, ...]], object]
 
 
 @attrs.frozen
-class _Held:
+class _CachedToken:
     token: CallerToken
     subject: str = attrs.field(repr=False)  # by which it was got
     asked: frozenset[str]  # the scopes that were asked for
@@ -59,7 +59,7 @@ class _Held:
 
 
 @attrs.frozen
-class _Failure:
+class _ExchangeFailure:
     text: str
     subject: str = attrs.field(repr=False)
     asked: frozenset[str]
@@ -75,7 +75,7 @@ class CallerLogin(httpx2.Auth):
         terms: ExchangeTerms,
         identity: Callable[[], CallerIdentity | None],
         caller: Callable[[], CallerIdentity | None],
-        learn: Learn,
+        learn: SecretLearner,
     ) -> None:
         self._terms = terms
         self._identity = identity
@@ -84,8 +84,8 @@ class CallerLogin(httpx2.Auth):
         self._exchanger = Exchanger(terms)
         self._url = httpx2.URL(terms.url)
         self._scopes = frozenset((terms.scope or "").split())
-        self._held: _Held | None = None
-        self._failure: _Failure | None = None
+        self._held: _CachedToken | None = None
+        self._failure: _ExchangeFailure | None = None
         self._turn = anyio.Lock()
 
     async def async_auth_flow(
@@ -114,7 +114,7 @@ class CallerLogin(httpx2.Auth):
             if lacks_scope(response):
                 raise NoIdentity(_lacking(wanted, "and refuses a token that was got for it"))
 
-    def _last(self) -> _Held:
+    def _last(self) -> _CachedToken:
         """The token that is held, for a farewell. Raises `NoIdentity` when it does not serve any more."""
         held = self._held
         if held is None or (held.token.expires_at or math.inf) <= time.time():
@@ -126,11 +126,11 @@ class CallerLogin(httpx2.Auth):
         identity = self._identity()
         if identity is None:
             raise NoIdentity("nobody knows who calls here any more")
-        if (why := unfit(self._terms, identity, self._caller(), time.time())) is not None:
+        if (why := self._terms.why_unfit(identity, self._caller(), time.time())) is not None:
             raise NoIdentity(why)
         return identity.token
 
-    async def _present(self) -> _Held:
+    async def _present(self) -> _CachedToken:
         held, subject = self._held, self._subject()
         if held is None or held.subject != subject:
             return await self._in_place_of(held, self._scopes)
@@ -147,7 +147,7 @@ class CallerLogin(httpx2.Auth):
                 return held
             raise
 
-    async def _with_further(self, held: _Held, wanted: frozenset[str]) -> _Held:
+    async def _with_further(self, held: _CachedToken, wanted: frozenset[str]) -> _CachedToken:
         """A token that has these scopes too. Raises `NoIdentity` when there is none."""
         if not wanted or wanted <= held.asked:
             raise NoIdentity(_lacking(wanted, "which this caller's token was asked for already"))
@@ -160,8 +160,8 @@ class CallerLogin(httpx2.Auth):
             raise NoIdentity(_lacking(wanted, f"and it cannot be had: {error}")) from None
 
     async def _in_place_of(
-        self, held: _Held | None, scopes: frozenset[str], needed: frozenset[str] = frozenset()
-    ) -> _Held:
+        self, held: _CachedToken | None, scopes: frozenset[str], needed: frozenset[str] = frozenset()
+    ) -> _CachedToken:
         """Another token than this one, asked for with these scopes. Raises `NoIdentity`."""
         async with self._turn:
             subject, present = self._subject(), self._held
@@ -182,11 +182,11 @@ class CallerLogin(httpx2.Auth):
                 text = f"no token can be had: the exchange failed ({type(error).__name__})"
                 self._pause(text, subject, scopes)
                 raise NoIdentity(text) from error
-            self._held, self._failure = _Held(token, subject, scopes), None
+            self._held, self._failure = _CachedToken(token, subject, scopes), None
             return self._held
 
     def _pause(self, text: str, subject: str, scopes: frozenset[str]) -> None:
-        self._failure = _Failure(text, subject, scopes, anyio.current_time() + _PAUSE)
+        self._failure = _ExchangeFailure(text, subject, scopes, anyio.current_time() + _PAUSE)
 
     def _check_pause(self, subject: str, scopes: frozenset[str]) -> None:
         failure = self._failure
@@ -208,7 +208,7 @@ class CallerLogin(httpx2.Auth):
         return token
 
 
-def _carrying(request: httpx2.Request, held: _Held) -> httpx2.Request:
+def _carrying(request: httpx2.Request, held: _CachedToken) -> httpx2.Request:
     request.headers["Authorization"] = f"Bearer {held.token.access_token}"
     return request
 

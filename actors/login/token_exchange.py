@@ -65,6 +65,41 @@ class Provider:
         except ValueError:
             return "?"
 
+    async def endpoint(self) -> tuple[str, str]:
+        """Its token endpoint, and how a client says there who it is, as its metadata says. Raises `LoginFailed`, and
+        `AuthorizationServerDown` where there is none to be had."""
+        parts = urlsplit(self.issuer)
+        origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+        why = "it has no metadata"
+        for place in (
+            f"{origin}/.well-known/oauth-authorization-server{path}",
+            f"{origin}{path}/.well-known/openid-configuration",
+        ):
+            try:
+                said = _object(await fetched(place, _MOST))
+            except ExchangeFault as error:
+                why = str(error)
+                continue
+            endpoint, issuer = said.get("token_endpoint"), said.get("issuer")
+            if issuer is None:  # a page for everything that is not there, for one
+                why = "what is there is none"
+                continue
+            if issuer != self.issuer:
+                raise LoginFailed(f"the metadata of {self.host} is of another issuer: correct the entry")
+            if (
+                not isinstance(endpoint, str)
+                or not is_safe(endpoint)
+                or not endpoint.startswith(parts.scheme)
+            ):
+                raise LoginFailed(f"the metadata of {self.host} names no token endpoint that can be trusted")
+            methods: Any = said.get("token_endpoint_auth_methods_supported")
+            listed: list[Any] = methods if isinstance(methods, list) else ["client_secret_basic"]  # pyright: ignore[reportUnknownVariableType]
+            return (
+                endpoint,
+                "client_secret_basic" if "client_secret_basic" in listed else "client_secret_post",
+            )
+        raise AuthorizationServerDown(f"the metadata of {self.host} cannot be had ({why})")
+
 
 @attrs.frozen
 class ExchangeTerms:
@@ -78,6 +113,32 @@ class ExchangeTerms:
     resource: str | None
     audience: str | None
     scope: str | None
+
+    def why_unfit(self, identity: CallerIdentity, caller: CallerIdentity | None, now: float) -> str | None:
+        """Why the token of this caller must not be sent to the provider; None: it may. `caller`: who the door says it
+        is."""
+        ours = self.provider.issuer
+        if identity.issuer and not is_same_place(identity.issuer, ours):
+            return f"this caller's token is of {identity.issuer}, and is not shown to {ours}"
+        said = claims_of(identity.token)
+        if said is None:
+            return None
+        issuer, subject = said.text("iss"), said.text("sub")
+        if issuer is not None and not is_same_place(issuer, ours):
+            return "this caller's token is of another issuer than the identity provider in the entry"
+        if said.is_over(now):
+            return "this caller's token has ended: log in again"
+        if (
+            caller is not None
+            and is_same_place(caller.issuer, ours)
+            and subject not in (None, caller.subject)
+        ):
+            return "the token that this session gave is another person's than the caller's"
+        if self.subject_type == "id_token" and said.kind in (_KIND_OF_ACCESS, _KIND_OF_ID_JAG):
+            return 'this caller\'s token is no ID token: correct "subjectTokenType"'
+        if self.subject_type == "access_token" and said.kind == _KIND_OF_ID_JAG:
+            return "this caller's token is an assertion for somebody else"
+        return None
 
 
 @attrs.frozen
@@ -126,31 +187,6 @@ def _identifier(url: str) -> str:
     """What a server is called by its URL: without what may be a secret in there, the user and the query."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def unfit(
-    terms: ExchangeTerms, identity: CallerIdentity, caller: CallerIdentity | None, now: float
-) -> str | None:
-    """Why the token of this caller must not be sent to the provider; None: it may. `caller`: who the door says it
-    is."""
-    ours = terms.provider.issuer
-    if identity.issuer and not is_same_place(identity.issuer, ours):
-        return f"this caller's token is of {identity.issuer}, and is not shown to {ours}"
-    said = claims_of(identity.token)
-    if said is None:
-        return None
-    issuer, subject = said.text("iss"), said.text("sub")
-    if issuer is not None and not is_same_place(issuer, ours):
-        return "this caller's token is of another issuer than the identity provider in the entry"
-    if said.is_over(now):
-        return "this caller's token has ended: log in again"
-    if caller is not None and is_same_place(caller.issuer, ours) and subject not in (None, caller.subject):
-        return "the token that this session gave is another person's than the caller's"
-    if terms.subject_type == "id_token" and said.kind in (_KIND_OF_ACCESS, _KIND_OF_ID_JAG):
-        return 'this caller\'s token is no ID token: correct "subjectTokenType"'
-    if terms.subject_type == "access_token" and said.kind == _KIND_OF_ID_JAG:
-        return "this caller's token is an assertion for somebody else"
-    return None
 
 
 class Exchanger:
@@ -213,7 +249,7 @@ class Exchanger:
     async def _endpoint(self, provider: Provider) -> tuple[str, str]:
         found = self._endpoints.get(provider.issuer)
         if found is None:
-            found = self._endpoints[provider.issuer] = await _found(provider)
+            found = self._endpoints[provider.issuer] = await provider.endpoint()
         return found
 
     def _token_in(self, answer: Mapping[str, Any], issuer: Provider, sent: tuple[str, ...]) -> CallerToken:
@@ -231,33 +267,6 @@ class Exchanger:
             None if lasts is None else time.time() + lasts,
             frozenset(said.split()) if isinstance(said, str) else None,
         )
-
-
-async def _found(provider: Provider) -> tuple[str, str]:
-    parts = urlsplit(provider.issuer)
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    why = "it has no metadata"
-    for place in (
-        f"{origin}/.well-known/oauth-authorization-server{path}",
-        f"{origin}{path}/.well-known/openid-configuration",
-    ):
-        try:
-            said = _object(await fetched(place, _MOST))
-        except ExchangeFault as error:
-            why = str(error)
-            continue
-        endpoint, issuer = said.get("token_endpoint"), said.get("issuer")
-        if issuer is None:  # a page for everything that is not there, for one
-            why = "what is there is none"
-            continue
-        if issuer != provider.issuer:
-            raise LoginFailed(f"the metadata of {provider.host} is of another issuer: correct the entry")
-        if not isinstance(endpoint, str) or not is_safe(endpoint) or not endpoint.startswith(parts.scheme):
-            raise LoginFailed(f"the metadata of {provider.host} names no token endpoint that can be trusted")
-        methods: Any = said.get("token_endpoint_auth_methods_supported")
-        listed: list[Any] = methods if isinstance(methods, list) else ["client_secret_basic"]  # pyright: ignore[reportUnknownVariableType]
-        return endpoint, "client_secret_basic" if "client_secret_basic" in listed else "client_secret_post"
-    raise AuthorizationServerDown(f"the metadata of {provider.host} cannot be had ({why})")
 
 
 def _unlike(assertion: str, terms: ExchangeTerms, now: float) -> str | None:

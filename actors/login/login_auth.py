@@ -24,8 +24,9 @@ import httpx2
 
 from ...config.credentials import SecretValue
 from ...config.model import ServerDefinition
-from ...config.reading import is_object
+from ...config.private_files import data_folder
 from ...config.references import expand
+from ...config.value_kinds import is_object
 from ..timers import in_time
 from ..transports.http_faults import LoginOutage
 from ..workers import apart
@@ -37,10 +38,7 @@ from .token_endpoint import WITHIN, renew
 def logins(pi: str | None = None) -> LoginStore:
     """This user's logins: `logins` in the user's data folder, and those of pi's adapter. `pi`: where those are, if its
     settings say so."""
-    import platformdirs
-
-    folder = platformdirs.user_data_path("greenroom", appauthor=False) / "logins"
-    return LoginStore(folder, pi=pi_folder(os.environ, pi), agent=pi_agent(os.environ))
+    return LoginStore(data_folder() / "logins", pi=pi_folder(os.environ, pi), agent=pi_agent(os.environ))
 
 
 def may_log_in(definition: ServerDefinition) -> bool:
@@ -48,7 +46,7 @@ def may_log_in(definition: ServerDefinition) -> bool:
     if definition.url is None or definition.auth is False or definition.oauth is False:
         return False
     if definition.is_as_caller:
-        return False  # each caller has a token of his own (`as_caller`)
+        return False  # each caller has a token of his own (`caller_auth`)
     if definition.auth == "oauth" or definition.oauth is not None:
         return True
     return not any(name.lower() == "authorization" for name in definition.headers)

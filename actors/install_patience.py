@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 
 LOOK_EVERY: Final = 1.0  # seconds; more often when the patience is short
 TELL_AFTER: Final = 10.0  # seconds until the log is told that it takes long; then twice as many, and so on
-_LONGER: Final = 'if it only needs longer, give it that as "{}" in its entry'
+_LONGER: Final = 'if it needs longer, raise "{}" in its entry'
 
 
 class Patience:
     """The time that an attempt to connect has for its handshake, as its `limit`.
 
     `quiet`: the seconds that may pass without a sign of work. `most`: the seconds in all; None for a server that
-    installs nothing, which has `quiet` seconds whatever it does.
+    installs nothing, which has `quiet` seconds whatever it does. `usual`: what the configuration says, of which `quiet`
+    may be more.
     """
 
-    def __init__(self, context: RoomContext, began: float, quiet: float, most: float | None) -> None:
+    def __init__(
+        self, context: RoomContext, began: float, quiet: float, most: float | None, usual: float
+    ) -> None:
         self.began = began
         self.installs: bool = most is not None
         self.most: float = quiet if most is None else max(most, quiet)
@@ -42,6 +45,7 @@ class Patience:
         self.is_installing = False
         self._context = context
         self._quiet = quiet
+        self._usual = usual
         self._seen: object = None
         self._tell_at = began + TELL_AFTER
         self._timer: Timer | None = None
@@ -66,14 +70,15 @@ class Patience:
     def reason(self) -> str:
         """Why the time ran out."""
         if not self.installs:
-            return (
-                f"no answer to the handshake within {self._quiet:g}s ({_LONGER.format('connectTimeoutMs')})"
-            )
+            longer = _LONGER.format("connectTimeoutMs")
+            if self._quiet > self._usual:
+                longer = f'"connectTimeoutMs" is {self._usual:g}s; a try that nobody waits for has more time each time'
+            return f"no answer to the handshake within {self._quiet:g}s; {longer}"
         if self._context.backend.now() >= self.began + self.most:
             within = f"within {self.most:g}s, with the time to install it"
-            return f"no answer to the handshake {within} ({_LONGER.format('installTimeoutMs')})"
+            return f"no answer to the handshake {within}; {_LONGER.format('installTimeoutMs')}"
         within = f"and no sign of work for {self._quiet:g}s"
-        return f"no answer to the handshake, {within} ({_LONGER.format('connectTimeoutMs')})"
+        return f"no answer to the handshake, {within}; {_LONGER.format('connectTimeoutMs')}"
 
     def _look_later(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
         now = self._context.backend.now()

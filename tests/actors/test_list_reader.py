@@ -13,7 +13,7 @@ from tests.support.timers import timers_at_work
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.handshake import RpcFailure
-from greenroom.actors.lists import list_all
+from greenroom.actors.list_reader import list_all
 from greenroom.actors.peer import Exchange, Handshake, Listing
 from greenroom.catalogue.fingerprints import fingerprint
 from greenroom.config.model import Pinning, Settings
@@ -123,6 +123,7 @@ def test_pages_are_followed_to_their_end(backend: str) -> None:
 
 
 LONG = "c" * bounds.NAME_CHARACTERS
+MANY_PARTS = b'{"name":"a","x":[[]%b]}' % (b",[]" * (bounds.ITEM_PARTS - 3))  # as many as an item may have
 TOO_MANY_BYTES = (
     "a page of 42 bytes, and what comes after it, is left out: all lists of one server may have 83 bytes "
     "(maxListBytes)"
@@ -201,6 +202,12 @@ ENDS: dict[str, tuple[Answer, dict[str, Any], int, tuple[str, ...]]] = {
         {"max_list_bytes": 83},
         1,
         (TOO_MANY_BYTES,),
+    ),
+    "too many objects and arrays": (
+        lambda method, cursor: b'{"tools":[%b],"nextCursor":"%b+"}' % (MANY_PARTS, (cursor or "").encode()),
+        {},
+        bounds.LIST_PARTS // bounds.ITEM_PARTS,
+        ("the rest is left out: all lists of one server may have 200,000 objects and arrays",),
     ),
     "the same fault on each page": (
         lambda method, cursor: {"tools": [{}], "nextCursor": f"{cursor}+"},

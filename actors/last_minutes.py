@@ -1,9 +1,9 @@
 """The last calls and events of a room, kept for who asks later: a tape of the last minutes, the page's timeline.
 
 A watcher (`watchers`) that every room has. So it must cost a call next to nothing. When a call ends, references to what
-is there anyway are added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, and
-no secret is cut out: that is done when somebody asks, and so is looking whether a tool calls its result an error
-(before the result is forgotten, if nobody has). Of what is larger than `RECENT_CONTENT` only the size is kept.
+is there anyway are added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, no
+secret is cut out, and no result is searched for the mark of an error: all of it is done when somebody asks. (The mark
+is also looked for before a result is forgotten.) Of what is larger than `RECENT_CONTENT` only the size is kept.
 What few calls have stands apart, and so do the last small notifications of servers.
 
 There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
@@ -11,19 +11,19 @@ pays for no search for what is too old; who asks for minutes leaves out what is 
 more calls without their content, and more events, for the page's timeline (`keep_more`).
 
 Rejected: a tuple for each call. It costs half as much again, because memory that is kept is memory that the next call
-cannot use again. And to keep the `Call` itself: it refers to its caller's callback, and an error to all frames that it
-went through; neither has a known size. And to keep how a large content begins: where it is cut, nobody knows half of a
-secret, half of a web token or half of a member that `redact` names, and to clean the whole costs each call too much.
+cannot use again. And to keep the `Call` itself: it keeps its caller's callback, and an error keeps all frames that it
+went through; nobody knows how large these are. And to keep how a large content begins: where it is cut, nobody knows
+half of a secret, half of a web token or half of a member that `redact` names, and to clean the whole costs each call
+too much.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -42,6 +42,7 @@ from ..protocol.bounds import (
 from ..protocol.errors import CallError, Reach, RemoteError, RpcRefusal, UsageError
 from ..protocol.events import CallAccepted, CallEnded, CallSent, Event, Kind
 from ..protocol.jsonrpc.encoding import encode, encode_json
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.result import says_error
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _HALF: Final = RECENT_BYTES // 2
 _MOST: Final = RECENT_CONTENT
 _OF_A_CALL: Final = 320  # bytes of a call without its contents: a list's places, numbers, headers of bytes
 _MOST_BESIDE: Final = 1 << 10  # bytes of a step of progress, of a question, or of a notification
-_WORD: Final = re.compile(r"[^\s/?&=\"']++\Z")  # the last one
+_WORD: Final = lazy_pattern(r"[^\s/?&=\"']++\Z")  # the last one
 _OF_SECRETS: Final = 1 << 12  # bytes of the secrets of one server and session
 Step = tuple[float, bytes]  # when, and its params as JSON
 Refusal = tuple[float, str, str | None, str | None, str, str]  # when, server, session, tool, code, words
@@ -70,7 +71,7 @@ Notice = tuple[
 ]  # when, whose, method, params as JSON, and their size if that is all
 
 
-class CallExtras(NamedTuple):
+class CallExtras(msgspec.Struct, frozen=True):
     """What a call had beside its answer, as far as it is kept: as bytes, for they have a known size and nobody changes
     them."""
 
@@ -78,9 +79,8 @@ class CallExtras(NamedTuple):
     questions: list[Question]  # that its server has asked
 
 
-class RecentCall(NamedTuple):
-    """One call, ended or not. Times are those of the room's clock. (A named tuple takes five times as long to make as a
-    plain one, so it is made when somebody asks.)"""
+class RecentCall(msgspec.Struct, frozen=True):
+    """One call, ended or not. Times are those of the room's clock. It is made when somebody asks."""
 
     ended_at: float | None
     address: Address
@@ -124,12 +124,14 @@ class RecentCall(NamedTuple):
             )
 
 
-_LINE: Final = 10  # the fields of a call whose content is forgotten, without its outcome,
-_KEPT: Final = _LINE + 2  # and of one whose line and result are kept
-_Line = tuple[float | None, Address, int, int, str, str | None, str | None, float, float, Reach, str, bool]
+# The fields that are kept of every call, and two more: its line and its result, or, when these are forgotten, its
+# outcome and `is_error`.
+_ABOUT: Final = 10
+_KEPT: Final = _ABOUT + 2
+_NUMBER: Final = 3  # the place of its number
 
 
-class _More(NamedTuple):
+class _CallDetails(msgspec.Struct, frozen=True):
     """What only few calls have."""
 
     outcome: str = "result"
@@ -138,7 +140,7 @@ class _More(NamedTuple):
     beside: CallExtras | None = None
 
 
-_NO_MORE: Final = _More()
+_NO_MORE: Final = _CallDetails()
 
 
 class _CallGeneration:
@@ -149,29 +151,35 @@ class _CallGeneration:
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
-        self.more: dict[int, _More] = {}
+        self.more: dict[int, _CallDetails] = {}
 
     def __iter__(self) -> Iterator[RecentCall]:
         kept = self.kept
         for at in range(0, len(kept), _KEPT):
             fields: list[Any] = kept[at : at + _KEPT]
-            more = self.more.get(fields[3], _NO_MORE)
-            about, contents = fields[:_LINE], fields[_LINE:]
-            yield RecentCall._make(
-                (*about, more.outcome, more.is_error, *contents, more.failure, more.beside)
-            )
+            more = self.more.get(fields[_NUMBER], _NO_MORE)
+            about, contents = fields[:_ABOUT], fields[_ABOUT:]
+            said: list[Any] = [*about, more.outcome, more.is_error, *contents, more.failure, more.beside]
+            yield RecentCall(*said)
 
-    def lines(self) -> Iterator[_Line]:
-        for at in range(0, len(self.kept), _KEPT):
-            fields, result = self.kept[at : at + _LINE], self.kept[at + _KEPT - 1]
-            more = self.more.get(fields[3], _NO_MORE)
-            yield (*fields, more.outcome, more.is_error or says_error(result))
+    def without_contents(self) -> list[Any]:
+        """The first fields of a `RecentCall` of all of them, one call after another. A column is written at once: this
+        comes to each call of a gateway, and one by one it took as long as a thirtieth of a call."""
+        lines, calls = self.kept[:], len(self.kept) // _KEPT
+        lines[_ABOUT::_KEPT] = [_NO_MORE.outcome] * calls
+        lines[_ABOUT + 1 :: _KEPT] = list(map(says_error, lines[_ABOUT + 1 :: _KEPT]))
+        if self.more:
+            for at in range(0, len(lines), _KEPT):
+                if (more := self.more.get(lines[at + _NUMBER])) is not None:
+                    lines[at + _ABOUT] = more.outcome
+                    lines[at + _ABOUT + 1] |= more.is_error
+        return lines
 
 
-class Recent:
+class RecentHistory:
     __slots__ = (
-        "_beside", "_calls", "_kept", "_left", "_older", "events", "forgotten", "kinds", "lines", "notices",
-        "now", "refusals",
+        "_beside", "_calls", "_kept", "_left", "_lines", "_most_lines", "_older", "events", "forgotten", "kinds",
+        "notices", "now", "refusals",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -181,7 +189,8 @@ class Recent:
         self._kept = self._calls.kept
         self._left = _HALF  # bytes until the older ones are forgotten
         self._beside: dict[Call, CallExtras] = {}  # of calls that have not ended
-        self.lines: deque[_Line] = deque(maxlen=0)
+        self._lines: list[Any] = []  # calls without their contents, as `without_contents` returns them
+        self._most_lines = 0  # calls
         self.kinds: frozenset[Kind] = KINDS
         self.events: deque[Event] = deque(maxlen=RECENT_EVENTS_OF_ROOM)
         self.refusals: deque[Refusal] = deque(maxlen=RECENT_REFUSALS)
@@ -191,7 +200,7 @@ class Recent:
 
     def keep_more(self) -> None:
         """Keep more events, and lines of more calls. To be called before the room opens."""
-        self.lines = deque(maxlen=RECENT_CALLS)
+        self._most_lines = RECENT_CALLS
         self.events = deque(maxlen=RECENT_EVENTS)
         self.kinds = MORE_KINDS
 
@@ -223,7 +232,7 @@ class Recent:
         self._left = left - size - _OF_A_CALL
 
     def _keep(self, call: Call) -> None:
-        """The same for any call that was accepted."""
+        """Keep any accepted call that has ended, with all that is known of it."""
         owner = call.owner
         assert owner is not None
         line, result = call.line or _line_of(call), call.result or b""
@@ -235,7 +244,7 @@ class Recent:
             call.accepted_at, call.sent_at, call.reach, line, result,
         )  # fmt: skip
         self._left -= _OF_A_CALL + len(line) + len(result)
-        more = _More(
+        more = _CallDetails(
             call.outcome,
             is_error,
             b"" if call.error is None else _failure(call.error),
@@ -250,8 +259,9 @@ class Recent:
 
     def _turn(self) -> None:
         """Forget the older calls."""
-        if self.lines.maxlen:
-            self.lines.extend(self._older.lines())
+        if self._most_lines:
+            self._lines += self._older.without_contents()
+            del self._lines[: -self._most_lines * _KEPT]
         self._older, self._calls = self._calls, _CallGeneration()
         self._kept, self._left = self._calls.kept, _HALF
         if self.forgotten:
@@ -307,8 +317,9 @@ class Recent:
     def ended_calls(self) -> list[RecentCall]:
         """The last calls that have ended, oldest first."""
         whole = [*self._older, *self._calls]
-        found = [*(RecentCall(*line) for line in self.lines), *whole]
-        return found[-max(self.lines.maxlen or 0, len(whole)) :] if found else []
+        lines = self._lines
+        found = [*(RecentCall(*lines[at : at + _KEPT]) for at in range(0, len(lines), _KEPT)), *whole]
+        return found[-max(self._most_lines, len(whole)) :] if found else []
 
     def open_call(self, call: Call, address: Address, incarnation: int) -> RecentCall:
         """One that has not ended."""
@@ -384,8 +395,8 @@ def in_order(events: Iterable[Event], calls: Iterable[RecentCall], since: float)
 
 
 class LastMinutes(msgspec.Struct, frozen=True, eq=False):
-    """What a room kept, for a tape of it (`tape.recent`). Times are the room's. `secrets`: a copy, as a session may end
-    before the tape is made; with those of sessions that have ended."""
+    """What a room kept, for a tape of it (`tape.last_minutes_tape`). Times are the room's. `secrets`: a copy, as a
+    session may end before the tape is made; with those of sessions that have ended."""
 
     config: Config
     secrets: KnownSecrets

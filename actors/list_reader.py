@@ -2,8 +2,8 @@
 
 The tools are a server's purpose, so their list must succeed. Another list that fails is recorded as unknown. A
 broken item costs only itself (`catalogue.list_pages`). A list ends where the server says, or at a bound: the number of
-pages, a repeated cursor, the items and bytes over all lists of the server. What is over a bound is left out.
-`Listing.problems` says so, and the server's status shows it.
+pages, a repeated cursor, the items, their parts and the bytes over all lists of the server. What is over a bound is
+left out. `Listing.problems` says so, and the server's status shows it.
 
 The lists are requested side by side. Where the bounds are concerned, the tools come first: the other lists use
 only what is left once the tools have been read. So the result does not depend on which answer was quicker. A page
@@ -141,7 +141,8 @@ def prints_of(listed: Mapping[str, Sequence[Raw]], pinning: Pinning) -> dict[str
 
 
 class _Share(msgspec.Struct, eq=False):
-    """What all lists of one server have together: the time for their pages, and the items and bytes that are left."""
+    """What all lists of one server have together: the time for their pages, and the items, their parts and the bytes
+    that are left."""
 
     peer: Peer
     backend: Backend
@@ -150,6 +151,7 @@ class _Share(msgspec.Struct, eq=False):
     deadline: float
     bytes: int
     items: int
+    parts: int = bounds.LIST_PARTS
     tools_are_read: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
     async def page(self, method: str, cursor: str | None) -> bytes:
@@ -215,19 +217,21 @@ class _List(msgspec.Struct, eq=False):
             )
             return None
         share.bytes -= len(page)
-        items = Items(self.kind.field, self.kind.key, share.items, fault_of if self.kind is _SKILLS else None)
+        fault_of_item = fault_of if self.kind is _SKILLS else None
+        items = Items(self.kind.field, self.kind.key, share.items, share.parts, fault_of_item)
         try:
             read = partial(self._read, items, page)
             cursor = read() if len(page) < LONG_WORK else await aside(read, CATALOGUE)
         except WireFault as problem:
             raise RpcFailure(self.kind.method, str(problem), error=fault(str(problem))) from None
         share.items -= len(items.found) + items.left_out.total()
+        share.parts = items.parts
         self.items += items.found
         for sentence in items.in_words():
             self._say(sentence)
         if items.is_full:
-            most = settings.max_list_items
-            self._say(f"the rest is left out: all lists of one server may have {most:,} items (maxListItems)")
+            most = items.bound_in_words(settings.max_list_items)
+            self._say(f"the rest is left out: all lists of one server may have {most}")
         return cursor
 
     def _read(self, items: Items, page: bytes) -> object:

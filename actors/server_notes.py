@@ -16,7 +16,7 @@ from ..protocol.bounds import NOTES_IN_FULL
 from ..protocol.safe_text import counted
 
 
-class Notes:
+class ServerNotes:
     """Counts oddities by kind and passes on those worth an event."""
 
     __slots__ = ("_on_note", "counts")
@@ -41,7 +41,7 @@ def _is_power_of_ten(count: int) -> bool:
     return str(count).strip("0") == "1"
 
 
-class Strays(msgspec.Struct, gc=False):
+class StrayMessages(msgspec.Struct, gc=False):
     """What came that was no answer to anything."""
 
     lines: int = 0  # that were no messages, but for blank ones

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import pytest
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room
 
+from greenroom.errors import CallError
 from greenroom.events import CallAccepted, CallEnded, CallEvent, CallSent, Event
 from greenroom.protocol.bounds import RECENT_BYTES, RECENT_CALLS, RECENT_CONTENT
+from greenroom.protocol.errors import RpcRefusal
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeCall, FakeServer
 
@@ -104,3 +107,25 @@ async def test_what_a_tool_calls_an_error_is_known_though_nobody_listened() -> N
         kept = [call for call in port.services.last_minutes().calls if call.line]
     assert {event.call: event.is_error for event in ended} == wanted
     assert len(kept) < len(ended), "the first ones are forgotten"
+
+
+@in_virtual_time
+async def test_how_a_call_has_ended_is_known_when_its_contents_are_forgotten() -> None:
+    def answer(call: FakeCall) -> dict[str, Any]:
+        if call["fails"]:
+            raise RpcRefusal(-32000, "not today")
+        return {"content": [{"type": "text", "text": "x" * (RECENT_CONTENT // 2)}]}
+
+    room = open_room({"a": FakeServer(handler=answer)})
+    port = port_of(room)
+    port.services.keep_recent()
+    async with room:
+        with pytest.raises(CallError) as failed:
+            await room.call("a_echo", {"fails": True})
+        for _ in range(4 * RECENT_BYTES // RECENT_CONTENT):
+            await room.call("a_echo", {"fails": False})
+        ended = [event for event in port.services.recent(1e9)() if isinstance(event, CallEnded)]
+        numbers = {call.number for call in port.services.last_minutes().calls if call.line}
+    assert 1 not in numbers, "the first one is forgotten"
+    assert {event.outcome for event in ended if event.call > 1} == {"result"}
+    assert {event.outcome for event in ended if event.call == 1} == {failed.value.code}
