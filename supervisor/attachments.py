@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from ..config.arguments import path_of
+from ..config.argument_checks import path_of
 from ..protocol.errors import UsageError
 
 if TYPE_CHECKING:

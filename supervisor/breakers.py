@@ -26,7 +26,7 @@ from ..protocol.errors import Unavailable
 from ..protocol.events import BreakerDecision, BreakerMove, Place
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.safe_text import counted
-from .policy.breaker import NO_RESTARTS, UNTROUBLED, Admits, CircuitBreaker, Intensity
+from .policy.breaker import NO_RESTARTS, UNTROUBLED, Admission, CircuitBreaker, Intensity
 
 if TYPE_CHECKING:
     from ..actors.server import ServerActor
@@ -236,7 +236,7 @@ class ServerBreaker:
         return self.state.tripped and bool(self._record.holding())
 
     def _refuses_all(self) -> bool:
-        return self.state.admit(self._starts.now())[1] is Admits.NONE
+        return self.state.admit(self._starts.now())[1] is Admission.NONE
 
     def _bypass_at(self) -> float:
         """When a start by name may bypass the breaker."""
@@ -244,9 +244,9 @@ class ServerBreaker:
 
     def _admits(self, who: Call | ServerActor) -> bool:
         state, admitted = self.state.admit(self._starts.now())
-        if admitted is Admits.PROBE:
+        if admitted is Admission.PROBE:
             self._let_probe(state, who)
-        return admitted is not Admits.NONE
+        return admitted is not Admission.NONE
 
     def _let_probe(self, state: CircuitBreaker, who: Call | ServerActor) -> None:
         self.probe = who

@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from ..actors.call import Call
-from ..protocol.errors import UsageError
+from ..protocol.errors import CallCancelled
 from ..protocol.result import ToolResult
 
 _MOST: Final = 1024  # progress that is kept for a slow reader: the newest says the most
@@ -30,12 +30,14 @@ class CallStream:
     # ---- what the call tells ----------------------------------------------------------------------------------------
 
     def progressed(self, params: Mapping[str, Any]) -> None:
+        """The room hands on a progress notification; the oldest that nobody has read goes."""
         self._told.append(params)
         message = params.get("message")
         self.message = message if isinstance(message, str) else self.message
         self._tell()
 
     def ended(self, call: Call) -> None:
+        """The room says that the call has its outcome."""
         self._call = call
         self._tell()
 
@@ -56,24 +58,28 @@ class CallStream:
         return self._told.popleft()
 
     async def result(self) -> ToolResult:
-        """The result of the call, once it has ended. Raises its `CallError`, as `call` does, and `UsageError` when the
-        call was cancelled because its block was left."""
+        """The result of the call, once it has ended. Raises its `CallError`, as `call` does, and `CallCancelled` when
+        the call was cancelled because its block was left."""
         while self._call is None:
             await self._news.wait()
-        if self._call.error is None and self._call.result is None:
-            text = "The call was cancelled, by `cancel()` or because its block was left, so it has no result."
-            raise UsageError(f"{text} Await `result()` before that; a stream's, inside the block.")
+        if self._call.cancelled:
+            raise _cancelled(self._call)
         if self._result is None:
             self._result = await self._read(self._call)
         return self._result
 
 
 class CallTask:
-    """A call that goes on, whoever waits for it. `stream`: its progress, for one reader."""
+    """A call that runs by itself, whether anybody waits for it or not. `stream`: its progress, for one reader."""
 
     def __init__(self, call: Call, stream: CallStream) -> None:
         self._call = call
         self.stream: CallStream = stream
+
+    def __repr__(self) -> str:
+        status, error = self.status, self._call.error
+        why = f": {error.code}, {error.reach}" if status == "failed" and error is not None else ""
+        return f"<CallTask {self._call.tool!r}, {status}{why}>"
 
     @property
     def status(self) -> str:
@@ -85,14 +91,20 @@ class CallTask:
 
     @property
     def message(self) -> str:
-        """What its latest progress said."""
+        """The message of its latest progress that had one; "" before that."""
         return self.stream.message
 
     async def result(self) -> ToolResult:
         """The result, once the call has ended; as often as you like, also by several tasks at once. Raises its
-        `CallError`, and `UsageError` when it was cancelled. Cancelling this does not cancel the call."""
+        `CallError`, and `CallCancelled` when it was cancelled. Cancelling this does not cancel the call."""
         return await self.stream.result()
 
     def cancel(self) -> None:
         """Cancel the call. Nothing happens if it has ended."""
         self._call.cancel()
+
+
+def _cancelled(call: Call) -> CallCancelled:
+    text = f"The call was cancelled, by `cancel()` or because its `async with` block was left; {call.reach.words}."
+    hint = "To get a result, await `result()` before you cancel or leave the block."
+    return CallCancelled(f"{text} {hint}", server=call.server or "", reach=call.reach, tool=call.tool)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
-import attrs
 import msgspec
 
 from ..actors.backend import Backend
@@ -51,7 +50,7 @@ _NOT_ON_WINDOWS: Final = (
 )
 
 
-class _Literal(msgspec.Struct, frozen=True):
+class _PlainDefinition(msgspec.Struct, frozen=True):
     """A definition that refers to nothing, as most do: it is complete for every start."""
 
     given: ServerDefinition
@@ -59,8 +58,7 @@ class _Literal(msgspec.Struct, frozen=True):
     complete: ServerDefinition
 
 
-@attrs.frozen
-class Connectors:
+class Connectors(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A `ConnectorFactory`. It is called once for each incarnation."""
 
     backend: Backend
@@ -73,9 +71,11 @@ class Connectors:
     logins: Callable[[], LoginWatch]  # told of each attempt to connect
     folder: Path | None  # where the room may keep files
     log: Callable[[Address, int], StderrLog | None] = lambda _address, _incarnation: None
-    silent: set[str] = attrs.field(factory=set[str])  # see `actors.transports.npx`
-    helpers: Iterator[int] = attrs.field(factory=lambda: count(1))
-    literals: dict[str, _Literal] = attrs.field(factory=dict[str, _Literal])  # by server
+    silent: set[str] = msgspec.field(default_factory=set[str])  # see `actors.transports.npx`
+    helpers: Iterator[int] = msgspec.field(default_factory=lambda: count(1))
+    literals: dict[str, _PlainDefinition] = msgspec.field(
+        default_factory=dict[str, _PlainDefinition]
+    )  # by server
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings = definition, self.settings()
@@ -99,7 +99,7 @@ class Connectors:
             limit = settings.secret_timeout
             return AskingConnector(reach, definition, asked, limit, self.secrets, session)
         if is_literal and session is None:
-            self.literals[address.server] = _Literal(given, settings, definition)
+            self.literals[address.server] = _PlainDefinition(given, settings, definition)
         return self.reaching(definition, address, incarnation, environ, session)
 
     def heed(self, definition: ServerDefinition, address: Address) -> Mapping[str, str]:
@@ -128,7 +128,7 @@ class Connectors:
         """A connector that starts a child of ours which is no server. It is guarded, tagged and ended like a server's.
         `max_line`: bytes of a line in either direction."""
         definition = ServerDefinition(name, command=command[0], args=tuple(command[1:]), cwd=os.sep)
-        settings = attrs.evolve(self.settings(), max_line=max_line)
+        settings = msgspec.structs.replace(self.settings(), max_line=max_line)
         number = -next(self.helpers)  # a server has none below zero, so no tag of a server is this one's
         return self._stdio(definition, Address(name), number, settings)
 
@@ -190,7 +190,7 @@ class Connectors:
     def _http(
         self, definition: ServerDefinition, address: Address, environ: Mapping[str, str], session: str | None
     ) -> Connector:
-        from ..actors.login.logins import auth_for
+        from ..actors.login.login_auth import auth_for
         from ..actors.transports.http_connection import HttpConnector
 
         self.logins().connecting(definition)
@@ -214,12 +214,12 @@ class Connectors:
         environ: Mapping[str, str],
         address: Address,
     ) -> AuthFor:
-        """What gives the requests of one session the token of its caller. Of the tokens that it has had, the last
-        stay known as secrets."""
-        from ..actors.login.as_caller import CallerLogin
-        from ..actors.login.exchange import terms_of
+        """What gives the requests of one session the token of its caller. The last of the tokens that it has
+        had stay known as secrets."""
+        from ..actors.login.caller_auth import CallerLogin
+        from ..actors.login.login_auth import oauth_of
         from ..actors.login.login_record import LoginFailed
-        from ..actors.login.logins import oauth_of
+        from ..actors.login.token_exchange import terms_of
 
         caller = partial(self.sessions.caller, address.session)
         learn = partial(self.secrets.carried, address.server, session=address.session)
@@ -274,14 +274,14 @@ class LoadingConnector(msgspec.Struct, frozen=True):
 
 
 def _load_http(*, is_api: bool, is_as_caller: bool) -> None:
-    import_module("platformdirs")  # with which logins are found
-    import_module("..actors.login.logins", __package__)
+    import_module("..actors.login.login_auth", __package__)
     if is_as_caller:
-        import_module("..actors.login.as_caller", __package__)
+        import_module("..actors.login.caller_auth", __package__)
     import_module("..actors.transports.http_connection", __package__)
     if is_api:
         import_module("..actors.transports.api_document", __package__)
         import_module("..actors.transports.api_carrier", __package__)
+    import_module("..catalogue.schema_repair", __package__)  # its first list is looked through with this
 
 
 # ---- The connector of a server some of whose values stand in no file of ours -----------------------------------------
@@ -334,7 +334,7 @@ class AskingConnector(msgspec.Struct, frozen=True):
                 source = "a command gives" if command_in(text) is not None else "the keyring keeps"
                 raise connect_failed(name, LostReason(f"headers.{place}, which {source}: {wrong}"))
             changed[attribute][place] = value
-        return attrs.evolve(self.definition, **{**changed, "args": tuple(changed["args"])})
+        return msgspec.structs.replace(self.definition, **{**changed, "args": tuple(changed["args"])})
 
     async def _variables(self) -> Mapping[str, str]:
         """The variables of the `envFile`."""

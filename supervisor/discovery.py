@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -34,8 +33,8 @@ from ..config.model import Lifecycle, ServerDefinition
 from ..config.references import session_variables
 from ..protocol.address import DISCOVERY, SHARED, Address
 from ..protocol.errors import CallError, ConnectFailed
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.lifecycle import Cause, Ending, Reason, State
-from ..protocol.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from ..actors.server import ServerActor
@@ -80,6 +79,7 @@ class Discovery:
             actor.list_again(lambda error: self._listed_again(actor, error))
         elif record.discovery is None:
             record.discovery = actor
+            self._servers.starts.places.discovers(record, actor)
             self._servers.starts.request_by_policy(actor)
         return actor
 
@@ -227,11 +227,13 @@ def _is_lasting(error: CallError | None) -> bool:
 def files_of(definition: ServerDefinition) -> object:
     """What the files are like by which a server is started: its command, the files among its arguments, its folder and
     its `envFile`. Equal as long as nobody has changed them."""
+    from ..config.command_faults import file_of
+
     if definition.command is None:
         return None
     path = definition.env.get("PATH") or os.environ.get("PATH")
     folder = definition.cwd or ""
-    command = shutil.which(definition.command, path=path) or os.path.join(folder, definition.command)
+    command = file_of(definition.command, definition.cwd, path) or os.path.join(folder, definition.command)
     named = (os.path.join(folder, arg) for arg in definition.args if not arg.startswith("-"))
     return [_stamp(file) for file in (command, folder, definition.env_file, *named) if file]
 

@@ -10,7 +10,8 @@ room. So what a client asks for goes through the port of its session.
   `until_accepted`).
 * *Looks* start no server and are no calls: what is known here (`catalogue`).
 * What it is made of besides: `connections` waits for servers to be connected, `resources` counts who subscribes to
-  what, `skills` reads skills. `services` and `fleet` are the whole room's, whoever looks: its clock, files, servers.
+  what, `skill_reader` reads skills. `services` and `fleet` are the whole room's, whoever looks: its clock, files,
+  servers.
 
 It decides nothing: gates, breakers and the pool do.
 
@@ -38,25 +39,22 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypedDict, Unp
 
 import anyio
 import anyio.lowlevel
-import attrs
 import msgspec
 from msgspec.structs import replace
 
 from ..actors.call import NOBODY, Call, Origin
 from ..actors.current_trace import CURRENT
 from ..actors.handshake import RpcFailure, shake_hands
+from ..actors.last_minutes import LastMinutes, in_order
 from ..actors.login.caller_identity import CallerIdentity
 from ..actors.peer import LostReason, connect_failed
-from ..actors.recent import LastMinutes, in_order
-from ..actors.router import Sync, make_countable, make_resolvable, make_searchable
-from ..actors.timers import limited
+from ..actors.router import IndexRequest, make_countable, make_resolvable, make_searchable
 from ..actors.watchers import Order
 from ..actors.workers import LONG_WORK, aside, in_turns
 from ..catalogue.names import owner_among
-from ..catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target
-from ..catalogue.search import MAX_QUERY
+from ..catalogue.namespace import AmbiguousName, MissingName, ResourceEntry, Target
 from ..catalogue.store import own_folder
-from ..config.arguments import function, name_of, named_values, seconds, text
+from ..config.argument_checks import function, name_of, named_values, text, time_limit
 from ..config.installers import is_installer
 from ..config.model import Config, Isolation, Scrub
 from ..config.scrubbing import Secrets
@@ -89,9 +87,9 @@ from ..protocol.trace_context import trace_in, without_trace
 from ..safety.gates import Gate, GateCase, Passage, is_held
 from .discovery import let_go
 from .server_messages import LOG_LEVELS
-from .skills import SkillRead as SkillRead
-from .skills import SkillReader
-from .starts import Holdup, held
+from .skill_reader import SkillRead as SkillRead
+from .skill_reader import SkillReader
+from .starts import Holdup
 from .status_rows import addresses, status_row, still_there
 
 if TYPE_CHECKING:
@@ -211,7 +209,7 @@ class RoomCatalogue:
             self._access.live.servers.record(server)
 
     def entry(self, server: str) -> ServerEntry | None:
-        """What is known of a server, or None. Raises `UnknownServer`."""
+        """The lists of a server and what it says about itself; None: unknown. Raises `UnknownServer`."""
         live, view = self._access.live, self._view
         if view is not None:
             view.check(server)
@@ -263,6 +261,8 @@ class RoomCatalogue:
 
     async def near(self, query: str) -> tuple[bytes, ...]:
         """The keys of what is near to `query` in meaning, the nearest first, if they are known."""
+        from ..catalogue.search import MAX_QUERY
+
         return tuple(await self._access.live.near(self.index, query[:MAX_QUERY]))
 
     def status(self, server: str | None = None) -> list[ServerStatus]:
@@ -297,7 +297,7 @@ class RoomCatalogue:
         if entry is None:
             return row
         faults, problems = index.faults(row.server), entry.problems
-        return attrs.evolve(row, faults=faults, problems=problems) if faults or problems else row
+        return msgspec.structs.replace(row, faults=faults, problems=problems) if faults or problems else row
 
     def _as_seen(self, row: ServerStatus) -> ServerStatus:
         """The row with what this session's own child has listed."""
@@ -305,8 +305,8 @@ class RoomCatalogue:
             return row
         counts, faults = self.index.counts(row.server), self.index.faults(row.server)
         if counts is None:
-            return attrs.evolve(row, tool_count=None, changed=(), hidden=(), faults=faults)
-        return attrs.evolve(
+            return msgspec.structs.replace(row, tool_count=None, changed=(), hidden=(), faults=faults)
+        return msgspec.structs.replace(
             row, tool_count=counts.callable, changed=counts.changed, hidden=counts.hidden, faults=faults
         )
 
@@ -321,11 +321,11 @@ class RoomCatalogue:
     # A URI that the index does not know goes to the only server that may have it. If there are several, the request is
     # refused with these candidates, so that no server gets a request that was not meant for it.
 
-    def resolve(self, name: str, server: str | None) -> Target | Missing:
+    def resolve(self, name: str, server: str | None) -> Target | MissingName:
         """Look a tool's name up in the index. Raises `AmbiguousTool`, `UnknownServer`."""
         self.check_server(server)
         found = self.index.resolve(name_of(name, "a tool"), server)
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             raise AmbiguousTool(name, found.candidates)
         return found
 
@@ -355,9 +355,9 @@ class RoomCatalogue:
         message += f' Server "{servers[0]}" has: {some_of(names)}.' if names else ""
         return UnknownTool(name, message=message, suggestions=index.suggest(name), connected=connected)
 
-    def resolve_prompt(self, name: str, server: str | None) -> Target | Missing:
+    def resolve_prompt(self, name: str, server: str | None) -> Target | MissingName:
         found = self.index.resolve_prompt(name_of(name, "a prompt"), server)
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             raise AmbiguousTool(name, found.candidates, what="Prompt")
         return found
 
@@ -389,7 +389,7 @@ class ServerConnections:
     async def connect_by_name(self, server: str) -> None:
         """Connect the server now, whatever its circuit breaker says, and wait until its lists are in the index."""
         await self.connect(server, by_name=True)
-        await self._access.in_loop.router.ref.ask(Sync)
+        await self._access.in_loop.router.ref.ask(IndexRequest)
 
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> bool:
         """Wait until the server is connected. Returns False if it was connected already.
@@ -424,7 +424,7 @@ class ServerConnections:
         stop_waiting = actor.on_connected(connected, by_name=by_name)
         try:
             (starts.request_by_name if by_name else starts.request_as_called)(record, actor)
-            with limited(live.context.timers, backend.now() + limit):
+            with live.context.timers.limited(backend.now() + limit):
                 await waiter.wait()
             if not box:
                 raise _not_ready(actor, limit)
@@ -475,7 +475,7 @@ class ServerConnections:
 
         actor = self._access.live.servers.discover_apart(server, self._session, discovered)
         context = self._access.live.context
-        with limited(context.timers, context.backend.now() + limit):
+        with context.timers.limited(context.backend.now() + limit):
             await over.wait()
         if not box:
             raise _not_ready(actor, limit)
@@ -637,7 +637,7 @@ class RoomPort:
         size, most = weigh(arguments), context.settings.max_queued_bytes
         if context.queued_bytes + size > most:
             why = f"the parameters of waiting calls would be over {most:,} bytes"
-            raise Busy(server or "", in_flight=0, queued=0, oldest_age=0.0, retry_after=1.0, why=why)
+            raise Busy(server or "", in_flight=0, queued=0, oldest_age=0.0, retry_in=1.0, why=why)
         context.queued_bytes += size
         try:
             yield
@@ -835,7 +835,7 @@ class RoomPort:
         name_of(name, "a tool")
         await make_resolvable(self.catalogue.index)
         found = self.catalogue.resolve(name, server)
-        if not isinstance(found, Missing):
+        if not isinstance(found, MissingName):
             return found
         refused: CallError | None = None
         connected = list[str]()
@@ -850,11 +850,11 @@ class RoomPort:
                 except CallError as error:
                     refused = refused or error
                     continue
-                index = await self.access.live.router.ref.ask(Sync)
+                index = await self.access.live.router.ref.ask(IndexRequest)
                 if index.get(name) is None:
                     await make_resolvable(index)
                 again = self.catalogue.resolve(name, server)
-                if not isinstance(again, Missing):
+                if not isinstance(again, MissingName):
                     leases.push(lease.pop_all())
                     return again
         if refused is not None:
@@ -876,13 +876,13 @@ class RoomPort:
         self.catalogue.check_server(server)
         found = self.catalogue.resolve_prompt(name, server)
         wait_by = self.connections.wait_by()
-        for candidate in found.servers if isinstance(found, Missing) else ():
+        for candidate in found.servers if isinstance(found, MissingName) else ():
             await self.connections.connect(candidate, wait_by=wait_by)
-            await self.access.live.router.ref.ask(Sync)
+            await self.access.live.router.ref.ask(IndexRequest)
             again = self.catalogue.resolve_prompt(name, server)
             if isinstance(again, Target):
                 return again
-        if isinstance(found, Missing):
+        if isinstance(found, MissingName):
             refusal = self.catalogue.refusal_by_prefix(name, server)
             raise refusal or UnknownPrompt(
                 name, [target.name for target in self.catalogue.index.prompts(server)]
@@ -915,7 +915,7 @@ class RoomPort:
 
     async def settled(self) -> Index:
         """Wait until everything that servers have listed so far is in the index. Returns the room's index."""
-        return await self.access.in_loop.router.ref.ask(Sync)
+        return await self.access.in_loop.router.ref.ask(IndexRequest)
 
     # ---- who answers servers ----------------------------------------------------------------------------------------
 
@@ -983,7 +983,7 @@ def tool_result(answer: bytes, target: Target) -> ToolResult:
 
 
 def check_options(timeout: object, on_progress: object) -> None:
-    seconds(timeout, "timeout")
+    time_limit(timeout, "timeout")
     function(cast("Callable[..., Any] | None", on_progress), "on_progress")
 
 
@@ -1019,6 +1019,7 @@ class Updates:
         self._is_over = False
 
     def put(self, params: Mapping[str, Any]) -> None:
+        """The room hands on an update; the oldest that nobody has read goes."""
         self._found.append(params)
         self._messages.set()
 
@@ -1159,7 +1160,7 @@ class ServerFleet:
         """Agree on a version with a server that a `ConnectorFactory` reaches behind its own connection, which has
         answered as of the older era. No longer than somebody lets it. Raises `ConnectFailed`."""
         context = self._access.live.context
-        declaration = attrs.evolve(context.host.declaration(address), by_handshake=True)
+        declaration = msgspec.structs.replace(context.host.declaration(address), by_handshake=True)
         try:
             return await shake_hands(
                 peer,
@@ -1252,8 +1253,8 @@ class RoomServices:
         self._runtime.attachments[name] = attachment
 
     def replays(self, replay: object, watcher: object) -> None:
-        """The servers of this room, whose connectors are the replay's (`tape.replaying.Replay`), answer from its tape,
-        and its watcher is told what is called. Before the room is opened."""
+        """The servers of this room, whose connectors are the replay's (`tape.replay_servers.Replay`), answer from its
+        tape, and its watcher is told what is called. Before the room is opened."""
         self._runtime.replay = replay
         self._runtime.watchers.add(watcher, Order.TAPE)
 
@@ -1287,7 +1288,7 @@ class RoomServices:
         return partial(in_order, *still_there(self._access.live.servers, kept), since)
 
     def last_minutes(self, seconds: float = 60.0 * RECENT_MINUTES) -> LastMinutes:
-        """What there is for a tape of the last so many seconds (`tape.recent`)."""
+        """What there is for a tape of the last so many seconds (`tape.last_minutes_tape`)."""
 
         live, recent = self._access.live, self._runtime.recent
         events, calls = still_there(live.servers, recent)
@@ -1339,7 +1340,7 @@ class RoomServices:
 
     def held(self) -> list[Holdup]:
         """What holds calls now, the most calls first."""
-        return held(self._access.live.servers.starts)
+        return self._access.live.servers.starts.held()
 
     @property
     def session_slots_held(self) -> int:
@@ -1348,13 +1349,13 @@ class RoomServices:
 
     def tree(self) -> TreeNode:
         """The room's servers and sessions as they are now, below what supervises them."""
-        from .tree import tree_of
+        from .room_tree import tree_of
 
         return tree_of(self._access.live.servers, self._runtime.run_id)
 
     async def surveyed_tree(self) -> TreeNode:
         """`tree`, with turns for others meanwhile, because there may be thousands of nodes."""
-        from .tree import surveyed_tree_of
+        from .room_tree import surveyed_tree_of
 
         return await surveyed_tree_of(self._access.live.servers, self._runtime.run_id)
 
@@ -1379,7 +1380,9 @@ def _nothing() -> None:
     pass
 
 
-def _placed(uri: str, server: str | None, found: ResourceEntry | Ambiguous | Missing) -> ResourceEntry:
+def _placed(
+    uri: str, server: str | None, found: ResourceEntry | AmbiguousName | MissingName
+) -> ResourceEntry:
     if server is not None:
         own = isinstance(found, ResourceEntry) and found.server == server
         return (
@@ -1387,7 +1390,7 @@ def _placed(uri: str, server: str | None, found: ResourceEntry | Ambiguous | Mis
         )
     if isinstance(found, ResourceEntry):
         return found
-    if isinstance(found, Ambiguous):
+    if isinstance(found, AmbiguousName):
         raise AmbiguousTool(uri, found.candidates, what="Resource")
     if len(found.servers) == 1:
         return ResourceEntry(uri, found.servers[0], uri, record={})

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import attrs
+import msgspec
 from msgspec.structs import replace
 
 from ..actors.workers import aside_if_many
@@ -62,7 +62,7 @@ class ProfileView:
         self._follow()
         if self._shown_config is None:
             whole = self._room_config()
-            self._shown_config = attrs.evolve(
+            self._shown_config = msgspec.structs.replace(
                 whole,
                 servers={name: one for name, one in whole.servers.items() if self.shows(name)},
                 broken={name: one for name, one in whole.broken.items() if self.shows(name)},
@@ -108,7 +108,7 @@ class ProfileView:
             return row
         counts = self.index.counts(row.server)
         faults = self.index.faults(row.server)
-        return attrs.evolve(
+        return msgspec.structs.replace(
             row,
             tool_count=None if counts is None else counts.callable,
             changed=() if counts is None else counts.changed,

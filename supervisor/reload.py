@@ -14,22 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
+import msgspec
 
-from ..config.identity import policy_only_change
+from ..config.definition_identity import policy_only_change
 from ..config.model import Config, ServerDefinition, Settings, with_settings
 from ..config.references import isolation_of
 
 
-@attrs.frozen
-class ReloadPlan:
+class ReloadPlan(msgspec.Struct, frozen=True):
     """Names of servers, in the order of the new configuration; removed ones in the order of the old."""
 
-    keep: tuple[str, ...] = ()
-    live: tuple[str, ...] = ()
-    replace: tuple[str, ...] = ()
-    start: tuple[str, ...] = ()
-    remove: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()  # unchanged
+    live: tuple[str, ...] = ()  # changed without a restart
+    replace: tuple[str, ...] = ()  # started anew, with the new definition
+    start: tuple[str, ...] = ()  # new
+    remove: tuple[str, ...] = ()  # ended, because the new configuration lacks them
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +71,7 @@ def _usable(config: Config, is_same: bool) -> Mapping[str, ServerDefinition]:
 
 def _completed(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
     isolation = isolation_of(definition, settings)
-    return attrs.evolve(with_settings(definition, settings), isolation=isolation)
+    return msgspec.structs.replace(with_settings(definition, settings), isolation=isolation)
 
 
 def _group(old: ServerDefinition | None, new: ServerDefinition) -> str:

@@ -26,15 +26,14 @@ from ..actors.call import Call
 from ..actors.event_stream import Subscription
 from ..actors.host import Host
 from ..actors.peer import ConnectorFactory
-from ..actors.router import Sync, make_searchable
+from ..actors.router import IndexRequest, make_searchable
 from ..actors.server import ServerActor
 from ..actors.watchers import Order, ProgramWatcher, Watcher
 from ..actors.workers import MANY_ITEMS, all_of, apart, in_turns
 from ..catalogue.entries import ServerEntry
-from ..catalogue.namespace import Missing, ResourceEntry, Target
-from ..catalogue.search import SearchPage, search
+from ..catalogue.namespace import MissingName, ResourceEntry, Target
 from ..catalogue.store import open_store
-from ..config.arguments import (
+from ..config.argument_checks import (
     file_of,
     function,
     kinds_of,
@@ -53,14 +52,13 @@ from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.result import Completion, ModelResult, PromptMessages, ResourceContents, ToolResult
 from ..protocol.status import DrainReport, ServerStatus
-from ..protocol.typed_arguments import typed_arguments
 from ..protocol.version import VERSION
 from ..safety.approval import OnApproval
 from .known_servers import CachedServers
-from .owner import Owner
 from .port import ONLY_LOOK, SET_LEVEL, Progress, RoomPort, Updates, check_options, tool_result
 from .profiles import ProfileView
 from .reload import ReloadPlan, plan_reload
+from .room_owner import Owner
 from .runtime import Runtime
 from .satellites import wanted
 from .server_messages import Answer, Callbacks, OnLog, OnNotification, Roots
@@ -70,20 +68,25 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ..actors.transports.http_connection import AuthFor
+    from ..catalogue.search import SearchPage
     from ..protocol.model_calls import Format, ToolCall
     from ..protocol.model_tools import FittedTool
     from ..protocol.tree import TreeNode
-    from ..tape.replaying import Replay
+    from ..tape.replay_servers import Replay
     from .call_stream import CallStream, CallTask
 
 
 class OwnTool(Protocol):
-    """A tool for a model that belongs to the program and not to a server."""
+    """A tool for a model that belongs to the program, not to a server."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name that the model calls."""
+        ...
 
-    async def run(self, arguments: Mapping[str, Any], /) -> ToolResult: ...
+    async def run(self, arguments: Mapping[str, Any], /) -> ToolResult:
+        """Answer one call of the model."""
+        ...
 
 
 class RoomCalls:
@@ -99,16 +102,16 @@ class RoomCalls:
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     async def settled(self) -> None:
-        """Wait until `tools` and the like tell everything that servers have listed so far."""
+        """Wait until `tools` and similar methods include everything that servers have listed so far."""
         await self._port.settled()
 
     async def catalogued(self) -> None:
-        """Wait until each unknown server was started once to list what it has, with or without success. In a session:
-        also those that only it can start."""
+        """Wait until every server whose tools are unknown was started once to list them, successfully or not. In a
+        session, this includes servers that only the session can start."""
         await self._port.catalogued()
 
     def entry(self, server: str) -> ServerEntry | None:
-        """What is known of a server, or None. Raises `UnknownServer`."""
+        """The lists of a server and what it says about itself; None: unknown. Raises `UnknownServer`."""
         return self._port.catalogue.entry(server)
 
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
@@ -122,13 +125,17 @@ class RoomCalls:
         """Ranked search over names and descriptions: any matching word lists a tool or skill (`target.kind`). Starts
         nothing."""
         query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
+        from ..catalogue.search import search
+
         return search(self._port.catalogue.index, query, server=server, limit=limit, offset=offset)
 
     async def find(
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
     ) -> SearchPage:
-        """`search`, and by meaning too where the setting `semanticSearch` is on."""
+        """Search by words, like `search`, and also by meaning if the setting `semanticSearch` is on."""
         query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
+        from ..catalogue.search import search
+
         await make_searchable(self._port.catalogue.index)
         near = await self._port.catalogue.near(query)
         return search(self._port.catalogue.index, query, server=server, limit=limit, offset=offset, near=near)
@@ -137,7 +144,7 @@ class RoomCalls:
         """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and `ServerDown` if
         the name is that of a disabled or broken server."""
         found = self._port.catalogue.resolve(name, server)
-        if isinstance(found, Missing):
+        if isinstance(found, MissingName):
             raise self._port.catalogue.unknown_tool(name, server)
         return found
 
@@ -146,16 +153,18 @@ class RoomCalls:
     async def typed_arguments(
         self, tool: str, texts: Mapping[str, str], *, server: str | None = None
     ) -> dict[str, Any]:
-        """The arguments that texts mean to this tool, by its schema: for what a person typed, or the query of a URL.
-        `"5"` becomes a number where the schema allows one, and stays a text where it wants a text; where it does not
-        say, what is valid JSON is read as JSON. `greenroom call TOOL K=V` does the same.
+        """Convert arguments that are texts, such as typed input or the query of a URL, to the types of this tool's
+        schema. `"5"` becomes a number if the schema allows a number, and stays a text if it wants a text. If the schema
+        does not say, valid JSON is read as JSON. `greenroom call TOOL K=V` does the same.
 
-        If the tool is not known yet, its server is connected to ask. Raises `UsageError` for what are no texts, and
-        what `call` raises for a tool that cannot be found."""
+        If the tool is not known yet, its server is connected first. Raises `UsageError` if a value is not a text, and
+        the same errors as `call` if the tool cannot be found."""
         given = named_values(texts, "texts") or {}
         for name, said in given.items():
             text(said, f"The text of {name}")
         target = await self._port.find(tool, server)
+        from ..protocol.typed_arguments import typed_arguments
+
         return typed_arguments(given, target.input_schema)
 
     async def call(
@@ -173,8 +182,9 @@ class RoomCalls:
 
         `timeout`: seconds after the call is sent, instead of the server's timeout. `on_progress(params)` gets
         every progress notification as the server sent it. `meta` is sent as the request's `_meta`. `allowed`: a person
-        has said yes to exactly this call, so nobody is asked (`approve`). Raises a `CallError`, which says how far the
-        call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are among them. Cancelling this cancels the call.
+        has approved exactly this call, so nobody is asked (`approve`). Raises a `CallError`, whose `reach` says how far
+        the call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are among them. Cancelling this cancels the
+        call.
         """
         port = self._port
         target = port.catalogue.index.get(tool) if server is None and type(tool) is str else None
@@ -220,10 +230,10 @@ class RoomCalls:
         meta: Mapping[str, Any] | None = None,
         allowed: bool = False,
     ) -> ModelResult:
-        """`call`, for a framework that has a model: what the model is to be told of it. A call that fails raises
-        nothing: the model is told why, and what to do. The arguments are those of `call`. Texts are cut and lose
-        credentials as in the `mcp` tool (`scrub`). Cancelling this cancels the call. Raises `UsageError` in another
-        event loop: a model can do nothing about that."""
+        """Like `call`, but returns the content for a model. A failed call raises nothing: the result tells the model
+        why, and what to do. The arguments are those of `call`. Texts are shortened and lose credentials, as in the
+        `mcp` tool (`scrub`). Cancelling this cancels the call. Raises `UsageError` in another event loop: a model can
+        do nothing about that."""
         self._port.runtime.check_loop()
         try:
             target, running = await self._port.start_by_name(
@@ -253,9 +263,9 @@ class RoomCalls:
         return ModelResult.failed(error, error.message + expected_parameters(found, error.message))
 
     def needs_approval(self, tool: str, *, server: str | None = None) -> bool:
-        """Whether a call of this tool from here is refused with `ApprovalNeeded` unless it is `allowed`: somebody has
-        to allow it (`approve`), and there is nobody to ask, no `on_approval` and no `on_elicitation`. For a program
-        that asks its person itself, before it calls. Starts nothing. Raises as `describe` does."""
+        """Whether a call of this tool would be refused with `ApprovalNeeded` unless it is `allowed`: it needs approval
+        (`approve`), but there is nobody to ask, neither `on_approval` nor `on_elicitation`. Use it if your program asks
+        a person itself before the call. Starts nothing. Raises the same errors as `describe`."""
         return self._port.leaves_approval(self.describe(tool, server=server))
 
     @asynccontextmanager
@@ -272,8 +282,8 @@ class RoomCalls:
 
         `async with room.stream_call("build") as run: async for progress in run: …`, then `await run.result()`.
 
-        Leaving the block before the call has ended cancels it. On entering, this raises what `call` raises for a call
-        that is not accepted; `result` raises the rest.
+        Leaving the block before the call has ended cancels it. If the call is not accepted, entering the block raises
+        the same as `call`; later errors are raised by `result`.
         """
 
         task = await self.start_task(tool, arguments, server=server, timeout=timeout, meta=meta)
@@ -291,12 +301,12 @@ class RoomCalls:
         timeout: float | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> CallTask:
-        """Begin a call, and return its handle as soon as it is accepted: `task = await room.start_task("build")`, then
-        at any time `task.status`, `await task.result()` or `task.cancel()`.
+        """Start a call, and return its handle as soon as the call is accepted: `task = await room.start_task("build")`,
+        then at any time `task.status`, `await task.result()` or `task.cancel()`.
 
-        The call goes on when whoever began it is cancelled. It ends by its timeouts or with its server, and with the
-        room or session at the latest. This raises what `call` raises for a call that is not accepted; `result` raises
-        the rest.
+        The call continues even if the task that started it is cancelled. It ends with its result, its timeouts or its
+        server, and at the latest with the room or session. If the call is not accepted, this raises the same as `call`;
+        later errors are raised by `result`.
         """
         from .call_stream import CallStream, CallTask
 
@@ -318,27 +328,27 @@ class RoomCalls:
     async def run_tool_calls(
         self, calls: Iterable[Any] | None, format: Format, *, also: Iterable[OwnTool] = ()
     ) -> list[dict[str, Any]]:
-        """Call the tools that a model wants to call, all at once. Returns the messages that answer the model, in the
-        order of `calls`. A call that fails raises nothing: the model is told why, and what to do.
+        """Call the tools that a model has chosen, all at once. Returns the messages that answer the model, in the order
+        of `calls`. A failed call raises nothing: its message tells the model why, and what to do.
 
         `format`: where the calls come from. "openai": the `tool_calls` of a chat completion's message, or the `output`
         of a response; "openai-responses": the same, with images in the answers; "anthropic": the `content` of a
         message; "gemini": the `parts` of a content, or the `function_calls`; "mcp": params of `tools/call`. Entries
         that are no tool calls are skipped. Texts are cut and lose credentials as in the `mcp` tool (`scrub`). `also`:
-        further tools, such as a `SearchTool`. Where the model was given tools of `tools_for`, use that object's `run`.
+        further tools, such as a `SearchTool`. If the model got its tools from `tools_for`, use that object's `run`.
         """
         return await ModelTools(self, format, ()).run(calls, also=also)
 
     def tools_for(
         self, format: Format, *, server: str | None = None, strict: bool = False, defer_loading: bool = False
     ) -> ModelTools:
-        """The tools of this room (of one server) for a model without a framework: its `definitions` are what the API of
-        this format takes as tools, and its `run` runs what the model wants to call. Starts nothing.
+        """The tools of this room (of one server) for a model without a framework. Pass `definitions` to the model's
+        API, and the model's calls to `run`. Starts nothing.
 
-        Names and schemas are fitted to what the API takes, and calls are translated back. `strict` ("openai",
-        "openai-responses", "anthropic"): tools whose arguments can be decoded strictly are; the others are there as
-        usual. `defer_loading` ("openai-responses", "anthropic"): the API's own tool search loads a definition when the
-        model has found it. Raises `UsageError` for another format or what it does not have, `UnknownServer`.
+        Names and schemas are adapted to the API, and calls are translated back. `strict` ("openai", "openai-responses",
+        "anthropic"): use strict decoding for tools whose schemas allow it. `defer_loading` ("openai-responses",
+        "anthropic"): the API's own tool search loads a definition when the model has found it. Raises `UsageError` for
+        an unknown format or an option that it does not have, and `UnknownServer`.
         """
         from ..protocol.model_tools import fit_tools
 
@@ -348,8 +358,9 @@ class RoomCalls:
     async def call_many(
         self, calls: Iterable[tuple[str, Mapping[str, Any] | None]], *, timeout: float | None = None
     ) -> list[ToolResult | CallError]:
-        """Call many tools at once, each given as its name and its arguments. Returns what came of each, in their order:
-        its result, or the error that `call` would raise. `timeout`: seconds, for each call after it is sent."""
+        """Call many tools at once, each given as its name and its arguments. Returns a list in the same order, with
+        the result of each call, or the error that `call` would raise. `timeout`: seconds, for each call after it is
+        sent."""
 
         async def one(tool: str, arguments: Mapping[str, Any] | None) -> ToolResult | CallError:
             try:
@@ -418,8 +429,8 @@ class RoomCalls:
     ) -> ResourceContents:
         """Read a file of a skill by the skill's name; without `file`, its `SKILL.md`. Connects its server when needed.
 
-        What is returned has the size and the digest that the server lists. Raises `CallError`s (`ProtocolFault`: it
-        has not; `ToolChanged`: the skill has changed, and its owner has not accepted that), `UnknownSkill`,
+        The file is checked against the size and the digest that the server lists. Raises `CallError`s (`ProtocolFault`:
+        they differ; `ToolChanged`: the skill has changed, and its owner has not accepted that), `UnknownSkill`,
         `AmbiguousTool`, `UnknownServer`.
         """
         found = await self._port.skills.read(name, file, server)
@@ -516,28 +527,27 @@ class RoomCalls:
     async def subscribe(self, uri: str, server: str | None = None) -> AsyncGenerator[Updates]:
         """`async with room.subscribe(uri) as updates: async for update in updates: …`
 
-        While this is open, the server is kept connected, and connected again when it is lost. After a new
-        connection the resource is reported as changed. On entering, this raises as `read_resource` does, and
-        `RemoteError` when the server takes no subscriptions. The iteration ends when the room does.
+        While this is open, the server stays connected, and is connected again after a loss. After a new connection the
+        resource is reported as changed. Entering raises the same as `read_resource`, and `RemoteError` if the server
+        does not support subscriptions. The iteration ends with the room.
         """
         async with self._port.resources.updates(self._port.catalogue.locate(uri, server)) as updates:
             yield updates
 
     def set_log_level(self, level: str, server: str | None = None) -> None:
-        """Set the least level of log messages that all servers (or one) send to `on_log`.
+        """Set the lowest level of log messages that all servers (or one) send to `on_log`.
 
-        Live servers are told now, others when they connect. The room's level also applies to sessions that
-        set none. A session sets it for its own children; with callbacks of its own also for what it hears of
-        shared servers, which are told the most talkative level that anybody wants. Raises `UsageError` for a
-        level that the protocol does not have, in a session without callbacks for a server that is not its own, and in
-        another event loop; `UnknownServer`.
+        Running servers are told now, others when they connect. The room's level also applies to sessions without a
+        level. A session sets the level for its own children; if it has callbacks, also for its messages from shared
+        servers, which get the most detailed level that anybody wants. Raises `UsageError` for a level that the protocol
+        does not have, in a session without callbacks for a server that is not its own, and in another event loop;
+        `UnknownServer`.
         """
         self._port.set_log_level(level, server)
 
     def roots_changed(self) -> None:
-        """Tell every connected server that was told of roots that they have changed. In a session: its own
-        children; and shared servers, when nobody else could answer what the roots are. Raises `UsageError` in another
-        event loop."""
+        """Tell every connected server that knows about roots that they have changed. In a session: its own children,
+        and shared servers if nobody else could tell them the roots. Raises `UsageError` in another event loop."""
         self._port.roots_changed()
 
 
@@ -558,12 +568,12 @@ async def _at_once(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 
 
 class ModelTools:
-    """Tools of a room or session as a model's API takes them (`tools_for`), and what the model calls of them."""
+    """Tools of a room or session in the format of a model's API (`tools_for`); it also runs the model's calls."""
 
     def __init__(self, room: RoomCalls, format: Format, tools: Sequence[FittedTool]) -> None:
         self._room = room
         self._tools = {tool.name: tool for tool in tools}
-        self.format: Format = format
+        self.format: Format = format  # the API whose form the definitions have
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
@@ -581,7 +591,7 @@ class ModelTools:
         return [tool.own_name for tool in self._tools.values() if not tool.is_strict]
 
     async def run(self, calls: Iterable[Any] | None, *, also: Iterable[OwnTool] = ()) -> list[dict[str, Any]]:
-        """Run what the model wants to call, as `run_tool_calls` does, and return what answers it."""
+        """Run the model's calls, like `run_tool_calls`, and return the messages that answer it."""
         from ..protocol.model_calls import ToolCallAnswer, read_calls, told_back
         from ..protocol.model_tools import own_call
 
@@ -647,31 +657,36 @@ class Greenroom(RoomCalls):
         watchers: Iterable[Watcher] = (),
         raw: bool = False,
     ) -> Greenroom:
-        """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is
-        entered.
+        """A room over a configuration. Nothing runs before it is entered. Raises `ConfigError` when the configuration
+        cannot be used at all.
 
-        `bootstrap` False: do not start servers in the background just to learn their tools (default: as
-        configured). `cache_path`: the catalogue's file; None: this user's; ":memory:": none. `connectors`
-        replaces the way servers are reached, for tests. `auth(definition)` makes the `httpx2.Auth` that logs
-        in at an HTTP server (such as the SDK's `OAuthClientProvider`), or returns None. It is called for each
-        incarnation. `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK, a
-        `FastMCP`, or a function that makes one. Raises `ConfigError` when the configuration cannot be used at
-        all.
-
-        The requests that servers send to their client are answered by `on_sampling` and `on_elicitation`
-        (`async (ServerRequest) -> result`, which may raise `RpcRefusal`) and by `roots` (paths, URIs, root
-        objects, or an async callable that returns them). Each is declared to servers only if it is given;
-        `capabilities` adds to what is declared. `on_log(address, params)` gets log messages.
-        `on_notification(address, method, params)` gets every notification except progress.
-
-        `on_approval` (`async (ApprovalRequest) -> Verdict | None`) decides about the calls that somebody has to allow
-        (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no. `audit`: a
-        file that gets a line for each call; entering the room raises `UsageError` if it cannot be written. `record`: a
-        tape that gets everything that servers are asked and answer, a new file whose name ends with `.tape`, or a
-        folder for them; `redact` names members of arguments and results that it must not have.
-        `tracer_provider` and `meter_provider` (of OpenTelemetry) get spans and durations of each call; None: those that
-        are set for the process, if any. `watchers` (each a `Watcher`) are told of the moments of all calls, in the step
-        in which they happen; what they see has lost all known secrets, unless `raw`.
+        * `config`: a path, a dict of the same shape, or a `Config`.
+        * `bootstrap`: False: do not start servers in the background just to learn their tools; None: as configured.
+        * `cache_path`: the catalogue's file; None: this user's; ":memory:": none.
+        * `connectors`: replaces the way servers are reached, for tests.
+        * `auth`: `auth(definition)` makes the `httpx2.Auth` that logs in at an HTTP server (such as the SDK's
+          `OAuthClientProvider`), or returns None. It is called for each incarnation.
+        * `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK, a `FastMCP`, or a function
+          that makes one.
+        * `on_sampling`: `async (ServerRequest) -> result` answers servers that ask for a model; it may raise
+          `RpcRefusal`. Servers are told of it only if it is given. So with the next two.
+        * `on_elicitation`: in the same form, answers servers that ask the user.
+        * `roots`: paths, URIs, root objects, or an async callable that returns them: the folders that servers may ask
+          for.
+        * `on_log`: `on_log(address, params)` gets log messages of servers.
+        * `on_notification`: `on_notification(address, method, params)` gets every notification except progress.
+        * `on_approval`: `async (ApprovalRequest) -> Verdict | None` decides about the calls that somebody has to allow
+          (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no.
+        * `capabilities`: what servers are told besides of what their client can do.
+        * `audit`: a file that gets a line for each call. Entering the room raises `UsageError` if it cannot be written.
+        * `record`: a tape that gets everything that servers are asked and answer: a new file whose name ends with
+          `.tape`, or a folder for them.
+        * `redact`: names of members of arguments and results that the tape must not have.
+        * `tracer_provider`: of OpenTelemetry, gets spans of each call; None: the one of the process, if any.
+        * `meter_provider`: of OpenTelemetry, gets durations of each call; None: the one of the process, if any.
+        * `watchers`: each a `Watcher`, is told of the moments of all calls, in the step in which they happen. What it
+          sees has lost all known secrets.
+        * `raw`: True: watchers see the secrets, too.
         """
         for name, server in (named_values(in_process, "in_process") or {}).items():
             if server is None:
@@ -719,22 +734,27 @@ class Greenroom(RoomCalls):
         """A room whose servers answer from a tape that `record` made: the same tools and answers, and no process is
         started.
 
-        A call is answered by the recorded call with the same arguments, each once, in the order in which they were
-        made. `strict` False: again and again. `ignore`: names of members that may differ. `by_order`: else by the next
-        call of the same tool, whatever its arguments. `nearest`: else by the most similar one, from this similarity on
-        (0 to 1). Any other call fails with a `RemoteError` that names the nearest recorded call (`data["error"]` is
-        `not_on_tape`). `pace`: `at once`, or `recorded`: a call takes as long as it took. `faults`: what goes
-        wrong, a line each, as `github call 7: crash after sent`. `call_timeout`: seconds for each call, instead
-        of what was configured. `per_session`: each session has the tape to itself, from its beginning.
+        A call gets the answer of the recorded call with the same arguments. Any other call fails with a `RemoteError`
+        that names the nearest recorded call (`data["error"]` is `not_on_tape`). `room.tape` says which calls were met,
+        and who asked for what is not on the tape.
 
-        `live`: names of servers of `config` that run after all, each from its first call on that may change something
-        or that the tape lacks; once something was written, it is asked everything. `options`: those of `open`;
-        `connectors` reaches the servers that are live. What is on the tape and who asked for what is not, and which
-        calls were met: `room.tape`.
+        * `tape`: the file.
+        * `strict`: each recorded call answers once, in the order in which they were made. False: again and again.
+        * `ignore`: names of members of the arguments that may differ.
+        * `by_order`: a call that finds none is answered by the next call of the same tool, whatever its arguments.
+        * `nearest`: a call that finds none is answered by the most similar one, from this similarity on (0 to 1).
+        * `pace`: `at once`, or `recorded`: a call takes as long as it took.
+        * `faults`: what goes wrong, a line each, as `github call 7: crash after sent`.
+        * `call_timeout`: seconds for each call; None: what was configured.
+        * `per_session`: each session has the tape to itself, from its beginning.
+        * `live`: names of servers of `config` that run after all, each from its first call on that may change something
+          or that the tape lacks. Once something was written, it is asked everything.
+        * `config`: the configuration that has the servers of `live`.
+        * `options`: those of `open`; `connectors` reaches the servers that are live.
 
-        Raises `BadTape` when the file is no tape that can be used, `ConfigError` when its settings cannot, `UsageError`
-        for a fault that cannot be played on this tape, and for any other option that means nothing."""
-        from ..tape.replaying import LiveServers, opened
+        Raises `BadTape` when the file is not a tape that can be used, `ConfigError` when its settings cannot,
+        `UsageError` for a fault that cannot be played on this tape, and for any other option that means nothing."""
+        from ..tape.replay_servers import LiveServers, opened
 
         loaded, replayed = opened(
             tape,
@@ -762,7 +782,7 @@ class Greenroom(RoomCalls):
 
     @property
     def tape(self) -> Replay | None:
-        """The tape that this room is a replay of."""
+        """The tape that this room replays; None: it is no replay."""
         return self._runtime.replay
 
     @property
@@ -782,8 +802,8 @@ class Greenroom(RoomCalls):
         await self._owner.leave()
 
     async def start(self, task_group: Any = None) -> None:
-        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio it may be left
-        out: the room then has an owner task of its own. End it with `aclose`."""
+        """Open the room in `task_group` (a trio nursery or an anyio task group). On asyncio you may omit it: the room
+        then runs in its own task. End it with `aclose`."""
         await self._owner.start(task_group)
 
     async def aclose(self, patience: float | None = None) -> None:
@@ -820,20 +840,20 @@ class Greenroom(RoomCalls):
         return self._port.catalogue.status()
 
     def tree(self) -> TreeNode:
-        """The room's servers and sessions as they are now: what each does, how many calls it has, since when its oldest
-        waits, how many restarts are left, what time alone will do next. `print(room.tree())` shows it."""
+        """The room's servers and sessions now: the state of each, its calls, the waiting time of the oldest, the
+        remaining restarts, and the next event that only needs time. `print(room.tree())` shows it."""
         return self._port.services.tree()
 
     async def recent_tape(self, path: str | os.PathLike[str], *, redact: Collection[str] = ()) -> None:
-        """Write a tape of the last ten minutes to this new file, for whoever is to find out what went wrong: calls with
-        what they were answered as far as it is kept (512 KiB of them, each up to 32 KiB), calls that have not ended,
-        what happened to servers, and what is known of them. Credentials are cut out, and what stands under a name of
-        `redact`. The file is for its owner alone. Raises `UsageError` if it cannot be written."""
+        """Write a tape of the last ten minutes to this new file, to find out what went wrong. It has the calls and
+        their answers (up to 512 KiB of them, each up to 32 KiB), calls that have not ended, and the history and lists
+        of the servers. Credentials are removed, and so are the values of members named in `redact`. Only its owner can
+        read the file. Raises `UsageError` if it cannot be written."""
         kept = self._port.services.last_minutes()
         file, names = file_of(path, "path"), texts(redact, "redact")
 
         def write() -> None:
-            from ..tape.recent import tape_of, write_tape
+            from ..tape.last_minutes_tape import tape_of, write_tape
 
             write_tape(file, tape_of(kept, names))
 
@@ -858,21 +878,20 @@ class Greenroom(RoomCalls):
         on_approval: OnApproval | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Session:
-        """A caller with state of its own: `async with room.session("alice") as s: await s.call(...)`.
+        """Open a caller with its own state: `async with room.session("alice") as s: await s.call(...)`.
 
-        `variables` are what `${session.NAME}` stands for in the entries of servers that are isolated per
-        session or per call, for the children of this session and as long as it is open: `{"GITHUB_TOKEN":
-        token}`.
+        `variables` are the values of `${session.NAME}` in the entries of servers that are isolated per session or per
+        call: `{"GITHUB_TOKEN": token}`. Only the children of this session get them.
 
-        `profile`: the name of a profile of the configuration. What is outside it does not exist for this session.
-        Raises `UsageError` for an unknown one.
+        `profile`: the name of a profile in the configuration. Servers and tools outside it do not exist for this
+        session. Raises `UsageError` for an unknown profile.
 
         `on_approval`: as in `open`, and asked before the room's.
 
-        The other arguments are callbacks, as in `open`. With any of them the session answers for itself: they answer
-        what its own children ask, and what a shared server asks while only this session has a call in flight there.
-        When several have, the request is refused, because nobody can know which of them it is for. Without any, the
-        room's callbacks answer for the session.
+        The other arguments are callbacks, as in `open`. If any is given, the session answers for itself: its callbacks
+        answer the questions of its own children, and those of a shared server while only this session has a call in
+        flight there. If several sessions have one, the request is refused, because nobody can know which session it is
+        for. Without callbacks, the room's callbacks answer for the session.
         """
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
         host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
@@ -884,9 +903,9 @@ class Greenroom(RoomCalls):
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def connect(self, server: str, *, force: bool = False) -> None:
-        """Connect a server now, whatever its circuit breaker says, and even if it was taken down. One that is connected
-        lists again what it has; if it does not, it is started anew, unless calls are open there. `force`: connect it
-        again if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken
+        """Connect a server now, even if its circuit breaker is open or the server was taken down. A connected server
+        lists its tools again; if it does not answer, it is restarted, unless calls are open there. `force`: connect
+        it again if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken
         definition)."""
         if force and any(actor.is_connected for actor in self._live.servers.actors_of(server)):
             await self.restart(server)
@@ -903,13 +922,14 @@ class Greenroom(RoomCalls):
             await event.wait()
 
     async def restart(self, server: str) -> None:
-        """End the present incarnation (calls in flight finish) and connect the next.
+        """End the current incarnation (calls in flight finish) and connect the next.
 
-        If the present incarnation is still being installed, it is not ended but waited for. It is as good as
-        the next one, and killing it would leave a broken cache behind. With a child per session, the children
-        of all sessions end, and start again when they are called. Raises as `connect` does.
+        If the server is still being installed, this waits for it instead: a new incarnation would be no better, and
+        killing this one would leave a broken cache. If each session has its own child, all of them end, and start again
+        when they are called. Raises as `connect` does.
         """
         servers = self._live.servers
+        servers.starts.end_warm(servers.record(server).definition.name)
         for actor in servers.actors_of(server):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
             if live and not servers.discovery.is_first_start(actor):
@@ -917,8 +937,8 @@ class Greenroom(RoomCalls):
         await self._port.connections.connect_by_name(server)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
-        """Apply another configuration with the fewest changes. Unchanged servers notice nothing. A changed
-        policy applies at once. With another definition the old incarnation drains first. `dry_run`: only
+        """Apply another configuration with as few changes as possible. Unchanged servers are not affected. A changed
+        policy applies at once. If the definition of a server changes, its old incarnation drains first. `dry_run`: only
         return the plan. Raises `ConfigError`, and then nothing has changed."""
 
         def prepare() -> tuple[Config, ReloadPlan, CachedServers]:
@@ -933,7 +953,7 @@ class Greenroom(RoomCalls):
                 await live.watchers.will_reconfigure(loaded)
                 defined = await self._define_ahead(loaded, plan)  # nothing may wait between this and `apply`
                 await all_of(live.apply(loaded, plan, recalled, defined), operator.call)
-                await self._live.router.ref.ask(Sync)
+                await self._live.router.ref.ask(IndexRequest)
         return plan
 
     async def _define_ahead(self, config: Config, plan: ReloadPlan) -> frozenset[str]:
@@ -950,15 +970,16 @@ class Greenroom(RoomCalls):
         return frozenset(new)
 
     async def accept(self, server: str | None = None, tool: str | None = None) -> list[str]:
-        """Accept the changed definition of a tool, or of all changed tools of a server; returns their own names.
-        Without a server: take over what was accepted elsewhere. Raises `UnknownServer`, `UnknownTool`, `OSError`."""
+        """Accept the changed definition of a tool, or of all changed tools of a server; returns the server's names of
+        the tools. Without a server: apply decisions that were made elsewhere, such as by a command. Raises
+        `UnknownServer`, `UnknownTool`, `OSError`."""
         return await self._live.accept(server, None if tool is None else name_of(tool, "a tool"))
 
     def refresh(self, server: str | None = None) -> list[str]:
-        """Discover what the servers have of which nothing is known, or this one, and return their names. If this one is
-        connected, it lists again what it has; otherwise it is started whatever its circuit breaker says, but at most
-        once a second. `catalogued` waits for the discoveries. Raises `UnknownServer`, `ServerDown` for a server that is
-        out of service, and `CredentialNeeded` for one that only a session can start."""
+        """Start the servers whose tools are unknown, or the given one, to read their lists, and return their names. If
+        the given server is connected, it lists its tools again; otherwise it is started even if its circuit breaker is
+        open, but at most once a second. `catalogued` waits for the result. Raises `UnknownServer`, `ServerDown` for a
+        server that is out of service, and `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
             live.servers.bring_back(server)
@@ -968,8 +989,8 @@ class Greenroom(RoomCalls):
         return live.discover([name for name, entry in entries.items() if entry is None or not entry.known])
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
-        """Restart one server; or restart all live ones and connect eager and keep-alive ones, in parallel.
-        Idle lazy servers are left alone. Returns each server with its error, or None."""
+        """Restart one server. Without a name, restart all running servers and connect the eager and keep-alive ones, in
+        parallel; idle lazy servers stay idle. Returns for each server its error, or None."""
         servers = self._live.servers
         names = [servers.record(server).definition.name] if server is not None else servers.to_reconnect()
         outcomes: dict[str, CallError | None] = {}
@@ -1000,8 +1021,8 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Session(RoomCalls):
-    """One session of a room, for callers that must not share a server's state with others:
-    `async with room.session("alice") as s: await s.call("memory_read_graph")`."""
+    """A session of a room, for callers that must not share a server's state with others: `async with
+    room.session("alice") as s: await s.call("memory_read_graph")`."""
 
     # A session is a name. A server that is isolated per session has one child for each session, started by the
     # session's first call and used for all its calls. Persistent servers are shared with everybody. A server that is
@@ -1023,7 +1044,7 @@ class Session(RoomCalls):
         on_approval: OnApproval | None = None,
     ) -> None:
         super().__init__(RoomPort(runtime, name, view))
-        self.name = name
+        self.name = name  # the one that it was opened with
         self._variables = variables  # until it is opened
         self._host = host
         self._on_approval = on_approval
@@ -1032,7 +1053,7 @@ class Session(RoomCalls):
         return f"<Session {self.name!r}{' (over)' if self._port.access.is_over else ''}>"
 
     async def connect(self, server: str) -> None:
-        """Connect the child that serves calls of this session. Raises as `Greenroom.connect` does."""
+        """Connect the session's own child of a server. Raises the same errors as `Greenroom.connect`."""
         await self._port.connections.connect_by_name(server)
 
     async def __aenter__(self) -> Session:

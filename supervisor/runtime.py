@@ -34,11 +34,11 @@ from ..actors.call_events import tell_calls
 from ..actors.catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, WriteOrder
 from ..actors.event_stream import EventStream
 from ..actors.fork import inert_in_forks
+from ..actors.last_minutes import RecentHistory
 from ..actors.mailbox import CoreActor
 from ..actors.peer import ConnectorFactory, Handshake, Listing
-from ..actors.recent import Recent
 from ..actors.room_context import RoomContext, Spawner
-from ..actors.router import Define, Learn, Router, Sync
+from ..actors.router import DefinedServers, IndexRequest, LearnedEntry, Router
 from ..actors.server import ServerActor
 from ..actors.timers import Timers, at_most
 from ..actors.transports.guard import Guard
@@ -48,7 +48,7 @@ from ..actors.workers import apart
 from ..catalogue.entries import LastFailure, ServerEntry
 from ..catalogue.fingerprints import accepted_with
 from ..catalogue.namespace import Target
-from ..catalogue.search_forms import SearchForms
+from ..catalogue.search_cache import SearchCache
 from ..catalogue.store import CatalogueStore, FileStore, own_folder
 from ..config.credentials import of_environment
 from ..config.known_secrets import KnownSecrets
@@ -68,17 +68,18 @@ from .discovery import DiscoveryQueue
 from .known_servers import CachedServers, entry_of, is_unchanged, recall
 from .policy.breaker import Intensity
 from .profiles import Profiles
+from .program_log import is_unlogged, log_notes
 from .reload import ReloadPlan
 from .server_messages import Callbacks, LogLevels, RoomHost, Routing
-from .servers import ServerList, ServerRecord, Standing
+from .servers import ServerList, ServerRecord, StandingServers
 from .session_lists import OwnLists
 from .sessions import Sessions
-from .shutdown import Closing
+from .shutdown import Shutdown
 
 if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor
     from ..catalogue.index import Index
-    from .meaning import Meaning
+    from .meaning_search import MeaningSearch
 
 
 FLUSH_TIME = 2.0
@@ -103,7 +104,7 @@ class Runtime:
     writer: CatalogueWriter
     connectors: Connectors
     room_host: RoomHost
-    replay: Any = None  # of a tape (`tape.replaying.Replay`), if servers answer from one
+    replay: Any = None  # of a tape (`tape.replay_servers.Replay`), if servers answer from one
 
     def __init__(
         self,
@@ -126,26 +127,27 @@ class Runtime:
             0.0  # seconds to wait for a client to say what it can answer, before servers are started
         )
         self._has_begun = False
+        self._is_logged = not is_unlogged()
         self.watchers: Watchers = Watchers()
-        self.recent: Recent = Recent()
+        self.recent: RecentHistory = RecentHistory()
         self.watchers.add(self.recent, Order.LAST_MINUTES)
         self.attachments: dict[str, Attachment] = {}  # by name; opened before it, and closed after it
         self._stamp_trace: Callable[[Call], TraceContext | None] | None = None  # set before it is built
         self.store = store
         self.pins: Pins = Pins(store)
-        self._forms = SearchForms(on_news=self._keep_forms)
+        self._forms = SearchCache(on_news=self._keep_forms)
         self._may_discover = bootstrap  # None: as configured
         self._connectors = connectors
         self._auth = auth
         self._client_info = dict(client_info)
-        self._closing = Closing()
+        self._closing = Shutdown()
         self._hashes: Mapping[str, str] = {}
         self._failed: dict[str, LastFailure] = {}  # how servers last failed that have not worked since
         self.profiles: Profiles = Profiles(lambda: self.config, lambda: self.router.index)
         self.sessions: Sessions = Sessions(callbacks or Callbacks())
         self.own_lists: OwnLists = OwnLists(self._shares)
         self._model: str | bool = False  # the setting that `_meaning` is of
-        self._meaning: Meaning | None = None
+        self._meaning: MeaningSearch | None = None
         self._with_variables: tuple[Config, Sequence[str]] | None = None  # what `of_sessions` found in it
 
     @property
@@ -235,11 +237,14 @@ class Runtime:
         self._stop = backend.waiter()
         if self._closing.is_asked_for:
             self._stop.set()
-        self._standing = Standing()
+        self._standing = StandingServers()
         self._discoveries = DiscoveryQueue(lambda server: self.servers.discovery.begin_if_usable(server))
         events = self.events
         hidden = self.secrets
         events.hide = lambda address, text: hidden.of(address).without(text)
+        if self._is_logged:
+            self._log_problems = log_notes(events)
+            self._log_problems(self.config.problems)
         levels = LogLevels(self.sessions)
         routing = Routing(
             self.sessions,
@@ -360,14 +365,14 @@ class Runtime:
             before.end()
         self._meaning = None
         if model is not False and self.servers.closing is None:
-            from . import meaning
+            from . import meaning_search as by_meaning
 
-            self._meaning = meaning.Meaning(
+            self._meaning = by_meaning.MeaningSearch(
                 model, self.store.file.path if isinstance(self.store, FileStore) else None,
                 self.config.settings.cache_max_age,
-                connector=lambda: self.connectors.helper(meaning.NAME, meaning.command(), meaning.LINE),
+                connector=lambda: self.connectors.helper(by_meaning.NAME, by_meaning.command(), by_meaning.LINE),
                 events=self.context.events,
-                settled=lambda: self.router.ref.ask(Sync),
+                settled=lambda: self.router.ref.ask(IndexRequest),
                 tell=lambda text: self.context.events.emit(Note, code=NoteCode.MEANING, words=text),
             )  # fmt: skip
             self._tasks.start_soon(self._meaning.run, name="greenroom meaning")
@@ -387,6 +392,7 @@ class Runtime:
         if not self._has_begun and self.is_running:
             self._has_begun = True
             self._standing.connect(self.servers)
+            self.servers.starts.begin()
             self._discover_unknown(self._known)
 
     def _begin_alone(self) -> None:
@@ -428,7 +434,7 @@ class Runtime:
     async def catalogued(self) -> None:
         """Wait until every server to be discovered was tried once, and the results are in the index."""
         await self._discoveries.wait()
-        await self.router.ref.ask(Sync)
+        await self.router.ref.ask(IndexRequest)
 
     # ---- reload -----------------------------------------------------------------------------------------------------
 
@@ -455,7 +461,7 @@ class Runtime:
             elif now is not None and name in same:
                 # The hash differs because a file has appeared in the folder, which the server itself may have made.
                 entries[name] = self.pins.marked(replace(entry, definition_hash=now))
-        self.router.ref.tell_system(Define(config.servers, entries, config.settings))
+        self.router.ref.tell_system(DefinedServers(config.servers, entries, config.settings))
         servers, live = self.servers, frozenset(plan.live)
         # What could not be used before is in no plan, but has a record, too.
         gone = [name for name in before.broken if name not in config.servers]
@@ -489,7 +495,11 @@ class Runtime:
         for actor in self.servers.standing():
             if actor.address.server in started:
                 self.servers.starts.request_by_policy(actor)
-        problems = "; ".join(str(problem) for problem in config.problems if problem not in before.problems)
+        known = set(before.problems)
+        new = [problem for problem in config.problems if problem not in known]
+        if self._is_logged:
+            self._log_problems(new)
+        problems = "; ".join(map(str, new))
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
         self._heed_meaning()
@@ -567,7 +577,7 @@ class Runtime:
             entry = self.pins.learned(entry, listing.prints, known)
             self._heed(known, entry)
         if session is None:
-            self.router.ref.tell_system(Learn(entry))
+            self.router.ref.tell_system(LearnedEntry(entry))
         else:
             self._learn_own(session, actor, entry, known, is_private=is_private)
         self._discoveries.tried(name)  # whatever led to this answer
@@ -590,7 +600,7 @@ class Runtime:
         if not for_others:
             return
         if known is None or not known.known or entry.told in ("", known.told):
-            self.router.ref.tell_system(Learn(entry))
+            self.router.ref.tell_system(LearnedEntry(entry))
         else:
             self._remember(entry)
 
@@ -639,7 +649,7 @@ class Runtime:
             entry = self.router.entry(name)
             if entry is not None and (marked := self.pins.marked(entry)) is not entry:
                 self._heed(entry, marked)
-                self.router.ref.tell_system(Learn(marked))
+                self.router.ref.tell_system(LearnedEntry(marked))
         self._mark_own()
 
     def _mark_own(self) -> None:
@@ -680,7 +690,7 @@ class Runtime:
             return await apart(work) if self.pins.blocks else work()
         finally:
             self.heed_pins()
-            await self.router.ref.ask(Sync)
+            await self.router.ref.ask(IndexRequest)
 
     def _named(self, server: str, tool: str) -> list[str]:
         """The names under which the tool (or another item) is remembered, and what is accepted with it. Raises

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from ..config.arguments import file_of, texts
+from ..config.argument_checks import file_of, texts
 from ..protocol.errors import UsageError
 from .attachments import AUDIT, RECORDING_ALL, TAPE, TRACES, Attachment, tape_place
 

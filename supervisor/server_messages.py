@@ -24,18 +24,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
 from ..actors.call import Call
 from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, lacking, not_found
 from ..actors.server_reports import UPDATED
-from ..config.arguments import function, json_object, list_or_function
+from ..config.argument_checks import function, json_object, list_or_function
 from ..protocol.address import Address
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, METHOD_NOT_FOUND, MODERN_VERSIONS
-from ..safety.questions import shown_request
+from ..safety.server_questions import shown_request
 from .sessions import Sessions
 
 Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
@@ -50,8 +49,7 @@ def _nothing() -> Mapping[str, Any]:
     return {}
 
 
-@attrs.frozen(eq=False)
-class Callbacks:
+class Callbacks(msgspec.Struct, frozen=True, eq=False):
     """What a room (or a session) can answer. `capabilities` adds to what is declared: `{"sampling": {"tools":
     {}}}`."""
 
@@ -60,9 +58,9 @@ class Callbacks:
     roots: Roots | None = None
     on_log: OnLog | None = None
     on_notification: OnNotification | None = None
-    capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
+    capabilities: Mapping[str, Any] = msgspec.field(default_factory=_nothing)
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         for name in ("on_sampling", "on_elicitation", "on_log", "on_notification"):
             function(getattr(self, name), name)
         list_or_function(self.roots, "roots", "paths, URIs or root objects")
@@ -202,7 +200,7 @@ class RoomHost:
         told = joined([*declarations, Declaration(_EVERYTHING)])
         apart = address.is_for_handshakes or self.routing.may_be_apart(address.server)
         by_handshake = address.is_for_handshakes if apart else told.by_handshake
-        return attrs.evolve(told, by_handshake=by_handshake, for_many=True)
+        return msgspec.structs.replace(told, by_handshake=by_handshake, for_many=True)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         request = self.routing.with_its_call(request)
@@ -250,7 +248,7 @@ _LISTS: Final = frozenset(
 )
 _UNASKED: Final = "info"  # for a session that set no level, once another has set one
 _REMEMBERED: Final = 1_000  # requests that are answered elsewhere, such as in a browser
-Who = str | None  # a session with a host, or the room
+SessionOrRoom = str | None  # a session with a host, or the room
 
 
 class Routing:
@@ -268,7 +266,7 @@ class Routing:
         self._sessions = sessions
         self._levels = levels
         self._open_calls = open_calls
-        self._elsewhere: OrderedDict[tuple[Address, str], Who] = OrderedDict()
+        self._elsewhere: OrderedDict[tuple[Address, str], SessionOrRoom] = OrderedDict()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
@@ -280,7 +278,7 @@ class Routing:
             return request
         return replace(request, call=calls[0])
 
-    def asked(self, request: ServerRequest) -> Who:
+    def asked(self, request: ServerRequest) -> SessionOrRoom:
         """The session that the request goes to. Raises `RpcRefusal` when that cannot be known, or nobody can answer."""
         who = self._asked(request)
         elicitation = request.params.get("elicitationId")
@@ -295,7 +293,7 @@ class Routing:
         for key in [key for key, who in self._elsewhere.items() if who == session]:
             del self._elsewhere[key]
 
-    def _asked(self, request: ServerRequest) -> Who:
+    def _asked(self, request: ServerRequest) -> SessionOrRoom:
         address = request.address
         session = request.call.client if request.call is not None else address.session
         if request.call is not None or session is not None:
@@ -309,26 +307,26 @@ class Routing:
             raise _nobody_knows(request.server, len(meant))
         return next(iter(meant))
 
-    def _host_of(self, session: str | None, request: ServerRequest) -> Who:
+    def _host_of(self, session: str | None, request: ServerRequest) -> SessionOrRoom:
         try:
             return self._sessions.answers_for(session)
         except KeyError:
             text = f"The client that {request.method} is for has left."
             raise RpcRefusal(INTERNAL_ERROR, text, {"reason": "client_gone"}) from None
 
-    def able(self, address: Address, method: str) -> list[Who]:
+    def able(self, address: Address, method: str) -> list[SessionOrRoom]:
         """All sessions that can answer a request of this method."""
         needed = ASKED_FOR.get(method)
-        everybody: list[Who] = [None, *self._sessions.who_see(address.server)]
+        everybody: list[SessionOrRoom] = [None, *self._sessions.who_see(address.server)]
         if needed is None:
             return everybody
         return [
             who for who in everybody if needed in self._sessions.host(who).declaration(address).capabilities
         ]
 
-    def _with_calls(self, address: Address) -> dict[Who, None]:
+    def _with_calls(self, address: Address) -> dict[SessionOrRoom, None]:
         """All sessions that have calls in flight at this address."""
-        found: dict[Who, None] = {}
+        found: dict[SessionOrRoom, None] = {}
         for client in {call.client for call in self._open_calls(address)}:
             try:
                 found[self._sessions.answers_for(client)] = None
@@ -338,9 +336,9 @@ class Routing:
 
     # ---- notifications ----------------------------------------------------------------------------------------------
 
-    def hearers(self, address: Address, method: str, params: Mapping[str, Any]) -> list[Who]:
+    def hearers(self, address: Address, method: str, params: Mapping[str, Any]) -> list[SessionOrRoom]:
         """The receivers of a notification: the room, then the sessions it belongs to."""
-        found: dict[Who, None] = {None: None, **self._meant(address, method, params)}
+        found: dict[SessionOrRoom, None] = {None: None, **self._meant(address, method, params)}
         if method != LOG:
             return list(found)
         levels, server = self._levels, address.server
@@ -349,7 +347,7 @@ class Routing:
             least = {who: level or _UNASKED for who, level in least.items()}
         return [who for who, level in least.items() if is_heard(params.get("level"), level)]
 
-    def _meant(self, address: Address, method: str, params: Mapping[str, Any]) -> dict[Who, None]:
+    def _meant(self, address: Address, method: str, params: Mapping[str, Any]) -> dict[SessionOrRoom, None]:
         sessions = self._sessions.who_see(address.server)
         if address.session is not None:
             return {address.session: None} if address.session in sessions else {}

@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
-import attrs
+import msgspec
 
-from ..actors.server import ClosingDecision, Load, Next, ServerActor
+from ..actors.server import ClosingAction, ClosingDecision, Load, ServerActor
 from ..catalogue.entries import NOT_PINNED, LastFailure, ServerEntry
 from ..catalogue.fingerprints import changed_in_words, flapping_in_words, kind_of
 from ..catalogue.quarantine import NOTHING, Quarantine
-from ..config.arguments import name_of
+from ..config.argument_checks import name_of
 from ..config.model import Config, Era, Isolation, Lifecycle, Pinning, ServerDefinition, Settings, idle_time
 from ..config.references import isolation_of
 from ..protocol.address import HANDSHAKE, SHARED, Address
@@ -46,7 +48,7 @@ from .discovery import DISCOVERY_IDLE, Discovery
 from .policy.availability import (
     USABLE,
     Availability,
-    Use,
+    AvailabilityState,
     call_is_over,
     defined,
     down_after,
@@ -67,24 +69,24 @@ if TYPE_CHECKING:
     from ..actors.room_context import RoomContext
     from .sessions import Sessions
 
+_NOBODY: Final[Mapping[str, Any]] = MappingProxyType({})
 _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors.peer`
 _KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
 
 # Takes the lists that a server has given, with their revision.
 Learner = Callable[["ServerRecord", ServerActor, "Handshake", "Listing", int], None]
 # Called when a server has failed, and when it works (None).
-Failing = Callable[[str, LastFailure | None], None]
+FailureTeller = Callable[[str, LastFailure | None], None]
 
 
-@attrs.define(eq=False)
-class ServerRecord:
+class ServerRecord(msgspec.Struct, eq=False):
     """What is kept of one server, or of the child of one session."""
 
     servers: ServerList
     definition: ServerDefinition
     address: Address  # made once, because every call needs it
     parent: ServerRecord | None = None  # for a session's record: the server's own
-    load: Load = attrs.field(factory=Load)
+    load: Load = msgspec.field(default_factory=Load)
     era_hint: str | None = None  # the protocol version the server chose last: saves the probe
     log_level: str | None = None  # the least level it shall log
     # The circuit breaker has something to decide, or something is quarantined: ask before each call.
@@ -93,12 +95,10 @@ class ServerRecord:
     listing: Listing | None = None  # what it listed last
     odd: str | None = None  # the first odd thing that the latest incarnation did, in words
     available: Availability = USABLE  # a session's own says more: its child may need a login, or be down
-    actors: dict[str, ServerActor] = attrs.field(
-        factory=dict[str, ServerActor]
-    )  # a server's, by their scopes
-    children: dict[str, ServerRecord] = attrs.field(
-        factory=dict[str, "ServerRecord"]
-    )  # of sessions, by scope
+    # The actors of a server, and the records of its sessions, by scope. One table of all until there is one: most of
+    # the servers of a large configuration are never called.
+    actors: Mapping[str, ServerActor] = _NOBODY
+    children: Mapping[str, ServerRecord] = _NOBODY
     discovery: ServerActor | None = None  # the actor that starts for discovery; None once the lists are known
     failed_discoveries: int = 0  # tries of this definition to discover what it has, in a row
     failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
@@ -106,10 +106,23 @@ class ServerRecord:
     failed_starts: int = 0  # in a row; 0: it was lost while it ran
     start_took: float | None = None  # seconds; for a server: of the last start in any scope
     newer_only: bool = False  # of a server: it has refused the handshake
-    breaker: ServerBreaker = attrs.field(init=False)
+    breaker: ServerBreaker = cast("ServerBreaker", None)  # made of the record itself, below
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         self.breaker = ServerBreaker(self, self.servers.starts)
+
+    def keep(self, actor: ServerActor) -> None:
+        """An actor of the server was made."""
+        self.actors = _with(self.actors, actor.address.scope, actor)
+
+    def keep_child(self, child: ServerRecord) -> None:
+        """The record for a session's child of the server was made."""
+        self.children = _with(self.children, child.address.scope, child)
+
+    def drop(self, scope: str) -> None:
+        """The actor at this scope is gone, and the record that it had of its own."""
+        self.actors = _without(self.actors, scope)
+        self.children = _without(self.children, scope)
 
     # ---- what it is -------------------------------------------------------------------------------------------------
 
@@ -121,7 +134,7 @@ class ServerRecord:
     @property
     def is_kept(self) -> bool:
         """Whether the server is kept alive, and may run."""
-        may_live = self.available.use not in (Use.DISABLED, Use.BROKEN)
+        may_live = self.available.state not in (AvailabilityState.DISABLED, AvailabilityState.BROKEN)
         return self.definition.lifecycle is _KEEP_ALIVE and may_live and not self.definition.is_api
 
     @property
@@ -242,6 +255,8 @@ class ServerRecord:
         self.start_took = server.start_took = actor.connected_at - actor.start.since
         servers.starts.move(self, actor, Place.OUT if holds_none else Place.LIVE)
         actor.start.by_policy = False
+        if self.definition.warm:
+            servers.starts.connected(self, actor)
         if handshake.is_its_choice:
             server.era_hint = handshake.protocol_version
         if actor.address.is_for_handshakes and handshake.is_stateless:
@@ -269,8 +284,7 @@ class ServerRecord:
         self.servers.starts.became_idle(actor)
 
     def leaving(self, actor: ServerActor) -> None:
-        if actor.start.place is Place.LIVE:
-            self.servers.starts.places.move(self, actor, Place.LEAVING)
+        self.servers.starts.places.begins_to_leave(self, actor)
 
     def may_expire(self, actor: ServerActor) -> bool:
         return self.servers.starts.may_expire(actor)
@@ -289,7 +303,7 @@ class ServerRecord:
         as they call it, for its server stands already."""
         definition = self.definition
         is_lazy = actor.address.is_for_handshakes
-        return attrs.evolve(definition, lifecycle=Lifecycle.LAZY) if is_lazy else definition
+        return msgspec.structs.replace(definition, lifecycle=Lifecycle.LAZY) if is_lazy else definition
 
     # ---- what its actors ask: the end of an incarnation -------------------------------------------------------------
 
@@ -332,16 +346,16 @@ class ServerRecord:
             self.breaker.probe_left(actor)
         servers.starts.move(self, actor, Place.OUT)
         decision = self._decide(actor, ending)
-        if self.available.use is Use.NEEDS_LOGIN:
+        if self.available.state is AvailabilityState.NEEDS_LOGIN:
             servers.logins.parked(actor.address.server)
             failure = LastFailure(time.time(), ending.detail, needs_login=True)
             servers.failing(actor.address.server, failure)
         # What all share stays in the status of a closing room.
-        if decision.then is Next.GONE and (servers.closing is None or not actor.address.is_common):
+        if decision.then is ClosingAction.GONE and (servers.closing is None or not actor.address.is_common):
             servers.forget(actor)
-        actor.start.by_policy = decision.then is Next.CONNECT
+        actor.start.by_policy = decision.then is ClosingAction.CONNECT
         self._tell_discovery(actor, ending, decision.then)
-        if decision.then in (Next.CONNECT, Next.DOWN):
+        if decision.then in (ClosingAction.CONNECT, ClosingAction.DOWN):
             servers.context.events.emit(
                 EndDecision,
                 actor.address,
@@ -377,9 +391,9 @@ class ServerRecord:
                 what.then, RoomClosed("The room has closed; the call was not sent.", server=name)
             )
         down, is_of_call = self._down(actor, ending), actor.address.is_call
-        if what.then is Next.DOWN or (is_of_call and ending.cause is Cause.NEEDS_AUTH):
+        if what.then is ClosingAction.DOWN or (is_of_call and ending.cause is Cause.NEEDS_AUTH):
             self.available = self.available.unless_defined(down)
-        if is_of_call and what.then is Next.GONE:
+        if is_of_call and what.then is ClosingAction.GONE:
             return ClosingDecision(what.then, ending.error or call_is_over(name))
         return ClosingDecision(what.then, down.refusal)
 
@@ -392,12 +406,13 @@ class ServerRecord:
             return down_with(ending.error)
         return down_after(name, ending) if self.available.is_usable else self.available
 
-    def _tell_discovery(self, actor: ServerActor, ending: Ending, then: Next) -> None:
-        discovery, is_over = self.servers.discovery, then is not Next.CONNECT
+    def _tell_discovery(self, actor: ServerActor, ending: Ending, then: ClosingAction) -> None:
+        discovery, is_over = self.servers.discovery, then is not ClosingAction.CONNECT
         failed = is_over and self.discovery is actor and ending.cause is Cause.CONNECT_FAILED
         if self.discovery is actor and ending.cause.has(Means.NO_START):
             self.failed_discoveries += 1
-        if is_over or ending.cause.has(Means.NO_START):  # an incarnation that only made way was not a try
+        # An incarnation that only made way was not a try. Who asked after the failure waits for the next one.
+        if is_over or (ending.cause.has(Means.NO_START) and not actor.is_asked_for_by_name):
             discovery.tried(self, actor, is_over=is_over)
         if failed and self.servers.closing is None:
             discovery.failed(self, actor, ending.error)
@@ -412,7 +427,7 @@ class ServerList:
         context: RoomContext,
         learn: Learner,
         discovered: Callable[[str], None],
-        failing: Failing,
+        failing: FailureTeller,
         sessions: Sessions,
         log_levels: LogLevels,
     ) -> None:
@@ -452,14 +467,16 @@ class ServerList:
             )
         record.definition = definition
         record.available = defined(definition, problem)
+        self.starts.define(record)
         self.discovery.forget_retry(name)
         for child in record.children.values():
             child.definition, child.available = definition, USABLE
-        if record.is_kept:
-            self._kept[name] = None
-        else:
-            self._kept.pop(name, None)
-        self._set_aside()
+        if record.is_kept is not (name in self._kept):
+            if record.is_kept:
+                self._kept[name] = None
+            else:
+                del self._kept[name]
+            self._set_aside()
         return record
 
     def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
@@ -468,6 +485,8 @@ class ServerList:
         new definition."""
         record = self._define(definition)
         record.newer_only = False
+        if not same_process:
+            self.starts.end_warm(definition.name)
         for actor in self.actors_of(definition.name):
             if definition.disabled:
                 actor.stop(Ending(Cause.DISABLED))
@@ -493,13 +512,18 @@ class ServerList:
         if record is None:
             return
         record.available = removed(server)
+        self.starts.end_warm(server)
         for actor in self.actors_of(server):
             actor.stop(Ending(Cause.REMOVED))
         self._forget_removed(server)
 
     def _forget_removed(self, server: str) -> None:
         record = self.records.get(server)
-        if record is not None and record.available.use is Use.REMOVED and not self.actors_of(server):
+        if (
+            record is not None
+            and record.available.state is AvailabilityState.REMOVED
+            and not self.actors_of(server)
+        ):
             del self.records[server]
             if server in self._kept:
                 del self._kept[server]
@@ -508,7 +532,7 @@ class ServerList:
     def _set_aside(self) -> None:
         """Set aside a slot for each keep-alive server, as long as anything of it is left. At least one slot stays for
         the others. Reading a configuration ensures that too, but during a reload old servers still count."""
-        kept = tuple(self._kept)[: self.context.settings.max_connections - 1]
+        kept = islice(self._kept, self.context.settings.max_connections - 1)
         self.starts.places.set_aside({name: self.records[name] for name in kept})
         self.starts.look()
 
@@ -535,13 +559,14 @@ class ServerList:
             if address == server.address:
                 address = server.address  # the same object, so that looking it up compares nothing
             record = self._child(server, address) if address.is_session else server
-            found = server.actors[address.scope] = ServerActor(address, record, self.context)
+            found = ServerActor(address, record, self.context)
+            server.keep(found)
         return found
 
     def _child(self, server: ServerRecord, address: Address) -> ServerRecord:
         """A record for a session's child of this server."""
         level = self.log_levels.least(address.session, address.server)
-        child = server.children[address.scope] = ServerRecord(
+        child = ServerRecord(
             self,
             server.definition,
             address,
@@ -551,6 +576,7 @@ class ServerList:
             level,
         )
         child.keep_out(server.quarantined)
+        server.keep_child(child)
         return child
 
     def forget(self, actor: ServerActor) -> None:
@@ -559,8 +585,7 @@ class ServerList:
         self.starts.places.forget(actor)
         record = self.records.get(address.server)
         if record is not None:
-            record.actors.pop(address.scope, None)
-            record.children.pop(address.scope, None)
+            record.drop(address.scope)
         self._forget_removed(address.server)
 
     def forget_unused(self, actor: ServerActor) -> None:
@@ -708,6 +733,7 @@ class ServerList:
         """End a server in all scopes, on purpose. Calls do not start it again. Raises `UnknownServer`."""
         record = self.record(server)
         record.available = record.available.unless_defined(drained(server))
+        self.starts.end_warm(server)
         for actor in self.actors_of(server):
             actor.forget_names()
             actor.stop(ending)
@@ -725,6 +751,7 @@ class ServerList:
         yet."""
         self.closing = RoomClosed("The room is closing; the call was not sent.", server="")
         self.approvals.close(self.closing)
+        self.starts.close()
         ending = Ending(Cause.SHUTDOWN)
         for actor in self.all_actors():
             actor.stop(ending, patience)
@@ -844,10 +871,26 @@ class ServerList:
         self.context.events.emit(Note, record.address, code=NoteCode.CHANGED, words=words)
 
 
+_V = TypeVar("_V")
+
+
+def _with(those: Mapping[str, _V], scope: str, one: _V) -> Mapping[str, _V]:
+    """These and one more: the same table, if it is one."""
+    table = those if isinstance(those, dict) else dict[str, _V]()
+    table[scope] = one
+    return table
+
+
+def _without(those: Mapping[str, _V], scope: str) -> Mapping[str, _V]:
+    if isinstance(those, dict):
+        those.pop(scope, None)
+    return those
+
+
 _LIVE: Final = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
 
-class Standing:
+class StandingServers:
     """The servers that stand, when a room opens: all of them connect at once, and `wait` waits until each was tried."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from ..actors.router import same_content
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
 
-Known = Mapping[str, ServerEntry]
+KnownEntries = Mapping[str, ServerEntry]
 
 
 def told(capabilities: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ class OwnLists:
             own.base, own.made_at = base, self._changes
         return own.seen or base
 
-    def _others(self, own: _SessionLists, base: Index) -> Known:
+    def _others(self, own: _SessionLists, base: Index) -> KnownEntries:
         """The entries that this session sees in place of those that the room has."""
         alike = self._by_told.get(own.told, {})
         wanted = {
@@ -131,5 +131,5 @@ def _differs(known: ServerEntry | None, entry: ServerEntry) -> bool:
     )
 
 
-def _shows(index: Index, entries: Known) -> bool:
+def _shows(index: Index, entries: KnownEntries) -> bool:
     return all(index.entry(name) is entry for name, entry in entries.items())

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from ..actors.host import Declaration, Host
 from ..actors.login.caller_identity import CallerIdentity
-from ..config.arguments import name_of, named_values
+from ..config.argument_checks import name_of, named_values
 from ..config.model import ServerDefinition
-from ..config.reading import VALUE_NAME
 from ..config.references import session_variables
+from ..config.value_kinds import VALUE_NAME
 from ..protocol.address import Address
 from ..protocol.errors import CALLER, CredentialNeeded, UsageError
 

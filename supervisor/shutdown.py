@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..actors.timers import TimeLimit, limited
+from ..actors.timers import TimeLimit
 
 if TYPE_CHECKING:
     from ..actors.room_context import RoomContext
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 IMPATIENT = 0.8
 
 
-class Closing:
+class Shutdown:
     def __init__(self) -> None:
         self.patience: float | None = None  # seconds for calls in flight; None: the end is not asked for
         # Set while the servers are being stopped: the room, its servers, and the limit.
@@ -44,7 +44,7 @@ class Closing:
 
     async def close_servers(self, context: RoomContext, servers: ServerList) -> None:
         """Stop all servers. Returns when they have closed, or when the time is up."""
-        with limited(context.timers, self._stop_by(context)) as limit:
+        with context.timers.limited(self._stop_by(context)) as limit:
             self._begun = context, servers, limit
             remaining = set(servers.close_all(self._patience_left(context)))
             done = anyio.Event()
@@ -58,6 +58,7 @@ class Closing:
                 servers.on_closed(actor, lambda actor=actor: closed(actor))
             if remaining:
                 await done.wait()
+            await servers.starts.wait_gone()
 
     def _stop_by(self, context: RoomContext) -> float:
         """The deadline for all, counted from now. A later request with less patience only makes it earlier."""

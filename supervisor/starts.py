@@ -10,11 +10,12 @@
   leaves the places that hold one. That is when nothing of its process tree is left, and not before.
 * The breaker may trip while the actor waits, so it is asked once more when the permit comes.
 
-`look` decides until nothing moves any more: turns, slots (`policy.pool`), permits, and then evictions. It runs after
-every move, so a free place is never left unused.
+`look` decides until nothing moves any more: turns, slots (`policy.pool`), permits, then evictions, and last what is
+started ahead (`warm_pool`, which is loaded with the first server that asks for that). It runs after every move, so a
+free place is never left unused.
 
-Where each start is, and how many there are, is kept in `places`. What keeps a server from starting again at once is
-its breaker (`breakers`).
+Where each start is, and how many there are, is kept in `start_places`. What keeps a server from starting again at once
+is its breaker (`breakers`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ..actors.server import ServerActor
 from ..config.installers import is_installer
 from ..config.model import Lifecycle, ServerDefinition, Settings
 from ..protocol.errors import CallError
@@ -34,22 +36,25 @@ from ..protocol.events import HOLDS_SLOT, TURNS, Eviction, Place
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.safe_text import typed
 from .breakers import LEADS_TO_A_START
-from .places import Places
-from .policy.availability import Use
+from .policy.availability import AvailabilityState
 from .policy.breaker import BreakerPolicy
 from .policy.pool import Decision, both, decide, may_expire
+from .start_places import Places
 
 if TYPE_CHECKING:
     from ..actors.room_context import RoomContext
-    from ..actors.server import ServerActor
     from ..actors.timers import Timer
     from .servers import ServerList, ServerRecord
+    from .start_places import SlotHolder
+    from .warm_pool import WarmPool
 
 
 class Starts:
     def __init__(self, context: RoomContext, servers: ServerList) -> None:
         self.context = context
         self.places: Places = Places(context)
+        self.has_begun: bool = False  # the room is open, so eager servers are started
+        self.warm: WarmPool | None = None  # made when a server is first to have any
         # For jitter, not for secrets. It is seeded from `random` itself, so seeding that repeats a run.
         self.chance: random.Random = random.Random(random.getrandbits(64))  # noqa: S311
         self._servers = servers
@@ -63,6 +68,11 @@ class Starts:
         return self.context.backend.now()
 
     @property
+    def is_closing(self) -> bool:
+        """Whether nothing is started any more."""
+        return self._servers.closing is not None
+
+    @property
     def policy(self) -> BreakerPolicy:
         """The numbers of the circuit breakers, as the settings are now."""
         settings = self.context.settings
@@ -74,6 +84,52 @@ class Starts:
     def decides_at(self) -> float | None:
         """When the pool decides again because of the time alone. None: nothing waits for that."""
         return None if self._alarm is None else self._alarm.when
+
+    # ---- what is started ahead --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The room is open."""
+        self.has_begun = True
+        if self.warm is not None:
+            self.warm.begin()
+
+    def define(self, record: ServerRecord) -> None:
+        """The server has another definition, or another policy."""
+        if self.warm is None and record.definition.warm:
+            from .warm_pool import WarmPool
+
+            self.warm = WarmPool(self.context, self)
+        if self.warm is not None:
+            self.warm.define(record)
+
+    def connected(self, record: ServerRecord, actor: ServerActor) -> None:
+        """A child of this server has connected, that is somebody needs them."""
+        if self.warm is not None:
+            self.warm.connected(record, actor)
+
+    def end_warm(self, server: str) -> None:
+        """End all that is started ahead of this server: it runs what its definition said before, or it is taken
+        down."""
+        if self.warm is not None:
+            self.warm.end(server)
+
+    def warm_count(self, server: str) -> int:
+        """How many children of this server wait to be used."""
+        return 0 if self.warm is None else self.warm.count(server)
+
+    def reused_count(self, server: str) -> int:
+        """How often somebody has had a child of this server that its tool had reset."""
+        return 0 if self.warm is None else self.warm.count_reused(server)
+
+    def close(self) -> None:
+        """The room closes: end all that is started ahead."""
+        if self.warm is not None:
+            self.warm.close()
+
+    async def wait_gone(self) -> None:
+        """Wait until nothing of that is left, after `close`."""
+        if self.warm is not None:
+            await self.warm.wait_gone()
 
     # ---- reasons to start -------------------------------------------------------------------------------------------
 
@@ -134,12 +190,17 @@ class Starts:
         record.breaker.set_timer(now)
 
     def _enter(self, record: ServerRecord, actor: ServerActor) -> None:
-        """The circuit breaker lets the actor start: queue it for a slot and a permit. An actor that starts only for
-        discovery queues for its turn first. An HTTP API has neither process nor connection, so it starts at once."""
+        """The circuit breaker lets the actor start: queue it for a slot and a permit. One whose server has a warm child
+        has that one's slot. An actor that starts only for discovery queues for its turn first. An HTTP API has neither
+        process nor connection, so it starts at once."""
         if actor.definition.is_api:
             self._begin(record, actor, Place.OPENING)
         elif not record.is_discovery(actor):
-            self.move(record, actor, Place.SLOT)
+            if self.warm is not None and self.warm.claim(actor) is not None:
+                self.places.move(record, actor, Place.SLOT)
+                self.move(record, actor, Place.PERMIT)
+            else:
+                self.move(record, actor, Place.SLOT)
         elif _installs(actor):
             self.move(record, actor, Place.INSTALL_TURN)
         else:
@@ -157,6 +218,8 @@ class Starts:
         places.move(record, actor, place)
         if gives_back and places.shared >= places.capacity:
             self._reserve_from = self.now()  # that slot was over the limit
+        if self.warm is not None and place not in HOLDS_SLOT:
+            self.warm.left(actor)
         self.look()
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(record, actor)
@@ -190,7 +253,10 @@ class Starts:
         """Whether an actor whose idle time is over may stop. If the pool's minimum keeps it, it stops once there are
         more."""
         places = self.places
-        return actor.start.place not in HOLDS_SLOT or may_expire(places.staying(), places.limits)
+        if actor.start.place not in HOLDS_SLOT or may_expire(places.staying(), places.limits):
+            return True
+        places.is_overdue(actor)
+        return False
 
     # ---- deciding ---------------------------------------------------------------------------------------------------
 
@@ -204,10 +270,12 @@ class Starts:
             while self._look_again:
                 self._look_again = False
                 self._send_away(self._give())
+                if self.warm is not None:
+                    self.warm.fill()
         finally:
             self._is_looking = False
 
-    def _give(self) -> Decision[ServerActor]:
+    def _give(self) -> Decision[SlotHolder]:
         """Give turns, slots and permits until there is nobody to give one. Returns the last decision of the pool."""
         while self.places.waiting:
             if self._give_turn() or self._give_free_slot():
@@ -236,14 +304,8 @@ class Starts:
     def _has_discoveries(self, count: int, *places: Place, installs: bool = False) -> bool:
         """Whether at least `count` discoveries are at these places. `installs`: count only those that may have to
         install something first. Called after every move, so it stops as soon as it knows."""
-        if sum(map(self.places.count, places)) < count:
-            return False
-        discoveries = (
-            actor
-            for actor, record in self.places.may_be_discoveries(places)
-            if (not installs or _installs(actor)) and record.is_discovery(actor)
-        )
-        return next(islice(discoveries, count - 1, None), None) is not None
+        found = (actor for actor in self.places.discoveries(places) if not installs or _installs(actor))
+        return next(islice(found, count - 1, None), None) is not None
 
     def _give_free_slot(self) -> bool:
         """Give a free slot to the only one that waits for any: the pool has nothing to decide."""
@@ -256,7 +318,7 @@ class Starts:
         places.move(record, actor, Place.PERMIT)
         return True
 
-    def _ask_pool(self) -> Decision[ServerActor]:
+    def _ask_pool(self) -> Decision[SlotHolder]:
         """Ask the pool for slots, unless nothing can have changed."""
         places, decision = self.places, _NOTHING
         if places.needs_decision(of_sessions=False):
@@ -264,6 +326,7 @@ class Starts:
         if places.needs_decision(of_sessions=True):
             decision = both(decision, decide(places.session_snapshot()))
         for actor in decision.grants:
+            assert isinstance(actor, ServerActor)  # what is started ahead waits for nothing
             places.move(places.at(Place.SLOT)[actor], actor, Place.PERMIT)
         return decision
 
@@ -276,7 +339,7 @@ class Starts:
         self._begin(record, actor)
         return True
 
-    def _send_away(self, decision: Decision[ServerActor]) -> None:
+    def _send_away(self, decision: Decision[SlotHolder]) -> None:
         """No further start can be granted a slot: stop the actors that the pool evicts, and set when to decide
         again."""
         for actor in decision.evictions:
@@ -287,7 +350,11 @@ class Starts:
         if decision.look_at < math.inf:
             self._alarm = self.context.timers.at(decision.look_at, self.look)
 
-    def _evict(self, actor: ServerActor) -> None:
+    def _evict(self, actor: SlotHolder) -> None:
+        if not isinstance(actor, ServerActor):
+            assert self.warm is not None  # it has made it
+            self.warm.give_up(actor)
+            return
         waits = self.places.count_of(Place.SLOT, of_sessions=actor.address.is_session)
         reason = Reason.MAKES_ROOM if waits else Reason.OVER_LIMIT
         self.context.events.emit(Eviction, actor.address, actor.life.incarnation, reason=reason)
@@ -310,8 +377,61 @@ class Starts:
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(record, actor)
 
+    def held(self) -> list[Holdup]:
+        """What holds calls now, the most calls first. Empty nearly always."""
+        found, places = list[Holdup](), self.places
+        for place in (Place.SLOT, Place.PERMIT, Place.BREAKER):
+            for of_sessions in (False, True):
+                if not places.count_of(place, of_sessions=of_sessions):
+                    continue
+                waiting = [
+                    actor
+                    for actor in places.at(place)
+                    if actor.is_awaited and actor.address.is_session is of_sessions
+                ]
+                if waiting:
+                    found.append(self._held_at(place, waiting, of_sessions=of_sessions))
+        return sorted(found, key=lambda each: -each.calls)
 
-_NOTHING: Decision[ServerActor] = Decision()
+    def _held_at(self, place: Place, waiting: list[ServerActor], *, of_sessions: bool) -> Holdup:
+        places, settings = self.places, self.context.settings
+        calls = sum(
+            max(1, actor.queued) for actor in waiting
+        )  # a call whose name is looked for is in no queue yet
+        servers = tuple(dict.fromkeys(actor.address.server for actor in waiting))
+        wait = "1 call waits" if calls == 1 else f"{calls} calls wait"
+        match place:
+            case Place.SLOT:
+                has = [one for one in places.holders() if one.address.is_session is of_sessions]
+                has.sort(key=lambda one: -one.in_flight)
+                by = tuple(str(one.address) for one in has)
+                if of_sessions:
+                    most, key, whose = (
+                        settings.max_session_connections,
+                        "maxSessionConnections",
+                        " of sessions",
+                    )
+                    until = "one has not been called for a minute, its session has ended"
+                else:
+                    most, key, whose, until = (
+                        settings.max_connections,
+                        "maxConnections",
+                        "",
+                        "one has nothing to do",
+                    )
+                what = f"{wait} for a slot: all {most}{whose} are taken"
+                return Holdup(what, f"Wait until {until}, or raise {key}.", calls, servers, by)
+            case Place.PERMIT:
+                by = tuple(str(one.address) for one in places.at(Place.STARTING))
+                what = f"{wait} until fewer servers start: {settings.start_permits} may at a time"
+                return Holdup(what, "Wait, or raise startPermits.", calls, servers, by)
+            case _:
+                what = f"{wait} for a circuit breaker, because the server has failed"
+                step = f"Wait, or try it now: greenroom refresh {typed(servers[0])}"
+                return Holdup(what, step, calls, servers)
+
+
+_NOTHING: Decision[SlotHolder] = Decision()
 _TURN_TAKEN = (Place.STARTING, Place.PERMIT, Place.SLOT)
 
 
@@ -339,57 +459,6 @@ class Holdup(msgspec.Struct, frozen=True):
     calls: int
     servers: tuple[str, ...]  # whose calls they are
     by: tuple[str, ...] = ()
-
-
-def held(starts: Starts) -> list[Holdup]:
-    """What holds calls now, the most calls first. Empty nearly always."""
-    found, places = list[Holdup](), starts.places
-    for place in (Place.SLOT, Place.PERMIT, Place.BREAKER):
-        for of_sessions in (False, True):
-            if not places.count_of(place, of_sessions=of_sessions):
-                continue
-            waiting = [
-                actor
-                for actor in places.at(place)
-                if actor.is_awaited and actor.address.is_session is of_sessions
-            ]
-            if waiting:
-                found.append(_held_at(starts, place, waiting, of_sessions=of_sessions))
-    return sorted(found, key=lambda each: -each.calls)
-
-
-def _held_at(starts: Starts, place: Place, waiting: list[ServerActor], *, of_sessions: bool) -> Holdup:
-    places, settings = starts.places, starts.context.settings
-    calls = sum(
-        max(1, actor.queued) for actor in waiting
-    )  # a call whose name is looked for is in no queue yet
-    servers = tuple(dict.fromkeys(actor.address.server for actor in waiting))
-    wait = "1 call waits" if calls == 1 else f"{calls} calls wait"
-    match place:
-        case Place.SLOT:
-            has = [one for one in places.holders() if one.address.is_session is of_sessions]
-            has.sort(key=lambda one: -one.in_flight)
-            by = tuple(str(one.address) for one in has)
-            if of_sessions:
-                most, key, whose = settings.max_session_connections, "maxSessionConnections", " of sessions"
-                until = "one has not been called for a minute, its session has ended"
-            else:
-                most, key, whose, until = (
-                    settings.max_connections,
-                    "maxConnections",
-                    "",
-                    "one has nothing to do",
-                )
-            what = f"{wait} for a slot: all {most}{whose} are taken"
-            return Holdup(what, f"Wait until {until}, or raise {key}.", calls, servers, by)
-        case Place.PERMIT:
-            by = tuple(str(one.address) for one in places.at(Place.STARTING))
-            what = f"{wait} until fewer servers start: {settings.start_permits} may at a time"
-            return Holdup(what, "Wait, or raise startPermits.", calls, servers, by)
-        case _:
-            what = f"{wait} for a circuit breaker, because the server has failed"
-            step = f"Wait, or try it now: greenroom reconnect {typed(servers[0])}"
-            return Holdup(what, step, calls, servers)
 
 
 _LOGIN_LOOKS: Final = 1.0  # seconds between two looks at the login of a parked server
@@ -423,7 +492,7 @@ class LoginWatch:
 
     def connecting(self, definition: ServerDefinition) -> None:
         """An attempt to connect begins. `definition` is expanded."""
-        from ..actors.login.logins import logins, may_log_in
+        from ..actors.login.login_auth import logins, may_log_in
 
         if definition.url is None or not may_log_in(definition):
             self._places.pop(definition.name, None)
@@ -443,14 +512,14 @@ class LoginWatch:
         record = self._servers.records.get(server)
         if record is None:
             return False
-        return any(one.available.use is Use.NEEDS_LOGIN for one in record.with_children())
+        return any(one.available.state is AvailabilityState.NEEDS_LOGIN for one in record.with_children())
 
     def _wait(self, server: str, place: _LoginPlace) -> None:
         now = self._context.backend.now()
         self._context.timers.at(now + _LOGIN_LOOKS, lambda: self._look(server, place))
 
     def _look(self, server: str, place: _LoginPlace) -> None:
-        from ..actors.login.logins import logins
+        from ..actors.login.login_auth import logins
 
         if self._servers.closing is not None or self._places.get(server) is not place:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..actors.recent import Recent, RecentCall
+from ..actors.last_minutes import RecentCall, RecentHistory
 from ..catalogue.index import Counts
 from ..config.references import session_variables
 from ..protocol.address import Address
@@ -13,7 +13,7 @@ from ..protocol.errors import UNTRUSTED
 from ..protocol.events import Event, Transition
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
-from .policy.availability import Availability, Use
+from .policy.availability import Availability, AvailabilityState
 from .servers import ServerList, ServerRecord
 
 if TYPE_CHECKING:
@@ -61,17 +61,19 @@ def status_row(servers: ServerList, address: Address, now: float, counts: Counts
         failed_ago=now - record.failed_at if record.failure is not None else None,
         failed_starts=record.failed_starts,
         start_took=record.start_took,
+        warm=servers.starts.warm_count(address.server) if address.is_shared else 0,
+        reused=servers.starts.reused_count(address.server) if address.is_shared else 0,
         replaced=_replaced(actor),
         odd=record.odd,
         quarantined=record.breaker.state.too_often or behind.too_often or None,
         retry_in=breaker.retry_in(now) if breaker.refuses_until > now else None,
-        needs_auth=use.use is Use.NEEDS_LOGIN,
+        needs_auth=use.state is AvailabilityState.NEEDS_LOGIN,
         disabled=server.definition.disabled,
         session_variables=tuple(sorted(session_variables(server.definition))),
-        broken=str(use.refusal) if use.use is Use.BROKEN else None,
+        broken=str(use.refusal) if use.state is AvailabilityState.BROKEN else None,
         untrusted=use.refusal is not None and use.refusal.code == UNTRUSTED,
         limited=servers.rates.told(address.server) if address.is_shared and servers.rates.is_needed else (),
-        down=None if use.refusal is None or use.use is Use.BROKEN else str(use.refusal),
+        down=None if use.refusal is None or use.state is AvailabilityState.BROKEN else str(use.refusal),
     )
 
 
@@ -81,7 +83,7 @@ def _lacks_login(server: ServerRecord) -> Availability | None:
     if definition.url is None or not server.available.is_usable or session_variables(definition):
         return None
     found = (one.available for one in server.with_children())
-    return next((one for one in found if one.use is Use.NEEDS_LOGIN), None)
+    return next((one for one in found if one.state is AvailabilityState.NEEDS_LOGIN), None)
 
 
 def _replaced(actor: ServerActor | None) -> str | None:
@@ -106,7 +108,7 @@ def _waiting(actor: ServerActor | None, now: float) -> float | None:
     return now - actor.start.waits_since
 
 
-def still_there(servers: ServerList, kept: Recent) -> tuple[list[Event], list[RecentCall]]:
+def still_there(servers: ServerList, kept: RecentHistory) -> tuple[list[Event], list[RecentCall]]:
     """The last events and calls, with the connections and the calls that are there now. The beginning of a connection
     may be forgotten by now."""
     events, calls = list(kept.events), kept.ended_calls()

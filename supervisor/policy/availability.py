@@ -18,7 +18,7 @@ from ...protocol.lifecycle import Ending, State
 from ...protocol.safe_text import typed
 
 
-class Use(enum.Enum):
+class AvailabilityState(enum.Enum):
     USABLE = "usable"
     # Taken down on purpose, or lost and not to be restarted. A connect by name brings it back.
     DOWN = "down"
@@ -28,28 +28,28 @@ class Use(enum.Enum):
     REMOVED = "removed"  # no longer configured; the record stays until nothing of the server is left
 
 
-_BY_DEFINITION = (Use.DISABLED, Use.BROKEN, Use.REMOVED)
+_BY_DEFINITION = (AvailabilityState.DISABLED, AvailabilityState.BROKEN, AvailabilityState.REMOVED)
 
 
 class Availability(msgspec.Struct, frozen=True):
-    use: Use
+    state: AvailabilityState
     refusal: CallError | None = None  # the error that refuses a call; None when it can be used
 
     @property
     def is_usable(self) -> bool:
-        return self.use is Use.USABLE
+        return self.state is AvailabilityState.USABLE
 
     @property
     def is_by_definition(self) -> bool:
         """Whether the definition is the reason, so that a connect by name does not help."""
-        return self.use in _BY_DEFINITION
+        return self.state in _BY_DEFINITION
 
     def unless_defined(self, other: Availability) -> Availability:
         """`other`, unless this availability follows from the definition, which counts more."""
         return self if self.is_by_definition else other
 
 
-USABLE = Availability(Use.USABLE)
+USABLE = Availability(AvailabilityState.USABLE)
 
 
 def defined(definition: ServerDefinition, problem: Problem | None = None) -> Availability:
@@ -58,38 +58,38 @@ def defined(definition: ServerDefinition, problem: Problem | None = None) -> Ava
     if problem is not None:
         error = ServerDown(f'Server "{name}" cannot be used: {problem}', server=name)
         error.code = problem.code
-        return Availability(Use.BROKEN, error)
+        return Availability(AvailabilityState.BROKEN, error)
     if definition.disabled:
         text = f'Server "{name}" is disabled. To use it again: greenroom enable {typed(name)}'
         error = ServerDown(text, server=name)
         error.code = DISABLED
-        return Availability(Use.DISABLED, error)
+        return Availability(AvailabilityState.DISABLED, error)
     return USABLE
 
 
 def removed(server: str) -> Availability:
     text = f'Server "{server}" was removed from the configuration. Add it again to use it.'
-    return Availability(Use.REMOVED, ServerDown(text, server=server))
+    return Availability(AvailabilityState.REMOVED, ServerDown(text, server=server))
 
 
 def drained(server: str) -> Availability:
     text = f'Server "{server}" was drained. Connect or restart it to use it again.'
-    return Availability(Use.DOWN, ServerDown(text, server=server))
+    return Availability(AvailabilityState.DOWN, ServerDown(text, server=server))
 
 
 def down_with(error: CallError) -> Availability:
     """The server is down with this error: a bug of ours that ends it for good, or the failure of its last attempt to
     connect."""
-    return Availability(Use.DOWN, error)
+    return Availability(AvailabilityState.DOWN, error)
 
 
 def down_after(server: str, ending: Ending) -> Availability:
     text = f'Server "{server}" is down ({ending}). Connect or restart it to use it again.'
-    return Availability(Use.DOWN, ServerDown(text, server=server))
+    return Availability(AvailabilityState.DOWN, ServerDown(text, server=server))
 
 
 def needs_login(server: str, detail: str) -> Availability:
-    return Availability(Use.NEEDS_LOGIN, login_needed(server, detail))
+    return Availability(AvailabilityState.NEEDS_LOGIN, login_needed(server, detail))
 
 
 def on_its_way_out(server: str, state: State, ending: Ending) -> CallError:

@@ -4,8 +4,8 @@ Rules (why: `docs/decisions/circuit-breaker.md`):
 
 * It counts failures to connect, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not
   count error answers, a 401, Busy, Drained or a wait for a slot.
-* After a failure to connect it refuses for `min · 2ⁿ⁻¹`, at most `max`, with jitter. The same after a death, except
-  the first of a streak.
+* After a failure to connect it refuses for `min · 2ⁿ⁻¹`, at most `max`, with jitter. The same after a death that is
+  not the first failure of a streak, timeouts included.
 * Timeouts alone refuse nothing: below the threshold, calls to a connected server are never refused.
 * At the threshold it *trips*: it refuses for at least the cooldown, and is then half-open: it admits exactly one
   probe. The probe's answer resets it, and the probe's failure makes it refuse again. If the caller of the probe
@@ -35,7 +35,7 @@ from ...config.model import Settings
 from ...protocol.status import OpenBreaker
 
 
-class Admits(enum.Enum):
+class Admission(enum.Enum):
     """Which calls and starts the breaker admits now."""
 
     ALL = "all"
@@ -90,13 +90,13 @@ class CircuitBreaker(msgspec.Struct, frozen=True):
         """Whether the breaker has to look at calls and answers at all."""
         return self.failures > 0 or self.tripped
 
-    def admit(self, now: float) -> tuple[CircuitBreaker, Admits]:
+    def admit(self, now: float) -> tuple[CircuitBreaker, Admission]:
         """Which calls it admits now, and its state after one call (or one attempt to connect) has asked."""
         if now < self.refuses_until or self.probing:
-            return self, Admits.NONE
+            return self, Admission.NONE
         if self.tripped:
-            return replace(self, probing=True), Admits.PROBE
-        return self, Admits.ALL
+            return replace(self, probing=True), Admission.PROBE
+        return self, Admission.ALL
 
     def retry_in(self, now: float) -> float:
         """Seconds until a retry can help. A guess while a probe is under way."""

@@ -15,42 +15,42 @@ from typing import Final
 
 import msgspec
 
-from ...actors.server import Next
+from ...actors.server import ClosingAction
 from ...config.model import Lifecycle, RestartPolicy, ServerDefinition, restart_policy
 from ...protocol.lifecycle import Cause, Means
 
 
-class After(msgspec.Struct, frozen=True):
-    then: Next
+class AfterEnding(msgspec.Struct, frozen=True):
+    then: ClosingAction
     fails_queued: bool  # queued calls fail now; else they wait
 
 
 _LAZY, _EAGER, _KEEP = Lifecycle.LAZY, Lifecycle.EAGER, Lifecycle.KEEP_ALIVE
 
 
-def _same(after: After) -> Mapping[Lifecycle, After]:
+def _same(after: AfterEnding) -> Mapping[Lifecycle, AfterEnding]:
     return MappingProxyType(dict.fromkeys(Lifecycle, after))
 
 
-_IDLE = _same(After(Next.IDLE, fails_queued=False))
-_DOWN = _same(After(Next.DOWN, fails_queued=True))
-_GONE = _same(After(Next.GONE, fails_queued=True))
+_IDLE = _same(AfterEnding(ClosingAction.IDLE, fails_queued=False))
+_DOWN = _same(AfterEnding(ClosingAction.DOWN, fails_queued=True))
+_GONE = _same(AfterEnding(ClosingAction.GONE, fails_queued=True))
 _RENEW = MappingProxyType(
     {
-        _LAZY: After(Next.IDLE, fails_queued=False),
-        _EAGER: After(Next.CONNECT, fails_queued=False),
-        _KEEP: After(Next.CONNECT, fails_queued=False),
+        _LAZY: AfterEnding(ClosingAction.IDLE, fails_queued=False),
+        _EAGER: AfterEnding(ClosingAction.CONNECT, fails_queued=False),
+        _KEEP: AfterEnding(ClosingAction.CONNECT, fails_queued=False),
     }
 )
-AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
+AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, AfterEnding]]] = MappingProxyType(
     {
         Cause.IDLE_TIMEOUT: _IDLE,
         Cause.EVICTED: _IDLE,
         Cause.CONNECT_FAILED: MappingProxyType(
             {
-                _LAZY: After(Next.IDLE, fails_queued=True),
-                _EAGER: After(Next.IDLE, fails_queued=True),
-                _KEEP: After(Next.CONNECT, fails_queued=True),
+                _LAZY: AfterEnding(ClosingAction.IDLE, fails_queued=True),
+                _EAGER: AfterEnding(ClosingAction.IDLE, fails_queued=True),
+                _KEEP: AfterEnding(ClosingAction.CONNECT, fails_queued=True),
             }
         ),
         Cause.LOST: _IDLE,  # refined by the restart policy, as
@@ -67,13 +67,13 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
     }
 )
 _LOST: Final = {
-    RestartPolicy.NEVER: After(Next.DOWN, fails_queued=True),
-    RestartPolicy.ON_DEMAND: After(Next.IDLE, fails_queued=False),
-    RestartPolicy.ALWAYS: After(Next.CONNECT, fails_queued=False),
+    RestartPolicy.NEVER: AfterEnding(ClosingAction.DOWN, fails_queued=True),
+    RestartPolicy.ON_DEMAND: AfterEnding(ClosingAction.IDLE, fails_queued=False),
+    RestartPolicy.ALWAYS: AfterEnding(ClosingAction.CONNECT, fails_queued=False),
 }
 
 
-def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | None = None) -> After:
+def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | None = None) -> AfterEnding:
     """What happens after this ending of a shared or session address. (`call:` addresses never restart.)"""
     if cause in (Cause.LOST, Cause.BUG):
         return _LOST[restart_policy(definition, general)]
@@ -95,28 +95,30 @@ class ClosedIncarnation(msgspec.Struct, frozen=True):
     is_asked_by_name: bool = False  # one of them asked for it by name
 
 
-def what_follows(it: ClosedIncarnation) -> After:
+def what_follows(it: ClosedIncarnation) -> AfterEnding:
     """What happens after this ending, and whether the calls that wait fail."""
     cause = it.cause
     if it.is_closing or cause is Cause.SHUTDOWN:
-        return After(Next.GONE, fails_queued=True)
+        return AfterEnding(ClosingAction.GONE, fails_queued=True)
     if it.is_discovery and cause.has(Means.KEEPS_DISCOVERIES):
         return _after_discovery(it)
     if it.is_of_call and not (cause is Cause.MOVED and it.is_awaited):
-        return After(Next.GONE, fails_queued=True)
+        return AfterEnding(ClosingAction.GONE, fails_queued=True)
     if it.is_asked_by_name and cause.has(Means.KEEPS_NAMES):
-        return After(Next.CONNECT, fails_queued=False)
+        return AfterEnding(ClosingAction.CONNECT, fails_queued=False)
     if it.is_asked_by_name and cause.has(Means.NO_START):  # asked for since the attempt failed
-        return After(Next.CONNECT, fails_queued=True)
+        return AfterEnding(ClosingAction.CONNECT, fails_queued=True)
     return after(as_it_counts(cause, is_down=it.is_down), it.definition, it.general)
 
 
-def _after_discovery(it: ClosedIncarnation) -> After:
+def _after_discovery(it: ClosedIncarnation) -> AfterEnding:
     if it.cause is not Cause.CONNECT_FAILED:
-        return After(Next.CONNECT, fails_queued=False)
+        return AfterEnding(ClosingAction.CONNECT, fails_queued=False)
+    if it.is_asked_by_name:  # asked for since the attempt failed
+        return AfterEnding(ClosingAction.CONNECT, fails_queued=True)
     if it.definition.lifecycle is Lifecycle.KEEP_ALIVE and it.is_shared:
-        return After(Next.CONNECT, fails_queued=True)
-    return After(Next.GONE if it.is_of_call else Next.IDLE, fails_queued=True)
+        return AfterEnding(ClosingAction.CONNECT, fails_queued=True)
+    return AfterEnding(ClosingAction.GONE if it.is_of_call else ClosingAction.IDLE, fails_queued=True)
 
 
 def as_it_counts(cause: Cause, *, is_down: bool) -> Cause:

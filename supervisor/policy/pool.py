@@ -19,10 +19,12 @@ Rules (why: `docs/decisions/pool.md`):
   soon as the total exceeds the minimum.
 * Each keep-alive server has a slot set aside, and at least one slot is left for the others. If a slot is set aside
   while all are in use, the server gets it when another connection has ended, so the limit holds.
+* Children that are started ahead (`policy.warm`) hold slots, too, and are asked to end before all others.
 * The calls apart of one server (a `group`) hold at most half the slots, so one server cannot fill the room.
 * The child of a session may hold what its client is in the middle of. So it makes room only after `rest` seconds of
   idleness. (Its session is told when it meets a new process: `actors.call_queue`.)
-* Of those that wait, only as many are read as a decision needs: of a group that holds its half, none.
+* A decision gives one slot at most, and is asked for again until it gives none. So it reads one of those that wait: the
+  first that may have a slot. If there is none for that one, there is none for those behind it.
 
 Rejected: eviction inside the caller's request (the evicted process still runs then, so the limit is exceeded while it
 ends); a pool with lists of its own (they drifted from what the actors knew); one pool for both (18 of 20 slots were
@@ -31,10 +33,8 @@ idle children of sessions, which made no room).
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -53,28 +53,32 @@ class PoolLimits(msgspec.Struct, frozen=True):
     minimum: int = 0
     rest: float = 0.0  # seconds of idleness before a connection may be asked to make room
 
+    def is_free(self, held: int, kept: int = 0, in_group: int = 0) -> bool:
+        """Whether a slot is free for one that comes when nobody waits, so that nothing has to be decided. `held`: slots
+        that shared connections hold; `kept`: those that are set aside; `in_group`: those that the newcomer's group
+        holds."""
+        return held < self.slots - kept and not self.has_half(in_group)
+
+    def has_half(self, held: int) -> bool:
+        """Whether a group that holds so many slots may have no more."""
+        return held >= self.most_of_group
+
+    @property
+    def most_of_group(self) -> int:
+        """How many slots one group may hold."""
+        return max(1, self.slots // 2)
+
 
 class SlotWaiter(msgspec.Struct, Generic[K], frozen=True):
     """An actor that waits for a slot."""
 
     who: K
     since: float
-    number: int = 0  # of its arrival: those that came at one time have an order, too
     group: str | None = None  # the server, for the child of a call
     is_kept: bool = False  # a slot is set aside for it
 
 
-class SlotLine(Generic[K]):
-    """Waiters of one group, in order of arrival. Read only as far as needed."""
-
-    __slots__ = ("group", "waiters")
-
-    def __init__(self, group: str | None, waiters: Iterable[SlotWaiter[K]]) -> None:
-        self.group: str | None = group
-        self.waiters: Iterable[SlotWaiter[K]] = waiters
-
-
-class Resting(Generic[K]):
+class IdleConnections(Generic[K]):
     """Idle connections, the longest idle first. Only as many are read as a decision needs. Those that became idle after
     `by` rest still, and are not among them."""
 
@@ -112,13 +116,16 @@ class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     shared: int = 0  # slots that shared connections hold, including those that are ending
     leaving: int = 0  # how many of these are ending: their slots will soon be free, without an eviction
     staying: int = 0  # live connections that are not ending
+    warm: int = 0  # how many of these nobody has used: they come first in `idle`, and no minimum keeps them
     # Idle shared connections that may be asked to end.
-    idle: Resting[K] = msgspec.field(default_factory=lambda: Resting[K]())
+    idle: IdleConnections[K] = msgspec.field(default_factory=lambda: IdleConnections[K]())
     # Those of `idle` whose idle time is over, the longest overdue first; read only if one may go.
     overdue: Iterable[K] = ()
     groups: Callable[[str], int] = _no_group  # slots that each group holds
-    # Groups of lines: all waiters of one come before those of the next, each at its time. Read only as far as needed.
-    waiting: Iterable[Iterable[SlotLine[K]]] = ()
+    # In the order in which they are served. Read as far as the first that may have a slot: its group, if it has one,
+    # holds less than half. How many such there are is `candidates`; the others may be left out of both.
+    waiting: Iterable[SlotWaiter[K]] = ()
+    candidates: int = 0
     reserve_from: float = -math.inf  # when the last slot over the limit came back
 
     @property
@@ -128,7 +135,7 @@ class Snapshot(msgspec.Struct, Generic[K], frozen=True):
 
 
 class Decision(msgspec.Struct, Generic[K], frozen=True):
-    """What to do now. Grants come first: evictions are only decided when no waiter can be granted a slot."""
+    """What to do now. A grant comes first: evictions are only decided when no waiter can be granted a slot."""
 
     grants: tuple[K, ...] = ()
     evictions: tuple[K, ...] = ()  # ask these to end; their slots are free when they have ended
@@ -136,30 +143,18 @@ class Decision(msgspec.Struct, Generic[K], frozen=True):
 
 
 def decide(it: Snapshot[K]) -> Decision[K]:
-    """Which waiters get a slot, and which connections are asked to end, now.
+    """Which waiter gets a slot, or which connections are asked to end, now.
 
-    Evictions are only decided when no waiter can be granted a slot. So carry out the grants and ask again: a grant may
-    be given back at once, and the choice of evictions depends on the state after that.
+    Evictions are only decided when no waiter can be granted a slot. So carry out the grant and ask again: it may be
+    given back at once, and the choice of evictions depends on the state after that.
     """
-    queue = _Queue(it)
-    if queue.grants:
-        return Decision(grants=tuple(queue.grants))
-    wanted = _wanted(it, queue.unserved)
+    head = next((one for one in it.waiting if _may_have_more(it, one.group)), None)
+    if head is not None and _has_slot(it, head):
+        return Decision(grants=(head.who,))
+    wanted = _wanted(it)
     evictions = _evictions(it, wanted)
-    look_at = min(_reserve_opens(it, queue.head), _one_has_rested(it, wanted))
+    look_at = min(_reserve_opens(it, head), _one_has_rested(it, wanted))
     return Decision(evictions=tuple(evictions), look_at=look_at)
-
-
-def is_free(limits: PoolLimits, held: int, kept: int = 0, in_group: int = 0) -> bool:
-    """Whether a slot is free for one that comes when nobody waits, so that nothing has to be decided. `held`: slots
-    that shared connections hold; `kept`: those that are set aside; `in_group`: those that the newcomer's group
-    holds."""
-    return held < limits.slots - kept and in_group < _half(limits)
-
-
-def _half(limits: PoolLimits) -> int:
-    """The most slots that one group may hold."""
-    return max(1, limits.slots // 2)
 
 
 def both(one: Decision[K], other: Decision[K]) -> Decision[K]:
@@ -173,90 +168,37 @@ def may_expire(staying: int, limits: PoolLimits) -> bool:
     return staying > limits.minimum
 
 
-class _Queue(Generic[K]):
-    """The waiters: which of them get a slot now, and for how many of the others an idle connection may be evicted."""
-
-    def __init__(self, it: Snapshot[K]) -> None:
-        self.grants: list[K] = []
-        self.head: SlotWaiter[K] | None = (
-            None  # the first shared waiter left in the queue, if it may have a slot
-        )
-        self.unserved = 0  # waiters that may have a slot and get none now, as far as evictions can help them
-        self._it = it
-        self._shared = it.shared
-        self._granted = Counter[str]()  # slots granted to each group here
-        self._read()
-
-    def _read(self) -> None:
-        for waiter in self._in_order():
-            if self._has_slot(waiter, is_head=self.head is None):
-                self._grant(waiter)
-            else:
-                self.unserved += 1
-                if self.head is None and not waiter.is_kept:
-                    self.head = waiter
-                if self._shared >= self._it.capacity and not self._it.idle.has(
-                    self.unserved - self._it.leaving
-                ):
-                    return
-
-    def _in_order(self) -> Iterator[SlotWaiter[K]]:
-        """The waiters that may have a slot. A line whose group holds its half is read no further."""
-        for lines in self._it.waiting:
-            heads: list[tuple[int, SlotWaiter[K], SlotLine[K], Iterator[SlotWaiter[K]]]] = []
-            for line in lines:
-                self._next_of(line, iter(line.waiters), heads)
-            while heads:
-                _, waiter, line, others = heapq.heappop(heads)
-                if not self._has_half(line.group):
-                    yield waiter
-                    self._next_of(line, others, heads)
-
-    def _next_of(
-        self,
-        line: SlotLine[K],
-        waiters: Iterator[SlotWaiter[K]],
-        heads: list[tuple[int, SlotWaiter[K], SlotLine[K], Iterator[SlotWaiter[K]]]],
-    ) -> None:
-        """Put the next of this line among the heads of the lines."""
-        if not self._has_half(line.group) and (waiter := next(waiters, None)) is not None:
-            heapq.heappush(heads, (waiter.number, waiter, line, waiters))
-
-    def _has_slot(self, waiter: SlotWaiter[K], *, is_head: bool) -> bool:
-        capacity, reserve = self._it.capacity, self._it.limits.reserve
-        if waiter.is_kept:  # it has its own slot, unless other connections still use it
-            return self._shared <= capacity + reserve
-        is_open = is_head and self._it.now >= _earned_at(self._it, waiter)
-        return self._shared < capacity + (reserve if is_open else 0)
-
-    def _has_half(self, group: str | None) -> bool:
-        if group is None:
-            return False
-        return self._it.groups(group) + self._granted[group] >= _half(self._it.limits)
-
-    def _grant(self, waiter: SlotWaiter[K]) -> None:
-        self.grants.append(waiter.who)
-        self._shared += not waiter.is_kept
-        if waiter.group is not None:
-            self._granted[waiter.group] += 1
+def _may_have_more(it: Snapshot[K], group: str | None) -> bool:
+    return group is None or not it.limits.has_half(it.groups(group))
 
 
-def _wanted(it: Snapshot[K], unserved: int) -> int:
+def _has_slot(it: Snapshot[K], head: SlotWaiter[K]) -> bool:
+    """Whether there is a slot for the first that may have one."""
+    capacity, reserve = it.capacity, it.limits.reserve
+    if head.is_kept:  # it has its own slot, unless other connections still use it
+        return it.shared <= capacity + reserve
+    is_open = it.now >= _earned_at(it, head)
+    return it.shared < capacity + (reserve if is_open else 0)
+
+
+def _wanted(it: Snapshot[K]) -> int:
     """How many connections are to end: those over the limit, or one for each waiter. A waiter replaces what ends for
     it, but meanwhile the total must not sink below the minimum."""
     surplus = it.shared - it.leaving - it.capacity
-    return max(surplus, min(unserved - it.leaving, it.staying - it.limits.minimum))
+    return max(surplus, min(it.candidates - it.leaving, max(it.warm, it.staying - it.limits.minimum)))
 
 
 def _evictions(it: Snapshot[K], wanted: int) -> list[K]:
     """Which idle connections to evict: as many as are wanted, and overdue ones that the minimum does not keep."""
     gone = it.idle.first(wanted)
-    if it.staying - len(gone) > it.limits.minimum:
+    left = it.staying - max(len(gone), it.warm)  # of those that somebody has used
+    if left > it.limits.minimum:
         for who in it.overdue:
-            if it.staying - len(gone) <= it.limits.minimum:
+            if left <= it.limits.minimum:
                 break
             if who not in gone:
                 gone.append(who)
+                left -= 1
     return gone
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.model import ServerDefinition
 from greenroom.protocol.errors import Bug, Problem
@@ -12,7 +12,7 @@ from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor.policy.availability import (
     USABLE,
     Availability,
-    Use,
+    AvailabilityState,
     defined,
     down_after,
     down_with,
@@ -22,26 +22,28 @@ from greenroom.supervisor.policy.availability import (
 )
 
 ALL = {
-    Use.USABLE: USABLE,
-    Use.DOWN: drained("a"),
-    Use.NEEDS_LOGIN: needs_login("a", "401"),
-    Use.DISABLED: defined(ServerDefinition("a", disabled=True)),
-    Use.BROKEN: defined(ServerDefinition("a"), Problem("a.json", "it has no command")),
-    Use.REMOVED: removed("a"),
+    AvailabilityState.USABLE: USABLE,
+    AvailabilityState.DOWN: drained("a"),
+    AvailabilityState.NEEDS_LOGIN: needs_login("a", "401"),
+    AvailabilityState.DISABLED: defined(ServerDefinition("a", disabled=True)),
+    AvailabilityState.BROKEN: defined(ServerDefinition("a"), Problem("a.json", "it has no command")),
+    AvailabilityState.REMOVED: removed("a"),
 }
 
 
 def test_each_use_has_its_reason_and_usable_has_none() -> None:
-    assert list(ALL) == list(Use)
+    assert list(ALL) == list(AvailabilityState)
     for use, one in ALL.items():
-        assert one.use is use
-        assert (one.refusal is None) == one.is_usable == (use is Use.USABLE)
+        assert one.state is use
+        assert (one.refusal is None) == one.is_usable == (use is AvailabilityState.USABLE)
         assert one.refusal is None or '"a"' in str(one.refusal)
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(Use, Use)))
-def test_what_the_definition_decides_is_not_overridden_by_what_is_done_to_it(before: Use, after: Use) -> None:
-    stays = before in (Use.DISABLED, Use.BROKEN, Use.REMOVED)
+@for_each(("before", "after"), list(itertools.product(AvailabilityState, AvailabilityState)))
+def test_what_the_definition_decides_is_not_overridden_by_what_is_done_to_it(
+    before: AvailabilityState, after: AvailabilityState
+) -> None:
+    stays = before in (AvailabilityState.DISABLED, AvailabilityState.BROKEN, AvailabilityState.REMOVED)
     assert ALL[before].is_by_definition == stays
     assert ALL[before].unless_defined(ALL[after]) == ALL[before if stays else after]
 
@@ -49,21 +51,25 @@ def test_what_the_definition_decides_is_not_overridden_by_what_is_done_to_it(bef
 UNTRUSTED = Problem("f: mcpServers.a", "is bad", code="server_untrusted")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "code", "words"),
     [
-        (ALL[Use.DISABLED], "server_disabled", "greenroom enable a"),
-        (ALL[Use.BROKEN], "config_error", 'Server "a" cannot be used: a.json: it has no command'),
+        (ALL[AvailabilityState.DISABLED], "server_disabled", "greenroom enable a"),
+        (
+            ALL[AvailabilityState.BROKEN],
+            "config_error",
+            'Server "a" cannot be used: a.json: it has no command',
+        ),
         (defined(ServerDefinition("a"), UNTRUSTED), "server_untrusted", "cannot be used: f: mcp"),
         (defined(ServerDefinition("a", disabled=True), UNTRUSTED), "server_untrusted", "is bad"),
-        (ALL[Use.REMOVED], "server_not_connected", "Add it again"),
-        (ALL[Use.DOWN], "server_not_connected", "was drained. Connect or restart it"),
+        (ALL[AvailabilityState.REMOVED], "server_not_connected", "Add it again"),
+        (ALL[AvailabilityState.DOWN], "server_not_connected", "was drained. Connect or restart it"),
         (
             down_after("a", Ending(Cause.LOST, "exited")),
             "server_not_connected",
             "is down (lost: exited)",
         ),
-        (ALL[Use.NEEDS_LOGIN], "auth_required", "401"),
+        (ALL[AvailabilityState.NEEDS_LOGIN], "auth_required", "401"),
         (down_with(Bug("ours", server="a")), "bug", "ours"),
     ],
 )

@@ -8,7 +8,7 @@ from tests.support import in_virtual_time
 from tests.support.rooms import open_room
 from tests.support.task_servers import TaskServer, said
 
-from greenroom.errors import RoomClosed, ServerLost, UnknownTool, UsageError
+from greenroom.errors import CallCancelled, Reach, RoomClosed, ServerLost, UnknownTool
 from greenroom.testing.fake_servers import FakeCall, FakeServer
 
 
@@ -36,6 +36,7 @@ async def test_a_task_goes_on_when_whoever_waits_is_cancelled_and_tells_how_it_i
             readers.start_soon(read)
             readers.start_soon(read)
         assert (texts, task.status) == (["done", "done"], "completed")
+        assert repr(task) == "<CallTask 'a_echo', completed>"
         task.cancel()
         assert (task.status, server.cancelled) == ("completed", 0)
 
@@ -48,15 +49,22 @@ async def test_a_task_is_cancelled_fails_or_is_not_accepted_as_a_call() -> None:
         await anyio.sleep(1)
         cancelled.cancel()
         assert (cancelled.status, server.cancelled) == ("cancelled", 1)
-        with pytest.raises(UsageError, match="was cancelled"):
+        with pytest.raises(CallCancelled, match="may have run") as raised:
             await cancelled.result()
+        assert raised.value.reach is Reach.SENT
         lost = await room.start_task("a_echo")
         await anyio.sleep(1)
         server.crash()
         await anyio.sleep(1)
         assert lost.status == "failed"
+        assert repr(lost) == "<CallTask 'a_echo', failed: call_failed, sent>"
         with pytest.raises(ServerLost):
             await lost.result()
+        waiting = await room.start_task("a_echo")
+        waiting.cancel()
+        with pytest.raises(CallCancelled, match="the call was not sent") as raised:
+            await waiting.result()
+        assert raised.value.reach is Reach.NOT_SENT, "its server was not back yet"
         with pytest.raises(UnknownTool):
             await room.start_task("a_nothing")
     with pytest.raises(RoomClosed):

@@ -13,7 +13,7 @@ from tests.support.profiles import examples
 
 from greenroom.config.model import Settings
 from greenroom.protocol.status import OpenBreaker
-from greenroom.supervisor.policy.breaker import Admits, BreakerPolicy, CircuitBreaker
+from greenroom.supervisor.policy.breaker import Admission, BreakerPolicy, CircuitBreaker
 
 POLICY = BreakerPolicy(jitter=0.0)
 MIDDLE = 0.5  # the draw that jitters by nothing
@@ -31,7 +31,7 @@ def trip(now: float = 0.0) -> CircuitBreaker:
 
 
 def test_a_new_breaker_admits_all() -> None:
-    assert CircuitBreaker().admit(0.0) == (CircuitBreaker(), Admits.ALL)
+    assert CircuitBreaker().admit(0.0) == (CircuitBreaker(), Admission.ALL)
     assert not CircuitBreaker().is_troubled
 
 
@@ -59,9 +59,9 @@ def test_a_delay_never_overflows() -> None:
 def test_a_connect_failure_makes_it_refuse_for_its_delay_exactly() -> None:
     breaker = fail(CircuitBreaker(), 100.0)
 
-    assert breaker.admit(100.999)[1] is Admits.NONE
+    assert breaker.admit(100.999)[1] is Admission.NONE
     assert breaker.retry_in(100.25) == pytest.approx(0.75)
-    assert breaker.admit(101.0)[1] is Admits.ALL
+    assert breaker.admit(101.0)[1] is Admission.ALL
 
 
 def test_the_first_death_of_a_streak_costs_nothing_the_second_does() -> None:
@@ -70,7 +70,7 @@ def test_the_first_death_of_a_streak_costs_nothing_the_second_does() -> None:
     thrice = twice.died(POLICY, 0.0, "exited", MIDDLE)
 
     assert [breaker.refuses_until for breaker in (once, twice, thrice)] == [0.0, 1.0, 2.0]
-    assert once.admit(0.0)[1] is Admits.ALL
+    assert once.admit(0.0)[1] is Admission.ALL
 
 
 def test_timeouts_refuse_nothing_below_the_threshold() -> None:
@@ -78,7 +78,7 @@ def test_timeouts_refuse_nothing_below_the_threshold() -> None:
     for _ in range(POLICY.threshold - 1):
         breaker = breaker.timed_out(POLICY, 5.0, "silent")
 
-    assert breaker.admit(5.0)[1] is Admits.ALL
+    assert breaker.admit(5.0)[1] is Admission.ALL
 
     breaker = breaker.timed_out(POLICY, 5.0, "silent")
     assert breaker.tripped
@@ -96,7 +96,7 @@ def test_half_open_passes_exactly_one_probe() -> None:
     breaker, first = trip().admit(30.0)
     _, second = breaker.admit(30.0)
 
-    assert (first, second) == (Admits.PROBE, Admits.NONE)
+    assert (first, second) == (Admission.PROBE, Admission.NONE)
     assert breaker.retry_in(30.0) == 1.0
 
 
@@ -111,14 +111,14 @@ def test_after_the_probes_failure_it_refuses_again() -> None:
     breaker = fail(breaker, 31.0)
 
     assert not breaker.probing
-    assert breaker.admit(60.9)[1] is Admits.NONE
-    assert breaker.admit(63.0)[1] is Admits.PROBE
+    assert breaker.admit(60.9)[1] is Admission.NONE
+    assert breaker.admit(63.0)[1] is Admission.PROBE
 
 
 def test_a_probe_that_left_is_passed_on() -> None:
     breaker, _ = trip().admit(30.0)
 
-    assert breaker.probe_left().admit(30.0)[1] is Admits.PROBE
+    assert breaker.probe_left().admit(30.0)[1] is Admission.PROBE
 
 
 def test_an_early_answer_forgives_nothing_a_late_one_everything() -> None:
@@ -132,14 +132,14 @@ def test_quarantine_is_a_trip_for_its_cooldown_and_never_for_ever() -> None:
     breaker = CircuitBreaker().quarantined(POLICY, 7.0, "6 restarts in 60s")
 
     assert breaker.tripped
-    assert breaker.admit(36.9)[1] is Admits.NONE
-    assert breaker.admit(37.0)[1] is Admits.PROBE
+    assert breaker.admit(36.9)[1] is Admission.NONE
+    assert breaker.admit(37.0)[1] is Admission.PROBE
     assert fail(breaker, 37.0).too_often == "6 restarts in 60s", "until it answers"
     assert not fail(breaker, 37.0).answered(POLICY, 0.0).too_often
 
 
 def test_connected_by_name_it_is_half_open_at_once() -> None:
-    assert trip(0.0).half_open().admit(0.0)[1] is Admits.PROBE
+    assert trip(0.0).half_open().admit(0.0)[1] is Admission.PROBE
 
 
 def test_the_policy_is_the_settings() -> None:
@@ -177,13 +177,13 @@ def test_it_never_refuses_for_ever_and_never_passes_two_probes(moves: list[tuple
                 breaker, probes = breaker.probe_left(), 0
             case _:
                 breaker, passed = breaker.admit(now)
-                probes += passed is Admits.PROBE
+                probes += passed is Admission.PROBE
         assert probes <= 1
         assert breaker.probing == (probes == 1)
         assert (
             breaker.refuses_until - now <= max(policy.backoff_max * 1.2, policy.cooldown) + 1e-6
         )  # times are floats
-    assert breaker.probe_left().admit(now + 73.0)[1] is not Admits.NONE
+    assert breaker.probe_left().admit(now + 73.0)[1] is not Admission.NONE
     assert not math.isnan(breaker.refuses_until)
 
 
@@ -312,8 +312,8 @@ OPEN_BREAKERS = st.builds(OpenBreaker, st.integers(1, 9), st.floats(0, 60), st.j
 def test_what_another_host_says_makes_starts_wait_and_counts_for_the_next_failure() -> None:
     breaker = CircuitBreaker().told(POLICY, 10.0, OpenBreaker(3, 5.0, "exited"))
 
-    assert breaker.admit(14.9)[1] is Admits.NONE
-    assert breaker.admit(15.0) == (breaker, Admits.ALL), "it does not trip: nobody has tried here"
+    assert breaker.admit(14.9)[1] is Admission.NONE
+    assert breaker.admit(15.0) == (breaker, Admission.ALL), "it does not trip: nobody has tried here"
     assert (breaker.is_troubled, breaker.failed_at, breaker.reason) == (
         True,
         10.0,
@@ -368,4 +368,4 @@ def test_hosts_that_tell_each_other_do_not_keep_each_other_open(
                 if theirs is not None and hearer != speaker:
                     hosts[hearer] = hosts[hearer].told(POLICY, now + delay, theirs)
         assert all(breaker.refuses_until <= latest + late + 1e-6 for breaker in hosts)
-    assert all(breaker.admit(now)[1] is not Admits.NONE for breaker in hosts)
+    assert all(breaker.admit(now)[1] is not Admission.NONE for breaker in hosts)

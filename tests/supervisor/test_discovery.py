@@ -19,6 +19,7 @@ from tests.support.rooms import open_room, settle
 
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.actors.server import ServerActor
+from greenroom.protocol.lifecycle import State
 from greenroom.supervisor.discovery import AT_ONCE, DiscoveryQueue
 from greenroom.supervisor.servers import ServerRecord
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
@@ -121,6 +122,19 @@ async def test_a_server_that_needs_long_becomes_known_in_the_end(entry: dict[str
         assert 2 <= server.starts <= 6
 
 
+@in_virtual_time
+async def test_a_try_that_has_more_time_than_the_setting_says_so() -> None:
+    """It named a time that nobody had set, and told to set that."""
+    server = FakeServer(initialize_latency=HANG)
+    async with open_room({"a": server}, bootstrap=True, connectTimeoutMs=2_000) as room:
+        await anyio.sleep(2.5)
+        (row,) = room.status()
+        assert "within 2s; if it needs longer" in (row.failure or "")
+        await anyio.sleep(10.0)
+        (row,) = room.status()
+        assert 'within 4s; "connectTimeoutMs" is 2s; ' in (row.failure or "")
+
+
 @pytest.mark.parametrize("how", ["removed and added", "another entry"])
 @in_virtual_time
 async def test_the_patience_of_a_discovery_is_of_its_definition(how: str) -> None:
@@ -221,6 +235,28 @@ async def test_to_refresh_a_server_by_name_brings_it_back() -> None:
         await room.catalogued()
         assert [target.name for target in room.tools()] == ["a_other"]
         assert server.starts == 2
+
+
+@pytest.mark.parametrize("entry", [{}, {"isolation": "per_session"}, {"lifecycle": "keep-alive"}])
+@in_virtual_time
+async def test_a_server_that_is_asked_for_while_its_failed_try_is_cleaned_up_is_tried_again(
+    entry: dict[str, Any],
+) -> None:
+    """Nothing was started, so `refresh --all` right after one that had failed never ended."""
+    server = FakeServer(initialize_latency=HANG, stop_latency=3.0)
+    async with open_room({"a": server}, entries={"a": entry}, connectTimeoutMs=2_000) as room:
+        assert room.refresh("a") == ["a"]
+        with anyio.fail_after(120.0):
+            for tries in (1, 2, 3):
+                while all(row.state is not State.DRAINING for row in room.status()):
+                    await anyio.sleep(0.1)
+                assert server.starts == tries
+                assert room.refresh("a") == ["a"]
+                while server.starts == tries:
+                    await anyio.sleep(0.1)
+            started = anyio.current_time()
+            await room.catalogued()
+        assert anyio.current_time() > started + 2.0, "the try that was asked for is waited for"
 
 
 @pytest.mark.parametrize("asked", ["nobody asked", "changed", "refreshed", "soon too old"])

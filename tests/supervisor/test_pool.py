@@ -16,13 +16,11 @@ from tests.models.pool import Referee, Seat
 from tests.support.profiles import examples
 
 from greenroom.supervisor.policy.pool import (
+    IdleConnections,
     PoolLimits,
-    Resting,
-    SlotLine,
     SlotWaiter,
     Snapshot,
     decide,
-    is_free,
 )
 
 
@@ -399,7 +397,6 @@ def _world(limits: PoolLimits, live: tuple[str, ...], queued: tuple[str, ...]) -
         name = f"{how} waiter {n}"
         world.queue[name] = "memory" if how == "child" else None
         world.since[name] = 9.0 if how == "late" else 0.0
-        world.number[name] = n
         if how == "kept":
             world.aside.add(name)
     return world
@@ -501,24 +498,6 @@ def _happens(world: Referee, what: str, whom: Any, now: float) -> None:
 # ---- its price -----------------------------------------------------------------------------------------------------
 
 
-def test_a_decision_over_a_thousand_servers_takes_no_time_to_speak_of() -> None:
-    """Nine hundred and eighty wait for twenty slots. Only as many are read as may be helped."""
-    read: list[int] = []
-
-    def queue() -> Iterator[SlotWaiter[int]]:
-        for who in range(980):
-            read.append(who)
-            yield SlotWaiter(who, 0.0, who)
-
-    for _ in range(50):
-        crowd = Snapshot[int](
-            1.0, PoolLimits(), shared=20, staying=20, idle=_idle(1, 2), waiting=[[SlotLine(None, queue())]]
-        )
-        decision = decide(crowd)
-        assert decision.evictions == (1, 2)
-    assert len(read) == 50 * 3
-
-
 def counted(items: list[Any], read: list[Any]) -> Iterator[Any]:
     """The items, each noted in `read` when it is read."""
     for item in items:
@@ -526,13 +505,13 @@ def counted(items: list[Any], read: list[Any]) -> Iterator[Any]:
         yield item
 
 
-def _idle(*who: int) -> Resting[int]:
-    return Resting([(each, 0.0) for each in who])
+def _idle(*who: int) -> IdleConnections[int]:
+    return IdleConnections([(each, 0.0) for each in who])
 
 
 def test_of_the_idle_only_as_many_are_read_as_were_asked_for_and_that_once() -> None:
     read: list[tuple[int, float]] = []
-    idle = Resting(counted([(n, float(n)) for n in (1, 2, 3, 4, 5)], read), by=4.0)
+    idle = IdleConnections(counted([(n, float(n)) for n in (1, 2, 3, 4, 5)], read), by=4.0)
     for count, seen in ((0, 0), (2, 2), (1, 2), (2, 2), (3, 3), (-1, 3)):
         assert idle.has(count)
         assert len(read) == seen, count
@@ -542,27 +521,14 @@ def test_of_the_idle_only_as_many_are_read_as_were_asked_for_and_that_once() -> 
     assert (idle.first(9), idle.first(2), idle.first(-1), idle.next_since) == ([1, 2, 3, 4], [1, 2], [], 5.0)
 
 
-def test_of_a_group_that_holds_its_half_no_waiter_is_read() -> None:
+def test_of_those_that_wait_only_the_first_that_may_have_a_slot_is_read() -> None:
+    """However many wait, in a room that is full or not, whether others are idle or on their way out, and behind those
+    whose group holds its half."""
     read: list[SlotWaiter[int]] = []
-    calls = counted([SlotWaiter(who, 0.0, who, "g") for who in range(1000)], read)
-    others = [SlotWaiter(2000, 0.0, 2000)]
-    room = Snapshot[int](
-        1.0,
-        PoolLimits(slots=8),
-        shared=4,
-        staying=4,
-        groups=lambda _: 4,
-        waiting=[[SlotLine("g", calls), SlotLine(None, others)]],
-    )
-    assert decide(room).grants == (2000,)
-    assert read == []
-
-
-def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
-    """A room that is exactly full, and nobody is idle: the first one who waits tells all there is to tell."""
-    for shared, idle, leaving, seen in ((20, (), 0, 1), (20, (1,), 0, 2), (20, (), 2, 3), (19, (), 0, 2)):
-        read: list[SlotWaiter[int]] = []
-        waiting = [SlotWaiter(who, 0.0, who) for who in range(10, 20)]
+    calls = [SlotWaiter(who, 0.0, "g") for who in range(3)]
+    others = [SlotWaiter(who, 0.0) for who in range(10, 1000)]
+    for shared, idle, leaving, evicted in ((20, (), 0, ()), (20, (1, 2), 0, (1, 2)), (20, (1,), 2, (1,))):
+        del read[:]
         full = Snapshot[int](
             1.0,
             PoolLimits(),
@@ -570,19 +536,23 @@ def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
             leaving=leaving,
             staying=20,
             idle=_idle(*idle),
-            waiting=[[SlotLine(None, counted(waiting, read))]],
+            groups=lambda _: 10,
+            waiting=counted([*calls, *others], read),
+            candidates=len(others),
         )
-        decide(full)
-        assert len(read) == seen, (shared, idle, leaving)
+        assert decide(full).evictions == evicted
+        assert read == [*calls, others[0]], (shared, idle, leaving)
+    assert decide(replace(full, shared=19, waiting=[*calls, *others])).grants == (10,)
 
 
-def test_a_group_is_granted_up_to_half_the_slots_in_one_decision() -> None:
-    waiting = [SlotWaiter(who, 0.0, who, "g") for who in range(8)]
+def test_a_group_is_granted_up_to_half_the_slots() -> None:
+    waiting = [SlotWaiter(who, 0.0, "g") for who in range(8)]
     free = Snapshot[int](
-        1.0, PoolLimits(slots=8), waiting=[[SlotLine("g", waiting)]]
+        1.0, PoolLimits(slots=8), waiting=waiting, candidates=8
     )  # by default no group holds anything
-    assert decide(free).grants == (0, 1, 2, 3)
+    assert decide(free).grants == (0,)
     assert decide(replace(free, groups=lambda _: 3)).grants == (0,)
+    assert decide(replace(free, groups=lambda _: 4, candidates=0)).grants == ()
     assert decide(replace(free, limits=PoolLimits(slots=2))).grants == (0,)
 
 
@@ -609,7 +579,8 @@ def test_whoever_comes_while_nobody_waits_gets_a_free_slot_as_if_all_had_been_as
         shared=held,
         staying=held,
         groups=lambda _group: taken,
-        waiting=[[SlotLine(group, [SlotWaiter("new", 0.0, group=group)])]],
+        waiting=[SlotWaiter("new", 0.0, group)],
+        candidates=1,
     )
 
-    assert is_free(limits, held, snapshot.kept, taken) == (decide(snapshot).grants == ("new",))
+    assert limits.is_free(held, snapshot.kept, taken) == (decide(snapshot).grants == ("new",))

@@ -9,7 +9,7 @@ from functools import partial
 from types import MappingProxyType
 
 import anyio
-import attrs
+import msgspec
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room, teach
@@ -102,7 +102,7 @@ async def test_rooms_tell_each_other_which_servers_fail() -> None:
         with pytest.raises(ConnectFailed):
             await here.connect("one")
         said = {
-            name: attrs.evolve(theirs, seconds=20.0)
+            name: msgspec.structs.replace(theirs, seconds=20.0)
             for name, theirs in port_of(here).fleet.open_breakers().items()
         }
         assert [*said] == ["one"]

@@ -7,10 +7,11 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import attrs
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.support import in_real_time
+from tests.support.rows import for_each
 
 from greenroom.actors.workers import MANY_ITEMS
 from greenroom.catalogue.entries import ServerEntry
@@ -35,7 +36,7 @@ class House:
         servers = {"notes": {"command": "x"}, "vault": {"command": "y"}}
         broken: Any = {"notes-bad": {"odd": 1}, "vault-bad": {"odd": 1}}
         raw = {"mcpServers": {**servers, **broken}, "profiles": {"one": profile, "two": {}}}
-        self.config = attrs.evolve(parse_config(raw), untrusted=("/p/.mcp.json",))
+        self.config = msgspec.structs.replace(parse_config(raw), untrusted=("/p/.mcp.json",))
 
     def learn(self, *more: str) -> None:
         wrong: Any = {"name": "wrong", "inputSchema": {"type": "array"}}
@@ -80,7 +81,7 @@ def test_of_a_configuration_a_view_has_its_servers_and_nothing_that_names_others
     assert view.config is view.config, "it is made once"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("profile", "tools", "narrows"),
     [
         ({}, ["read", "write", "wrong"], False),
@@ -126,7 +127,7 @@ def test_a_view_follows_its_room_at_once_and_makes_nothing_twice() -> None:
     assert [*house.view.config.servers] == ["vault"]
     assert house.view.index is not index
     house.configure({})
-    house.config = attrs.evolve(house.config, profiles={})
+    house.config = msgspec.structs.replace(house.config, profiles={})
     assert house.names() == [], "it is gone"
 
 
@@ -137,7 +138,7 @@ def test_a_profile_is_seen_by_all_its_sessions_in_one_view() -> None:
     with pytest.raises(UsageError, match="There are: one, two") as unknown:
         profiles.view("three")
     assert unknown.value.code == "unknown_profile"
-    house.config = attrs.evolve(house.config, profiles={})
+    house.config = msgspec.structs.replace(house.config, profiles={})
     with pytest.raises(UsageError, match="There are: none"):
         profiles.view("one")
 

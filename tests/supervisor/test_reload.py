@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import in_real_time, in_virtual_time
+from tests.support import in_real_time, in_virtual_time, run_virtual
 from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.loops import on_one_loop
 from tests.support.rooms import Outcomes, record_events, settle
@@ -25,6 +26,7 @@ from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
+from greenroom.supervisor.program_log import unlogged
 from greenroom.supervisor.room import port_of
 from greenroom.supervisor.servers import ServerList
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
@@ -176,6 +178,39 @@ async def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_t
         assert port_of(room).catalogue.index.get("a_echo") is not None
         answer = await ask(McpTool(port_of(room)), {"tool": "a_echo"})
         assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
+
+
+@in_virtual_time
+async def test_a_program_reads_each_problem_of_its_configuration_once_in_its_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = {**_config(a={}), "setings": {}}, {**_config(a={}), "setings": {}, "profile": {}}
+    async with _room({"a": FakeServer()}, first) as room:
+        await room.reload(second)
+        await room.reload(second)
+    assert [(each.name, each.levelname) for each in caplog.records] == [("greenroom", "WARNING")] * 2
+    assert ['"settings"' in each.getMessage() for each in caplog.records] == [True, False]
+    caplog.clear()
+    with unlogged():
+        async with _room({"a": FakeServer()}, first):
+            pass
+    assert caplog.records == [], "a command says them itself"
+
+
+@in_virtual_time
+async def test_a_programs_log_has_bugs_and_lost_readers_and_no_known_secret(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "correct-horse-battery-17"
+    monkeypatch.setenv("API_TOKEN", secret)
+    async with _room({"a": FakeServer()}, {**_config(a={}), secret: {}}) as room:
+        note = port_of(room).services.note
+        note("for whoever asks", "a")
+        note(f"ours, with {secret}", "a", code=NoteCode.BUG)
+        note("no more events", code=NoteCode.READER)
+    problem, *others = [record.getMessage() for record in caplog.records]
+    assert ("unknown key" in problem, secret in problem) == (True, False), problem
+    assert others == ["a: ours, with ***", "no more events"]
 
 
 @in_virtual_time
@@ -673,3 +708,28 @@ async def test_restarts_of_the_entry_before_are_forgotten_and_that_is_told() -> 
             await room.call("a_echo")
         assert BreakerMove.REDEFINED in [each.move for each in moves]
         assert server.starts >= 5
+
+
+@on_one_loop
+def test_a_reload_does_not_cost_more_for_a_server_when_many_have_problems(backend: str) -> None:
+    """Counted, not timed: how many functions a reload calls."""
+    counts: list[int] = []
+
+    def counted(_frame: Any, what: str, _argument: object) -> None:
+        counts[-1] += what == "call"
+
+    async def main(servers: int) -> None:
+        def config(version: str) -> dict[str, Any]:
+            entry = {"command": "fake", "args": [version], "noSuchKey": True}
+            return {"mcpServers": {f"s{number}": entry for number in range(servers)}}
+
+        async with Greenroom.open(config("one"), cache_path=":memory:", bootstrap=False) as room:
+            assert len(room.config.problems) == servers
+            counts.append(0)
+            sys.setprofile(counted)
+            await room.reload(config("two"))
+            sys.setprofile(None)
+
+    for servers in (40, 40, 360):  # the first makes what all share
+        run_virtual(backend, lambda servers=servers: main(servers))
+    assert counts[2] < 11 * counts[1]

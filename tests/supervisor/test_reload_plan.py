@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-import pytest
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.config.parse import parse_config
 from greenroom.protocol.errors import Problem
@@ -49,7 +49,7 @@ def test_the_same_configuration_changes_nothing() -> None:
     assert str(plan) == "keep 2"
 
 
-@pytest.mark.parametrize("group", ["live", "replace", "start", "remove"])
+@for_each("group", ["live", "replace", "start", "remove"])
 def test_any_one_change_is_a_change(group: str) -> None:
     assert not ReloadPlan(**{group: ("a",)}).is_empty
     assert str(ReloadPlan(**{group: ("a",)})) != "nothing to do"
@@ -141,7 +141,7 @@ def test_nothing_is_lost_and_nothing_is_touched_twice(old: dict[str, Any], new: 
 
 def test_what_is_broken_now_goes_also_when_its_definition_is_there() -> None:
     whole = _config(a={"command": "a"}, b={"command": "b"})
-    broken = attrs.evolve(whole, broken={"a": Problem("m.json: mcpServers.a", "no")})
+    broken = msgspec.structs.replace(whole, broken={"a": Problem("m.json: mcpServers.a", "no")})
 
     assert plan_reload(whole, broken) == ReloadPlan(keep=("b",), remove=("a",))
     assert plan_reload(broken, whole) == ReloadPlan(keep=("b",), start=("a",))

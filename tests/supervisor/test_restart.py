@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.models import histories
 from tests.models.intensity import IntensityModel
+from tests.support.rows import for_each
 
-from greenroom.actors.server import Next
+from greenroom.actors.server import ClosingAction
 from greenroom.config.model import Lifecycle, RestartPolicy, ServerDefinition, restart_policy
 from greenroom.protocol.lifecycle import Cause, Means
 from greenroom.supervisor.policy.breaker import Intensity
 from greenroom.supervisor.policy.endings import AFTERMATH, ClosedIncarnation, after, what_follows
 
-I, C, D, G = Next.IDLE, Next.CONNECT, Next.DOWN, Next.GONE  # noqa: E741  # the table reads better so
+I, C, D, G = ClosingAction.IDLE, ClosingAction.CONNECT, ClosingAction.DOWN, ClosingAction.GONE  # noqa: E741  # the table reads better so
 TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
     Cause.IDLE_TIMEOUT: ((I, I, I), False),
     Cause.EVICTED: ((I, I, I), False),
@@ -39,7 +40,7 @@ def server(lifecycle: Lifecycle, policy: RestartPolicy | None = None) -> ServerD
     return ServerDefinition("a", command="x", lifecycle=lifecycle, restart_policy=policy)
 
 
-@pytest.mark.parametrize("cause", list(Cause), ids=lambda cause: cause.value)
+@for_each("cause", list(Cause), ids=lambda cause: cause.value)
 def test_the_aftermath_is_the_design_s_table(cause: Cause) -> None:
     then, fails = TABLE[cause]
 
@@ -55,17 +56,17 @@ def test_every_cause_and_lifecycle_has_a_cell() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("policy", "then", "fails"),
     [
-        (RestartPolicy.NEVER, Next.DOWN, True),
-        (RestartPolicy.ON_DEMAND, Next.IDLE, False),
-        (RestartPolicy.ALWAYS, Next.CONNECT, False),
+        (RestartPolicy.NEVER, ClosingAction.DOWN, True),
+        (RestartPolicy.ON_DEMAND, ClosingAction.IDLE, False),
+        (RestartPolicy.ALWAYS, ClosingAction.CONNECT, False),
     ],
 )
-@pytest.mark.parametrize("lifecycle", list(Lifecycle))
+@for_each("lifecycle", list(Lifecycle))
 def test_the_restart_policy_refines_losses_and_nothing_else(
-    lifecycle: Lifecycle, policy: RestartPolicy, then: Next, fails: bool
+    lifecycle: Lifecycle, policy: RestartPolicy, then: ClosingAction, fails: bool
 ) -> None:
     losses = {Cause.LOST, Cause.BUG}
     for cause in losses:
@@ -141,7 +142,7 @@ def test_the_settings_restart_policy_is_for_servers_that_have_none() -> None:
 
     assert restart_policy(own, RestartPolicy.NEVER) is RestartPolicy.ON_DEMAND
     assert restart_policy(none, RestartPolicy.NEVER) is RestartPolicy.NEVER
-    assert after(Cause.LOST, none, RestartPolicy.NEVER).then is Next.DOWN
+    assert after(Cause.LOST, none, RestartPolicy.NEVER).then is ClosingAction.DOWN
 
 
 FACTS = (
@@ -150,8 +151,8 @@ FACTS = (
 )
 
 
-@pytest.mark.parametrize("lifecycle", Lifecycle)
-@pytest.mark.parametrize("cause", Cause)
+@for_each("lifecycle", Lifecycle)
+@for_each("cause", Cause)
 def test_what_follows_an_ending_whatever_else_is_known(cause: Cause, lifecycle: Lifecycle) -> None:
     for known in product([False, True], repeat=len(FACTS)):
         facts = dict(zip(FACTS, known, strict=True))
@@ -159,12 +160,12 @@ def test_what_follows_an_ending_whatever_else_is_known(cause: Cause, lifecycle: 
         is_kept_discovery = facts["is_discovery"] and cause.has(Means.KEEPS_DISCOVERIES)
 
         if facts["is_closing"] or cause is Cause.SHUTDOWN:
-            assert then is Next.GONE, "a closing room starts nothing any more"
+            assert then is ClosingAction.GONE, "a closing room starts nothing any more"
         elif facts["is_of_call"] and not is_kept_discovery:
             waits = cause is Cause.MOVED and facts["is_awaited"]
-            assert waits or then is Next.GONE, "a call's own child ends with its call"
+            assert waits or then is ClosingAction.GONE, "a call's own child ends with its call"
         elif facts["is_asked_by_name"] and cause is not Cause.CONNECT_FAILED and not cause.has(Means.FINAL):
-            assert then is Next.CONNECT, "who asked by name gets the next connection"
+            assert then is ClosingAction.CONNECT, "who asked by name gets the next connection"
         elif not any(facts[one] for one in ("is_discovery", "is_asked_by_name")) and facts["is_down"]:
             assert then is after(cause, server(lifecycle)).then, "the table decides everything else"
 

@@ -19,7 +19,7 @@ from tests.support.rooms import Outcomes, learn, open_room, record_events, retir
 from greenroom import CallError, Greenroom, Reach, State, Unavailable, UnknownTool
 from greenroom.actors.host import Declaration, NoHost
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.namespace import Missing
+from greenroom.catalogue.namespace import MissingName
 from greenroom.errors import ConnectFailed, NeedsAuth, ServerDown, UnknownServer
 from greenroom.events import Cause
 from greenroom.protocol.address import Address
@@ -290,7 +290,7 @@ async def test_of_several_that_may_have_a_tool_the_first_says_why_it_cannot_be_a
             await room.call("x_y_z")
         assert [server.starts for server in servers.values()] == [1, 1], "both were asked"
         found = port_of(room).catalogue.index.resolve("x_y_z")
-        assert isinstance(found, Missing)
+        assert isinstance(found, MissingName)
         assert caught.value.server == found.servers[0]
 
 

@@ -21,6 +21,7 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import PATIENCE, faulty
 from tests.support.loops import on_asyncio, on_trio
 from tests.support.rooms import Outcomes, open_room, record_events, settle, teach_lists
+from tests.support.rows import for_each
 
 from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
 from greenroom.actors.catalogue_writer import CatalogueWriter
@@ -745,7 +746,7 @@ async def test_each_server_request_goes_to_the_callback_that_is_for_it_or_is_ref
             assert caught.value.rpc_code == -32601
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("root", "uri"),
     [
         ("/a b/é", "file:///a%20b/%C3%A9"),
@@ -1065,7 +1066,7 @@ async def test_methods_that_only_look_may_be_sent_again_and_others_may_not() -> 
             assert call.replayable is harmless, method
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("told", "watched", "is_about"),
     [
         ("x:/a", "x:/a", True),

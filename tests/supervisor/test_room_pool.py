@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -54,64 +55,83 @@ async def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_r
         assert _live(servers) == 2
 
 
-@pytest.mark.parametrize("latency", [0.0, 1_000.0], ids=["idle", "busy"])
+def _price(room: Greenroom) -> int:
+    """How many functions of ours one more decision calls: counted, not timed."""
+    count = 0
+
+    def counted(_frame: Any, what: str, _argument: object) -> None:
+        nonlocal count
+        count += what == "call"
+
+    inside = RoomInside(room)
+    gc.disable()  # Hypothesis has functions of its own called with each collection
+    sys.setprofile(counted)
+    inside.decide_again()
+    sys.setprofile(None)
+    gc.enable()
+    return count
+
+
+_LONG: dict[str, Any] = {"call_latency": 10_000.0, "stop_latency": 10_000.0}
+# How many servers are called, with which settings and keys of their entries, how long they take, and where most of them
+# are then: with `n` of those who wait, live, stop or start.
+_ROOMS: dict[str, Callable[[int], tuple[int, dict[str, Any], dict[str, Any], dict[str, float], Place]]] = {
+    "wait": lambda n: (n + 4, {"maxConnections": 4}, {}, _LONG, Place.SLOT),
+    "wait, a call apart of each": lambda n: (
+        *(n + 4, {"maxConnections": 4}, {"isolation": "per_call"}, _LONG, Place.SLOT),
+    ),
+    "live and busy": lambda n: (n + 4, {"maxConnections": n}, {}, _LONG, Place.LIVE),
+    "live, some kept by a minimum": lambda n: (
+        *(n, {"maxConnections": n + 5, "minConnections": 2}, {}, _LONG, Place.LIVE),
+    ),
+    "live, with slots set aside": lambda n: (
+        *(n, {"maxConnections": n}, {"lifecycle": "keep-alive"}, _LONG, Place.LIVE),
+    ),
+    "start": lambda n: (n + 4, {"maxConnections": n}, {}, {"initialize_latency": 10_000.0}, Place.STARTING),
+    "stop": lambda n: (2 * n, {"maxConnections": n}, {}, {"stop_latency": 10_000.0}, Place.LEAVING),
+}
+
+
+@pytest.mark.parametrize("who", _ROOMS)
 @on_one_loop
-def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, backend: str) -> None:
-    """Counted, not timed: how many functions of ours the second decision calls with ten and with a hundred live."""
-    counts: list[int] = []
+def test_a_decision_costs_the_same_however_many_wait_or_live(who: str, backend: str) -> None:
+    prices: list[int] = []
 
-    def count(_frame: Any, what: str, _argument: object) -> None:
-        counts[-1] += what == "call"
-
-    async def main(live: int) -> None:
-        servers = _servers(live + 1, call_latency=latency, stop_latency=500.0)
+    async def main(n: int) -> None:
+        count, settings, entry, fake, place = _ROOMS[who](n)
+        servers = _servers(count, **fake)
+        long: dict[str, Any] = {
+            "acquireTimeoutMs": 9_000_000,
+            "callTimeoutMs": 9_000_000,
+            "startPermits": 1_000,
+        }
         async with (
-            open_room(servers, maxConnections=live, acquireTimeoutMs=900_000) as room,
+            open_room(servers, entries=dict.fromkeys(servers, entry), **settings, **long) as room,
             Outcomes() as calls,
         ):
-            if latency:
-                for n in range(live):
-                    calls.start(room, f"s{n}_echo")
-                    await settle()
-            else:
-                for n in range(live):
-                    await room.call(f"s{n}_echo")
-            calls.start(room, f"s{live}_echo")
+            for server in servers:
+                calls.start(room, f"{server}_echo")
+                await settle(10)
             await settle()
-            starts = room._live.servers.starts
-            assert (starts.places.count(Place.SLOT), len(servers)) == (1, live + 1)
-            assert starts.places.count(Place.LEAVING) == (0 if latency else 1)
-            counts.append(0)
-            gc.disable()  # Hypothesis has functions of its own called with each collection
-            sys.setprofile(count)
-            starts.look()
-            sys.setprofile(None)
-            gc.enable()
+            assert RoomInside(room).count(place) >= n - 1
+            prices.append(_price(room))
+            for call in calls.all:
+                call.scope.cancel()
 
-    for live in (10, 100):
-        run_virtual(backend, lambda live=live: main(live))
-    assert counts[0] == counts[1] < 150
+    for n in (10, 60):
+        run_virtual(backend, lambda n=n: main(n))
+    assert prices[0] == prices[1] < 100
 
 
-@pytest.mark.parametrize("isolation", ["per_session", "per_call"])
 @on_one_loop
-def test_a_decision_reads_few_of_those_who_wait_however_many_they_are(isolation: str, backend: str) -> None:
-    """Counted, not timed: how many functions of ours a decision calls with ten sessions and with a thousand."""
-    counts: list[int] = []
-
-    def count(_frame: Any, what: str, _argument: object) -> None:
-        counts[-1] += what == "call"
+def test_a_decision_costs_the_same_however_many_sessions_wait(backend: str) -> None:
+    prices: list[int] = []
 
     async def main(sessions: int) -> None:
         servers = {"a": FakeServer(call_latency=1_000.0)}
-        settings: dict[str, Any] = {
-            "maxConnections": 8,
-            "maxSessionConnections": 4,
-            "acquireTimeoutMs": 900_000,
-        }
-        entries: dict[str, dict[str, Any]] = {"a": {"isolation": isolation}}
+        entries: dict[str, dict[str, Any]] = {"a": {"isolation": "per_session"}}
         async with (
-            open_room(servers, entries=entries, **settings) as room,
+            open_room(servers, entries=entries, maxSessionConnections=4, acquireTimeoutMs=900_000) as room,
             AsyncExitStack() as stack,
             Outcomes() as calls,
         ):
@@ -120,20 +140,71 @@ def test_a_decision_reads_few_of_those_who_wait_however_many_they_are(isolation:
                 session = await stack.enter_async_context(room.session(f"{number}"))
                 calls.start(session, "a_echo")
             await settle()
-            starts = room._live.servers.starts
-            assert starts.places.count(Place.SLOT) == sessions - 4
-            counts.append(0)
-            gc.disable()
-            sys.setprofile(count)
-            starts.look()
-            sys.setprofile(None)
-            gc.enable()
+            assert RoomInside(room).count(Place.SLOT) == sessions - 4
+            prices.append(_price(room))
             for call in calls.all:
                 call.scope.cancel()
 
-    for sessions in (10, 1_000):
+    for sessions in (10, 120):
         run_virtual(backend, lambda sessions=sessions: main(sessions))
-    assert counts[0] == counts[1] < 150
+    assert prices[0] == prices[1] < 100
+
+
+@on_one_loop
+def test_a_turn_for_a_discovery_costs_the_same_however_many_wait_for_a_slot(backend: str) -> None:
+    prices: list[int] = []
+
+    async def main(n: int) -> None:
+        called = _servers(n + 4, **_LONG)
+        found = {f"d{k}": FakeServer(list_latency=10_000.0) for k in range(40)}
+        entries: dict[str, dict[str, Any]] = {
+            name: {"command": "fake", "bootstrap": False} for name in called
+        }
+        settings: dict[str, Any] = {
+            "maxConnections": 4,
+            "acquireTimeoutMs": 9_000_000,
+            "callTimeoutMs": 9_000_000,
+        }
+        connectors = fake_connectors(called | found)
+        async with (
+            open_room(called, entries=entries, bootstrap=True, connectors=connectors, **settings) as room,
+            Outcomes() as calls,
+        ):
+            for name in called:
+                calls.start(room, f"{name}_echo")
+                await settle(10)
+            entries |= {name: {"command": "fake"} for name in found}
+            await room.reload({"mcpServers": entries, "settings": settings})
+            await settle()
+            assert RoomInside(room).count(Place.TURN) > 30
+            prices.append(_price(room))
+            for call in calls.all:
+                call.scope.cancel()
+
+    for n in (10, 60):
+        run_virtual(backend, lambda n=n: main(n))
+    assert prices[0] == prices[1] < 300
+
+
+@in_virtual_time
+async def test_first_come_first_served_also_between_calls_apart_of_many_servers() -> None:
+    """Where one server holds its half, whoever came next gets the slot; when it gives one back, it is first again."""
+    servers = _servers(4, call_latency=5.0)
+    entries: dict[str, dict[str, Any]] = {name: {"isolation": "per_call"} for name in servers}
+    async with (
+        open_room(servers, entries=entries, maxConnections=4, acquireTimeoutMs=900_000) as room,
+        Outcomes() as calls,
+    ):
+        for name in servers:
+            await teach(room, name)
+        began = anyio.current_time()
+        running: list[Running] = []
+        for name in ("s0", "s0", "s0", "s0", "s1", "s2", "s3", "s0"):
+            running.append(calls.start(room, f"{name}_echo"))
+            await settle()
+        await anyio.sleep(30)
+        ended = [round((call.at or 0) - began) for call in running]
+        assert ended == [5, 5, 10, 10, 5, 5, 10, 15]
 
 
 @in_virtual_time

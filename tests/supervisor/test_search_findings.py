@@ -13,7 +13,7 @@ from greenroom.actors.peer import LostReason
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Reason, State
 from greenroom.testing import World
-from greenroom.testing.laws import settled
+from greenroom.testing.world_laws import settled
 
 MakeWorld = Callable[..., World]
 

@@ -22,7 +22,7 @@ from tests.support.rooms import open_room
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.actors.watchers import Order
 from greenroom.catalogue.search import search
-from greenroom.config.identity import definition_hash
+from greenroom.config.definition_identity import definition_hash
 from greenroom.config.masking import redacted
 from greenroom.config.parse import parse_config
 from greenroom.errors import CredentialNeeded, SessionNeeded

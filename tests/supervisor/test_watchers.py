@@ -225,7 +225,9 @@ async def test_progress_is_told_in_its_order() -> None:
 
 
 @in_virtual_time
-async def test_a_watcher_that_raises_becomes_one_note_a_minute_and_changes_nothing() -> None:
+async def test_a_watcher_that_raises_becomes_one_note_a_minute_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Broken(Watcher):
         def ended(self, call: CallView) -> None:
             raise RuntimeError(f"no room for {call.tool}")
@@ -245,6 +247,8 @@ async def test_a_watcher_that_raises_becomes_one_note_a_minute_and_changes_nothi
     assert [("Broken.ended" in note.words, "no room for a_echo" in note.words) for note in told] == [
         (True, True)
     ] * 2
+    assert [record.name for record in caplog.records] == ["greenroom"] * 2
+    assert "RuntimeError: no room for a_echo" in caplog.records[0].getMessage(), "with its traceback"
 
 
 @pytest.mark.parametrize("raw", [False, True])

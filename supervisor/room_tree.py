@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..actors.workers import in_turns
+from ..config.references import warm_of
 from ..protocol.address import Address
 from ..protocol.events import Place
 from ..protocol.lifecycle import State
@@ -31,7 +32,7 @@ def tree_of(servers: ServerList, name: str) -> TreeNode:
 
 
 async def surveyed_tree_of(servers: ServerList, name: str) -> TreeNode:
-    """The same, with turns for others meanwhile."""
+    """The whole tree, as `tree_of` has it; others have their turns while it is made."""
     there = [*addresses(servers)]
     return _whole(servers, name, there, await in_turns(there, partial(_node, servers), _NODES))
 
@@ -59,7 +60,7 @@ def _node(servers: ServerList, address: Address) -> TreeNode | None:
         breaker=record.breaker.in_words(now),
         restarts_left=None if address.is_call else record.breaker.restarts_left(now),
         next=_next(record, actor, now),
-        bounds=(_calls(servers, server),) if address.is_shared else (),
+        bounds=tuple(_bounds(servers, server)) if address.is_shared else (),
     )
 
 
@@ -121,8 +122,11 @@ def _supervisor(servers: ServerList, below: list[TreeNode], state: str) -> TreeN
     return above("supervisor", "", state, below, bounds=bounds, next=next_)
 
 
-def _calls(servers: ServerList, server: ServerRecord) -> TreeBound:
-    return TreeBound("maxInFlight", server.load.in_flight, server.most_in_flight(servers.context.settings))
+def _bounds(servers: ServerList, server: ServerRecord) -> Iterator[TreeBound]:
+    settings, definition = servers.context.settings, server.definition
+    yield TreeBound("maxInFlight", server.load.in_flight, server.most_in_flight(settings))
+    if most := warm_of(definition, settings):
+        yield TreeBound("warm", servers.starts.warm_count(definition.name), most)
 
 
 def _next(record: ServerRecord, actor: ServerActor | None, now: float) -> TreeDeadline | None:

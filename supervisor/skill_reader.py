@@ -20,7 +20,7 @@ from ..actors.call import Call
 from ..actors.workers import LONG_WORK, aside
 from ..catalogue.definition_secrets import names_credential, without_credentials
 from ..catalogue.entries import Raw
-from ..catalogue.namespace import Ambiguous, Missing, Target
+from ..catalogue.namespace import AmbiguousName, MissingName, Target
 from ..catalogue.skills import (
     FILE,
     SkillFile,
@@ -34,7 +34,7 @@ from ..catalogue.skills import (
     reads_directories,
     root_of,
 )
-from ..config.arguments import name_of
+from ..config.argument_checks import name_of
 from ..config.model import Scrub
 from ..protocol.bounds import ITEM_BYTES, LARGE_MESSAGE, SKILL_BYTES
 from ..protocol.errors import AmbiguousTool, ProtocolFault, Reach, UnknownResource, UnknownSkill, UsageError
@@ -179,19 +179,19 @@ class SkillReader:
         self._port.catalogue.check_server(server)
         found = self._resolved(name, server)
         wait_by = self._port.connections.wait_by()
-        for candidate in found.servers if isinstance(found, Missing) else ():
+        for candidate in found.servers if isinstance(found, MissingName) else ():
             await self._port.connections.connect(candidate, wait_by=wait_by)
             await self._port.settled()
             again = self._resolved(name, server)
             if isinstance(again, Target):
                 return again
-        if isinstance(found, Missing):
+        if isinstance(found, MissingName):
             raise UnknownSkill(name, [skill.name for skill in self._port.catalogue.index.skills(server)])
         return found
 
-    def _resolved(self, name: str, server: str | None) -> Target | Missing:
+    def _resolved(self, name: str, server: str | None) -> Target | MissingName:
         found = self._port.catalogue.index.resolve_skill(name_of(name, "a skill"), server)
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             raise AmbiguousTool(name, found.candidates, what="Skill")
         return found
 

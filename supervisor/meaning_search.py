@@ -6,8 +6,8 @@ makes the vectors, so nobody here waits for them. A query waits for its answer a
 is found by words is the answer. The texts that a session's own servers list are not told.
 
 Whatever is wrong with the child (it ends, does not answer, or answers what cannot be read), it is an optional part: the
-log says so once, and it is started again. What is missing
-(the model, numpy) is said once, and not tried again before the setting changes.
+log says so once, and it is started again. What is missing (the model, numpy) is said once, and not tried again before
+the setting changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
-from ..actors.peer import EndCallback, Exchange, LostReason
+from ..actors.peer import AskOnlyHooks, EndCallback, Exchange, LostReason
 from ..actors.timers import at_most
 from ..actors.workers import OptionalPart, aside_if_many
 from ..protocol.bounds import MEANINGS
@@ -57,7 +57,7 @@ def command() -> tuple[str, ...]:
     return (sys.executable, "-P", "-B", "-c", code)
 
 
-class Meaning:
+class MeaningSearch:
     """`model`: the setting; `place`: the catalogue's file, beside which vectors are kept; `settled`: the room's index,
     with all that servers have listed; `connector`: of a new child; `tell`: takes a line for the log."""
 
@@ -157,7 +157,7 @@ class _MissingError(Exception):
     """Something is missing; the message says what, and what mends it."""
 
 
-class _MeaningProcess:
+class _MeaningProcess(AskOnlyHooks):
     """The child, as its peer tells of it."""
 
     connection: Connection
@@ -198,7 +198,7 @@ class _MeaningProcess:
             raise self._ended(_JUNK) from None
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """The same, in time and without an answer."""
+        """Have the child do something within its time, without an answer. Raises as `ask` does."""
         async with at_most(_ANSWERS_WITHIN) as scope:
             await self.ask(method, params)
         if scope.cancelled_caught:
@@ -241,20 +241,3 @@ class _MeaningProcess:
         self.over.set()
         for done in self._waiting:
             done.set()
-
-    def on_request(
-        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, during: Exchange | None = None
-    ) -> None:
-        pass
-
-    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        pass
-
-    def on_late_answer(self, result: bytes) -> None:
-        pass
-
-    def on_gap(self) -> None:
-        pass
-
-    def on_note(self, text: str) -> None:
-        pass
