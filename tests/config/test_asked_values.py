@@ -15,6 +15,7 @@ import pytest
 from tests.support import in_real_time
 from tests.support.patience import PATIENCE
 from tests.support.raw_http import raw_http
+from tests.support.rows import for_each
 from tests.support.teller import room_of, teller
 
 from greenroom import Greenroom
@@ -23,7 +24,7 @@ from greenroom.config.asked_values import command_in, is_asked, keyring_in, with
 from greenroom.config.files import load_config
 from greenroom.config.masking import redacted
 from greenroom.config.model import ServerDefinition
-from greenroom.config.parse import Layer, merge, parse_config
+from greenroom.config.parse import ConfigLayer, merge, parse_config
 from greenroom.config.references import asked_of, without_asked
 from greenroom.config.secret_sources import LARGEST_ENV_FILE as LARGEST
 from greenroom.config.secret_sources import KeyringEntry, kept, variables_in
@@ -154,9 +155,9 @@ def test_an_env_file_whose_name_is_no_path_is_named() -> None:
 
 
 def test_an_env_file_belongs_to_the_command_it_was_written_for() -> None:
-    own = Layer("own", {"mcpServers": {"s": {"command": "mine", "envFile": "/own/.env"}}})
+    own = ConfigLayer("own", {"mcpServers": {"s": {"command": "mine", "envFile": "/own/.env"}}})
     for change in ({"args": ["theirs.py"]}, {"command": "theirs"}, {"cwd": "theirs"}):
-        config = merge([Layer("project", {"mcpServers": {"s": {"command": "mine", **change}}}), own])
+        config = merge([ConfigLayer("project", {"mcpServers": {"s": {"command": "mine", **change}}}), own])
         assert config.servers["s"].env_file is None
 
 
@@ -279,7 +280,7 @@ async def test_without_the_extra_the_message_says_how_to_get_it(monkeypatch: pyt
         await kept("s", [KeyringEntry("a", "n", "env.TOKEN")], 60, at_most)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         {"keyring": "no-name"},
@@ -290,7 +291,7 @@ async def test_without_the_extra_the_message_says_how_to_get_it(monkeypatch: pyt
         {"key": "a/b"},
     ],
 )
-@pytest.mark.parametrize("place", ["env", "args", "bearerToken"])
+@for_each("place", ["env", "args", "bearerToken"])
 def test_another_object_is_no_value(value: Any, place: str) -> None:
     entry = {
         "env": {"command": "c", "env": {"A": value}},
@@ -315,13 +316,13 @@ def test_an_entry_in_words_is_one_and_nothing_else_is() -> None:
 def test_another_file_does_not_get_what_the_keyring_keeps() -> None:
     own = {"command": "mine", "args": ["-x", {"keyring": "a/b"}], "env": {"T": {"keyring": "a/b"}}}
     layers = [
-        Layer("project", {"mcpServers": {"s": {"cwd": "theirs"}}}),
-        Layer("own", {"mcpServers": {"s": own}}),
+        ConfigLayer("project", {"mcpServers": {"s": {"cwd": "theirs"}}}),
+        ConfigLayer("own", {"mcpServers": {"s": own}}),
     ]
     assert [*asked_of(merge(layers).servers["s"])] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "command"),
     [
         ("!get it", "get it"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 from tests.config.test_config_files import Place
 
@@ -27,7 +28,8 @@ IMPORTED = {
     "claude-code": ("claude-code", "home/.claude.json"),
 }
 TABLE = re.compile(
-    r"^\| (of a server|of adapter|settings) +\| here +\|.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE
+    r"^\| key (of a server|of its adapter|of its settings) +\| here +\|.*\n\|[-|]+\n((?:\|.*\n)+)",
+    re.MULTILINE,
 )
 STDIO, HTTP = {"command": "server"}, {"url": "https://server.example/mcp"}
 ENVIRON = {"TOKEN": "a-token-of-the-test", "HOST": "server.example"}
@@ -43,7 +45,7 @@ def place(tmp_path: Path) -> Place:
 @attrs.frozen
 class Row:
     page: str
-    where: str  # "of a server", "setting", "of adapter"
+    where: str  # "of a server", "setting", "of its adapter"
     theirs: str
     ours: str
 
@@ -101,7 +103,7 @@ def means(config: Config, row: Row) -> Any:
     if row.where != "of a server":
         return config.settings
     assert not config.broken, config.broken
-    return attrs.evolve(config.servers["s"], extra={}, sources={})
+    return msgspec.structs.replace(config.servers["s"], extra={}, sources={})
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
@@ -110,7 +112,7 @@ def test_a_key_means_what_the_page_says(place: Place, row: Row) -> None:
     config = read(place, row, theirs, theirs, ours=False)
     told = [str(each) for each in config.problems if any(key in str(each) for key in theirs)]
     ours = {} if row.ours == "–" else theirs if row.ours == "the same" else members(row.ours)
-    if row.where == "of adapter" and "isolation" not in ours:
+    if row.where == "of its adapter" and "isolation" not in ours:
         ours = {**ours, "isolation": "per_session"}  # without a word there, as its page says
     expected = read(place, row, ours, theirs, ours=True)
     assert means(config, row) == means(expected, row)

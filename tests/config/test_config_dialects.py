@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.model import (
     Approve,
@@ -17,7 +18,7 @@ from greenroom.config.model import (
     RestartPolicy,
     Settings,
 )
-from greenroom.config.parse import Layer, merge, parse_config
+from greenroom.config.parse import ConfigLayer, merge, parse_config
 from greenroom.protocol.errors import NO_EFFECT_HERE, ConfigError
 
 
@@ -32,8 +33,8 @@ def said(config: Config) -> list[str]:
 # ---- servers -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["type", "transport", "transportType"])
-@pytest.mark.parametrize(
+@for_each("key", ["type", "transport", "transportType"])
+@for_each(
     ("word", "entry", "complaint"),
     [
         ("http", {"url": "http://h"}, None),
@@ -99,7 +100,7 @@ def test_an_unknown_version_has_no_effect_and_is_said() -> None:
         assert said(config)[0].startswith(".protocolVersion: has no effect here; it is kept as read")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lifecycle", "expected"),
     [
         ("lazy", (Lifecycle.LAZY, None, None)),
@@ -133,7 +134,7 @@ def test_a_place_inside_a_lifecycle_is_told_as_it_was_written() -> None:
     assert said(config)[0].startswith(".lifecycle.idleTimeoutMs: must be a number of minutes from 0")
 
 
-@pytest.mark.parametrize("remark", ["$schema", "_note", "//", "// env"])
+@for_each("remark", ["$schema", "_note", "//", "// env"])
 def test_a_remark_is_one_everywhere(remark: str) -> None:
     config = parse_config(
         {
@@ -150,8 +151,8 @@ def test_a_remark_is_one_everywhere(remark: str) -> None:
 VAULT = "refers to a vault (${secret:…), which is not supported here"
 
 
-@pytest.mark.parametrize("wrong", ["x ${input:key} y", "x${secret:a}", "${vault:a/b}"])
-@pytest.mark.parametrize(
+@for_each("wrong", ["x ${input:key} y", "x${secret:a}", "${vault:a/b}"])
+@for_each(
     ("entry", "where"),
     [
         ({"command": "{}"}, "command"),
@@ -178,7 +179,7 @@ def test_what_another_program_would_ask_for_breaks_the_server_wherever_it_stands
     assert "refer to a variable as ${NAME}" in broken.what
 
 
-@pytest.mark.parametrize("key", ["command", "cwd", "socket", "envFile"])
+@for_each("key", ["command", "cwd", "socket", "envFile"])
 def test_a_session_may_not_choose_what_runs(key: str) -> None:
     entry: dict[str, Any] = {"socket": "x"} if key == "socket" else {"command": "x"}
     entry |= {key: "/a/${session.A}", "isolation": "per_session"}
@@ -187,8 +188,8 @@ def test_a_session_may_not_choose_what_runs(key: str) -> None:
     assert broken.where.startswith("m.json: mcpServers.s.")
 
 
-@pytest.mark.parametrize("lifecycle", ["eager", "keep-alive"])
-@pytest.mark.parametrize(
+@for_each("lifecycle", ["eager", "keep-alive"])
+@for_each(
     ("isolation", "kept"), [(None, True), ("persistent", True), ("per_session", False), ("per_call", False)]
 )
 def test_what_is_there_before_anybody_asks_is_shared(
@@ -227,12 +228,12 @@ def test_all_headers_that_cannot_be_sent_are_problems_of_the_server() -> None:
     assert config.broken["s"].what.endswith("(and 1 more)")
 
 
-@pytest.mark.parametrize("value", [None, False, 0, "", "off", [], {}])
+@for_each("value", [None, False, 0, "", "off", [], {}])
 def test_a_key_without_effect_that_asks_for_nothing_is_not_mentioned(value: Any) -> None:
     assert parse(command="x", sandbox=value, autoApprove=value).problems == ()
 
 
-@pytest.mark.parametrize("value", [True, 1, "on", ["a"], {"a": 1}, 60])
+@for_each("value", [True, 1, "on", ["a"], {"a": 1}, 60])
 def test_a_key_without_effect_that_asks_for_something_is_said_with_its_code(value: Any) -> None:
     (problem,) = parse(command="x", sandbox=value).problems
     assert str(problem) == (
@@ -243,7 +244,7 @@ def test_a_key_without_effect_that_asks_for_something_is_said_with_its_code(valu
 
 def test_keys_without_effect_are_said_file_by_file() -> None:
     layers = [
-        Layer(name, {"mcpServers": {server: {"command": "x", "sandbox": True} for server in servers}})
+        ConfigLayer(name, {"mcpServers": {server: {"command": "x", "sandbox": True} for server in servers}})
         for name, servers in (("one", "abcdef"), ("two", "gh"), ("three", "i"))
     ]
     assert [str(problem).partition(": has no")[0] for problem in merge(layers).problems] == [
@@ -308,17 +309,17 @@ def test_the_adapters_door_is_ours_and_its_token_stays_beside_what_else_is_said_
     assert (both.http_listen, both.http_tokens) == ("127.0.0.1:1", {"a": "b"})
 
 
-@pytest.mark.parametrize("said", ["", "  ", 5, ["t"]])
+@for_each("said", ["", "  ", 5, ["t"]])
 def test_t58_a_token_of_the_adapter_that_says_nothing_is_refused(said: Any) -> None:
     with pytest.raises(ConfigError, match=r"adapter\.mcpBearerToken"):
         parse_config({"adapter": {"mcpBearerToken": said}})
 
 
 def test_a_stronger_file_that_says_something_of_the_door_keeps_its_tokens() -> None:
-    weak = Layer(
+    weak = ConfigLayer(
         "weak.json", {"settings": {"http": {"tokens": {"a": "t"}, "oauth": {"profileClaim": "team"}}}}
     )
-    strong = Layer(
+    strong = ConfigLayer(
         "strong.json", {"settings": {"http": {"metrics": True, "oauth": {"issuer": "i"}, "hosts": 5}}}
     )
     config = merge([strong, weak])
@@ -367,14 +368,14 @@ def test_an_older_word_for_a_setting_counts_where_ours_is_not_said() -> None:
     assert both.settings.approve is Approve.WRITES
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "approve"), [(None, Approve.OFF), ("off", Approve.OFF), ("offf", Approve.ALL), (5, Approve.ALL)]
 )
 def test_what_cannot_be_read_of_who_is_asked_lets_nothing_pass(value: Any, approve: Approve) -> None:
     assert parse_config({"settings": {"approve": value}}, strict=False).settings.approve is approve
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("guard", "expected"),
     [
         (False, (0, 0, 0)),
@@ -403,8 +404,8 @@ def test_an_unknown_part_of_a_setting_is_named_and_the_others_count() -> None:
 
 def test_a_stronger_file_replaces_a_whole_profile_also_by_a_wrong_one() -> None:
     """A client that names it must not get the weaker one, which may show more."""
-    weak = Layer("weak", {"profiles": {"w": {"tools": ["a"]}, "x": {"expose": "meta"}, "y": {}}})
-    strong = Layer("strong", {"profiles": {"w": {"servers": []}, "x": {"tols": []}, "y": 5}})
+    weak = ConfigLayer("weak", {"profiles": {"w": {"tools": ["a"]}, "x": {"expose": "meta"}, "y": {}}})
+    strong = ConfigLayer("strong", {"profiles": {"w": {"servers": []}, "x": {"tols": []}, "y": 5}})
     config = merge([strong, weak])
     assert config.profiles == {"w": Profile(servers=())}
     assert [problem.where for problem in config.problems] == ["strong: profiles.x.tols", "strong: profiles.y"]
@@ -422,14 +423,14 @@ def test_a_wrong_override_of_a_profile_is_told_by_its_place() -> None:
 
 def test_a_profile_may_name_any_server_there_is_and_is_told_of_one_that_is_not() -> None:
     layers = [
-        Layer(
+        ConfigLayer(
             "m",
             {
                 "mcpServers": {"a-b": {"command": "x"}, "broken": {}, "stray": 5},
                 "profiles": {"p": {"servers": ["a_b", "bro*", "stray", "import?d", "nobdy", "brokn"]}},
             },
         ),
-        Layer("i", {"mcpServers": {"imported": {"command": "x"}}}, imported=True),
+        ConfigLayer("i", {"mcpServers": {"imported": {"command": "x"}}}, imported=True),
     ]
     config = merge(layers)
     told = [str(problem) for problem in config.problems if "profiles" in problem.where]
@@ -444,16 +445,16 @@ def test_a_profile_may_name_any_server_there_is_and_is_told_of_one_that_is_not()
 
 
 def test_a_switch_of_ours_turns_an_imported_server_off_and_on_and_takes_its_entry() -> None:
-    imported = Layer(
+    imported = ConfigLayer(
         "i", {"mcpServers": {"a": {"command": "x", "disabled": True}, "b": {"command": "y"}}}, imported=True
     )
-    ours = Layer("m", {"mcpServers": {"a": {"disabled": False}, "b": {"disabled": True}}})
+    ours = ConfigLayer("m", {"mcpServers": {"a": {"disabled": False}, "b": {"disabled": True}}})
     config = merge([ours, imported])
     assert {name: (one.command, one.disabled) for name, one in config.servers.items()} == {
         "a": ("x", False),
         "b": ("y", True),
     }
-    more = Layer("m", {"mcpServers": {"b": {"disabled": False, "args": ["-v"]}}})
+    more = ConfigLayer("m", {"mcpServers": {"b": {"disabled": False, "args": ["-v"]}}})
     assert merge([more, imported]).broken.keys() == {"b"}, "an entry that says more is one of ours"
 
 
@@ -464,17 +465,17 @@ def test_of_an_imported_file_only_the_servers_are_read() -> None:
         "zebra": 1,
         "profiles": {"p": {}},
     }
-    config = merge([Layer("i", raw, imported=True)])
+    config = merge([ConfigLayer("i", raw, imported=True)])
     assert (config.settings, config.problems, config.profiles) == (Settings(), (), {})
-    as_ours = merge([Layer("i", raw, imported=True, as_ours=True)])
+    as_ours = merge([ConfigLayer("i", raw, imported=True, as_ours=True)])
     assert as_ours.settings.max_pages == 5
     assert as_ours.profiles == {}
     assert [problem.where for problem in as_ours.problems] == ["i: zebra"]
 
 
 def test_files_that_are_merged_with_each_other_give_one_entry() -> None:
-    def layer(name: str, entry: Any) -> Layer:
-        return Layer(name, {"mcpServers": {"a": entry}}, imported=True, as_ours=True)
+    def layer(name: str, entry: Any) -> ConfigLayer:
+        return ConfigLayer(name, {"mcpServers": {"a": entry}}, imported=True, as_ours=True)
 
     layers = [
         layer("1", {"lifecycle": "eager"}),
@@ -488,8 +489,8 @@ def test_files_that_are_merged_with_each_other_give_one_entry() -> None:
 
 
 def test_settings_of_ours_are_stronger_than_those_of_an_import_wherever_it_stands() -> None:
-    ours = Layer("m", {"settings": {"maxPages": 5}})
-    theirs = Layer(
+    ours = ConfigLayer("m", {"settings": {"maxPages": 5}})
+    theirs = ConfigLayer(
         "i", {"settings": {"maxPages": 6, "maxQueued": 7, "idleTimeout": "x"}}, imported=True, as_ours=True
     )
     for layers in ([ours, theirs], [theirs, ours]):
@@ -500,7 +501,10 @@ def test_settings_of_ours_are_stronger_than_those_of_an_import_wherever_it_stand
 
 
 def test_an_entry_that_is_no_object_is_a_warning_where_another_file_has_the_server() -> None:
-    strong, weak = Layer("s", {"mcpServers": {"a": 5}}), Layer("w", {"mcpServers": {"a": {"command": "x"}}})
+    strong, weak = (
+        ConfigLayer("s", {"mcpServers": {"a": 5}}),
+        ConfigLayer("w", {"mcpServers": {"a": {"command": "x"}}}),
+    )
     config = merge([strong, weak])
     assert ([*config.servers], [*config.broken]) == (["a"], [])
     assert [(problem.where, problem.fatal) for problem in config.problems] == [("s: mcpServers.a", False)]
@@ -510,14 +514,14 @@ def test_an_entry_that_is_no_object_is_a_warning_where_another_file_has_the_serv
 
 
 def test_of_an_import_an_entry_that_is_no_object_breaks_nothing() -> None:
-    config = merge([Layer("i", {"mcpServers": {"a": 5}}, imported=True)])
+    config = merge([ConfigLayer("i", {"mcpServers": {"a": 5}}, imported=True)])
     assert ([*config.servers], [*config.broken]) == ([], [])
     assert [(problem.where, problem.fatal) for problem in config.problems] == [("i: mcpServers.a", False)]
-    unreadable = merge([Layer("i", {"mcpServers": []}, imported=True)], strict=True)
+    unreadable = merge([ConfigLayer("i", {"mcpServers": []}, imported=True)], strict=True)
     assert [problem.what.endswith("; it is skipped") for problem in unreadable.problems] == [True]
 
 
-@pytest.mark.parametrize("name", ["", " ", "\ud83d", 3])
+@for_each("name", ["", " ", "\ud83d", 3])
 def test_a_name_that_nobody_can_write_is_no_name(name: Any) -> None:
     config = parse_config({"mcpServers": {name: {"command": "x"}}})
     assert ([*config.servers], [*config.broken], len(config.problems)) == ([], [], 1)
@@ -526,10 +530,10 @@ def test_a_name_that_nobody_can_write_is_no_name(name: Any) -> None:
 
 def test_a_keep_alive_server_beyond_the_slots_is_told_where_that_was_said() -> None:
     kept = {"command": "x", "lifecycle": "keep-alive"}
-    first = Layer(
+    first = ConfigLayer(
         "one", {"mcpServers": {"a": {"lifecycle": "keep-alive"}}, "settings": {"maxConnections": 2}}
     )
-    second = Layer("two", {"mcpServers": {"a": {"command": "x"}, "b": kept, "c": {"nothing": 1}}})
+    second = ConfigLayer("two", {"mcpServers": {"a": {"command": "x"}, "b": kept, "c": {"nothing": 1}}})
     config = merge([first, second])
     lazy = [name for name, one in config.servers.items() if one.lifecycle is Lifecycle.LAZY]
     told = [problem for problem in config.problems if "runs lazy" in problem.what]
@@ -542,7 +546,9 @@ def test_a_keep_alive_server_beyond_the_slots_is_told_where_that_was_said() -> N
 def test_what_is_said_to_be_left_behind_was_there_and_is_named_with_its_file() -> None:
     weak = {"command": "x", "env": None, "inheritEnv": True, "envFile": "e", "args": ["-y", "--token", "t"]}
     strong = {"cwd": "/elsewhere"}
-    config = merge([Layer("s", {"mcpServers": {"a": strong}}), Layer("w", {"mcpServers": {"a": weak}})])
+    config = merge(
+        [ConfigLayer("s", {"mcpServers": {"a": strong}}), ConfigLayer("w", {"mcpServers": {"a": weak}})]
+    )
     assert [str(problem) for problem in config.problems] == [
         (
             's: mcpServers.a.cwd: changes what runs, so "args", "envFile", "inheritEnv" of w are not used with it: '
@@ -553,16 +559,22 @@ def test_what_is_said_to_be_left_behind_was_there_and_is_named_with_its_file() -
     assert (one.command, one.args, one.env_file, one.inherit_env) == ("x", (), None, None)
     plain = merge(
         [
-            Layer("s", {"mcpServers": {"a": strong}}),
-            Layer("w", {"mcpServers": {"a": {**weak, "args": ["-y"]}}}),
+            ConfigLayer("s", {"mcpServers": {"a": strong}}),
+            ConfigLayer("w", {"mcpServers": {"a": {**weak, "args": ["-y"]}}}),
         ]
     )
     assert plain.servers["a"].args == ("-y",)
     moved = {"url": "http://h", "headers": {"A": "b"}, "httpTransport": "sse", "oauth": False}
     for change in ({"httpTransport": "streamable-http"}, {"requestHeadersCommand": {"command": "c"}}):
-        layers = [Layer("s", {"mcpServers": {"a": change}}), Layer("w", {"mcpServers": {"a": moved}})]
+        layers = [
+            ConfigLayer("s", {"mcpServers": {"a": change}}),
+            ConfigLayer("w", {"mcpServers": {"a": moved}}),
+        ]
         assert (merge(layers).servers["a"].headers, merge(layers).servers["a"].oauth) == ({}, False)
-    same = [Layer("s", {"mcpServers": {"a": {"url": "http://h"}}}), Layer("w", {"mcpServers": {"a": moved}})]
+    same = [
+        ConfigLayer("s", {"mcpServers": {"a": {"url": "http://h"}}}),
+        ConfigLayer("w", {"mcpServers": {"a": moved}}),
+    ]
     assert merge(same).servers["a"].headers == {"A": "b"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tools.reference import configuration
 
-from greenroom.config.identity import IDENTITY
+from greenroom.config.definition_identity import IDENTITY
 from greenroom.config.keys import IMPORT_KINDS
 from greenroom.config.model import SERVER_KEYS
 from greenroom.config.parse import parse_config
@@ -54,7 +54,7 @@ def test_vital_is_what_the_hash_covers_and_isolation() -> None:
 
 
 def test_every_import_is_listed() -> None:
-    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    page = (DOCS / "imports.md").read_text(encoding="utf-8")
     assert all(f"| `{kind}` |" in page for kind in IMPORT_KINDS)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.files import find_files, load_config, project_files, working_directory
 from greenroom.config.importers import Surroundings, places_of
@@ -535,7 +536,7 @@ def test_a_file_that_cannot_be_looked_at_is_said_to_be_there(
     assert all("it is skipped" in str(each) for each in config.problems)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "platform", "environ", "files"),
     [
         ("claude-desktop", "linux", {"XDG_CONFIG_HOME": "/x"}, ["/x/Claude/claude_desktop_config.json"]),

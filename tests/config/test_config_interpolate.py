@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.config.model import ServerDefinition
 from greenroom.config.references import (
@@ -30,7 +31,7 @@ from greenroom.protocol.errors import ConfigError
 ENVIRON = {"A": "a", "B": "b", "EMPTY": "", "HOME": "/home/me", "SNEAKY": "${A}"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("${A}", "a"),
@@ -54,7 +55,7 @@ def test_every_spelling(text: str, expected: str) -> None:
     assert expand(text, ENVIRON) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("~", "/home/me"),
@@ -108,8 +109,8 @@ def test_a_missing_variable_is_a_warning_with_its_place() -> None:
     )
     problems = expand_definition(given, {}).problems
     assert [problem.where for problem in problems] == ["mcp.json: mcpServers.s.cwd", "mcpServers.s.headers.H"]
-    assert "P. Set them, or give a default: ${P:-…}" in problems[0].what
-    assert "Q, R. " in problems[1].what
+    assert "the variable P, which is not set, and so empty here. Set it, or" in problems[0].what
+    assert "variables Q and R, which are" in problems[1].what
     assert not any(problem.fatal for problem in problems)
 
 
@@ -118,7 +119,7 @@ def test_a_missing_variable_in_a_url_is_an_error_that_names_all_of_them() -> Non
     with pytest.raises(ConfigError) as caught:
         expand_definition(given, {})
     assert str(caught.value) == (
-        "mcp.json: mcpServers.s.url: Missing environment variable(s) in MCP server URL: HOST, TENANT. "
+        "mcp.json: mcpServers.s.url: its URL needs the variables HOST and TENANT, which are not set. "
         "Set them, or give a default: ${HOST:-…}"
     )
 
@@ -126,7 +127,7 @@ def test_a_missing_variable_in_a_url_is_an_error_that_names_all_of_them() -> Non
 @pytest.mark.parametrize("url", ["${U}", "http://h/${U}/mcp", "http://api.example${U}"])
 def test_t58_an_empty_variable_in_a_url_is_missing_unless_the_url_says_that_it_may_be(url: str) -> None:
     for environ in ({"U": ""}, {"U": " "}, {}):
-        with pytest.raises(ConfigError, match="Missing environment variable"):
+        with pytest.raises(ConfigError, match="its URL needs the variable U, which is not set"):
             expand_definition(ServerDefinition("s", url=url), environ)
     allowed = ServerDefinition("s", url="http://h/${U:-}/mcp")
     assert expand_definition(allowed, {"U": ""}).definition.url == "http://h//mcp"
@@ -148,7 +149,7 @@ def test_a_url_that_gets_a_control_character_from_the_environment_is_refused_wit
     assert value not in str(caught.value)
 
 
-@pytest.mark.parametrize("code", [*range(0x21), 0x7E, 0x7F, 0x80])
+@for_each("code", [*range(0x21), 0x7E, 0x7F, 0x80])
 def test_a_tab_is_the_only_control_character_of_a_header(code: int) -> None:
     is_right = code in (0x09, 0x20, 0x7E)
     assert (header_problem("x-a", f"a{chr(code)}b") is None) is is_right
@@ -194,7 +195,7 @@ def definition(place: str, text: str) -> ServerDefinition:
     return ServerDefinition("s", **fields, sources=dict.fromkeys(fields, "m.json"))
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_each("place", PLACES)
 def test_each_place_is_expanded_and_says_what_it_misses(place: str) -> None:
     read = expand_definition(definition(place, "~/${A}${EMPTY}"), ENVIRON)
     home = "/home/me" if place in PATHS else "~"
@@ -202,11 +203,13 @@ def test_each_place_is_expanded_and_says_what_it_misses(place: str) -> None:
     assert read.problems == ()
     (problem,) = expand_definition(definition(place, "${NOPE}${EMPTY}${Z:-z}${MORE}"), ENVIRON).problems
     assert problem.where == f"m.json: mcpServers.s.{PLACES[place][1]}"
-    assert problem.what.startswith("environment variable(s) not set, read as empty: NOPE, MORE. Set them")
+    assert problem.what.startswith(
+        "it refers to the variables NOPE and MORE, which are not set, and so empty here. Set them"
+    )
     assert not problem.fatal
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_each("place", PLACES)
 def test_a_value_of_a_session_is_needed_wherever_it_stands_unless_it_has_a_default(place: str) -> None:
     assert session_variables(definition(place, "${session.A}-${session.B:-b}-${session.A}")) == {"A"}
     assert session_variables(definition(place, "${A}")) == set()
@@ -220,8 +223,8 @@ def test_a_value_of_a_session_is_needed_wherever_it_stands_unless_it_has_a_defau
     assert kept == Expansion(definition(place, "${session.A}b"))
 
 
-@pytest.mark.parametrize("place", ["args", "env", "headers"])
-@pytest.mark.parametrize(
+@for_each("place", ["args", "env", "headers"])
+@for_each(
     ("text", "read"),
     [
         ("!cat ${A}", "!cat ${A}"),
@@ -272,7 +275,7 @@ def test_every_header_that_cannot_be_sent_is_named_and_no_value_is_shown() -> No
     assert not {"se\n", "cret", "secrét"} & set(said.split())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "wrong"),
     [
         ("http://h", None),
@@ -311,7 +314,7 @@ def test_references_can_be_left_out_shown_and_named() -> None:
     assert expand("$env:B} and ${B", {"B": "b"}) == "b} and ${B"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "entry",
     [
         {"url": "http://h/" + "${A}" * 20_000},

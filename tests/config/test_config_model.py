@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
-from greenroom.config.identity import definition_hash, pin_key, policy_only_change
+from greenroom.config.definition_identity import definition_hash, pin_key, policy_only_change
 from greenroom.config.model import ServerDefinition, Settings, with_settings
 
 HERE = "/srv"
 
 
-@pytest.mark.parametrize("general", [False, True, ("G*",), ()])
-@pytest.mark.parametrize("own", [None, False, True, ("O*",), ()])
+@for_each("general", [False, True, ("G*",), ()])
+@for_each("own", [None, False, True, ("O*",), ()])
 def test_what_a_server_says_of_its_environment_is_stronger_also_when_it_says_nothing_may_pass(
     own: bool | tuple[str, ...] | None, general: bool | tuple[str, ...]
 ) -> None:
@@ -65,7 +65,7 @@ def key(directory: str = HERE, **of: Any) -> str:
     return pin_key(ServerDefinition("any", **of), directory)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "one", "other"),
     [
         ("command", "x", "y"),

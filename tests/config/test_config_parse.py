@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
+from greenroom.config.files import open_config
 from greenroom.config.masking import redacted
 from greenroom.config.model import (
     Config,
@@ -81,7 +83,7 @@ def test_both_spellings_of_the_section_are_read() -> None:
 # ---- broken servers ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "message"),
     [
         ({}, 'mcpServers.s: has neither command, url nor socket: add "command" to start it or "url" to reach it'),
@@ -122,7 +124,7 @@ def test_both_spellings_of_the_section_are_read() -> None:
         ({"url": "http://[h/"}, "mcpServers.s.url: is not a URL"),
         ({"url": "http://h", "bearerToken": 3}, "s.bearerToken: must be a string, is a number"),
         ({"url": "http://h", "httpTransport": "ws"}, '"ws" is none of "streamable-http", "sse"'),
-        ({"url": "http://${A}/${B}/${A}"}, "Missing environment variable(s) in MCP server URL: A, B. Set them, or"),
+        ({"url": "http://${A}/${B}/${A}"}, "its URL needs the variables A and B, which are not set. Set them, or"),
         ({"url": "${SCHEME}://h"}, "s.url: after environment interpolation it must start with http:// or https://"),
         ({"command": "x", "env": {"K": "${input:key}"}}, "s.env.K: asks for an ${input:…}, which is not asked for"),
     ],
@@ -151,7 +153,7 @@ def test_a_server_without_a_name_is_a_warning() -> None:
 # ---- warnings ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "message"),
     [
         ({"comand": "x"}, '.comand: unknown key, did you mean "command"? It has no effect and is kept as read'),
@@ -186,8 +188,8 @@ def test_a_server_without_a_name_is_a_warning() -> None:
         ({"headers": {"A": "b"}}, '.headers: has no effect on a server with "command"'),
         ({"bearerToken": "t"}, '.bearerToken: has no effect on a server with "command"'),
         ({"lifecycle": "per_call", "isolation": "per_session"}, 'says the same as "isolation", which is used'),
-        ({"env": {"K": "${NOPE}"}}, ".env.K: environment variable(s) not set, read as empty: NOPE. Set them, or"),
-        ({"args": ["$env:NOPE"]}, ".args[0]: environment variable(s) not set, read as empty: NOPE."),
+        ({"env": {"K": "${NOPE}"}}, ".env.K: it refers to the variable NOPE, which is not set, and so empty here."),
+        ({"args": ["$env:NOPE"]}, ".args[0]: it refers to the variable NOPE, which is not set, and so empty here."),
         ({3: 4}, "mcpServers.s: has a key that is no string (int); it is ignored"),
         ({"\ud83d": 4}, "mcpServers.s: has a key that is no string (half a character); it is ignored"),
     ],
@@ -223,7 +225,7 @@ def test_a_remark_with_a_dot_in_it_is_a_remark() -> None:
 # ---- unusable files ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("raw", "message"),
     [
         ([], 'mcp.json: must be an object like {"mcpServers": {…}}, is an array'),
@@ -362,3 +364,17 @@ def test_a_key_of_another_client_is_said_once_for_all_servers_and_only_if_it_ask
     ]
     assert config.servers["s0"].cwd == "/"
     assert {"icon", "gallery", "alwaysAllow"} <= {*config.servers["s0"].extra}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"mcpservers": {"hand": {"command": "x"}}}, {"hand": {"command": "x"}}, {"hand": {"url": "http://h"}}],
+)
+def test_a_dict_with_servers_in_the_wrong_place_is_told_the_right_key(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match='"mcpServers"'):
+        open_config(given)
+
+
+@pytest.mark.parametrize("given", [{}, {"settings": {}}, {"mcpServers": {}, "hand": {"command": "x"}}])
+def test_a_dict_without_servers_may_be_opened(given: dict[str, Any]) -> None:
+    assert open_config(given).servers == {}

@@ -7,9 +7,9 @@ import json
 import string
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.config.credentials import SecretValue, of_environment
 from greenroom.config.known_secrets import KnownSecrets
@@ -27,7 +27,7 @@ def shown(entry: Any) -> Any:
     return redacted(parse_config({"mcpServers": {"s": entry}}))["mcpServers"]["s"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "key", "expected"),
     [
         ({"command": "x", "env": {"A": SECRET}}, "env", {"A": "***"}),
@@ -189,7 +189,7 @@ def test_a_session_that_is_opened_again_by_the_same_name_has_its_secrets_hidden_
         assert known.of(address).without(text) == "*** *** of-the-session-1"
 
 
-@pytest.mark.parametrize("letter", string.ascii_letters)
+@for_each("letter", string.ascii_letters)
 def test_what_a_short_option_takes_is_hidden_where_it_may_be_a_secret(letter: str) -> None:
     secret = letter in "kKpPtTuU"
     for arg, kept in ((f"-{letter}Hunter-2", f"-{letter}"), (f"-{letter}=Hunter-2", f"-{letter}=")):
@@ -234,7 +234,7 @@ PLACES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_each("place", PLACES)
 def test_what_references_make_together_is_a_secret_wherever_they_stand(place: str) -> None:
     """Each part alone may be too short to be hidden in a text."""
     definition = parse_config({"mcpServers": {"s": PLACES[place]}}).servers["s"]
@@ -242,7 +242,7 @@ def test_what_references_make_together_is_a_secret_wherever_they_stand(place: st
     assert any("abcxyz" in value for value in found)
 
 
-@pytest.mark.parametrize("place", ["command", "cwd", "socket", "env_file"])
+@for_each("place", ["command", "cwd", "socket", "env_file"])
 def test_a_path_shows_no_default_and_no_password(place: str) -> None:
     said = {"command": "x", place: "/a/${KEY:-ghp_abcdefghijklmnopqrstuvwxyz012345}/b"}
     if place == "socket":

@@ -16,6 +16,7 @@ from tests.support import in_real_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import HELLO, started
 from tests.support.lister import lister, tool
+from tests.support.rows import for_each
 from tests.support.teller import room_of, teller
 
 from greenroom import CallError
@@ -99,8 +100,8 @@ def texts(value: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", [*ORDINARY, *PLACES])
-@pytest.mark.parametrize("how", ["written", "referred to", "inherited"])
+@for_each("name", [*ORDINARY, *PLACES])
+@for_each("how", ["written", "referred to", "inherited"])
 def test_t55_ordinary_values_and_paths_pass(name: str, how: str) -> None:
     value = (ORDINARY | PLACES)[name]
     known = {
@@ -114,7 +115,7 @@ def test_t55_ordinary_values_and_paths_pass(name: str, how: str) -> None:
         assert scrubbed(raw, known.in_json()) is raw
 
 
-@pytest.mark.parametrize("name", CREDENTIALS)
+@for_each("name", CREDENTIALS)
 def test_t55_credentials_do_not(name: str) -> None:
     value = CREDENTIALS[name]
     said = SPOKEN.get(name, value)
@@ -241,7 +242,7 @@ def test_t55_a_gateway_passes_paths_and_ordinary_values_on_and_no_credential(tmp
             started(*GREENROOM, "serve", *options, env=environment, cwd=folder, stderr=stderr) as gateway,
         ):
             gateway.answer(gateway.send("initialize", HELLO))
-            gateway.notify("notifications/initialized")
+            gateway.tell("notifications/initialized")
             if exposed == "proxy":
                 check("mcp", json.dumps(gateway.mcp(tool="s_say")))
                 lost = json.dumps(gateway.mcp(tool="x", server="gone"))

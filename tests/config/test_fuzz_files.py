@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.junk import FRAGMENTS, TEXTS, VALUES, dumped
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import VERSION, CatalogueFile
+from greenroom.config.definition_identity import definition_hash
 from greenroom.config.files import load_config
-from greenroom.config.identity import definition_hash
 from greenroom.config.keys import IMPORT_KINDS
 from greenroom.config.masking import redacted
 from greenroom.config.model import Config, selector
@@ -150,9 +151,7 @@ def test_half_a_character_breaks_the_server_that_has_it_and_no_other(entry: dict
     str(config.problems).encode()
 
 
-@pytest.mark.parametrize(
-    "text", ["${a:-" * 30_000, "${" * 50_000, "$env:" * 50_000, "{env:a" * 50_000, "${a:-}" * 20_000]
-)
+@for_each("text", ["${a:-" * 30_000, "${" * 50_000, "$env:" * 50_000, "{env:a" * 50_000, "${a:-}" * 20_000])
 def test_references_are_expanded_in_linear_time(text: str) -> None:
     begun = time.process_time()
     expand(text, {})
@@ -174,7 +173,7 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
     assert time.process_time() - begun < PATIENCE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "name", "matches"),
     [
         ("*ab", "abab", True),

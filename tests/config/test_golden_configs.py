@@ -12,7 +12,6 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import pytest
 
 from greenroom.config.files import load_config
@@ -39,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 
 def _changed(one: ServerDefinition | Settings, default: ServerDefinition | Settings) -> dict[str, Any]:
-    names = [field.name for field in attrs.fields(type(one)) if field.name not in ("name", "sources")]
+    names = [name for name in type(one).__struct_fields__ if name not in ("name", "sources")]
     return {n: _plain(getattr(one, n)) for n in names if getattr(one, n) != getattr(default, n)}
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.config.private_files import can_be_written, other_folder, replacing
+from greenroom.config.private_files import (
+    cache_folder,
+    can_be_written,
+    data_folder,
+    other_folder,
+    replacing,
+    state_folder,
+)
 
 
 def test_the_folder_is_named_when_no_file_can_be_made_in_it(tmp_path: Path) -> None:
@@ -41,3 +48,43 @@ def test_where_no_file_can_be_made_is_known_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert not can_be_written(tmp_path / "file")
     assert not can_be_written(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("system", "folders"),
+    [
+        ("linux", (".cache/greenroom", ".local/state/greenroom", ".local/share/greenroom")),
+        (
+            "darwin",
+            (
+                "Library/Caches/greenroom",
+                "Library/Application Support/greenroom",
+                "Library/Application Support/greenroom",
+            ),
+        ),
+        (
+            "win32",
+            ("AppData/Local/greenroom/Cache", "AppData/Local/greenroom", "AppData/Local/greenroom"),
+        ),
+    ],
+)
+def test_our_folders_are_where_the_system_has_them_for_every_program(
+    system: str, folders: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setenv("HOME", os.fspath(tmp_path))
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    assert (cache_folder(), state_folder(), data_folder()) == tuple(tmp_path / each for each in folders)
+
+
+def test_a_variable_moves_our_folder_if_it_names_a_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", os.fspath(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "other"))
+    monkeypatch.setenv("XDG_STATE_HOME", "here")
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    assert cache_folder() == tmp_path / "other" / "greenroom"
+    assert state_folder() == tmp_path / ".local" / "state" / "greenroom"
+    assert data_folder() == tmp_path / ".local" / "share" / "greenroom"

@@ -13,6 +13,7 @@ import pytest
 from tests.support import in_real_time, run
 from tests.support.gateway import gone_within
 from tests.support.raw_http import raw_http
+from tests.support.rows import for_each
 from tests.support.stdio import until
 from tests.support.teller import room_of
 
@@ -21,7 +22,7 @@ from greenroom.actors.transports.http_client import OURS, signing
 from greenroom.actors.transports.http_faults import ExchangeBroken
 from greenroom.config.credentials import SecretValue
 from greenroom.config.masking import redacted
-from greenroom.config.parse import Layer, merge, parse_config
+from greenroom.config.parse import ConfigLayer, merge, parse_config
 from greenroom.errors import ConnectFailed
 from greenroom.protocol.errors import Reach
 
@@ -140,7 +141,7 @@ async def test_one_that_nobody_waits_for_any_more_ends_with_all_it_has_started(t
         assert gone_within({int(file.read_text())}) == set()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "what"),
     [
         ("sign", 'requestHeadersCommand: must be an object like {"command": "…"}, is a string'),
@@ -164,10 +165,14 @@ def test_a_wrong_value_breaks_the_server_and_says_where(value: Any, what: str) -
 
 
 def test_it_belongs_to_the_url_that_it_was_written_beside() -> None:
-    own = Layer("own", {"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": {"command": "x"}}}})
-    config = merge([Layer("project", {"mcpServers": {"h": {"url": "http://evil"}}}), own])
+    own = ConfigLayer(
+        "own", {"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": {"command": "x"}}}}
+    )
+    config = merge([ConfigLayer("project", {"mcpServers": {"h": {"url": "http://evil"}}}), own])
     assert config.servers["h"].request_headers_command is None
-    config = merge([own, Layer("weaker", {"mcpServers": {"h": {"url": "http://h", "headers": {"A": "t"}}}})])
+    config = merge(
+        [own, ConfigLayer("weaker", {"mcpServers": {"h": {"url": "http://h", "headers": {"A": "t"}}}})]
+    )
     assert config.servers["h"].headers == {}, "and it may see what the others write"
 
 
@@ -177,9 +182,7 @@ def test_a_variable_that_is_not_set_is_a_warning() -> None:
         {"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}}, environ={}
     )
     (problem,) = map(str, config.problems)
-    assert problem.startswith(
-        "config: mcpServers.h.requestHeadersCommand.args[0]: environment variable(s) not set"
-    )
+    assert problem.startswith("config: mcpServers.h.requestHeadersCommand.args[0]: it refers to the variable")
 
 
 @in_real_time
@@ -200,9 +203,7 @@ async def test_it_is_told_the_whole_request_and_what_it_gives_is_stronger_in_any
     assert {hidden.value for hidden in learned} == {request.headers["x-team"], "two words", ""}
 
 
-@pytest.mark.parametrize(
-    "name", ["connection", "Content-Encoding", "CONTENT-LENGTH", "Host", "transfer-encoding"]
-)
+@for_each("name", ["connection", "Content-Encoding", "CONTENT-LENGTH", "Host", "transfer-encoding"])
 def test_it_may_not_make_another_request_of_it(name: str) -> None:
     asked = shell(f'echo \'{{"X-A": "1", "{name}": "x"}}\'')
     config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})

@@ -20,7 +20,7 @@ from greenroom.config.asked_values import command_in
 from greenroom.config.credentials import SecretValue
 from greenroom.config.known_secrets import KnownSecrets
 from greenroom.config.masking import redacted
-from greenroom.config.parse import Layer, merge, parse_config
+from greenroom.config.parse import ConfigLayer, merge, parse_config
 from greenroom.config.references import expand_definition, without_asked
 from greenroom.config.secret_sources import LARGEST_OUTPUT as LARGEST
 from greenroom.config.secret_sources import CommandRun, NoOutput, SecretCommand, answers, failure_of
@@ -83,7 +83,7 @@ async def test_a_bearer_token_from_a_command_is_sent_as_one() -> None:
     ("command", "what"),
     [
         ("echo planted-secret; echo planted-secret >&2; exit 4", "failed with exit code 4"),
-        ("kill -9 $$", "was ended by signal 9"),
+        ("kill -9 $$", "was killed by signal 9"),
         ("true planted-secret", "wrote nothing"),
         (r"printf '\377'", "no UTF-8"),
         (f"yes planted-secret | head -c {LARGEST + 100_000}", "wrote more than"),
@@ -251,7 +251,10 @@ def test_another_file_does_not_get_what_a_command_gives() -> None:
     own = {"command": "node", "args": ["s.js", "!pass show x"], "env": {"T": "!pass show y"}}
     project = {"cwd": "."}
     config = merge(
-        [Layer("project", {"mcpServers": {"s": project}}), Layer("own", {"mcpServers": {"s": own}})]
+        [
+            ConfigLayer("project", {"mcpServers": {"s": project}}),
+            ConfigLayer("own", {"mcpServers": {"s": own}}),
+        ]
     )
     assert (config.servers["s"].args, dict(config.servers["s"].env)) == ((), {})
 

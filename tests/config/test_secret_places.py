@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.masking import Hider
 
@@ -11,7 +11,7 @@ MIXED = "AbcdEfgh12345678901234"
 HEX = "0123456789abcdef" * 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "shown"),
     [
         ("", "***"),
@@ -35,7 +35,7 @@ def test_a_value_is_shown_only_if_it_is_nothing_but_references(value: str, shown
     assert [(each.name, each.value) for each in hider.found] == hidden
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown", "found"),
     [
         ("/a/b", "/a/b", []),
@@ -54,7 +54,7 @@ def test_of_a_path_keys_and_defaults_are_hidden(text: str, shown: str, found: li
     assert [each.value for each in hider.found] == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "shown", "found"),
     [
         ("https://h/p", "https://h/p", []),
@@ -80,7 +80,7 @@ def test_of_a_url_only_where_it_leads_is_shown(url: str, shown: str, found: list
     assert [each.value for each in hider.found] == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "shown", "found"),
     [
         ("print token please", "print token please", []),
@@ -107,7 +107,7 @@ def test_a_line_is_read_as_a_shell_will(line: str, shown: str, found: list[str])
     assert [each.value for each in hider.found] == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "shown"),
     [
         (["--token", "-v", "x"], ["--token", "-v", "x"]),
@@ -141,7 +141,7 @@ def test_arguments_are_read_as_their_program_will(args: list[str], shown: list[s
     assert Hider().arguments(args) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arg", "shown"),
     [
         ("example.com/mcp?sig=x", "example.com/mcp?sig=***"),
@@ -174,7 +174,7 @@ def test_an_address_without_a_scheme_has_a_query_too(arg: str, shown: str) -> No
     assert Hider().arguments([arg]) == [shown]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arg",
     [
         *("what?", "why?not=this", "*.p?", "*.p?t", "a.b?", "./a?b", "src/file?.txt", "src/mod?le_test.py"),

@@ -57,7 +57,7 @@ def said(folder: Path, door: str, how: str) -> tuple[str, list[dict[str, Any]], 
     }
     with serve(folder, {"s": entry}, "--expose", door, restartBackoff={"minMs": 10, "maxMs": 10}) as gateway:
         gateway.answer(gateway.send("initialize", HELLO))
-        gateway.notify("notifications/initialized")
+        gateway.tell("notifications/initialized")
         params: dict[str, Any] = {"name": "s_t", "arguments": {}}
         if door == "proxy":
             params = {"name": "mcp", "arguments": {"tool": "t", "server": "s"}}
@@ -65,7 +65,7 @@ def said(folder: Path, door: str, how: str) -> tuple[str, list[dict[str, Any]], 
             gateway.answer(gateway.send("tools/list"))
         answer = gateway.answer(gateway.send("tools/call", params))
         assert gateway.end() == 0
-        told = [*gateway.notifications]
+        told = [*gateway.told, *gateway.asked]
     return json.dumps(answer, ensure_ascii=False), told, (folder / "stderr.txt").read_text()
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
 from greenroom.config.credentials import SecretValue, of_environment
 from greenroom.config.known_secrets import KnownSecrets
@@ -23,7 +24,7 @@ from greenroom.protocol.safe_text import in_words
 ODD = 'p/a"s\\s é&<w>%d'  # what each program quotes in its own way
 
 
-@pytest.mark.parametrize(
+@for_each(
     "spelling",
     [
         ODD,
@@ -42,11 +43,20 @@ def test_a_secret_is_found_as_programs_quote_it(spelling: str) -> None:
     assert secrets.stand_in(f"before {spelling} after")
 
 
+def test_a_secret_that_is_no_utf_8_is_found_as_it_is_read() -> None:
+    secrets = Secrets([SecretValue("TOKEN", b"\xe9t9-x4".decode(errors="surrogateescape"))])
+    for spelling in ("\udce9t9-x4", "\ufffdt9-x4", "%E9t9-x4", "\\xe9t9-x4", "\\udce9t9-x4"):
+        assert secrets.without(f"before {spelling} after") == "before *** after", ascii(spelling)
+    assert secrets.scrub('{"a":"is \ufffdt9-x4"}'.encode()) == b'{"a":"is ***"}'
+    half = "\ud83dt9-x4"  # a file of JSON may have it
+    assert Secrets([SecretValue("TOKEN", half)]).without(f"before {half} after") == "before *** after"
+
+
 def test_a_secret_that_is_configured_quoted_is_found_unquoted() -> None:
     assert Secrets([SecretValue("TOKEN", "a%2Fb%2Fc-d")]).without("it is a/b/c-d") == "it is ***"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "is_hidden"),
     [
         ("TOKEN", "hunte", False),  # five characters
@@ -74,14 +84,14 @@ def test_only_what_can_be_told_from_ordinary_text_is_hidden(name: str, value: st
     assert (Secrets([SecretValue(name, value)]).without(text) != text) is is_hidden
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BASIC", "Token", "ApiKey"])
+@for_each("scheme", ["Bearer", "bearer", "BASIC", "Token", "ApiKey"])
 def test_the_scheme_before_a_secret_is_no_part_of_it(scheme: str) -> None:
     secrets = Secrets([SecretValue("Authorization", f"{scheme}  hunter-2345")])
     assert secrets.without("the value hunter-2345 is wrong") == "the value *** is wrong"
     assert Secrets([SecretValue("X", "bearers")]).without("bearers of news") == "bearers of news"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("hidden", "found"),
     [
         (SecretValue("login", "anna:pass-word-1"), ["anna:pass-word-1", "pass-word-1"]),
@@ -107,7 +117,7 @@ def test_the_password_of_a_login_is_a_secret_of_its_own(hidden: SecretValue, fou
 SECRET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-@pytest.mark.parametrize("length", range(1, 37))
+@for_each("length", range(1, 37))
 def test_of_a_secret_that_was_cut_off_half_is_enough_and_at_a_cut_four_characters(length: int) -> None:
     secrets = Secrets([SecretValue("TOKEN", SECRET)])
     begun = SECRET[:length]
@@ -144,7 +154,7 @@ def test_somebody_elses_exception_is_its_kind_and_its_text_alone() -> None:
     assert "hunter2" not in in_words(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "TOKEN", "GITHUB_TOKEN", "githubToken", "API_KEY", "api-key", "apiKey", "ACCESS_KEY", "private-key",
@@ -158,7 +168,7 @@ def test_the_name_of_a_secret_is_known(name: str) -> None:
     assert [one.name for one in of_environment({name: "x"})] == [name]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "PATH", "HOME", "AUTHOR", "AUTHORS", "PATTERN", "KEYBOARD", "MONKEY", "PASSENGER", "PATCH", "DSNX", "SPAT",
@@ -259,8 +269,8 @@ def test_what_commands_gave_is_hidden_beside_the_rest_and_forgotten_with_its_ses
 SPLIT = "q7Zk2Wm9x4TrB8LpYn3V"
 
 
-@pytest.mark.parametrize("between", ["\n", "\r\n", "\n  ", " — "])
-@pytest.mark.parametrize("cut", range(1, len(SPLIT)))
+@for_each("between", ["\n", "\r\n", "\n  ", " — "])
+@for_each("cut", range(1, len(SPLIT)))
 def test_a_secret_that_goes_on_in_the_next_line_goes_whole(cut: int, between: str) -> None:
     everywhere = Secrets([SecretValue("TOKEN", SPLIT)])
     for secrets in (everywhere, Secrets([SecretValue("TOKEN", "another-secret-1")], everywhere)):
@@ -271,7 +281,7 @@ def test_a_secret_that_goes_on_in_the_next_line_goes_whole(cut: int, between: st
         assert not [part for part in (SPLIT[:cut], SPLIT[cut + 2 :]) if len(part) > 1 and part in found]
 
 
-@pytest.mark.parametrize("cut", range(1, len(SPLIT)))
+@for_each("cut", range(1, len(SPLIT)))
 def test_the_larger_part_of_a_secret_is_known_at_the_beginning_of_a_line(cut: int) -> None:
     """The line before it may not be quoted."""
     found = Secrets([SecretValue("TOKEN", SPLIT)]).without(f"error:\n{SPLIT[cut:]} is wrong")
@@ -333,7 +343,7 @@ def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject
     assert of_all.scrub(much) == plain.scrub(much)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         ("z 7Rk2Wm9x4T rB8LpQ", "z\n7Rk2Wm9x4T\nrB\n8LpQ"),  # no four characters are as they were

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.masking import hides, redacted, redacted_server, secrets_of
 from greenroom.config.model import Config, ServerDefinition
@@ -42,7 +43,7 @@ SECRETS: list[tuple[dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "secrets"), SECRETS)
+@for_each(("entry", "secrets"), SECRETS)
 def test_what_is_hidden_as_it_was_written_is_secret(entry: dict[str, Any], secrets: set[str]) -> None:
     assert found(**entry) == secrets
 
@@ -64,7 +65,7 @@ REFERRING: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("entry", REFERRING)
+@for_each("entry", REFERRING)
 def test_what_a_reference_stands_for_is_secret_in_every_place(entry: dict[str, Any]) -> None:
     assert "the-value" in found({"B": "the-value"}, **entry)
     assert "the-value" not in found({"C": "the-value"}, **entry)
@@ -104,7 +105,7 @@ def test_a_value_of_a_session_is_a_credential_by_its_source() -> None:
     assert (named["B"].value, named["B"].known) == ("b", False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "everyday",
     ["USER", "LOGNAME", "LANG", "LC_ALL", "LANGUAGE", "TERM", "TERM_PROGRAM", "HOST", "HOSTNAME", "SHELL", "PWD",
      "OLDPWD", "TZ", "_", "XDG_RUNTIME_DIR", "EDITOR"],
@@ -116,7 +117,7 @@ def test_what_every_program_quotes_is_no_secret_and_a_longer_name_is_another(eve
         assert Secrets(secrets_of(definition, {name: value})).without(value) == shown, name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "is_hidden"),
     [
         (["-y", "pkg"], False),
@@ -154,7 +155,7 @@ def test_a_printed_configuration_says_what_is_not_obeyed_and_what_is_wrong() -> 
 def test_what_was_not_said_is_not_printed_and_unknown_keys_show_no_value() -> None:
     config = parse_config({"mcpServers": {"s": {"command": "x", "zebra": "planted", "sandbox": 5}}})
     assert redacted_server(config.servers["s"]) == {"command": "x", "zebra": "***", "sandbox": "***"}
-    made = attrs.evolve(
+    made = msgspec.structs.replace(
         config.servers["s"], extra={}, sources={}, max_queued=0, lifecycle=ServerDefinition("s").lifecycle
     )
     assert redacted_server(made) == {"command": "x", "maxQueued": 0}

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from tests.support.forked import GREENROOM, popen_forked
 from tests.support.gateway import FAULTY, started
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom.actors.transports.api_document import api_in_file
 from greenroom.cli import common, trust_command
+from greenroom.cli.json_shapes import plain
 from greenroom.cli.main import run
-from greenroom.cli.shapes import plain
 from greenroom.cli.trust_command import _decide
 from greenroom.config import files as config_files
 from greenroom.config import trust
@@ -453,7 +454,7 @@ def test_the_command_shows_asks_remembers_and_takes_back(
     assert run(["trust", "--yes", "--revoke"]) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("state", "folder"),
     [
         ({}, "/home/me/.local/state"),
@@ -549,7 +550,7 @@ def test_a_file_that_cannot_be_compared_is_never_called_trusted(
         assert told == (digest is None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "what"),
     [
         ({"command": "x", "url": "u"}, "runs a program"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.config.trust import shown_matter
 
@@ -110,7 +110,7 @@ SHOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("entry", "shown"), SHOWN)
+@for_each(("entry", "shown"), SHOWN)
 def test_what_is_shown_of_an_entry(entry: dict[str, Any], shown: dict[str, Any]) -> None:
     said = shown_matter({"mcpServers": {"s": entry}})
     assert said == {"mcpServers": {"s": shown}}

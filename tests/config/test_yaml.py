@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.config.test_config_files import Place
+from tests.support.rows import for_each
 
 from greenroom.config import file_formats
 from greenroom.protocol.errors import ConfigError
@@ -33,7 +34,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "what"),
     [
         ("[" * 20_000, "is nested too deeply"),
@@ -92,7 +93,7 @@ def test_any_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
     assert found is None or isinstance(found, str | int | float | bool | dict | list)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "what"),
     [
         ("[" * 100_000, "is nested too deeply (line 1, column 101)"),

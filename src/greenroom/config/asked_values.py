@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 BEARER: Final = "Bearer "
 _KEYRING: Final = "${keyring:"

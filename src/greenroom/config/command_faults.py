@@ -5,8 +5,8 @@ written on Windows, a URL or a whole line stands where a program belongs, quotat
 program is there and its first line names another that is not. So the words of the command and the first bytes of its
 file decide what is said. The start that failed and `doctor` say the same.
 
-Rejected: repairing such a command (`cmd /c npx` to `npx`). What is started is what the configuration says, and the
-yes of a person was to that.
+Rejected: repairing such a command (`cmd /c npx` to `npx`). What is started is what the configuration says, for
+that is what a person has said yes to.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def why_not_run(file: str) -> CommandFault | None:
 
 
 def file_fault(command: str, cwd: str | None, path: str | None) -> CommandFault | None:
-    """The same for the file of a command, where there is one."""
+    """Why the system cannot run the file of this command; None: there is no such file, or nothing to be seen."""
     file = file_of(command, cwd, path)
     return None if file is None else why_not_run(file)
 

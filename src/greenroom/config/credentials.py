@@ -30,9 +30,9 @@ from itertools import pairwise
 from typing import Final
 from urllib.parse import unquote
 
-import attrs
+import msgspec
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 LEAST: Final = 6  # characters that a credential must have to be looked for
 # A name that may be that of a secret: enough to hide a value where a configuration is printed.
@@ -167,13 +167,16 @@ _EXAMPLE: Final = lazy_pattern(r"[A-Za-z_-]{1,12}[_-][xX_-]+")
 _COMMON: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,15}")
 
 
-@attrs.frozen
-class SecretValue:
+class SecretValue(msgspec.Struct, frozen=True):
     """A value that may be secret, and its name. `known`: its source holds only credentials."""
 
     name: str
-    value: str = attrs.field(repr=False)
+    value: str
     known: bool = False
+
+    def __repr__(self) -> str:
+        """Without the value."""
+        return f"<SecretValue {self.name}>"
 
 
 def names_credential(name: str) -> bool | None:

@@ -23,7 +23,7 @@ from functools import cache, partial
 from typing import Any, Final, cast
 
 from ..protocol.bounds import DEPTH, is_too_deep
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.value_count import has_more_values
 
 # ---- JSON as people write it -----------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _lower(what: str) -> str:
     return what[:1].lower() + what[1:]
 
 
-LARGEST: Final = 1 << 16  # characters; the worst of them take a second or two to read
+LARGEST: Final = 1 << 16  # characters; the worst of them take more than half a second to read
 MOST: Final = 100_000  # values, with each alias written out
 _LONG: Final = 64  # characters of a text that count as one value more
 _EVENTS: Final = 1_000  # of the parser, between two checkpoints
@@ -129,7 +129,7 @@ _PLAIN: Final = (  # YAML 1.2's words
 )
 
 
-_MEANINGS: Final = tuple((kind, re.compile(words)) for kind, words, _ in _PLAIN)
+_MEANINGS: Final = tuple((kind, lazy_pattern(words)) for kind, words, _ in _PLAIN)
 MOST_LARGE: Final = 4_000_000  # values of a large text
 
 
@@ -309,7 +309,15 @@ def _loader() -> Any:
     import yaml
 
     base: Any = yaml.SafeLoader
-    loader: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+
+    def begin_flow(self: Any, token: Any) -> None:
+        # It looks at each open level with each token, so a depth that Python itself ends at takes a second.
+        if self.flow_level >= DEPTH:
+            raise NotYamlError("is nested too deeply")
+        base.fetch_flow_collection_start(self, token)
+
+    own: dict[str, Any] = {"yaml_implicit_resolvers": {}, "fetch_flow_collection_start": begin_flow}
+    loader: Any = type("Loader", (base,), own)
 
     for kind, words, first in _PLAIN:
         loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{words})\\Z"), first)

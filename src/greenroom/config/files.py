@@ -10,20 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
+import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem, UsageError
-from . import file_formats
-from .arguments import path_of
+from .argument_checks import path_of
+from .file_formats import NotJsonError, NotYamlError, load_jsonc, load_yaml
 from .importers import ImportedFiles, Surroundings, imported_layers, places_of
 from .model import Config, Pinning, ServerDefinition
-from .parse import Layer, imports_of, merge, parse_config, skipped
+from .parse import ConfigLayer, imports_of, merge, parse_config, servers_elsewhere, skipped
 from .private_files import config_home, read_regular
-from .reading import is_object
 from .references import expand_path, is_url, named_path
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
+from .value_kinds import is_object
 
 # ---- Find and read the configuration files --------------------------------------------------------------------------
 #
@@ -94,14 +94,14 @@ def load_config(
     )
     if trust:  # whoever says so answers for what the files name, too
         servers = {
-            name: attrs.evolve(each, env_file_agreed=None, openapi_agreed=None)
+            name: msgspec.structs.replace(each, env_file_agreed=None, openapi_agreed=None)
             for name, each in config.servers.items()
         }
-        return attrs.evolve(config, servers=servers) if asked else config
+        return msgspec.structs.replace(config, servers=servers) if asked else config
     agreed = {each["file"] for each in agreements.read().values() if each["directory"] == str(cwd)}
     of_project = {*project_files(config, cwd=cwd, home=home, environ=environ)}
     strange = (*(one.file for one in left), *(file for file in config.unread if file in of_project))
-    config = attrs.evolve(config, left_out=tuple(file for file in strange if file not in agreed))
+    config = msgspec.structs.replace(config, left_out=tuple(file for file in strange if file not in agreed))
     if not asked:
         return config
     command = "greenroom trust" if path is None else f"greenroom trust --config {shlex.quote(str(path))}"
@@ -110,7 +110,7 @@ def load_config(
         what = f"is not used, so no project is trusted: {agreements.warning}"
         warnings.append(Problem(str(agreements.path), what, fatal=False))
     reasons = {name: why for name, why in reasons.items() if name not in config.servers}
-    return attrs.evolve(
+    return msgspec.structs.replace(
         config,
         problems=(*warnings, *config.problems),
         broken={**reasons, **config.broken},
@@ -164,7 +164,7 @@ def _load(
     layers = (*own.layers, *foreign.layers, *nested.layers)
     usable = {layer.source for layer in layers if is_object(layer.raw)}
     is_of_folder = found and any(layer.of_folder for layer in (*ours, *theirs, *weakest))
-    config = attrs.evolve(
+    config = msgspec.structs.replace(
         config,
         files=files,
         unread=tuple(file for file in files if file not in usable),
@@ -177,7 +177,7 @@ def _load(
 
 def _imports(
     kinds: Iterable[str], around: Surroundings, judge: Judge, *, found: bool
-) -> tuple[ImportedFiles, list[Layer], list[ProjectFile]]:
+) -> tuple[ImportedFiles, list[ConfigLayer], list[ProjectFile]]:
     """What is read for these imports, what of it is obeyed, and the files that are not."""
     read = _read_imports(kinds, around)
     near = {file for kind in kinds for file in _of_project(around, partial(places_of, kind))}
@@ -227,8 +227,8 @@ def parse_json(text: str, label: str, note: Callable[[Problem], object] | None =
     of keys that an object has more than once."""
     repeated: dict[str, None] = {}
     try:
-        value = file_formats.load_jsonc(text, repeated if note is not None else None)
-    except file_formats.NotJsonError as error:
+        value = load_jsonc(text, repeated if note is not None else None)
+    except NotJsonError as error:
         raise ConfigError([Problem(label, str(error))]) from None
     if note is not None and repeated:
         note(Problem(label, _repeats([*repeated]), fatal=False))
@@ -239,8 +239,8 @@ def _read_yaml(path: Path, label: str, note: Callable[[Problem], object]) -> Any
     """The content of one YAML file. Raises as `read_json` does."""
     repeated: dict[str, None] = {}
     try:
-        value = file_formats.load_yaml(read_text(path, label), repeated)
-    except file_formats.NotYamlError as error:
+        value = load_yaml(read_text(path, label), repeated)
+    except NotYamlError as error:
         raise ConfigError([Problem(label, str(error))]) from None
     if repeated:
         note(Problem(label, _repeats([*repeated]), fatal=False))
@@ -294,21 +294,21 @@ def _read_named(path: str | Path, around: Surroundings) -> ImportedFiles:
         raw = _read_yaml(file, label, problems.append)
     else:
         raw = read_json(file, label, problems.append)
-    return ImportedFiles((Layer(label, raw),), tuple(problems), (label,))
+    return ImportedFiles((ConfigLayer(label, raw),), tuple(problems), (label,))
 
 
 def _read_found(paths: Sequence[Path]) -> ImportedFiles:
-    layers: list[Layer] = []
+    layers: list[ConfigLayer] = []
     problems: list[Problem] = []
     for path in paths:
         try:
-            layers.append(Layer(str(path), read_json(path, note=problems.append)))
+            layers.append(ConfigLayer(str(path), read_json(path, note=problems.append)))
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
     return ImportedFiles(tuple(layers), tuple(problems), tuple(map(str, paths)))
 
 
-def _imported_kinds(layers: Iterable[Layer]) -> tuple[list[str], list[Problem]]:
+def _imported_kinds(layers: Iterable[ConfigLayer]) -> tuple[list[str], list[Problem]]:
     """The kinds that our files import, those of stronger files first, each kind once."""
     kinds: dict[str, None] = {}
     problems: list[Problem] = []
@@ -364,11 +364,11 @@ def with_named_files(
         if definition.uploads is not None:
             more["uploads"] = str(_path(definition, "uploads", definition.uploads, cwd, environ))
         if more:
-            changed[name] = attrs.evolve(definition, **more)
+            changed[name] = msgspec.structs.replace(definition, **more)
     if not changed:
         return config
     places = tuple(dict.fromkeys((*config.places, *files)))
-    return attrs.evolve(config, servers={**config.servers, **changed}, places=places)
+    return msgspec.structs.replace(config, servers={**config.servers, **changed}, places=places)
 
 
 def _path(
@@ -390,6 +390,8 @@ def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> 
     if isinstance(source, Config):
         return source
     if isinstance(source, Mapping):
+        if lost := servers_elsewhere(source, "the configuration"):
+            raise ConfigError(lost)
         return parse_config(source, source="the configuration", environ=os.environ)
     file = Path(path_of(source, "The configuration", ', a dict like {"mcpServers": {…}} or a Config'))
     return load_config(
@@ -409,4 +411,8 @@ def with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
         for name, server in servers.items()
     }
     broken = {name: problem for name, problem in config.broken.items() if name not in given}
-    return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config
+    return (
+        msgspec.structs.replace(config, servers={**config.servers, **given}, broken=broken)
+        if given
+        else config
+    )

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from ..protocol.errors import NO_EFFECT_HERE, Problem, place
 from .model import Isolation
-from .reading import TEXT, BadValueError, is_array, is_object, is_whole, kind_of, unknown
 from .references import expand, missing_variables
+from .value_kinds import TEXT, BadValueError, is_array, is_object, is_whole, kind_of, unknown
 
 ALIASES: Final = {
     "serverUrl": "url",
@@ -63,6 +63,26 @@ class ForeignValue(msgspec.Struct, frozen=True):
 
     def problem(self, what: str, *inside: str | int, fatal: bool = False) -> Problem:
         return Problem(self.place(*inside), what, fatal)
+
+    def faulty(self, fault: str, *inside: str | int) -> ForeignValue:
+        return replace(self, fault=fault, path=(*self.path, *inside))
+
+    def number(self, unit: str, environ: Mapping[str, str], *, least: int = 0) -> ForeignValue:
+        """A number of the adapter, which may be a text, and refer to a variable. It has a fault when it is none."""
+        value = self.value
+        if value is None:
+            return self
+        if isinstance(value, str):
+            if missing := missing_variables(value, environ):
+                return replace(self, fault=_not_set(missing))
+            text = expand(value, environ).strip()
+            value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
+        wanted = f"must be a number of {unit} from {least}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return replace(self, fault=f"{wanted}, is {kind_of(value)}")
+        if not least <= value:  # NaN is none either
+            return replace(self, fault=f"{wanted}, is {value if abs(value) < 1e9 else 'far out of range'}")
+        return replace(self, value=value)
 
 
 Givens = dict[str, ForeignValue]
@@ -139,7 +159,7 @@ def _read_codex(found: Givens) -> None:
             wanted = (
                 "an array of names of variables" if key == "env_vars" else "an object of names of variables"
             )
-            found[key] = _faulty(given, f"must be {wanted}")
+            found[key] = given.faulty(f"must be {wanted}")
             continue
         _add_to(found, ours, given, {name: reference.format(variable) for name, variable in names.items()})
 
@@ -180,10 +200,6 @@ def _read_api(found: Givens, note: Note, environ: Mapping[str, str]) -> None:
             note(given.problem(f"has no effect here: {advice}"))
 
 
-def _faulty(given: ForeignValue, fault: str, *inside: str | int) -> ForeignValue:
-    return replace(given, fault=fault, path=(*given.path, *inside))
-
-
 def _unread(given: ForeignValue, known: Iterable[str], note: Note, *inside: str | int) -> None:
     """Name the keys of an object that mean nothing here."""
     value: Any = given.value
@@ -203,7 +219,7 @@ def _read_policy(found: Givens, note: Note, *, is_theirs: bool) -> None:
     """There `specHash` only warns, unless `specHashPolicy` says "fail"."""
     policy = found.get("specHashPolicy")
     if policy is not None and policy.value is not None and policy.value not in _POLICIES:
-        found["specHashPolicy"] = _faulty(policy, f"must be {_A_POLICY}, is {kind_of(policy.value)}")
+        found["specHashPolicy"] = policy.faulty(f"must be {_A_POLICY}, is {kind_of(policy.value)}")
         return
     found.pop("specHashPolicy", None)
     word = "warn" if policy is None or policy.value is None else policy.value
@@ -234,7 +250,7 @@ def _read_discovery(found: Givens, note: Note) -> None:
                 found.setdefault(ours, replace(given, value=given.value[theirs], path=(*given.path, theirs)))
         _unread(given, ("include", "exclude"), note)
     else:
-        found["autoDiscover"] = _faulty(given, f"must be true, false or an object, is {kind_of(given.value)}")
+        found["autoDiscover"] = given.faulty(f"must be true, false or an object, is {kind_of(given.value)}")
 
 
 def _read_by_hand(found: Givens, note: Note, environ: Mapping[str, str] | None) -> None:
@@ -250,24 +266,24 @@ def _read_by_hand(found: Givens, note: Note, environ: Mapping[str, str] | None) 
         _read_response(given, name, said, note)
         tools[name] = _ours(said)
         if environ is not None and (missing := _expand_names(tools[name], environ)):
-            found["http"] = _faulty(given, _not_set(missing), str(name))
+            found["http"] = given.faulty(_not_set(missing), str(name))
             return
     found["http"] = replace(given, value=tools)
 
 
 def _read_overrides(found: Givens, overrides: ForeignValue, note: Note) -> None:
     if not is_object(overrides.value):
-        found["overrides"] = _faulty(overrides, f"must be an object, is {kind_of(overrides.value)}")
+        found["overrides"] = overrides.faulty(f"must be an object, is {kind_of(overrides.value)}")
         return
     _unread(overrides, ("tools",), note)
     tools: Any = overrides.value.get("tools")
     if tools is not None and not is_object(tools):
-        found["overrides"] = _faulty(overrides, f"must be an object of tools, is {kind_of(tools)}", "tools")
+        found["overrides"] = overrides.faulty(f"must be an object of tools, is {kind_of(tools)}", "tools")
         return
     by_hand: dict[str, Any] = {}
     for name, said in (tools or {}).items():
         if fault := _fault_of_override(said):
-            found["overrides"] = _faulty(overrides, fault, "tools", str(name))
+            found["overrides"] = overrides.faulty(fault, "tools", str(name))
             return
         _unread(overrides, ("match", "request", "description"), note, "tools", name)
         described = {"description": said["description"]} if said.get("description") is not None else {}
@@ -368,7 +384,7 @@ def _read_defaults(found: Givens, note: Note, environ: Mapping[str, str]) -> Non
     if given is None or given.value is None:
         return
     if not is_object(given.value):
-        found["defaults"] = _faulty(given, f"must be an object, is {kind_of(given.value)}")
+        found["defaults"] = given.faulty(f"must be an object, is {kind_of(given.value)}")
         return
     for key, value in given.value.items():
         inner = replace(given, value=value, path=(*given.path, str(key)))
@@ -380,7 +396,7 @@ def _read_defaults(found: Givens, note: Note, environ: Mapping[str, str]) -> Non
             own: Any = found["headers"].value if "headers" in found else None
             found["headers"] = replace(inner, value={**value, **(own if is_object(own) else {})})
         elif key == "headers":
-            found["defaults"] = _faulty(inner, f"must be an object of strings, is {kind_of(value)}")
+            found["defaults"] = inner.faulty(f"must be an object of strings, is {kind_of(value)}")
         elif key == "arrayStyle":
             note(inner.problem('has no effect here: write "style" and "explode" for each argument'))
         else:
@@ -388,7 +404,7 @@ def _read_defaults(found: Givens, note: Note, environ: Mapping[str, str]) -> Non
 
 
 def _read_timeout(found: Givens, given: ForeignValue, note: Note, environ: Mapping[str, str]) -> None:
-    read = number_of(given, "seconds", environ)
+    read = given.number("seconds", environ)
     if read.value == 0 and not read.fault:
         note(
             given.problem(
@@ -419,7 +435,7 @@ def _read_api_login(found: Givens, note: Note) -> None:
     kind = said["type"]
     parts = _LOGINS.get(kind) if isinstance(kind, str) else None
     if parts is None:
-        found["auth"] = _faulty(given, f"is none of {', '.join(_LOGINS)}", "type")
+        found["auth"] = given.faulty(f"is none of {', '.join(_LOGINS)}", "type")
         return
     for part in parts:
         if not isinstance(said.get(part), str):
@@ -428,7 +444,7 @@ def _read_api_login(found: Givens, note: Note) -> None:
                 if said.get(part) is None
                 else f"must be a string, is {kind_of(said[part])}"
             )
-            found["auth"] = _faulty(given, what, part)
+            found["auth"] = given.faulty(what, part)
             return
     _unread(given, ("type", *parts), note)
     del found["auth"]
@@ -630,7 +646,7 @@ def adapter_settings(
         if value is None or is_remark(str(key)):
             continue
         if key in _ADAPTER_SECONDS:
-            read = number_of(given, "seconds", environ, least=1)
+            read = given.number("seconds", environ, least=1)
             found[_ADAPTER_SECONDS[key]] = (
                 read if read.fault else replace(read, value=_milliseconds(read.value))
             )
@@ -657,28 +673,10 @@ def _backoff(given: ForeignValue, note: Note, environ: Mapping[str, str]) -> Giv
     for key, value in given.value.items():
         inner = replace(given, value=value, path=(*given.path, str(key)))
         if key in ("minMs", "maxMs"):
-            found[f"restartBackoff.{key}"] = number_of(inner, "milliseconds", environ)
+            found[f"restartBackoff.{key}"] = inner.number("milliseconds", environ)
         elif not is_remark(str(key)):
             note(inner.problem(unknown(str(key), ("minMs", "maxMs"), "it is ignored")))
     return found
-
-
-def number_of(given: ForeignValue, unit: str, environ: Mapping[str, str], *, least: int = 0) -> ForeignValue:
-    """A number of the adapter, which may be a text, and refer to a variable. It has a fault when it is none."""
-    value = given.value
-    if value is None:
-        return given
-    if isinstance(value, str):
-        if missing := missing_variables(value, environ):
-            return replace(given, fault=_not_set(missing))
-        text = expand(value, environ).strip()
-        value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
-    wanted = f"must be a number of {unit} from {least}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return replace(given, fault=f"{wanted}, is {kind_of(value)}")
-    if not least <= value:  # NaN is none either
-        return replace(given, fault=f"{wanted}, is {value if abs(value) < 1e9 else 'far out of range'}")
-    return replace(given, value=value)
 
 
 def _read_door(found: Givens, given: ForeignValue, note: Note, environ: Mapping[str, str]) -> None:

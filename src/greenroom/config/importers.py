@@ -22,11 +22,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER
-from .parse import Layer, skipped
+from .parse import ConfigLayer, skipped
 from .private_files import config_home
-from .reading import is_array, is_object
+from .value_kinds import is_array, is_object
 
 _Note = Callable[[Problem], object]
 _Reader = Callable[[Path, str, _Note], Any]
@@ -65,7 +65,7 @@ class ImportedFiles(msgspec.Struct, frozen=True):
     """The configuration that was read from some files, strongest first. `files`: the files that exist, also those that
     cannot be read."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[ConfigLayer, ...]
     problems: tuple[Problem, ...]
     files: tuple[str, ...]
 
@@ -78,7 +78,7 @@ def imported_layers(
 ) -> ImportedFiles:
     """The configuration of the program `kind` in our format, and the problems."""
     row = _KINDS[kind]
-    layers: list[Layer] = []
+    layers: list[ConfigLayer] = []
     problems: list[Problem] = []
     files: list[str] = []
     there = [path for path in row.files(around) if _exists(path)]
@@ -93,7 +93,7 @@ def imported_layers(
         here = replace(around, file=path)
         shaped = row.shape(raw, here)
         of_folder = shaped != row.shape(raw, replace(here, cwd=_NOWHERE))
-        layers.append(Layer(str(path), shaped, imported=True, as_ours=row.as_ours, of_folder=of_folder))
+        layers.append(ConfigLayer(str(path), shaped, imported=True, as_ours=row.as_ours, of_folder=of_folder))
         if not row.all_count:
             break
     if not there:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 # The command's name -> the subcommands with which it installs; none: it always does.
 _INSTALLERS: Final[Mapping[str, frozenset[str]]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ..protocol.address import Address
@@ -43,7 +44,9 @@ class WordIndex:
     during one.
 
     Rejected: `re2.Set`, which cannot be made for 30,000 words, and takes five times as long to make for 3,000; one
-    expression for all words, which `re` tries one after another at each place.
+    expression for all words, which `re` tries one after another at each place; `Implementation.DFA`, which the library
+    takes for few words: for two secrets of 6 kB that repeat themselves it was made for four seconds, in which nothing
+    else ran.
     """
 
     __slots__ = ("_automata", "_longest", "_new", "_of")
@@ -63,13 +66,17 @@ class WordIndex:
         known.append(of)
 
     def build(self) -> None:
-        from ahocorasick_rs import BytesAhoCorasick
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+        kind = Implementation.ContiguousNFA
         new, self._new, automata = self._new, [], [*self._automata]
         while new and automata and len(automata[-1][1]) <= len(new) <= _AUTOMATON // 2:
             new += automata.pop()[1]
         pieces = (new[at : at + _AUTOMATON] for at in range(0, len(new), _AUTOMATON))
-        self._automata = (*automata, *((BytesAhoCorasick(words), words) for words in pieces))
+        self._automata = (
+            *automata,
+            *((BytesAhoCorasick(words, implementation=kind), words) for words in pieces),
+        )
 
     def words_in(self, raw: bytes) -> set[bytes]:
         found: set[bytes] = set()
@@ -179,6 +186,7 @@ class KnownSecrets:
         self._with_answers: dict[tuple[str, str | None], Secrets] = {}
         self._index: SecretIndex | None = None  # of all, once somebody asks for it
         self._changed: set[Secrets] = set()  # what may have more than is in the index
+        self._before: SecretIndex | None = None  # the index before this one, until this one has all
         self._gone = 0  # spellings in the index that were forgotten
 
     def copy(self) -> KnownSecrets:
@@ -274,29 +282,46 @@ class KnownSecrets:
 
     def of_server(self, server: str, session: str | None) -> Secrets:
         """The secrets that a text about the server must not show to this session; None: to anybody."""
-        for key in (server, session), (server, None):
-            if found := self._with_answers.get(key) or self._of.get(key):
-                return found
-        return self._everywhere
+        own, for_all = (server, session), (server, None)
+        return (
+            self._with_answers.get(own)
+            or self._of.get(own)
+            or self._with_answers.get(for_all)
+            or self._of.get(for_all)
+            or self._everywhere
+        )
 
     def of_all(self, server: str, session: str | None) -> SecretsOfAll:
-        """The same, and those of all other servers and sessions: for what is kept, and may be shown to anybody. A
-        common word is a secret of its own server alone."""
+        """The secrets of this server, and those of all other servers and sessions: for what is kept, and may be shown
+        to anybody. A common word is a secret of its own server alone."""
         return SecretsOfAll(self.of_server(server, session), self._of_everybody())
 
+    def index_some(self, most: int) -> bool:
+        """Put what at most this many servers and sessions have into the index that `of_all` looks at, which would put
+        all of them there at once: thousands take a tenth of a second. Returns whether there may be more."""
+        index = self._begun_index()
+        part = set(islice(self._changed, most))
+        self._changed -= part
+        if part:
+            index.add(part, self._before)
+        if not self._changed:
+            self._before = None
+        return bool(self._changed)
+
     def _of_everybody(self) -> SecretIndex:
-        """The index, with what has become known since. It is made anew when half of it was forgotten: so a session that
-        ends costs no search."""
-        before = self._index
-        if before is None or self._gone > len(before) // 2:
-            self._index, self._gone = SecretIndex(), 0
+        """The index, with what has become known since."""
+        index = self._begun_index()
+        self.index_some(len(self._changed))
+        return index
+
+    def _begun_index(self) -> SecretIndex:
+        """The index. It is made anew when half of it was forgotten: so a session that ends costs no search."""
+        index = self._index
+        if index is None or self._gone > len(index) // 2:
+            self._before, self._gone = index, 0
+            index = self._index = SecretIndex()
             present = (self._everywhere, *self._of.values(), *self._with_answers.values())
             self._changed = {each for secrets in present for each in secrets.chain()}
-        index = self._index
-        assert index is not None
-        if self._changed:
-            index.add(self._changed, before)
-            self._changed = set()
         return index
 
 

@@ -1,8 +1,8 @@
 """Variables of an environment that decide what a program runs: which code it loads, which other program it starts, or
 through whom it talks. Whoever sets one of these runs code.
 
-No list of them can be complete, so what the `envFile` of a project's server holds is part of the yes, whatever its
-variables are called (`trust`). These are those of the loaders, interpreters and tools that start MCP servers: an
+No list of them can be complete. So whoever trusts a project says yes to all variables in the `envFile` of its server,
+whatever they are called (`trust`). These are those of the loaders, interpreters and tools that start MCP servers: an
 `envFile` may not set them even with a yes, and `greenroom trust` shows their values.
 """
 
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 # Ordinary settings must stay free: DATA_PATH, ENV, NODE_ENV, PIPEDRIVE_KEY, LD_SDK_KEY.
 _DECIDES: Final = lazy_pattern(

@@ -17,16 +17,14 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, cast
 from urllib.parse import SplitResult, urlsplit
 
-import attrs
 import msgspec
 
 from ..protocol.errors import ConfigError
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import is_asked
 from .credentials import BEGINNINGS, SCHEMES, SECRET_WORD, SecretValue, credentials_of
 from .keys import Key, grouped
 from .model import SERVER_KEYS, SETTING_KEYS, Config, ServerDefinition, Settings
-from .reading import is_array, is_object
 from .references import (
     SESSION,
     expand,
@@ -39,6 +37,7 @@ from .references import (
     without_references,
 )
 from .scrubbing import REDACTED, without_logins
+from .value_kinds import is_array, is_object
 
 # ---- The effective configuration without secrets, each value with its source ----------------------------------------
 #
@@ -79,15 +78,15 @@ def redacted(config: Config, *, changed: bool = False) -> dict[str, Any]:
 
 def redacted_server(definition: ServerDefinition) -> dict[str, Any]:
     """One server in the shape of a file's entry, with only the fields that were given and with secrets hidden."""
-    return _redacted_by(Hider(), definition)
+    return Hider().definition(definition)
 
 
 def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list[SecretValue]:
     """The values that may be secrets of this server: everything hidden in its definition, as written and as expanded,
     what stands in its variables and headers as in an argument, and the values of its references."""
     hider = Hider()
-    _redacted_by(hider, definition)
-    _inside(hider, definition)
+    hider.definition(definition)
+    hider.inside(definition)
     oauth = [each.value for each in _of_login(definition, {})]
     for text in (*(text for _, _, text in texts_of(definition)), definition.url or "", *oauth):
         hider.found += (_referred(name, environ.get(name) or default) for name, default in referred_to(text))
@@ -97,8 +96,8 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     hider.found += _inherited(definition, environ)
     try:
         expanded = expand_definition(definition, environ).definition
-        _redacted_by(hider, expanded)
-        _inside(hider, expanded)
+        hider.definition(expanded)
+        hider.inside(expanded)
         hider.found += _of_command(expanded)
     except ConfigError:  # it cannot be reached, but messages may still quote parts of it
         hider.url(expand(definition.url or "", environ))
@@ -128,21 +127,13 @@ def files_with_secrets(config: Config) -> set[str]:
 
 
 def _is_written(hidden: SecretValue) -> bool:
-    written = attrs.evolve(hidden, value=expand(hidden.value, {}))
+    written = msgspec.structs.replace(hidden, value=expand(hidden.value, {}))
     return not is_asked(hidden.value) and bool(credentials_of(written))
 
 
 def _referred(name: str, value: str) -> SecretValue:
     """The secret that a reference stands for. A session's value is always a credential, whatever its name is."""
     return SecretValue(name.removeprefix(SESSION), value, known=name.startswith(SESSION))
-
-
-def _inside(hider: Hider, definition: ServerDefinition) -> None:
-    """The secrets inside values that are addresses or arguments, found by their form and their name."""
-    inside = Hider()
-    for text in (*definition.env.values(), *definition.headers.values()):
-        inside.line(text)
-    hider.found += (each for each in inside.found if each.name != BY_FORM)
 
 
 def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[SecretValue]:
@@ -209,49 +200,9 @@ class _OwnNames(dict[str, str]):
 
 
 def _is_said(key: Key, definition: ServerDefinition) -> bool:
-    default = getattr(attrs.fields(ServerDefinition), key.attribute).default
+    default = ServerDefinition.__fields__[key.attribute].default
     value = getattr(definition, key.attribute)
     return key.attribute in definition.sources or (value != default and value != {})
-
-
-def _redacted_by(hider: Hider, definition: ServerDefinition) -> dict[str, Any]:
-    shown = {key.name: _shown(hider, key, definition) for key in SERVER_KEYS if _is_said(key, definition)}
-    return shown | dict.fromkeys(definition.extra, REDACTED)
-
-
-def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
-    value = getattr(definition, key.attribute)
-    match key.attribute:
-        case "env" | "headers":
-            return {name: hider.value(text, name) for name, text in value.items()}
-        case "oauth":
-            return value if isinstance(value, bool) else REDACTED
-        case "request_headers_command":
-            return REDACTED
-        case "url":
-            return hider.url(value)
-        case "openapi":
-            return hider.url(value) if is_url(value) else hider.text(value)
-        case "http":
-            return _tools_shown(hider, value)
-        case "args":
-            return hider.arguments(value)
-        case "command" | "cwd" | "socket" | "env_file" | "uploads":
-            return hider.text(value)
-        case _:
-            return key.in_file_units(value)
-
-
-def _tools_shown(hider: Hider, tools: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools written by hand. Their own headers may be keys, and so may the values of arguments that nobody gives, and
-    what their paths have in the query."""
-    found = {name: dict(tool) for name, tool in tools.items()}
-    for (tool, *place), text in texts_of_tools(tools):
-        inner: Any = found[tool]
-        for key in place[:-1]:
-            inner[key] = inner = dict(inner[key])
-        inner[place[-1]] = hider.value(text, place[1])
-    return {name: {**tool, "path": hider.url(tool["path"])} for name, tool in found.items()}
 
 
 def _setting(key: Key, settings: Settings) -> Any:
@@ -420,6 +371,51 @@ class Hider(msgspec.Struct):
         if text != REDACTED:
             self.found.append(SecretValue(name, text))
         return REDACTED
+
+    def inside(self, definition: ServerDefinition) -> None:
+        """The secrets inside values that are addresses or arguments, found by their form and their name."""
+        inside = Hider()
+        for text in (*definition.env.values(), *definition.headers.values()):
+            inside.line(text)
+        self.found += (each for each in inside.found if each.name != BY_FORM)
+
+    def definition(self, definition: ServerDefinition) -> dict[str, Any]:
+        """A server in the shape of a file's entry, with only the fields that were given."""
+        shown = {key.name: self._key(key, definition) for key in SERVER_KEYS if _is_said(key, definition)}
+        return shown | dict.fromkeys(definition.extra, REDACTED)
+
+    def _key(self, key: Key, definition: ServerDefinition) -> Any:
+        value = getattr(definition, key.attribute)
+        match key.attribute:
+            case "env" | "headers":
+                return {name: self.value(text, name) for name, text in value.items()}
+            case "oauth":
+                return value if isinstance(value, bool) else REDACTED
+            case "request_headers_command":
+                return REDACTED
+            case "url":
+                return self.url(value)
+            case "openapi":
+                return self.url(value) if is_url(value) else self.text(value)
+            case "http":
+                return self._tools(value)
+            case "args":
+                return self.arguments(value)
+            case "command" | "cwd" | "socket" | "env_file" | "uploads":
+                return self.text(value)
+            case _:
+                return key.in_file_units(value)
+
+    def _tools(self, tools: Mapping[str, Any]) -> dict[str, Any]:
+        """Tools written by hand. Their own headers may be keys, and so may the values of arguments that nobody gives,
+        and what their paths have in the query."""
+        found = {name: dict(tool) for name, tool in tools.items()}
+        for (tool, *place), text in texts_of_tools(tools):
+            inner: Any = found[tool]
+            for key in place[:-1]:
+                inner[key] = inner = dict(inner[key])
+            inner[place[-1]] = self.value(text, place[1])
+        return {name: {**tool, "path": self.url(tool["path"])} for name, tool in found.items()}
 
 
 def _words(line: str) -> list[str]:

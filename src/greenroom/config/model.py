@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-import attrs
+from msgspec import UNSET
+from msgspec.structs import force_setattr, replace
 
 from ..protocol.bounds import PROMOTED
 from ..protocol.errors import Problem
@@ -34,11 +35,14 @@ from .keys import (
     PLACEMENT,
     REQUEST_HEADERS,
     Key,
+    Model,
+    field,
     key,
     keys_of,
 )
-from .limits import LIMITS, LOOP_GUARD
-from .reading import (
+from .rate_texts import LIMITS, LOOP_GUARD
+from .scrubbing import without_logins
+from .value_kinds import (
     CHOICE,
     DAYS,
     ENVIRONMENT,
@@ -64,57 +68,60 @@ from .reading import (
     word,
     word_or_names,
 )
-from .scrubbing import without_logins
 
 
 class Lifecycle(enum.Enum):
-    LAZY = "lazy"
-    EAGER = "eager"
-    KEEP_ALIVE = "keep-alive"
+    """When a server starts, and whether it is kept running."""
+
+    LAZY = "lazy"  # at its first call; it is stopped when it is idle
+    EAGER = "eager"  # with the room; it is not stopped for being idle
+    KEEP_ALIVE = "keep-alive"  # with the room, and again whenever it ends; its health is checked
 
 
 class RestartPolicy(enum.Enum):
-    NEVER = "never"
-    ON_DEMAND = "on_demand"
-    ALWAYS = "always"
+    """Whether a server that was lost is started again."""
+
+    NEVER = "never"  # only when somebody connects it
+    ON_DEMAND = "on_demand"  # when a call needs it
+    ALWAYS = "always"  # by itself
 
 
 class Isolation(enum.Enum):
-    """Who shares a child: everybody, one session's calls, or nobody."""
+    """Who shares a process of a server."""
 
-    PERSISTENT = "persistent"
-    PER_SESSION = "per_session"
-    PER_CALL = "per_call"
+    PERSISTENT = "persistent"  # everybody
+    PER_SESSION = "per_session"  # the calls of one session
+    PER_CALL = "per_call"  # nobody: each call has its own
 
 
 class HttpTransport(enum.Enum):
     """A transport that the file insists on. Without it, Streamable HTTP is tried first, then SSE."""
 
-    STREAMABLE_HTTP = "streamable-http"
-    SSE = "sse"
+    STREAMABLE_HTTP = "streamable-http"  # and never SSE
+    SSE = "sse"  # HTTP with SSE, as up to 2024-11-05
 
 
 class Era(enum.Enum):
-    """How a server is initialized: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on."""
+    """How a server is initialized."""
 
     AUTO = "auto"  # the era in which its client can answer its requests, if there is one; else the newer era first
-    HANDSHAKE = "handshake"
-    STATELESS = "stateless"
+    HANDSHAKE = "handshake"  # as up to 2025-11-25
+    STATELESS = "stateless"  # as from 2026-07-28 on
 
 
 class Pinning(enum.Enum):
     """What happens to a tool, skill, prompt or resource that is not as it was first shown."""
 
-    QUARANTINE = "quarantine"  # it cannot be called until its owner accepts it
-    WARN = "warn"
-    OFF = "off"
+    QUARANTINE = "quarantine"  # it cannot be used until its owner accepts it
+    WARN = "warn"  # it can be used; the status and the log mention it
+    OFF = "off"  # nothing: it is not detected
 
 
 class Scrub(enum.Enum):
     """Which results credentials are removed from, and by which rule. What is known to be a credential, or has the form
     of one, is removed. With `-names` the values of all JSON members with the name of a credential are, too."""
 
-    OFF = "off"
+    OFF = "off"  # none
     MCP = "mcp"  # those that a model is given through the `mcp` tool, or another tool of ours
     ALL = "all"  # also those at the door `direct`, and those that a program is given
     MCP_NAMES = "mcp-names"  # as `mcp`, by names, too
@@ -132,24 +139,22 @@ class Scrub(enum.Enum):
 
 
 class PrefixMode(enum.Enum):
-    SERVER = "server"
-    SHORT = "short"
-    NONE = "none"
+    """What stands before the name of a tool (`toolPrefix`)."""
+
+    SERVER = "server"  # the name of its server
+    SHORT = "short"  # the same without `-mcp` or `mcp` at its end
+    NONE = "none"  # nothing, while only one server has a tool of that name
     MCP = "mcp"  # `mcp__server_tool`, a mode of pi
 
 
 class Approve(enum.Enum):
     """Which calls a person has to allow, by what the tool says of itself (`approval`)."""
 
-    OFF = "off"
-    ALL = "all"
+    OFF = "off"  # none
+    ALL = "all"  # all
     WRITES = "writes"  # of all tools that do not say they only read
     DESTRUCTIVE = "destructive"  # of those, the ones that do not say they destroy nothing
     OPEN_WORLD = "open-world"  # of all tools that do not say they reach nothing outside
-
-
-def _no_map() -> Mapping[str, Any]:
-    return {}
 
 
 def _names_only(values: Mapping[str, Any]) -> str:
@@ -173,8 +178,7 @@ INSTALLS: Final = "The same for npx, uvx, docker and similar commands, while the
 NPX: Final = "Start an installed package that npx would start without npx ([npx without npm](npx.md))."
 
 
-@attrs.frozen(eq=True)
-class ServerDefinition:
+class ServerDefinition(Model, frozen=True, eq=False):
     """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket` and `in_process` is set. None is "not
     said": the settings decide, or a default that the key's meaning names."""
 
@@ -189,7 +193,7 @@ class ServerDefinition:
         "Its arguments, one text each. Variables are expanded.",
         (),
         identity=True,
-        repr=_number_only,
+        shown=_number_only,
     )
     env: Mapping[str, str] = key(
         "env",
@@ -197,7 +201,7 @@ class ServerDefinition:
         "Environment of the program, on top of the minimal one. Expanded.",
         {},
         identity=True,
-        repr=_names_only,
+        shown=_names_only,
     )
     env_file: str | None = key(
         "envFile",
@@ -207,9 +211,9 @@ class ServerDefinition:
         identity=True,
     )
     # Another one when the file has changed.
-    env_file_state: str | None = attrs.field(default=None, repr=False)
+    env_file_state: str | None = field(shown=False)
     # A file of a project names it, whose owner said yes to these variables of it (`config.trust`).
-    env_file_agreed: Mapping[str, str | None] | None = attrs.field(default=None, repr=False)
+    env_file_agreed: Mapping[str, str | None] | None = field(shown=False)
     cwd: str | None = key(
         "cwd", TEXT, "Its working directory. `~` and variables are expanded.", identity=True, in_words="ours"
     )
@@ -226,18 +230,18 @@ class ServerDefinition:
         "The endpoint of an HTTP server; of an HTTP API the URL before its paths, also called `baseUrl`. "
         "A missing or empty variable is an error.",
         identity=True,
-        repr=_place_only,
+        shown=_place_only,
     )
     openapi: str | None = key(
         "openapi",
         TEXT,
         "The OpenAPI document of the HTTP API at `url`, a file or a URL ([HTTP APIs](openapi.md)). Expanded.",
         identity=True,
-        repr=_place_only,
+        shown=_place_only,
     )
-    openapi_state: str | None = attrs.field(default=None, repr=False)  # another one when the file has changed
+    openapi_state: str | None = field(shown=False)  # another one when the file has changed
     # The print of the document that the owner of the project said yes to; None where no yes is needed.
-    openapi_agreed: str | None = attrs.field(default=None, repr=False)
+    openapi_agreed: str | None = field(shown=False)
     spec_hash: str | None = key(
         "specHash",
         SHA256,
@@ -278,8 +282,7 @@ class ServerDefinition:
         HTTP_TOOLS,
         "Requests to the HTTP API at `url`, as tools by their names ([by hand](openapi.md#tools-by-hand)).",
         identity=True,
-        hash=False,
-        repr=False,
+        shown=False,
     )
     headers: Mapping[str, str] = key(
         "headers",
@@ -287,7 +290,7 @@ class ServerDefinition:
         "HTTP headers to send. Variables are expanded.",
         {},
         identity=True,
-        repr=_names_only,
+        shown=_names_only,
     )
     http_transport: HttpTransport | None = key(
         "httpTransport",
@@ -309,8 +312,7 @@ class ServerDefinition:
         OAUTH,
         "How to log in ([Logging in](login.md)); `false`: never.",
         identity=True,
-        hash=False,
-        repr=False,
+        shown=False,
     )
     pi_logins: str | None = None  # where pi keeps its logins, if its settings say so (`with_settings`)
     request_headers_command: Mapping[str, Any] | None = key(
@@ -318,13 +320,12 @@ class ServerDefinition:
         REQUEST_HEADERS,
         "A program that gives further headers for each request ([how](secrets.md#headers-of-each-request)).",
         identity=True,
-        hash=False,
-        repr=False,
+        shown=False,
     )
     socket: str | None = key(
         "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", identity=True
     )
-    in_process: Any = attrs.field(default=None, eq=False, hash=False)
+    in_process: Any = field(compared=False)
     expose_resources: bool = key(
         "exposeResources", FLAG, "Offer its resources as `get_…` tools.", True, identity=True
     )
@@ -354,6 +355,20 @@ class ServerDefinition:
         word(Era),
         "Insist on one era of the protocol: `handshake` (up to 2025-11-25) or `stateless` (2026-07-28).",
         Era.AUTO,
+    )
+    warm: int = key(
+        "warm",
+        count("children", least=0, most=1000),
+        "Children that are started ahead for its next sessions or calls "
+        "([how](servers.md#children-that-are-started-ahead)).",
+        0,
+    )
+    reset: str | None = key(
+        "reset",
+        TEXT,
+        "Its tool that resets it between two sessions or calls, so that its children are used again "
+        "([how](servers.md#children-that-are-used-again)).",
+        in_words="none: each child is used once",
     )
     restart_policy: RestartPolicy | None = key(
         "restartPolicy",
@@ -467,8 +482,8 @@ class ServerDefinition:
         False,
         identity=True,
     )
-    extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
-    sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
+    extra: Mapping[str, Any] = field({}, shown=_names_only)  # others' keys
+    sources: Mapping[str, str] = field({}, compared=False)  # attribute -> where from
 
     @property
     def is_api(self) -> bool:
@@ -481,13 +496,7 @@ class ServerDefinition:
         return bool(self.oauth) and self.oauth.get("grantType") in IDENTITY_GRANTS
 
 
-def _queue_timeout(settings: Settings) -> float:
-    """Enough time for one attempt to connect, for its end, and for reporting why it failed."""
-    return settings.connect_timeout + 15.0
-
-
-@attrs.frozen
-class Settings:
+class Settings(Model, frozen=True, eq=False):
     """Numbers for the whole room, in seconds unless the name of the key says otherwise. All can be set."""
 
     tool_prefix: PrefixMode = key(
@@ -521,7 +530,10 @@ class Settings:
         Scrub.MCP,
     )
     isolation: Isolation | None = key(
-        "isolation", word(Isolation), "Who shares one process of a server.", in_words="`persistent`"
+        "isolation",
+        word(Isolation),
+        "Who shares one process of a server.",
+        in_words="`persistent`; `per_session` over HTTP",
     )
     restart_policy: RestartPolicy | None = key(
         "restartPolicy",
@@ -559,8 +571,8 @@ class Settings:
     queue_timeout: float = key(
         "queueTimeoutMs",
         MILLISECONDS,
-        "A call waits this long for slot, circuit breaker and connect.",
-        attrs.Factory(_queue_timeout, takes_self=True),
+        "A call waits this long for its slot, the circuit breaker and the connection.",
+        UNSET,
         in_words="`connectTimeoutMs` and 15 s more",
     )
     drain_timeout: float = key(
@@ -579,7 +591,7 @@ class Settings:
     background_idle: float = key(
         "backgroundIdle",
         MINUTES,
-        "A background room (`greenroom attach`) ends when it has had no client this long; 0 = never.",
+        "A background gateway (`greenroom attach`) ends when it has had no client this long; 0 = never.",
         600.0,
     )
     max_connections: int = key(
@@ -768,17 +780,20 @@ class Settings:
         TEXT_MAP,
         'The bearer tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Expanded.',
         {},
-        repr=_names_only,
+        shown=_names_only,
     )
     http_token_profiles: Mapping[str, str] = key(
-        "http.tokenProfiles", TEXT_MAP, "The profile that a token is bound to.", {}
+        "http.tokenProfiles",
+        TEXT_MAP,
+        "The profile that a token of `http.tokens` is bound to, by its name there.",
+        {},
     )
     http_owner_tokens: Mapping[str, str] = key(
         "http.ownerTokens",
         TEXT_MAP,
         "Further tokens, by name, with which the page may also act: connect, drain, approve, accept. Expanded.",
         {},
-        repr=_names_only,
+        shown=_names_only,
     )
     http_oauth_issuer: str | None = key("http.oauth.issuer", TEXT, "Its URL; without one there is no OAuth.")
     http_oauth_resource: str | None = key(
@@ -820,7 +835,7 @@ class Settings:
     http_state_handles: bool = key(
         "http.stateHandles",
         FLAG,
-        "Clients of 2026-07-28 can have state of their own by a handle ([HTTP](http.md)).",
+        "Clients of 2026-07-28 can have state of their own by a handle ([State](state-handles.md)).",
         False,
     )
     http_metrics: bool = key(
@@ -860,6 +875,11 @@ class Settings:
         "outputGuard.keepBytes", count("bytes", least=0), "And as many bytes in all.", 100 * 1024 * 1024
     )
 
+    def __post_init__(self) -> None:
+        if self.queue_timeout is UNSET:
+            # Enough for one attempt to connect, for its end, and for reporting why it failed.
+            force_setattr(self, "queue_timeout", self.connect_timeout + 15.0)
+
     @property
     def longest_name(self) -> int:
         """The most characters that a name may have here."""
@@ -871,7 +891,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "restartBackoff": "The delay after a failure, doubling from one to the other.",
     "tasks": "What becomes of calls that go on as tasks.",
     "http": "The HTTP door, `serve --http` ([HTTP](http.md)).",
-    "http.oauth": "Accept the access tokens of an authorization server ([HTTP](http.md)).",
+    "http.oauth": "Accept the access tokens of an authorization server ([OAuth](http-oauth.md)).",
     "outputGuard": (
         "Cuts long output of the `mcp` tool ([long output](mcp-tool.md#long-output)); "
         "`false` = off, `true` = the defaults."
@@ -881,8 +901,7 @@ Exposure = Literal["proxy", "direct", "meta"]  # what a client can be shown
 EXPOSURES: Final[tuple[str, ...]] = get_args(Exposure)
 
 
-@attrs.frozen
-class Profile:
+class Profile(Model, frozen=True, eq=False):
     """What exists for a client. A tool is written as in `includeTools`. `expose` None: what the gateway says."""
 
     servers: tuple[str, ...] | None = key(
@@ -923,21 +942,23 @@ SETTING_KEY: Final[Mapping[str, Key]] = {each.name: each for each in SETTING_KEY
 PROFILE_KEY: Final[Mapping[str, Key]] = {each.name: each for each in PROFILE_KEYS}
 
 
-@attrs.frozen
-class Config:
-    """Everything a room is made from. `problems` are the non-fatal problems: warnings and servers left out."""
+class Config(Model, frozen=True, eq=False):
+    """Everything a room is made from."""
 
-    servers: Mapping[str, ServerDefinition] = attrs.field(factory=_no_map, hash=False)
-    settings: Settings = attrs.field(factory=Settings)
-    setting_sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # as `sources`
-    problems: tuple[Problem, ...] = ()
-    broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
+    servers: Mapping[str, ServerDefinition] = field({})  # by name; without those that are `broken`
+    settings: Settings = field(Settings())  # as they hold, defaults included
+    setting_sources: Mapping[str, str] = field({}, compared=False)  # setting -> the file that gives it
+    problems: tuple[Problem, ...] = ()  # those that are not fatal: warnings, and servers that are left out
+    broken: Mapping[str, Problem] = field({})  # name -> why not served
     files: tuple[str, ...] = ()  # what is there, strongest first; also what is not trusted, or cannot be read
     folder: str | None = None  # the working directory, if an imported file says something of its own about it
-    untrusted: tuple[str, ...] = ()  # those of them that are not obeyed, because their owner has not said yes
-    # Those of `files` that are no part of what a room is: a project's, which their owner has never trusted here.
-    left_out: tuple[str, ...] = ()
-    profiles: Mapping[str, Profile] = attrs.field(factory=_no_map, hash=False)
+    untrusted: tuple[
+        str, ...
+    ] = ()  # those of `files` that are not obeyed, because their owner has not said yes
+    left_out: tuple[
+        str, ...
+    ] = ()  # those of `files` of a project that was never trusted here; no part of the room
+    profiles: Mapping[str, Profile] = field({})  # by name
     places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there
     unread: tuple[
         str, ...
@@ -953,10 +974,10 @@ class Config:
 def with_settings(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
     """`definition` with the environment rule from the settings, if it has none itself, and where pi's logins are."""
     if definition.url is not None and settings.oauth_dir is not None:
-        definition = attrs.evolve(definition, pi_logins=settings.oauth_dir)
+        definition = replace(definition, pi_logins=settings.oauth_dir)
     if definition.inherit_env is not None:
         return definition
-    return attrs.evolve(definition, inherit_env=settings.inherit_env)
+    return replace(definition, inherit_env=settings.inherit_env)
 
 
 # ---- What an entry and the settings say together ---------------------------------------------------------------------

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import DISABLED, ConfigError, Problem, place
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
+from ..protocol.near_names import nearest
 from .asked_values import is_asked
 from .foreign_keys import (
     DESCRIBE,
@@ -60,7 +60,19 @@ from .model import (
     Settings,
     selector,
 )
-from .reading import (
+from .references import (
+    PATHS,
+    READ_AS_EMPTY,
+    expand_definition,
+    has_reference,
+    refers_to_session,
+    session_variables,
+    texts_of,
+    url_problem,
+    why_never_reset,
+    why_never_warm,
+)
+from .value_kinds import (
     TEXT,
     VALUE,
     BadValueError,
@@ -71,23 +83,13 @@ from .reading import (
     kind_of,
     unknown,
 )
-from .references import (
-    PATHS,
-    READ_AS_EMPTY,
-    expand_definition,
-    has_reference,
-    refers_to_session,
-    session_variables,
-    texts_of,
-    url_problem,
-)
 
 _OURS: Final = ("mcpServers", "settings", "imports", "profiles")
 _TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
 
 
-class Layer(msgspec.Struct, frozen=True):
-    """The decoded content of one file. Of an imported file only the servers are read, unless it is `as_ours`: then its
+class ConfigLayer(msgspec.Struct, frozen=True):
+    """The decoded content of one file. Only the servers of an imported file are read, unless it is `as_ours`: then its
     settings and imports count too, as the weakest. `of_folder`: the file says something for this folder only."""
 
     source: str
@@ -119,12 +121,12 @@ _SKIPPED: Final = "; it is skipped"
 
 def skipped(problem: Problem) -> Problem:
     """The problem of a file or setting that cannot be used, as a warning that it is skipped."""
-    return attrs.evolve(problem, what=f"{problem.what}{_SKIPPED}", fatal=False)
+    return msgspec.structs.replace(problem, what=f"{problem.what}{_SKIPPED}", fatal=False)
 
 
 def not_skipped(problem: Problem) -> Problem:
     """The problem that `skipped` made a warning of."""
-    return attrs.evolve(problem, what=problem.what.removesuffix(_SKIPPED), fatal=True)
+    return msgspec.structs.replace(problem, what=problem.what.removesuffix(_SKIPPED), fatal=True)
 
 
 def parse_config(
@@ -134,11 +136,11 @@ def parse_config(
 
     With `environ`, references are checked too: see `merge`. `imports` are not followed here.
     """
-    return merge([Layer(source, raw)], environ=environ, strict=strict)
+    return merge([ConfigLayer(source, raw)], environ=environ, strict=strict)
 
 
 def merge(
-    layers: Sequence[Layer],
+    layers: Sequence[ConfigLayer],
     *,
     environ: Mapping[str, str] | None = None,
     strict: bool = False,
@@ -194,7 +196,9 @@ def merge(
     profiles = read_profiles(own_files, tuple({**unclaimed, **own, **strays}), warnings)
     config = _config({**unclaimed, **own}, strays, warnings, environ, settings.isolation)
     files = tuple(dict.fromkeys(layer.source for layer in layers))
-    config = attrs.evolve(config, settings=settings, setting_sources=sources, files=files, profiles=profiles)
+    config = msgspec.structs.replace(
+        config, settings=settings, setting_sources=sources, files=files, profiles=profiles
+    )
     return fit_keep_alive(config)
 
 
@@ -217,10 +221,10 @@ def fit_keep_alive(config: Config) -> Config:
         name: f"{config.servers[name].sources.get('lifecycle', 'config')}: mcpServers.{name}"
         for name in beyond
     }
-    return attrs.evolve(
+    return msgspec.structs.replace(
         config,
         servers=dict(config.servers)
-        | {name: attrs.evolve(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
+        | {name: msgspec.structs.replace(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
         problems=config.problems + tuple(Problem(where[name], text, fatal=False) for name in beyond),
     )
 
@@ -235,17 +239,19 @@ def _config(
     """The servers of all layers, each served or broken."""
     servers: dict[str, ServerDefinition] = {}
     broken = {name: problem for name, problem in strays.items() if name not in entries}
-    warnings += [attrs.evolve(problem, fatal=name in broken) for name, problem in strays.items()]
+    warnings += [msgspec.structs.replace(problem, fatal=name in broken) for name, problem in strays.items()]
     for name, entry in entries.items():
         definition, found = read_server(name, entry)
         found += (
             problem for problem in check_environment(definition, environ, entry) if problem not in found
         )
         found += check_session(definition, isolation)
+        found += _check_warm(definition, isolation)
+        found += _check_reset(definition, isolation)
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:
             is_off = (given := entry.get("disabled")) is not None and given.value is True
-            broken[name] = attrs.evolve(_summary(fatal), **({"code": DISABLED} if is_off else {}))
+            broken[name] = msgspec.structs.replace(_summary(fatal), **({"code": DISABLED} if is_off else {}))
         else:
             servers[name] = definition
     warnings += foreign_keys(entries)
@@ -254,7 +260,7 @@ def _config(
 
 def _summary(fatal: Sequence[Problem]) -> Problem:
     first, more = fatal[0], len(fatal) - 1
-    return attrs.evolve(first, what=f"{first.what} (and {more} more)") if more else first
+    return msgspec.structs.replace(first, what=f"{first.what} (and {more} more)") if more else first
 
 
 # ---- the shape of a file -----------------------------------------------------------------------------------
@@ -279,7 +285,7 @@ def _bad_import(source: str, position: int, kind: Any) -> Problem:
 
 
 def _entries(
-    layer: Layer, seen: _Problems, strays: dict[str, Problem], environ: Mapping[str, str] | None
+    layer: ConfigLayer, seen: _Problems, strays: dict[str, Problem], environ: Mapping[str, str] | None
 ) -> dict[str, Givens]:
     """The server entries of one layer under our key names. Entries that are not objects go to `strays`."""
     if not is_object(layer.raw):
@@ -300,12 +306,14 @@ def _entries(
     return found
 
 
-def _imported_entries(layer: Layer, seen: _Problems, environ: Mapping[str, str] | None) -> dict[str, Givens]:
+def _imported_entries(
+    layer: ConfigLayer, seen: _Problems, environ: Mapping[str, str] | None
+) -> dict[str, Givens]:
     """The servers of another program. Errors in its file are never fatal."""
     found, strays = _Problems(), dict[str, Problem]()
     entries = _entries(layer, found, strays, environ)
     seen += found.as_warnings()
-    seen += (attrs.evolve(problem, fatal=False) for problem in strays.values())
+    seen += (msgspec.structs.replace(problem, fatal=False) for problem in strays.values())
     return entries
 
 
@@ -317,6 +325,22 @@ def _unknown_top(raw: Mapping[Any, Any], source: str) -> Iterable[Problem]:
             then = "it is ignored" + ('; was "mcpServers" around it forgotten?' if looks_like_one else "")
             what = unknown(str(key), _OURS, then)
             yield Problem(place(source, str(key)), what, fatal=False)
+
+
+def servers_elsewhere(raw: Mapping[Any, Any], source: str) -> list[Problem]:
+    """The keys that must be meant as servers, or as the object around them, in a dict which has no such object."""
+    if any(section in raw for section in SECTIONS):
+        return []
+    found: list[Problem] = []
+    for key, value in raw.items():
+        if key in _TOP or not is_object(value):
+            continue
+        if nearest(str(key), _OURS) == _OURS[0]:
+            found.append(Problem(place(source, str(key)), f'unknown key, did you mean "{_OURS[0]}"?'))
+        elif "command" in value or "url" in value:
+            what = f'unknown key: a server belongs into {{"{_OURS[0]}": {{…}}}}'
+            found.append(Problem(place(source, str(key)), what))
+    return found
 
 
 def _section(raw: Mapping[Any, Any], section: str, source: str, seen: _Problems) -> Iterable[tuple[Any, Any]]:
@@ -395,10 +419,22 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
     found += _check_texts(entry)
     if (oauth := entry.get("oauth")) is not None:
         found += (oauth.problem(what, name) for name, what in without_effect(oauth.value))
-    definition = ServerDefinition(name=name, extra=extra, sources=sources, **values)
+    definition = ServerDefinition(
+        name=name, extra=extra or _NO_OTHERS, sources=_sources(tuple(sources.items())), **values
+    )
     definition = _check_isolation(definition, entry, found)
     found += _check_idle(definition, entry)
     return definition, found
+
+
+_NO_OTHERS: Final[Mapping[str, Any]] = {}
+
+
+@lru_cache(maxsize=256)
+def _sources(said: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """Where the values of a definition come from. One table for all servers whose entries have the same keys in the
+    same file, as most of a large configuration have."""
+    return dict(said)
 
 
 def read_value(
@@ -538,14 +574,18 @@ def _foreign(given: ForeignValue, text: str, inside: tuple[str | int, ...]) -> I
 
 
 def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Problem]) -> ServerDefinition:
-    """Check that an eager or keep-alive server is persistent: its one child exists before anybody asks for it."""
+    """Check that an eager or keep-alive server is persistent: its one child exists before anybody asks for it. Of an
+    eager one with warm children, these exist from then on."""
     if definition.lifecycle is Lifecycle.LAZY or definition.isolation in (None, Isolation.PERSISTENT):
         return definition
+    if definition.lifecycle is Lifecycle.EAGER and definition.warm:
+        return definition
     word = definition.lifecycle.value
+    step = ', or "warm"' if definition.lifecycle is Lifecycle.EAGER else ""
     found.append(
-        entry["lifecycle"].problem(f'"{word}" needs the isolation "persistent"; it is read as "lazy"')
+        entry["lifecycle"].problem(f'"{word}" needs the isolation "persistent"{step}; it is read as "lazy"')
     )
-    return attrs.evolve(definition, lifecycle=Lifecycle.LAZY)
+    return msgspec.structs.replace(definition, lifecycle=Lifecycle.LAZY)
 
 
 def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem]:
@@ -573,6 +613,33 @@ def check_session(definition: ServerDefinition, isolation: Isolation | None) -> 
             'add "isolation": "per_session", or "per_call"'
         )
         yield Problem(_place_in(definition), what)
+
+
+def _check_warm(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
+    """The problem with children that are to be started ahead and cannot be: the server is served without them.
+    `isolation`: of servers that do not set it."""
+    if not definition.warm:
+        return
+    what = why_never_warm(definition)
+    if what is None and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
+        what = 'is for a child per session or per call: add "isolation": "per_session" or "per_call", or remove it'
+    if what is not None:
+        yield Problem(_place_in(definition, "warm"), what, fatal=False)
+
+
+def _check_reset(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
+    """The problem with a tool that is to reset children and cannot: the server is served without. `isolation`: of
+    servers that do not set it."""
+    if definition.reset is None:
+        return
+    what = why_never_reset(definition)
+    if (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
+        what = (
+            'is for a child per session or per call: add "isolation": "per_session" or "per_call" and "warm", '
+            "or remove it"
+        )
+    if what is not None:
+        yield Problem(_place_in(definition, "reset"), what, fatal=False)
 
 
 def _check_caller(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
@@ -612,7 +679,10 @@ def check_environment(
     except ConfigError as error:
         found = error.problems
     if any(given.is_adapters for given in entry.values()):  # there, what is not set is an error
-        found = [attrs.evolve(each, what=each.what.replace(READ_AS_EMPTY, ""), fatal=True) for each in found]
+        found = [
+            msgspec.structs.replace(each, what=each.what.replace(READ_AS_EMPTY, ""), fatal=True)
+            for each in found
+        ]
     return [_in_section(_as_written(problem, definition, entry), _section_of(entry)) for problem in found]
 
 
@@ -620,7 +690,7 @@ def _in_section(problem: Problem, section: str) -> Problem:
     """The problem with its place as the file has it: `servers.x` where a server is not in `mcpServers`."""
     if section == "mcpServers":
         return problem
-    return attrs.evolve(problem, where=problem.where.replace(": mcpServers", f": {section}", 1))
+    return msgspec.structs.replace(problem, where=problem.where.replace(": mcpServers", f": {section}", 1))
 
 
 def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -> Problem:
@@ -642,7 +712,7 @@ def _token_of(entry: Givens) -> tuple[ForeignValue | None, bool]:
     file itself."""
     headers = entry.get("headers")
     if headers is not None and is_object(headers.value) and "Authorization" in headers.value:
-        return None, False
+        return (None if headers.path[-1:] == ("headers",) else headers), False  # else of `auth`
     token = entry.get("bearerToken")
     if token is not None and token.value is not None:
         return token, False
@@ -720,7 +790,7 @@ def _lay(lower: Givens, wrong: dict[str, Problem], upper: Givens) -> None:
         if name in upper or name.startswith(replaced):
             del wrong[name]
         elif any(other.startswith(f"{name}.") for other in upper):
-            wrong[name] = attrs.evolve(wrong[name], fatal=False)
+            wrong[name] = msgspec.structs.replace(wrong[name], fatal=False)
     wrong |= refused
 
 

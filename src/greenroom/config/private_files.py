@@ -170,11 +170,47 @@ def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
     return descriptor
 
 
+# By the variable of the standard that names another one: where a user's programs keep what they have, on Linux and
+# on macOS. Windows has one folder for all of it.
+_USUAL: Final = {
+    "XDG_CACHE_HOME": (".cache", "Library/Caches"),
+    "XDG_STATE_HOME": (".local/state", "Library/Application Support"),
+    "XDG_DATA_HOME": (".local/share", "Library/Application Support"),
+}
+
+
 def config_home(home: Path, environ: Mapping[str, str]) -> Path:
-    """Where the programs of the user whose home is `home` keep their settings. A folder that is not absolute does not
-    count, says the standard."""
-    named = Path(environ.get("XDG_CONFIG_HOME") or "")
-    return named if named.is_absolute() else home / ".config"
+    """Where the programs of the user whose home is `home` keep their settings."""
+    return _named(environ.get("XDG_CONFIG_HOME")) or home / ".config"
+
+
+def cache_folder() -> Path:
+    """Our folder of what can be made again."""
+    folder = _user_folder("XDG_CACHE_HOME") / "greenroom"
+    return folder / "Cache" if sys.platform == "win32" else folder
+
+
+def state_folder() -> Path:
+    """Our folder of what is worth keeping, and belongs to this machine."""
+    return _user_folder("XDG_STATE_HOME") / "greenroom"
+
+
+def data_folder() -> Path:
+    """Our folder of what belongs to the user, such as logins."""
+    return _user_folder("XDG_DATA_HOME") / "greenroom"
+
+
+def _user_folder(variable: str) -> Path:
+    if named := _named(os.environ.get(variable)):
+        return named
+    if sys.platform == "win32":
+        return _named(os.environ.get("LOCALAPPDATA")) or Path.home() / "AppData" / "Local"
+    return Path.home() / _USUAL[variable][sys.platform == "darwin"]
+
+
+def _named(folder: str | None) -> Path | None:
+    """A folder that is not absolute does not count, says the standard."""
+    return Path(folder) if folder and os.path.isabs(folder) else None
 
 
 def refused(error: OSError) -> str:
@@ -219,13 +255,11 @@ def can_be_written(folder: Path) -> bool:
 
 def other_folder(path: str | os.PathLike[str]) -> str:
     """What to do when our file or folder at `path` cannot be used: the next step, as a sentence."""
-    import platformdirs
-
     folders = {
-        "XDG_CACHE_HOME": platformdirs.user_cache_path(),
+        "XDG_CACHE_HOME": _user_folder("XDG_CACHE_HOME"),
         "XDG_CONFIG_HOME": config_home(Path.home(), os.environ),
-        "XDG_STATE_HOME": platformdirs.user_state_path(),
-        "XDG_DATA_HOME": platformdirs.user_data_path(),
+        "XDG_STATE_HOME": _user_folder("XDG_STATE_HOME"),
+        "XDG_DATA_HOME": _user_folder("XDG_DATA_HOME"),
     }
     place, home = Path(path), Path.home()
     near = (name for name, folder in folders.items() if place.is_relative_to(folder))

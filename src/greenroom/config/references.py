@@ -10,9 +10,9 @@ smuggle in another reference. As in a shell, the default of `${VAR:-default}` is
 variable; it contains no `}`.
 
 `${session.NAME}` is a credential of the session for which a child is started, never a variable of the environment. It
-may be used in `env`, `headers`, `url` and `args` of a server whose children are not shared. When the environment does
-not have it, the reference stays as written. So what is printed, cached and hashed never depends on a caller's
-credential. A child is not started before its session gives all of them (`session_variables`).
+may be used in `env`, `headers`, `url` and `args` of a server whose children are not shared. Where no session's
+values are given, the reference stays as it was written. So what is printed, cached and hashed never depends on a
+caller's credential. A child is not started before its session gives all of them (`session_variables`).
 
 Values that are asked for at the start (`asked_values`) stay as they are. `!!` begins a text with one `!`.
 
@@ -33,15 +33,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import attrs
 import msgspec
 
 from ..protocol.bounds import MIB
 from ..protocol.errors import CALLER, ConfigError, Problem, place
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER, is_asked
 from .model import Isolation, ServerDefinition, Settings
-from .reading import HEADER_NAME
+from .value_kinds import HEADER_NAME
 
 _REFERENCE: Final = lazy_pattern(
     r"\$\{(?:(?:env:)?(?P<braced>\w+)|(?P<session>session\.\w+))(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
@@ -67,7 +66,7 @@ _KEYS: Final = {
     "env_file": "envFile",
     "request_headers_command": "requestHeadersCommand",
 }  # attribute -> in a file
-READ_AS_EMPTY: Final = ", read as empty"
+READ_AS_EMPTY: Final = ", and so empty here"
 _CONTROL_WORDS: Final = "a line break or another control character"
 
 
@@ -157,6 +156,32 @@ def isolation_of(definition: ServerDefinition, settings: Settings) -> Isolation:
     return settings.isolation
 
 
+def why_never_warm(definition: ServerDefinition) -> str | None:
+    """Why no child of this server can be started before its session is known, and what to do about it. None: it can,
+    where each session or call has one."""
+    if definition.command is None:
+        return "has an effect only on a program that is started here: remove it"
+    if names := sorted(session_names(definition)):
+        what = f"its children are started with ${{session.{names[0]}}}, so none can be before its session"
+        return f"has no effect: {what}. Remove one of them"
+    return None
+
+
+def why_never_reset(definition: ServerDefinition) -> str | None:
+    """Why no child of this server is reset and used again, and what to do about it. None: it can be, where each
+    session or call has one."""
+    if definition.warm:
+        return why_never_warm(definition)
+    return 'is for children that are started ahead: add "warm" with how many there are to be, or remove it'
+
+
+def warm_of(definition: ServerDefinition, settings: Settings) -> int:
+    """How many children of this server are started ahead."""
+    if not definition.warm or why_never_warm(definition) is not None:
+        return 0
+    return 0 if isolation_of(definition, settings) is Isolation.PERSISTENT else definition.warm
+
+
 def with_session(environ: Mapping[str, str], variables: Mapping[str, str]) -> Mapping[str, str]:
     """The environment with a session's values added, under the names that references use."""
     return {**environ, **{f"{SESSION}{name}": value for name, value in variables.items()}}
@@ -219,7 +244,9 @@ def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) 
     changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
     if not changed:  # most definitions have no references, and there may be thousands
         return Expansion(definition, tuple(_missing_problems(definition, environ)))
-    return Expansion(attrs.evolve(definition, **changed), tuple(_missing_problems(definition, environ)))
+    return Expansion(
+        msgspec.structs.replace(definition, **changed), tuple(_missing_problems(definition, environ))
+    )
 
 
 def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -394,19 +421,20 @@ def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, st
 
 
 def _missing_in_url(names: tuple[str, ...]) -> str:
-    return (
-        f"Missing environment variable(s) in MCP server URL: {', '.join(names)}. "
-        f"Set them, or give a default: ${{{names[0]}:-…}}"
-    )
+    return f"its URL needs {_not_set(names)}"
+
+
+def _not_set(names: tuple[str, ...], how: str = "") -> str:
+    """Which variables are not set, `how` they are read then, and what to do."""
+    one = len(names) == 1
+    which = f"variable {names[0]}, which is" if one else f"variables {' and '.join(names)}, which are"
+    return f"the {which} not set{how}. Set {'it' if one else 'them'}, or give a default: ${{{names[0]}:-…}}"
 
 
 def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterable[Problem]:
     for attribute, key, text in texts_of(definition):
         if missing := missing_variables(text, environ):
-            what = (
-                f"environment variable(s) not set{READ_AS_EMPTY}: {', '.join(missing)}. "
-                f"Set them, or give a default: ${{{missing[0]}:-…}}"
-            )
+            what = f"it refers to {_not_set(missing, READ_AS_EMPTY)}"
             yield Problem(_place(definition, attribute, *key), what, fatal=False)
 
 
@@ -460,4 +488,4 @@ def without_asked(definition: ServerDefinition) -> ServerDefinition:
         for name, value in definition.headers.items()
         if not is_asked(value) or name.lower() == "authorization"
     }
-    return attrs.evolve(definition, headers=kept)
+    return msgspec.structs.replace(definition, headers=kept)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import attrs
+from msgspec import UNSET
 
-from .keys import IMPORT_KINDS, Key, grouped
+from .keys import IMPORT_KINDS, Key, Model, grouped
 from .model import GROUPS, PROFILE_KEYS, SERVER_KEYS, SETTING_KEYS, ServerDefinition, Settings
 
 
@@ -48,12 +48,10 @@ def config_schema() -> dict[str, Any]:
     }
 
 
-def default_of(key: Key, model: type[Any]) -> Any:
+def default_of(key: Key, model: type[Model]) -> Any:
     """The model's default for a key, in the key's own unit; None when it has none."""
-    default = getattr(attrs.fields(model), key.attribute).default
-    if getattr(default, "takes_self", False):
-        return None  # its default depends on another key
-    return key.in_file_units(default.factory() if hasattr(default, "factory") else default)
+    default = model.__fields__[key.attribute].default
+    return None if default is UNSET else key.in_file_units(default)  # it depends on another key
 
 
 def _group(keys: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -74,7 +72,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def _property(key: Key, model: type[Any]) -> dict[str, Any]:
+def _property(key: Key, model: type[Model]) -> dict[str, Any]:
     default = default_of(key, model)
     said = {} if default is None or default == [] else {"default": default}
     unit = f" Unit: {key.kind.unit}." if key.kind.scale != 1 else ""

@@ -87,10 +87,67 @@ class CommandRun:
 
     async def output(self) -> str | NoOutput:
         """What it writes to its standard output, without blanks around it."""
-        return await _unless_cancelled(partial(_run, self))
+        return await _unless_cancelled(self._run)
+
+    def _run(self, stop: int) -> str | NoOutput:
+        deadline = time.monotonic() + self.limit
+        try:
+            with self._input() as given:
+                process = subprocess.Popen(
+                    self.argv,
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    process_group=0,
+                    env=self.environ,
+                )
+        except (OSError, ValueError) as error:  # no shell, no descriptors; a NUL in the command
+            return NoOutput(
+                f"could not be started ({error.strerror if isinstance(error, OSError) else 'a NUL in it'})"
+            )
+        assert process.stdout is not None
+        try:
+            said = _read(process.stdout.fileno(), self.most, deadline, stop)
+            if isinstance(said, bytes) and not _has_ended(process.pid, deadline, stop):
+                said = NoOutput(self._too_long())
+        finally:
+            with suppress(ProcessLookupError, PermissionError):  # nothing of it is left
+                os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            process.stdout.close()
+            code = process.wait()
+        if said is None:
+            return NoOutput(self._too_long())
+        if isinstance(said, NoOutput):
+            return said
+        if code != 0:
+            how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+            return NoOutput(how)
+        try:
+            text = said.decode().strip()
+        except UnicodeDecodeError:
+            return NoOutput("wrote something that is no UTF-8 text")
+        return text or NoOutput("wrote nothing to its standard output")
+
+    def _too_long(self) -> str:
+        return f"has not ended in {self.limit:g} s ({self.setting})"
+
+    @contextmanager
+    def _input(self) -> Generator[int]:
+        """A descriptor with the program's input. It is a file in memory, which no reader can keep us waiting at."""
+        if self.given is None:
+            yield subprocess.DEVNULL
+            return
+        with (
+            tempfile.TemporaryFile()
+            if not hasattr(os, "memfd_create")
+            else open(os.memfd_create("input"), "w+b") as file
+        ):
+            file.write(self.given())
+            file.seek(0)
+            yield file.fileno()
 
 
-async def _unless_cancelled(run: partial[str | NoOutput]) -> str | NoOutput:
+async def _unless_cancelled(run: Callable[[int], str | NoOutput]) -> str | NoOutput:
     """`run(stop)` in a thread. `stop` becomes readable when this task is cancelled, and the thread is waited for."""
     stop, ours = os.pipe()
     result: str | NoOutput = ""
@@ -110,66 +167,6 @@ async def _unless_cancelled(run: partial[str | NoOutput]) -> str | NoOutput:
         return result
     finally:
         os.close(stop)
-
-
-def _run(job: CommandRun, stop: int) -> str | NoOutput:
-    deadline = time.monotonic() + job.limit
-    try:
-        with _input(job) as given:
-            process = subprocess.Popen(
-                job.argv,
-                stdin=given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-                env=job.environ,
-            )
-    except (OSError, ValueError) as error:  # no shell, no descriptors; a NUL in the command
-        return NoOutput(
-            f"could not be started ({error.strerror if isinstance(error, OSError) else 'a NUL in it'})"
-        )
-    assert process.stdout is not None
-    try:
-        said = _read(process.stdout.fileno(), job.most, deadline, stop)
-        if isinstance(said, bytes) and not _has_ended(process.pid, deadline, stop):
-            said = NoOutput(_too_long(job))
-    finally:
-        with suppress(ProcessLookupError, PermissionError):  # nothing of it is left
-            os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-        process.stdout.close()
-        code = process.wait()
-    if said is None:
-        return NoOutput(_too_long(job))
-    if isinstance(said, NoOutput):
-        return said
-    if code != 0:
-        how = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
-        return NoOutput(how)
-    try:
-        text = said.decode().strip()
-    except UnicodeDecodeError:
-        return NoOutput("wrote something that is no UTF-8 text")
-    return text or NoOutput("wrote nothing to its standard output")
-
-
-def _too_long(job: CommandRun) -> str:
-    return f"has not ended in {job.limit:g} s ({job.setting})"
-
-
-@contextmanager
-def _input(job: CommandRun) -> Generator[int]:
-    """A descriptor with the program's input. It is a file in memory, which no reader can keep us waiting at."""
-    if job.given is None:
-        yield subprocess.DEVNULL
-        return
-    with (
-        tempfile.TemporaryFile()
-        if not hasattr(os, "memfd_create")
-        else open(os.memfd_create("input"), "w+b") as file
-    ):
-        file.write(job.given())
-        file.seek(0)
-        yield file.fileno()
 
 
 def _read(output: int, most: int, deadline: float, stop: int) -> bytes | NoOutput | None:
@@ -322,7 +319,7 @@ def agreed_part(named: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def agreed_part_of(file: str) -> dict[str, str | None] | None:
-    """The same, of what is in a file; None: it cannot be read."""
+    """What the owner of the `envFile` at this path says yes to, as `agreed_part` has it; None: it cannot be read."""
     try:
         return agreed_part(variables_in(file, ""))
     except ConnectFailed:

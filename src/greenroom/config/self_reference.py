@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
-import attrs
+import msgspec
 
 from ..protocol.address import depth
 from ..protocol.errors import Problem, UsageError
@@ -34,7 +34,7 @@ def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
         )
         for name in itself
     ]
-    return attrs.evolve(
+    return msgspec.structs.replace(
         config,
         servers={name: one for name, one in config.servers.items() if name not in itself},
         problems=(*config.problems, *problems),

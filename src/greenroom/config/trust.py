@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
@@ -30,6 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import UNTRUSTED, Problem
+from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER, command_in
 from .credentials import SECRET_WORD, is_place
 from .foreign_keys import ALIASES, is_remark
@@ -37,12 +37,12 @@ from .keys import SECTIONS
 from .loader_variables import loaders_among
 from .masking import Hider
 from .model import SERVER_KEY, SETTING_KEY
-from .parse import Layer, merge
+from .parse import ConfigLayer, merge
 from .private_files import alone, make_folder, read_own, read_regular, replacing
-from .reading import is_array, is_object
 from .references import expand_path, is_url, named_path, referred_to
 from .scrubbing import REDACTED
 from .self_reference import servers_of_itself
+from .value_kinds import is_array, is_object
 
 _VERSION: Final = 1
 
@@ -72,17 +72,17 @@ def trust_file(home: Path, environ: Mapping[str, str]) -> Path:
 
 
 def obeyed(
-    layers: Iterable[Layer],
+    layers: Iterable[ConfigLayer],
     projects: Collection[str],
     cwd: Path,
     environ: Mapping[str, str],
     judge: Judge,
     *,
     found: bool,
-) -> tuple[list[Layer], list[ProjectFile]]:
+) -> tuple[list[ConfigLayer], list[ProjectFile]]:
     """The layers that are obeyed, and the files that are not. `projects`: the paths that belong to a project.
     `found`: our own files were discovered, not named."""
-    kept: list[Layer] = []
+    kept: list[ConfigLayer] = []
     left: list[ProjectFile] = []
     for layer in layers:
         asked = _asked(layer, cwd, environ, found) if layer.source in projects else None
@@ -112,7 +112,7 @@ def refusals(left: Iterable[ProjectFile], command: str) -> tuple[list[Problem], 
     return warnings, reasons
 
 
-def _asked(layer: Layer, cwd: Path, environ: Mapping[str, str], found: bool) -> ProjectFile | None:
+def _asked(layer: ConfigLayer, cwd: Path, environ: Mapping[str, str], found: bool) -> ProjectFile | None:
     """What the owner is asked about this file; None if nothing in it needs an answer."""
     if not what_matters(layer.raw, imported=layer.only_servers):
         return None
@@ -319,7 +319,7 @@ _LOGINS: Final = frozenset({"oauth", "bearer"})  # the words of `auth`
 _TEXTS: Final = _VALUES | _PATHS | {"args", "command", "url"}
 _PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY}) - _TEXTS
 _SECRET_PARTS: Final = frozenset({"authorizationParams", "env_http_headers"})
-_RUNS: Final = re.compile(r"[;|&`<>]|\$\(")
+_RUNS: Final = lazy_pattern(r"[;|&`<>]|\$\(")
 
 
 def shown_matter(matter: Mapping[str, Any]) -> dict[str, Any]:

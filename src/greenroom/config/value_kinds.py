@@ -15,7 +15,6 @@ that takes one of a few words.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import (
@@ -35,12 +34,13 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct, UnsetType
 
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.near_names import nearest
 from .asked_values import KEYRING_ENTRY, of_keyring
 
 LONGEST: Final = 1e9  # seconds: some thirty years; a longer duration is a slip
-HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # what a header may be called
-VALUE_NAME: Final = re.compile(r"\w+")  # and a session's value, for which `${session.NAME}` stands
+HEADER_NAME: Final = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # what a header may be called
+VALUE_NAME: Final = lazy_pattern(r"\w+")  # and a session's value, for which `${session.NAME}` stands
 # What no process and no request can take: NUL, and half of a pair, which JSON can escape.
 _UNUSABLE: Final = r"\0\ud800-\udfff"
 _SITE: Final = (

@@ -16,7 +16,6 @@ import contextlib
 import enum
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePath
@@ -24,10 +23,10 @@ from posixpath import isabs, normpath
 from typing import Any, Final
 
 from ..protocol.errors import ConfigError
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .model import ServerDefinition, Settings
-from .reading import is_object
 from .references import expanded_fields, is_url
+from .value_kinds import is_object
 
 IDENTITY: Final = (
     "command",
@@ -260,7 +259,7 @@ def _is_absolute(path: str) -> bool:
 
 def _program(command: str) -> str:
     """The name of the program: `npm` for `/usr/bin/npm` and for `npm.cmd`."""
-    return re.split(r"[/\\]", command)[-1].partition(".")[0]
+    return command.replace("\\", "/").rpartition("/")[2].partition(".")[0]
 
 
 def _by_name(program: str, args: Sequence[str]) -> Iterator[str]:

@@ -58,6 +58,14 @@ def seconds(value: Any, what: str) -> float | None:
     raise UsageError(f"{what} must be a number of seconds, got {said}.", code="invalid_args")
 
 
+def time_limit(value: Any, what: str) -> float | None:
+    """A number of seconds above 0, or None."""
+    limit = seconds(value, what)
+    if limit is not None and limit <= 0:
+        raise UsageError(f"{what} must be above 0 seconds, got {limit:g}.", code="invalid_args")
+    return limit
+
+
 def flag(value: object, what: str) -> bool:
     """True or False."""
     if not isinstance(value, bool):
