@@ -17,6 +17,7 @@ import pytest
 from mcp import types
 from tests.support import in_real_time, run
 from tests.support.loops import on_one_loop
+from tests.support.rows import for_each
 from tests.support.said import said
 from tests.support.whole import direct_door
 
@@ -214,7 +215,7 @@ async def test_t46_a_note_and_the_status_name_server_and_item(tmp_path: Path) ->
         assert not any('"good"' in fault for fault in row.faults)
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@for_each("name", TOOLS)
 def test_t46_whatever_is_listed_is_what_the_sdk_can_read(name: str) -> None:
     fitted = fit("tool", {"name": name, **TOOLS[name]})
     assert fitted is not None, "the fault is none"

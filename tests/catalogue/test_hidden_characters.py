@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from tests.support.forked import greenroom_in
 from tests.support.gateway import serve
 from tests.support.lister import lister, tool
+from tests.support.rows import for_each
 
 from greenroom.catalogue.hidden_characters import hidden_in
 
 TAGS = "".join(chr(0xE0000 + ord(each)) for each in "obey")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "said"),
     [
         ("plain", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from tests.models import names
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Counts, Index
 from greenroom.catalogue.names import Claim, Proposal, settle
-from greenroom.catalogue.namespace import Ambiguous, Missing, Target
+from greenroom.catalogue.namespace import AmbiguousName, MissingName, Target
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def build_one(entry: ServerEntry, **definition: Any) -> Index:
     return Index.build(servers, {entry.server: entry}, Settings())
 
 
-def meaning(found: Target | Ambiguous | Missing | None) -> object:
+def meaning(found: Target | AmbiguousName | MissingName | None) -> object:
     """What a look-up came to, in a form that can be compared across indexes."""
     return (found.server, found.original) if isinstance(found, Target) else found
 
@@ -115,7 +115,7 @@ def test_hyphen_equals_underscore_and_an_exact_name_beats_it() -> None:
     assert meaning(index.resolve("my_server_do_it")) == ("my-server", "do-it")
     assert meaning(index.resolve("my-server_a-b")) == ("my-server", "a-b")
     assert meaning(index.resolve("my-server_a_b")) == ("my-server", "a_b")
-    assert isinstance(index.resolve("my_server_a_b"), Ambiguous)
+    assert isinstance(index.resolve("my_server_a_b"), AmbiguousName)
 
 
 def test_a_servers_own_name_is_taken_when_the_server_is_given() -> None:
@@ -124,15 +124,15 @@ def test_a_servers_own_name_is_taken_when_the_server_is_given() -> None:
     assert meaning(index.resolve("create.issue", "gh")) == ("gh", "create.issue")
     assert meaning(index.resolve("list", "gl")) == ("gl", "list")
     assert meaning(index.resolve("gh_list", "gh")) == ("gh", "list")
-    assert Missing("gl_list", ("gh",)) == index.resolve("gl_list", "gh")
-    assert Missing("list", ()) == index.resolve("list", "nobody")
+    assert MissingName("gl_list", ("gh",)) == index.resolve("gl_list", "gh")
+    assert MissingName("list", ()) == index.resolve("list", "nobody")
 
 
 def test_a_servers_own_spelling_of_equal_names_is_not_guessed_at() -> None:
     index = build({"s": ("x", "s_x")})
 
     assert meaning(index.resolve("s_x", "s")) == ("s", "x")
-    assert Ambiguous("s-x", ("s_s_x", "s_x"), ("s",)) == index.resolve("s-x", "s")
+    assert AmbiguousName("s-x", ("s_s_x", "s_x"), ("s",)) == index.resolve("s-x", "s")
 
 
 def test_a_servers_own_exact_name_beats_a_hyphen_equal_one() -> None:
@@ -160,7 +160,7 @@ def test_t18_a_name_two_servers_share_lists_the_candidates() -> None:
     found = index.resolve("a_b_c")
 
     assert index.get("a_b_c") is None
-    assert isinstance(found, Ambiguous)
+    assert isinstance(found, AmbiguousName)
     assert found.servers == ("a", "a_b")
     assert set(found.candidates) == {target.name for target in index.tools()}
     assert meaning(index.resolve("a_b_c", "a_b")) == ("a_b", "c")
@@ -170,15 +170,15 @@ def test_under_none_a_bare_name_exists_only_while_unique() -> None:
     index = build({"a": ("search", "read"), "b": ("search",)}, PrefixMode.NONE)
 
     assert [target.name for target in index.tools()] == ["a_search", "b_search", "read"]
-    assert Ambiguous("search", ("a_search", "b_search"), ("a", "b")) == index.resolve("search")
+    assert AmbiguousName("search", ("a_search", "b_search"), ("a", "b")) == index.resolve("search")
     assert meaning(index.resolve("a_read")) == ("a", "read")
 
 
 def test_an_unknown_name_says_who_is_worth_connecting() -> None:
     index = build({"git": ("log",), "git-hub": None, "git_hub": None, "other": None})
 
-    assert Missing("git_hub_new", ("git-hub", "git_hub", "git")) == index.resolve("git_hub_new")
-    assert Missing("gitx_new", ()) == index.resolve("gitx_new")
+    assert MissingName("git_hub_new", ("git-hub", "git_hub", "git")) == index.resolve("git_hub_new")
+    assert MissingName("gitx_new", ()) == index.resolve("gitx_new")
     assert index.unknown_servers == ("git-hub", "git_hub", "other")
 
 
@@ -194,8 +194,8 @@ def test_a_disabled_server_is_not_in_it() -> None:
     index = build({"a": ("t",)}, disabled=True)
 
     assert () == index.servers == index.tools()
-    assert Missing("a_t", ()) == index.resolve("a_t")
-    assert Missing("t", ()) == index.resolve("t", "a")
+    assert MissingName("a_t", ()) == index.resolve("a_t")
+    assert MissingName("t", ()) == index.resolve("t", "a")
 
 
 def test_tools_are_sorted_by_name() -> None:
@@ -251,7 +251,7 @@ def test_a_policy_change_of_a_name_is_seen() -> None:
     servers = {"a": ServerDefinition("a", command="x")}
     said = {"a": entry("a", "t", "u")}
     first = Index.build(servers, said, Settings())
-    changed = {"a": attrs.evolve(servers["a"], exclude_tools=("u",), tool_prefix=PrefixMode.NONE)}
+    changed = {"a": msgspec.structs.replace(servers["a"], exclude_tools=("u",), tool_prefix=PrefixMode.NONE)}
 
     assert [t.name for t in Index.build(changed, said, Settings(), previous=first).tools()] == ["t"]
 
@@ -278,7 +278,9 @@ def test_t18_merging_gives_what_settling_all_together_would(room: Tools, mode: P
 
     assert expected == {target.name: (target.server, target.original) for target in index.tools()}
     assert all(
-        isinstance(index.resolve(name), Ambiguous) for name, who in settled.contested.items() if len(who) > 1
+        isinstance(index.resolve(name), AmbiguousName)
+        for name, who in settled.contested.items()
+        if len(who) > 1
     )
 
 
@@ -289,10 +291,10 @@ def test_t17_a_look_up_comes_to_what_the_model_says(room: Tools, mode: PrefixMod
 
     match names.meaning(name, claims, list(room), mode):
         case set() as servers:
-            assert isinstance(found, Missing)
+            assert isinstance(found, MissingName)
             assert set(found.servers) == servers
         case list() as candidates:
-            assert isinstance(found, Ambiguous)
+            assert isinstance(found, AmbiguousName)
             assert list(found.candidates) == candidates
         case target:
             assert meaning(found) == target
@@ -339,8 +341,8 @@ def test_an_index_made_of_the_one_before_equals_a_fresh_one(said: list[Tools], m
         index = Index.build(servers, entries, settings, previous=index)
 
         fresh = Index.build(servers, entries, settings)
-        assert [attrs.astuple(tool) for tool in index.tools()] == [
-            attrs.astuple(tool) for tool in fresh.tools()
+        assert [msgspec.structs.astuple(tool) for tool in index.tools()] == [
+            msgspec.structs.astuple(tool) for tool in fresh.tools()
         ]
         assert index._tools.prefixes == fresh._tools.prefixes
 
@@ -353,5 +355,5 @@ def test_a_resource_named_like_anothers_tool_is_contested() -> None:
     }
     index = Index.build(servers, entries, Settings())
 
-    assert isinstance(index.resolve("a_get_x"), Ambiguous)
+    assert isinstance(index.resolve("a_get_x"), AmbiguousName)
     assert len(index.tools()) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target
+from greenroom.catalogue.namespace import AmbiguousName, MissingName, ResourceEntry, Target
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 
 
@@ -56,12 +56,12 @@ def test_each_list_is_of_all_servers_or_of_one(prepared: bool) -> None:
 def test_a_prompt_is_looked_up_as_a_tool_is() -> None:
     index = index_of(A, B, mode=PrefixMode.NONE)
     both = index.resolve_prompt("q")
-    assert both == Ambiguous("q", ("a_q", "b_q"), ("a", "b"))
+    assert both == AmbiguousName("q", ("a_q", "b_q"), ("a", "b"))
     own = index.resolve_prompt("q", "b")
     assert isinstance(own, Target)
     assert (own.server, own.kind) == ("b", "prompt")
-    assert index.resolve_prompt("p", "b") == Missing("p", ("b",))
-    assert index.resolve("q") == Missing("q", ())
+    assert index.resolve_prompt("p", "b") == MissingName("p", ("b",))
+    assert index.resolve("q") == MissingName("q", ())
 
 
 def test_a_resource_is_listed_also_when_several_have_it() -> None:
@@ -79,8 +79,8 @@ def test_a_template_is_looked_up_as_it_is_spelled_and_matches_nothing() -> None:
     one = index.resolve_template("t:{x}")
     assert isinstance(one, ResourceEntry)
     assert (one.server, one.original) == ("a", "t:{x}")
-    assert isinstance(index.resolve_template("t:both{x}"), Ambiguous)
-    assert isinstance(index.resolve_template("t:1"), Missing)
+    assert isinstance(index.resolve_template("t:both{x}"), AmbiguousName)
+    assert isinstance(index.resolve_template("t:1"), MissingName)
     assert isinstance(index.resolve_uri("t:1"), ResourceEntry)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.catalogue import list_pages
 from greenroom.catalogue.list_pages import Items, take_object
@@ -109,9 +110,7 @@ def test_no_more_items_are_taken_than_there_may_be() -> None:
     assert (len(exactly.found), exactly.is_full, cursor) == (3_000, False, "n")
 
 
-@pytest.mark.parametrize(
-    "page", [b"[]", b"{}", b'{"tools":7}', b'{"tools":{}}', b'{"x":"' + b"a" * 99_999 + b'"}']
-)
+@for_each("page", [b"[]", b"{}", b'{"tools":7}', b'{"tools":{}}', b'{"x":"' + b"a" * 99_999 + b'"}'])
 def test_a_page_without_the_array_is_a_fault(page: bytes) -> None:
     with pytest.raises(WireFault, match='no array "tools"'):
         read(page)
@@ -134,7 +133,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@for_each("name", HOSTILE)
 def test_a_hostile_page_costs_its_own_items_and_is_read_no_further_than_it_may(name: str) -> None:
     items, cursor = read(HOSTILE[name], 10_000)
     assert cursor is None
@@ -142,7 +141,7 @@ def test_a_hostile_page_costs_its_own_items_and_is_read_no_further_than_it_may(n
     assert items.is_full is (items.left_out.total() + len(items.found) == 10_000)
 
 
-@pytest.mark.parametrize("raw", [b"[]", b'"a"', b"{", b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"])
+@for_each("raw", [b"[]", b'"a"', b"{", b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"])
 def test_what_is_no_bounded_object_is_refused(raw: bytes) -> None:
     with pytest.raises(WireFault):
         take_object(raw)
@@ -171,7 +170,7 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("name", EDGES)
+@for_each("name", EDGES)
 def test_each_bound_of_an_object_is_kept_at_its_edge(name: str) -> None:
     fits, does_not, why = EDGES[name]
     assert isinstance(take_object(fits), dict)
@@ -190,7 +189,7 @@ def test_a_name_fits_to_its_last_character_and_one_that_is_none_is_said() -> Non
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "cursor"),
     [
         (b'"%b"' % (b"c" * (6 * bounds.NAME_CHARACTERS - 2)), "c" * (6 * bounds.NAME_CHARACTERS - 2)),
@@ -200,7 +199,7 @@ def test_a_name_fits_to_its_last_character_and_one_that_is_none_is_said() -> Non
         (b"null", None),
     ],
 )
-@pytest.mark.parametrize("filler", [0, 40_000])
+@for_each("filler", [0, 40_000])
 def test_a_cursor_is_read_if_it_can_be_and_is_not_too_long(said: bytes, cursor: object, filler: int) -> None:
     page = b'{"tools":[{"name":"a"}],"x":"%b","nextCursor":%b}' % (b"x" * filler, said)
     items, found = read(page)

@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 from tests.support import in_real_time
 
 from greenroom import Greenroom
+from greenroom.catalogue import search_cache
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Target
 from greenroom.catalogue.ranking import ToolDocument
 from greenroom.catalogue.search import search
+from greenroom.catalogue.search_cache import SearchCache, key_of
 from greenroom.catalogue.search_file import SearchFile
-from greenroom.catalogue.search_forms import SearchForms, key_of
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
-from greenroom.gateway.offline import open_catalogue
+from greenroom.gateway.offline_catalogue import open_catalogue
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 NOW = 1_000_000_000.0
@@ -45,7 +46,7 @@ def entries_of(servers: Mapping[str, Listed]) -> dict[str, ServerEntry]:
 
 def index_of(
     servers: Mapping[str, Listed],
-    forms: SearchForms | None = None,
+    forms: SearchCache | None = None,
     overrides: Mapping[str, Any] = {},
     settings: Settings = Settings(),  # noqa: B008
 ) -> Index:
@@ -84,8 +85,8 @@ def keep(
     return written
 
 
-def loaded(file: SearchFile, servers: Mapping[str, Listed], on_news: Any = None) -> SearchForms:
-    return SearchForms(file.load(map(key_of, entries_of(servers).values())), on_news)
+def loaded(file: SearchFile, servers: Mapping[str, Listed], on_news: Any = None) -> SearchCache:
+    return SearchCache(file.load(map(key_of, entries_of(servers).values())), on_news)
 
 
 def read_nothing(patched: pytest.MonkeyPatch) -> None:
@@ -251,6 +252,15 @@ def test_a_file_of_another_form_counts_for_nothing(tmp_path: Path) -> None:
     assert len(keep(file, SERVERS)) == 2
 
 
+def test_what_was_made_in_another_way_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = file_in(tmp_path)
+    keep(file, SERVERS)
+    assert keep(file, SERVERS) == []
+    monkeypatch.setattr(search_cache, "how_made", lambda: b"by a later version")
+    assert len(keep(file, SERVERS)) == 2
+    assert keep(file, SERVERS) == []
+
+
 def test_a_folder_or_a_link_in_its_place_costs_nothing_but_the_time(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     file.path.mkdir()
@@ -305,7 +315,7 @@ def test_when_the_space_is_limited_the_newest_stay(tmp_path: Path, monkeypatch: 
 def test_words_of_the_configuration_are_not_written(tmp_path: Path) -> None:
     file, news = file_in(tmp_path), dict[str, Sequence[Target]]()
     overrides = {"create_issue": {"description": "Confidential"}}
-    found(index_of(SERVERS, SearchForms(on_news=news.update), overrides))
+    found(index_of(SERVERS, SearchCache(on_news=news.update), overrides))
     file.save(news, NOW)
     assert b"confidenti" not in file.path.read_bytes().lower()
     assert b"remov" in file.path.read_bytes()
@@ -313,7 +323,7 @@ def test_words_of_the_configuration_are_not_written(tmp_path: Path) -> None:
 
 def test_a_profile_keeps_what_it_made_and_a_session_with_lists_of_its_own_does_not(tmp_path: Path) -> None:
     file, news = file_in(tmp_path), dict[str, Sequence[Target]]()
-    index = index_of(SERVERS, SearchForms(on_news=news.update))
+    index = index_of(SERVERS, SearchCache(on_news=news.update))
     own = {"s": ServerEntry("s", "h", tools=(tool("theirs", "What one caller may see"),))}
     found(index.replaced(own))
     assert news == {}
@@ -326,7 +336,7 @@ def test_a_profile_keeps_what_it_made_and_a_session_with_lists_of_its_own_does_n
     for seen in (again, again.narrowed(["github"], ("create_*",))):
         found(seen)
     assert news == {}
-    other = index_of(SERVERS, SearchForms(on_news=news.update))
+    other = index_of(SERVERS, SearchCache(on_news=news.update))
     found(other.narrowed(["github"], ("create_*",)))
     assert [target.name for target in news["h github"]] == ["github_create_issue"]
 

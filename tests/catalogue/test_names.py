@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.names import settled
+from tests.support.rows import for_each
 
 from greenroom.catalogue.names import (
     MAX_LENGTH,
@@ -47,7 +48,7 @@ CLAIMS = st.lists(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "mode", "prefix"),
     [
         ("github", PrefixMode.SERVER, "github"),
@@ -64,7 +65,7 @@ def test_prefix(server: str, mode: PrefixMode, prefix: str) -> None:
     assert prefix == prefix_of(server, mode)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "tool"),
     [
         ("README.md", "get_readme_md"),
@@ -141,7 +142,7 @@ def test_t18_a_claim_that_is_added_takes_no_name_from_others(claims: list[Claim]
     assert all(name in after or name in settled.contested for name in before)
 
 
-@pytest.mark.parametrize("level", range(TOP + 1))
+@for_each("level", range(TOP + 1))
 def test_t17_a_hash_tail_fits_the_limit_that_is_set(level: int) -> None:
     assert len(msgspec.structs.replace(claim("a" * 50, "b" * 50), limit=45).spelling(level)) == 45
 
@@ -177,7 +178,7 @@ def test_a_server_cannot_take_a_hashed_name_by_calling_a_tool_so() -> None:
     assert stolen not in found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patterns", "name", "chosen"),
     [
         (("read_*",), "read_file", True),
@@ -211,7 +212,7 @@ def test_of_two_that_want_one_name_the_one_that_can_still_go_up_gives_way(highes
     assert _losers(proposals, False) == {proposals[levels.index(0)]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "written"),
     [
         ("github-mcp", {"a-b", "github-mcp_a-b", "github_a-b", "mcp__github-mcp_a-b"}),
@@ -236,7 +237,7 @@ def test_a_name_that_just_fits_stays_as_it_is(limit: int) -> None:
         assert len(one.spelling(0)) == min(limit, limit + over)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "has"),
     [
         ("git", ["git_x", "git_", "git__x"]),

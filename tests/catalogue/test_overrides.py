@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.test_conversations import call, talking
 from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
 from greenroom.catalogue.hidden_characters import OriginalSpelling
@@ -158,7 +159,7 @@ async def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_
         assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "where", "what"),
     [
         ([], "", "must be an object like"),
@@ -282,7 +283,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*SAMPLES, "number", "unheard of"])
+@for_each("kind", [*SAMPLES, "number", "unheard of"])
 def test_a_default_is_of_the_type_that_its_parameter_has(kind: str) -> None:
     """Python takes true for a number; JSON does not."""
     values = [*(each for some in SAMPLES.values() for each in some), 1.5]
@@ -394,7 +395,7 @@ def test_a_record_is_changed_where_the_override_says_so_and_nowhere_else() -> No
     assert of(params={"a": {"hide": True}}).shown({"inputSchema": None})["inputSchema"] == {"properties": {}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("params", "faults"),
     [
         ({"a": {"hide": True}}, ['"a" is required, so hiding it needs a default']),
@@ -461,7 +462,7 @@ def test_overrides_of_a_definition_lie_over_weaker_ones_tool_by_tool() -> None:
     assert overrides_of({}) == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "sent"),
     [
         (None, {"a": "x", "b": 1}),

@@ -6,10 +6,10 @@ import time
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import (
@@ -76,7 +76,7 @@ OTHERWISE = [
 ]
 
 
-@pytest.mark.parametrize("uri", OTHERWISE)
+@for_each("uri", OTHERWISE)
 def test_no_other_spelling_of_its_uri_reads_a_quarantined_skill(uri: str) -> None:
     pin = f"skill {SKILL}"
     for method in ("resources/read", "resources/subscribe", "resources/directory/read"):
@@ -84,14 +84,14 @@ def test_no_other_spelling_of_its_uri_reads_a_quarantined_skill(uri: str) -> Non
     assert reads(kept_out(pin, lists=(uri,)), uri) == pin, "nor does one that its server lists as a resource"
 
 
-@pytest.mark.parametrize("uri", OTHERWISE[:-5])
+@for_each("uri", OTHERWISE[:-5])
 def test_no_other_spelling_of_its_uri_reads_a_quarantined_resource(uri: str) -> None:
     pin = f"resource {SKILL}"
     assert reads(kept_out(pin), uri) == pin
     assert reads(kept_out(pin, lists=(uri,)), uri) is None, "its server lists it: it is judged by itself"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "uri",
     [
         "skill://Team/tagsx/SKILL.md",
@@ -124,7 +124,7 @@ def test_escaping_any_characters_however_often_is_no_other_uri(
     assert normal_uri(plain) == plain
 
 
-@pytest.mark.parametrize("uri", ["%25", "../", "%2525", "2%35", "\uff33", "?", "@"])
+@for_each("uri", ["%25", "../", "%2525", "2%35", "\uff33", "?", "@"])
 def test_a_uri_that_is_too_long_to_be_compared_is_kept_out_at_once(uri: str) -> None:
     long, pin = "skill://Team/" + uri * 1_000_000, f"skill {SKILL}"
     began = time.perf_counter()
@@ -139,7 +139,7 @@ def test_a_uri_that_is_too_long_to_be_compared_is_kept_out_at_once(uri: str) -> 
 # ---- which requests -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pin", "method", "params"),
     [
         ("pay", "tools/call", {"name": "pay"}),
@@ -159,7 +159,7 @@ def test_what_would_use_it_is_found(pin: str, method: str, params: dict[str, Any
     assert quarantine
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "params"),
     [
         ("tools/call", {"name": "look"}),
@@ -194,7 +194,7 @@ PROMPT: dict[str, Any] = {
 PLACE: dict[str, Any] = {"name": "All", "uri": "x://1", "description": "All of it.", "mimeType": "text/plain"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "record", "change", "parts"),
     [
         ("prompt", PROMPT, {"description": "Sends it away."}, ("description",)),

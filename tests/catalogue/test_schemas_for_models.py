@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support import in_real_time
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 from tests.support.said import said
 from tests.support.whole import direct_door
 
@@ -232,6 +232,7 @@ TREE = {
     }
 )
 @example({"properties": {"a": {"$ref": "#/anyOf/0"}}, "anyOf": [{"properties": {"b": {}}}]})
+@example({"properties": {"a": {"type": "array", "items": [False]}}})
 @given(SCHEMAS)
 def test_every_schema_that_leaves_us_is_valid_and_what_each_api_documents(own: dict[str, Any]) -> None:
     before = copy.deepcopy(own)
@@ -252,7 +253,7 @@ def test_every_schema_that_leaves_us_is_valid_and_what_each_api_documents(own: d
     assert own == before, "what a server listed is never changed"
 
 
-@pytest.mark.parametrize("name", MENDED)
+@for_each("name", MENDED)
 def test_each_is_mended_by_its_meaning_at_any_depth(name: str) -> None:
     wrong, meant = MENDED[name]
     deep = {"type": "object", "properties": {"in": {"type": "array", "items": {"properties": {name: wrong}}}}}
@@ -265,7 +266,7 @@ def test_each_is_mended_by_its_meaning_at_any_depth(name: str) -> None:
         assert all(name in fault for fault in tool.faults), "it is said where it was"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fine",
     [
         {"type": "object", "properties": {"a": {"type": ["string", "null"], "pattern": "^[[a]--&&b]$"}}},

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
@@ -264,7 +265,7 @@ def test_words_that_say_nothing_count_only_where_there_are_no_others() -> None:
         assert len(asked("pull request and more"[: 12 + number])[1]) <= 8
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "first"),
     [
         ("搜索", "zh_search"),
@@ -295,7 +296,7 @@ def test_a_name_without_letters_is_found() -> None:
     assert names(search(build({"s": [["alpha", ""]]}), "?!")) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "first"),
     [
         ("do", "s_do"),

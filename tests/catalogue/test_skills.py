@@ -7,6 +7,7 @@ import hashlib
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import (
@@ -49,7 +50,7 @@ def front(**said: Any) -> dict[str, Any]:
     return entry(frontmatter={"name": "tags", "description": "How we tag", **said})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "good",
     [
         entry(),
@@ -66,7 +67,7 @@ def test_a_whole_entry_has_no_fault(good: dict[str, Any]) -> None:
     assert fault_of(good) == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bad", "why"),
     [
         (7, "not an object"),
@@ -202,7 +203,7 @@ metadata: {version: 1.0, since: 2026-11-27, draft: no, of: [1, 2]}
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "is_so"),
     [
         (WRITTEN, True),
@@ -233,6 +234,6 @@ def test_a_skill_begins_with_the_front_matter_of_its_entry(written: str, is_so: 
     assert is_introduced_as(typed, f"---\n{written}---\n".encode()) is is_so
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"---\n---\n", b"---\nname: tags\n", b"--- \nx\n---"])
+@for_each("content", [b"", b"\xff\xfe", b"---\n---\n", b"---\nname: tags\n", b"--- \nx\n---"])
 def test_what_has_no_front_matter_is_not_introduced(content: bytes) -> None:
     assert not is_introduced_as(ABOUT, content)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import DefinitionPins, ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Ambiguous, Kind, Missing, Target
+from greenroom.catalogue.namespace import AmbiguousName, Kind, MissingName, Target
 from greenroom.catalogue.search import search
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings
 from greenroom.protocol.errors import ToolChanged
@@ -21,7 +22,7 @@ def target(record: Mapping[str, Any], kind: Kind = "tool", changed: tuple[str, .
     return Target("s_do", "s", kind, "do", {"name": "do", **record}, "", None, None, changed)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("hints", "harmless"),
     [
         (None, False),
@@ -41,7 +42,7 @@ def test_a_tool_does_no_harm_twice_only_if_it_says_so_plainly(hints: Any, harmle
     assert target({}, "prompt").is_harmless is True
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("execution", "needed"),
     [
         (None, False),
@@ -165,11 +166,11 @@ def test_a_resource_has_the_names_of_its_slug_and_its_uri() -> None:
     assert [match.target.original for match in search(index, "my file").matches] == ["u:x"]
 
 
-def _meant(found: Target | Ambiguous | Missing) -> object:
+def _meant(found: Target | AmbiguousName | MissingName) -> object:
     return found.original if isinstance(found, Target) else found
 
 
-@pytest.mark.parametrize("mode", list(PrefixMode))
+@for_each("mode", list(PrefixMode))
 def test_a_resource_is_meant_by_the_spelling_that_pi_has_now(mode: PrefixMode) -> None:
     index = built({"name": "t"}, resources=({"uri": "u:x", "name": "My File"},), tool_prefix=mode)
     (resource,) = (target for target in index.tools() if target.kind == "resource")
@@ -178,7 +179,7 @@ def test_a_resource_is_meant_by_the_spelling_that_pi_has_now(mode: PrefixMode) -
         assert _meant(index.resolve(name, "s")) == "u:x", name
     for name in (newer, newer.replace("read_my", "read-my")):
         assert _meant(index.resolve(name)) == "u:x", name
-    assert isinstance(index.resolve("s_read_other"), Missing)
+    assert isinstance(index.resolve("s_read_other"), MissingName)
 
 
 def test_what_is_called_so_itself_comes_before_the_other_spelling() -> None:
@@ -191,14 +192,14 @@ def test_what_is_called_so_itself_comes_before_the_other_spelling() -> None:
             assert found.original == name
 
 
-@pytest.mark.parametrize("pattern", ["{}_simulators", "{}_*", "s_{}_simulators", "mcp__s_{}_simul*"])
-@pytest.mark.parametrize("verb", ["get", "read"])
+@for_each("pattern", ["{}_simulators", "{}_*", "s_{}_simulators", "mcp__s_{}_simul*"])
+@for_each("verb", ["get", "read"])
 def test_a_resource_is_chosen_and_left_out_by_either_spelling(pattern: str, verb: str) -> None:
     resources = ({"uri": "u:x", "name": "simulators"},)
     said = (pattern.format(verb),)
     out = built({"name": "t"}, resources=resources, exclude_tools=said)
     assert [target.name for target in out.tools()] == ["s_t"]
-    assert isinstance(out.resolve("s_get_simulators"), Missing)
+    assert isinstance(out.resolve("s_get_simulators"), MissingName)
     only = built({"name": "t"}, resources=resources, include_tools=said)
     assert [target.original for target in only.tools()] == ["u:x"]
 
@@ -228,8 +229,8 @@ def came_to(found: object) -> object:
 
 def test_an_exposed_name_of_another_server_is_not_a_servers_own() -> None:
     index = names_of({"a": ("x",), "b": ("y",)})
-    assert index.resolve("a_x", "b") == Missing("a_x", ("b",))
-    assert index.resolve("a_x", "nobody") == Missing("a_x", ())
+    assert index.resolve("a_x", "b") == MissingName("a_x", ("b",))
+    assert index.resolve("a_x", "nobody") == MissingName("a_x", ())
 
 
 def test_after_a_prefix_the_servers_own_name_may_have_hyphens_for_underscores() -> None:
@@ -239,28 +240,28 @@ def test_after_a_prefix_the_servers_own_name_may_have_hyphens_for_underscores() 
         assert came_to(index.resolve(name)) == ("my-srv", "Do.It-now")
         assert came_to(index.resolve(name, "my-srv")) == ("my-srv", "Do.It-now")
     assert came_to(index.resolve("my_srv_do-it")) == ("my-srv", "do_it")
-    assert index.resolve("my_srv_DO_IT") == Missing("my_srv_DO_IT", ("my-srv",))
+    assert index.resolve("my_srv_DO_IT") == MissingName("my_srv_DO_IT", ("my-srv",))
 
 
 def test_of_two_own_names_that_are_equal_but_for_hyphens_neither_is_guessed() -> None:
     index = names_of({"s": ("a-b_c", "a_b-c", "d-e")})
     both = ("s_a-b_c", "s_a_b-c")
-    assert index.resolve("a_b_c", "s") == Ambiguous("a_b_c", both, ("s",))
-    assert index.resolve("s_a_b_c") == Ambiguous("s_a_b_c", both, ("s",))
+    assert index.resolve("a_b_c", "s") == AmbiguousName("a_b_c", both, ("s",))
+    assert index.resolve("s_a_b_c") == AmbiguousName("s_a_b_c", both, ("s",))
     assert came_to(index.resolve("d_e", "s")) == ("s", "d-e")
 
 
 def test_every_prefix_that_a_name_begins_with_is_tried_longest_first() -> None:
     index = names_of({"a": None, "a_b": None, "a_b_c": None, "c": None})
-    assert index.resolve("a_b_c_d") == Missing("a_b_c_d", ("a_b_c", "a_b", "a"))
-    assert index.resolve("a_b_c") == Missing("a_b_c", ("a_b", "a"))
-    assert index.resolve("a") == Missing("a", ())
-    assert index.resolve("") == Missing("", ())
+    assert index.resolve("a_b_c_d") == MissingName("a_b_c_d", ("a_b_c", "a_b", "a"))
+    assert index.resolve("a_b_c") == MissingName("a_b_c", ("a_b", "a"))
+    assert index.resolve("a") == MissingName("a", ())
+    assert index.resolve("") == MissingName("", ())
 
 
 def test_a_name_that_two_want_is_known_with_hyphens_for_underscores_too() -> None:
     index = names_of({"a": ("do_it",), "b": ("do_it",)}, PrefixMode.NONE)
-    both = Ambiguous("do-it", ("a_do_it", "b_do_it"), ("a", "b"))
+    both = AmbiguousName("do-it", ("a_do_it", "b_do_it"), ("a", "b"))
     assert index.resolve("do-it") == both
     assert came_to(index.resolve("do-it", "b")) == ("b", "do_it")
 
@@ -269,7 +270,7 @@ def test_the_names_of_servers_merged_are_those_of_all_settled_together() -> None
     """A name that one server wants twice, and another once."""
     index = names_of({"a": ("d.e", "d/e"), "b": ("d_e",)}, PrefixMode.NONE)
     found = index.resolve("d_e")
-    assert isinstance(found, Ambiguous)
+    assert isinstance(found, AmbiguousName)
     assert found.servers == ("a", "b")
     assert index.get("d_e") is None
     assert len({one.name for one in index.tools()}) == 3
@@ -311,7 +312,7 @@ def test_what_clients_would_refuse_of_a_changed_tool_is_not_told() -> None:
 # ---- what a definition and the settings say of names ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("own", "general", "direct", "beside"),
     [
         (None, True, "ab", ""),  # all of them beside the tool that spares showing them: nobody means that
@@ -365,7 +366,7 @@ def test_how_tools_are_named_says_the_server_or_else_the_setting(
     assert one.name == name
     unknown = Index.build(servers, {}, settings)
     prefix = "gh" if name == "gh_t" else "gh_mcp"
-    assert unknown.resolve(f"{prefix}_x") == Missing(f"{prefix}_x", ("gh-mcp",))
+    assert unknown.resolve(f"{prefix}_x") == MissingName(f"{prefix}_x", ("gh-mcp",))
 
 
 def test_a_tool_that_is_left_out_and_chosen_is_left_out_under_each_of_its_names() -> None:
@@ -435,7 +436,7 @@ def test_a_narrower_index_has_only_what_is_named_and_says_nothing_of_the_rest() 
     assert whole.faults("s") == index.faults("s")
     some = narrowed(index, "s", "t", tools=("look",))
     assert ([one.original for one in some.tools()], some.faults("s")) == (["look"], ())
-    assert some.resolve("t_x") == Missing("t_x", ("t",))
+    assert some.resolve("t_x") == MissingName("t_x", ("t",))
     assert [one.original for one in narrowed(index, "s", tools=()).tools()] == []
     assert [fault.split(":")[0] for fault in narrowed(index, "s", tools=("odd",)).faults("s")] == [
         'tool "odd"'
@@ -461,7 +462,7 @@ def test_what_clients_would_refuse_is_told_up_to_a_hundred_items_and_without_hid
         assert faults[0] == 'tool "t000": title is not a string (mended)'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "fault"),
     [
         (
@@ -526,6 +527,6 @@ def test_a_server_whose_prefix_changes_is_known_by_the_new_one_though_others_cha
 
     first = built_of(None, ("x",))
     second = built_of(PrefixMode.SHORT, ("y",), first)
-    assert first.resolve("a_mcp_x") == Missing("a_mcp_x", ("a-mcp",))
-    assert second.resolve("a_x") == Missing("a_x", ("a-mcp",))
+    assert first.resolve("a_mcp_x") == MissingName("a_mcp_x", ("a-mcp",))
+    assert second.resolve("a_x") == MissingName("a_x", ("a-mcp",))
     assert came_to(second.resolve("b_y")) == ("b", "y")

@@ -13,16 +13,17 @@ from tests.safety.test_pinning import greenroom, text
 from tests.support import in_real_time
 from tests.support.gateway import serve
 from tests.support.lister import lister
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.hidden_characters import unhidden_record, unhidden_value
 from greenroom.config.model import Config, ServerDefinition
-from greenroom.gateway.exposures.direct_lists import LISTS, Shown
+from greenroom.gateway.exposures.direct_lists import LISTS, ShownLists
 from greenroom.gateway.exposures.query_modes import CatalogueReader
-from greenroom.gateway.exposures.tool_definition import FOR_MODELS, Mode, Request
-from greenroom.gateway.offline import OfflineCatalogue
-from greenroom.gateway.views import status_view, tools_view
+from greenroom.gateway.exposures.tool_definition import FOR_MODELS, McpToolRequest, Mode
+from greenroom.gateway.json_views import status_view, tools_view
+from greenroom.gateway.offline_catalogue import OfflineCatalogue
 from greenroom.protocol.safe_text import seen_in_json, unhidden
 
 # A colour, a title, bidi controls, tags that spell "hi", zero width, joiners, a filler, a soft hyphen, a selector.
@@ -101,17 +102,17 @@ def test_no_planted_character_comes_out_anywhere(data: st.DataObject) -> None:
         status_view(catalogue),
         tools_view(catalogue, None),
         index.faults("bank"),
-        *(Shown(catalogue).listing(method, modern=True) for method in LISTS),
+        *(ShownLists(catalogue).listing(method, modern=True) for method in LISTS),
         *(target.to_openai() for target in index.tools()),
         *(target.to_anthropic() for target in index.tools()),
     ]
     asked = [
-        Request(Mode.STATUS),
-        Request(Mode.LIST, "bank"),
-        Request(Mode.SEARCH, "pay bill"),
-        Request(Mode.SEARCH, "pay bill", include_schemas=True),
-        Request(Mode.INSTRUCTIONS, "bank"),
-        *(Request(Mode.DESCRIBE, target.name) for target in index.tools()),
+        McpToolRequest(Mode.STATUS),
+        McpToolRequest(Mode.LIST, "bank"),
+        McpToolRequest(Mode.SEARCH, "pay bill"),
+        McpToolRequest(Mode.SEARCH, "pay bill", include_schemas=True),
+        McpToolRequest(Mode.INSTRUCTIONS, "bank"),
+        *(McpToolRequest(Mode.DESCRIBE, target.name) for target in index.tools()),
     ]
     said += [reader.answer(each).as_result() for each in asked]
     found = [(hidden_in(each), each) for each in said if hidden_in(each)]
@@ -128,7 +129,7 @@ def test_a_caller_can_use_every_name_and_value_that_it_was_shown(
     assert (made if back is None else back.own(made)) == own
 
 
-@pytest.mark.parametrize("where", ["enum", "const", "default", "examples"])
+@for_each("where", ["enum", "const", "default", "examples"])
 def test_a_value_that_a_schema_names_leads_back_wherever_it_stands(where: str) -> None:
     said = "pay\u200b"
     schema = {where: [said] if where in ("enum", "examples") else said}
@@ -271,7 +272,7 @@ def test_names_that_look_alike_without_what_is_hidden_are_told_apart_and_lead_ba
     }
 
 
-@pytest.mark.parametrize("key", ["enum", "const", "default", "examples"])
+@for_each("key", ["enum", "const", "default", "examples"])
 def test_a_value_inside_a_value_of_a_schema_leads_back_too(key: str) -> None:
     said = {"deep": ["v\u200b", {"more": "w\u200b"}], "plain": "v"}
     schema = {"properties": {"p": {key: [said] if key in ("enum", "examples") else said}}}

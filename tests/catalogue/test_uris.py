@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import (
-    Ambiguous,
-    Missing,
+    AmbiguousName,
+    MissingName,
     ResourceEntry,
     UriSpace,
     is_ours,
@@ -49,7 +50,7 @@ def space(*entries: ServerEntry, templates: bool = False) -> UriSpace:
     return UriSpace.of(replace(place, uri=unhidden(place.original)) for place in places)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "uri", "spelled"),
     [
         ("a", "file:///x", "greenroom://a/file:///x"),
@@ -70,9 +71,7 @@ def test_a_qualified_uri_names_its_server_and_reads_backwards(server: str, uri: 
         assert unqualified(f"GREENROOM://{spelled[len('greenroom://') :]}") == (server, uri)
 
 
-@pytest.mark.parametrize(
-    "uri", ["x:1", "ui://app/x", "ui://greenrooms/a/x", "greenroom:/a/b", "agreenroom://a/b", ""]
-)
+@for_each("uri", ["x:1", "ui://app/x", "ui://greenrooms/a/x", "greenroom:/a/b", "agreenroom://a/b", ""])
 def test_any_other_uri_is_not_ours(uri: str) -> None:
     assert not is_ours(uri)
     assert unqualified(uri) is None
@@ -82,7 +81,7 @@ def test_any_other_uri_is_not_ours(uri: str) -> None:
 def test_ours_without_a_rest_is_of_no_server(uri: str) -> None:
     assert is_ours(uri)
     assert unqualified(uri) is None
-    assert resolve(uri, {"a": None, "": None}, EMPTY, EMPTY) == Missing(uri, ())
+    assert resolve(uri, {"a": None, "": None}, EMPTY, EMPTY) == MissingName(uri, ())
 
 
 def test_what_is_read_is_what_the_server_calls_it() -> None:
@@ -112,7 +111,7 @@ def test_a_uri_of_two_is_shown_with_each_and_one_of_ours_is_never_contested() ->
         "greenroom://b/x:1",
     ]
     servers = {"a": None, "b": None}
-    assert resolve("x:1", servers, both, EMPTY) == Ambiguous(
+    assert resolve("x:1", servers, both, EMPTY) == AmbiguousName(
         "x:1", ("greenroom://a/x:1", "greenroom://b/x:1"), ("a", "b")
     )
     read = resolve("greenroom://b/x:1", servers, both, EMPTY)
@@ -124,12 +123,12 @@ def test_a_qualified_uri_is_of_its_server_whether_or_not_it_is_listed_and_only_i
     read = resolve("greenroom://a/any:thing", {"a": None}, EMPTY, EMPTY)
     assert isinstance(read, ResourceEntry)
     assert (read.uri, read.server, read.original) == ("greenroom://a/any:thing", "a", "any:thing")
-    assert resolve("greenroom://b/any:thing", {"a": None}, EMPTY, EMPTY) == Missing(
+    assert resolve("greenroom://b/any:thing", {"a": None}, EMPTY, EMPTY) == MissingName(
         "greenroom://b/any:thing", ()
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("template", "fits", "others"),
     [
         ("x://fixed", ["x://fixed"], ["x://fixed/", "x://fixe", "ax://fixed"]),
@@ -150,7 +149,7 @@ def test_a_template_fits_what_has_its_fixed_parts_in_order(
         assert isinstance(found, ResourceEntry), uri
         assert (found.uri, found.server, found.original) == (uri, "a", uri)
     for uri in others:
-        assert isinstance(resolve(uri, {"a": None}, EMPTY, templates), Missing), uri
+        assert isinstance(resolve(uri, {"a": None}, EMPTY, templates), MissingName), uri
 
 
 def test_templates_of_one_server_are_no_quarrel_and_those_of_two_are() -> None:
@@ -158,7 +157,7 @@ def test_templates_of_one_server_are_no_quarrel_and_those_of_two_are() -> None:
     one = space(entry("a", templates=("x:{a}", "x:{a}{b}")), templates=True)
     assert isinstance(resolve("x:1", servers, EMPTY, one), ResourceEntry)
     two = space(entry("b", templates=("x:{b}",)), entry("a", templates=("x:{a}",)), templates=True)
-    assert resolve("x:1", servers, EMPTY, two) == Ambiguous(
+    assert resolve("x:1", servers, EMPTY, two) == AmbiguousName(
         "x:1", ("greenroom://a/x:1", "greenroom://b/x:1"), ("a", "b")
     )
     listed = space(entry("b", "x:1"))
@@ -174,7 +173,7 @@ def test_what_nobody_lists_may_be_of_whoever_is_unknown_or_has_resources() -> No
         "none": entry("none"),
         "some": entry("some", capabilities={"resources": {}}),
     }
-    assert resolve("x:1", servers, EMPTY, EMPTY) == Missing("x:1", ("unknown", "not listed yet", "some"))
+    assert resolve("x:1", servers, EMPTY, EMPTY) == MissingName("x:1", ("unknown", "not listed yet", "some"))
 
 
 # ---- in an index ----
@@ -222,5 +221,5 @@ def test_a_qualified_uri_reads_backwards(server: str, uri: str) -> None:
 def test_a_hostile_template_costs_linear_time() -> None:
     index = index_of(entry("a", templates=("x" + "{a}x" * 500 + "y",)))
     begun = time.process_time()
-    assert isinstance(index.resolve_uri("x" * 100_000), Missing)
+    assert isinstance(index.resolve_uri("x" * 100_000), MissingName)
     assert time.process_time() - begun < 1

@@ -9,7 +9,7 @@ Other rooms may import:
 * `index`: every exposed name, prompt and resource as one immutable value
 * `list_pages`: a page of a list taken apart item by item, within bounds
 * `meaning_model`: where the model is that finds tools by meaning, and what is missing
-* `meanings`: the vectors of tools, and which are nearest to a query; imports numpy and tokenizers
+* `tool_vectors`: the vectors of tools, and which are nearest to a query; imports numpy and tokenizers
 * `names`: which name each tool is exposed under: claims, prefixes, levels
 * `namespace`: `Target`; names and resource URIs of many servers in one table, and resolving one
 * `overrides`: tools renamed, hidden and filled in as the configuration says
@@ -17,7 +17,7 @@ Other rooms may import:
 * `schema_repair`: an item in a form that clients can read
 * `search`: the tools that answer a query, a page at a time
 * `search_file`: what search has made of tools, on disk
-* `search_forms`: what search has made of tools, kept from one run to the next
+* `search_cache`: what search has made of tools, kept from one run to the next
 * `skills`: what is wrong with the entry of a skill, and what a good one says
 * `store`: the catalogue on disk or in memory, and the keys of its entries
 """

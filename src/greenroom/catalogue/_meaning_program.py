@@ -1,4 +1,4 @@
-"""The program of the child that finds tools by meaning for a room: `Meanings`, over lines of JSON-RPC.
+"""The program of the child that finds tools by meaning for a room: `ToolVectors`, over lines of JSON-RPC.
 
 It is told which model to load and where vectors are kept (`begin`), the texts of tools (`learn`), and queries
 (`nearest`). It ends when its standard input does. Each of its two threads takes one processor at most: one answers, and
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .meanings import Meanings
+    from .tool_vectors import ToolVectors
 
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _TURN: Final = 0.001  # seconds that the thread which makes vectors keeps the interpreter from a query
@@ -30,7 +30,7 @@ def main() -> None:
 
     os.environ.update(dict.fromkeys(_THREADS, "1"))  # before numpy is imported
     sys.setswitchinterval(_TURN)
-    child, out = _Encoder(), sys.stdout.buffer
+    child, out = _MeaningProgram(), sys.stdout.buffer
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line)
         if "id" not in request:
@@ -45,9 +45,9 @@ def main() -> None:
     os._exit(0)  # the other thread may be in the middle of a vector
 
 
-class _Encoder:
+class _MeaningProgram:
     def __init__(self) -> None:
-        self._meanings: Meanings | None = None
+        self._meanings: ToolVectors | None = None
         self.methods: Final = {"begin": self._begin, "learn": self._learn, "nearest": self._nearest}
 
     def keep(self) -> None:
@@ -55,7 +55,7 @@ class _Encoder:
             self._meanings.save()
 
     def _begin(self, model: str | bool, place: str | None, max_age: float, **_: Any) -> dict[str, Any]:
-        from .meanings import opened
+        from .tool_vectors import opened
 
         self._meanings = opened(model, None if place is None else Path(place), max_age)
         threading.Thread(target=self._meanings.work, daemon=True).start()

@@ -64,7 +64,7 @@ class Encoder:
             )
             self._norm = _Pair.of(arrays, "embeddings.LayerNorm")
             layers = range(int(said["num_hidden_layers"]))
-            self._layers = [_Layer.of(arrays, f"encoder.layer.{number}.") for number in layers]
+            self._layers = [_EncoderLayer.of(arrays, f"encoder.layer.{number}.") for number in layers]
             if max(self._tokenizer.vocabulary.values()) >= len(self._words):
                 raise ValueError("its tokenizer has more pieces than it has")
             with np.errstate(all="ignore"):
@@ -95,7 +95,7 @@ class Encoder:
         mean = state.mean(0)
         return mean / np.linalg.norm(mean)
 
-    def _attention(self, layer: _Layer, state: Floats) -> Floats:
+    def _attention(self, layer: _EncoderLayer, state: Floats) -> Floats:
         count, width = state.shape
         query, key, value = (
             part(state).reshape(count, self._heads, -1).transpose(1, 0, 2)
@@ -129,7 +129,7 @@ class _Pair:
 
 
 @attrs.frozen(eq=False)
-class _Layer:
+class _EncoderLayer:
     query: _Pair
     key: _Pair
     value: _Pair
@@ -140,7 +140,7 @@ class _Layer:
     norm: _Pair
 
     @classmethod
-    def of(cls, weights: dict[str, Floats], name: str) -> _Layer:
+    def of(cls, weights: dict[str, Floats], name: str) -> _EncoderLayer:
         parts = (
             "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
             "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm",

@@ -46,27 +46,28 @@ _UNPINNED = DefinitionPins()
 class ServerEntry(msgspec.Struct, frozen=True, eq=False):
     """What one server has listed and said about itself, at one moment and for one definition."""
 
-    server: str
-    definition_hash: str
-    tools: tuple[Raw, ...] | None = None
-    resources: tuple[Raw, ...] | None = None
-    templates: tuple[Raw, ...] | None = None
-    prompts: tuple[Raw, ...] | None = None
-    skills: tuple[Raw, ...] | None = None
-    instructions: str | None = None
-    server_info: Raw = msgspec.field(default_factory=_no_raw)
-    capabilities: Raw = msgspec.field(default_factory=_no_raw)
+    server: str  # its name in the configuration
+    definition_hash: str  # of the entry for which this was listed
+    tools: tuple[Raw, ...] | None = None  # None: they are unknown
+    resources: tuple[Raw, ...] | None = None  # None: they are unknown
+    templates: tuple[Raw, ...] | None = None  # None: they are unknown
+    prompts: tuple[Raw, ...] | None = None  # None: they are unknown
+    skills: tuple[Raw, ...] | None = None  # None: they are unknown
+    instructions: str | None = None  # its text for models, of `initialize`
+    server_info: Raw = msgspec.field(default_factory=_no_raw)  # its `serverInfo`
+    capabilities: Raw = msgspec.field(default_factory=_no_raw)  # what it declared
     protocol_version: str | None = None  # the version it last chose freely; the next connect needs no probe
     problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
     fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
     revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
     told: str = ""  # a hash of what it was told that its client can be asked; empty: nothing
     # The next two are not kept with it: `pinning` has a file of its own.
-    pinned: DefinitionPins = _UNPINNED
+    pinned: DefinitionPins = _UNPINNED  # what was accepted of its definitions
     prints: Mapping[str, str] | None = None  # by tool; set while some of them are to be written to that file
 
     @property
     def known(self) -> bool:
+        """Whether it has listed its tools."""
         return self.tools is not None
 
 

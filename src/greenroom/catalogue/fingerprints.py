@@ -11,9 +11,9 @@ The hash covers the title, the description, both schemas and the annotations, by
 nothing does not count (`meant`). Some servers make such a list from a set, so it is in another order at each start. A
 tool that changes again and again for another reason is said to flap; its owner may let it.
 
-Of a prompt the hash covers its texts and its arguments, in any order; of a resource and a template what is said of it.
-What a prompt or a resource then holds may be another thing each time, and so may the size of a resource and when it was
-last modified: no owner could say anything about that.
+The hash of a prompt covers its texts and its arguments, in any order; that of a resource or template what is said of
+it. What a prompt or a resource then holds may be another thing each time, and so may the size of a resource and when it
+was last modified: no owner could say anything about that.
 
 Pins are kept for a `PinKey`: the key of the server's entry in the catalogue, so what has changed can be shown. A key
 that is new, such as that of another token, inherits the pins of the same server under another key (`found_in`).
@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
 
 import msgspec
 
 from ..protocol.errors import ToolChanged
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import typed, unhidden
 from .entries import Raw, ServerEntry
 from .skills import root_of
@@ -98,7 +98,8 @@ def fingerprint(record: Raw) -> str:
 
 
 def skill_print(record: Raw) -> str:
-    """The same for the entry of a skill: of its front matter, and of its files with their digests in any order."""
+    """The hash of a skill's entry by its meaning: of its front matter, and of its files with their digests in any
+    order."""
     files: Any = record["resources"]
     if isinstance(files, list):
         said = cast("list[Raw]", files)
@@ -107,7 +108,7 @@ def skill_print(record: Raw) -> str:
 
 
 def prompt_print(record: Raw) -> str:
-    """The same for a prompt. The order of its arguments means nothing: they are given by name."""
+    """The hash of a prompt by its meaning. The order of its arguments means nothing: they are given by name."""
     arguments: Any = record.get("arguments")
     if _is_array(arguments):
         arguments = sorted(arguments, key=_encode)
@@ -115,7 +116,7 @@ def prompt_print(record: Raw) -> str:
 
 
 def resource_print(record: Raw) -> str:
-    """The same for a resource, and for a resource template."""
+    """The hash of a resource, or of a resource template, by its meaning."""
     annotations: Any = record.get("annotations")
     if _is_object(annotations):
         annotations = {key: value for key, value in annotations.items() if key not in _PASSING}
@@ -160,8 +161,8 @@ def _split(pin: str) -> tuple[str, str]:
 
 
 def pinned_records(entry: ServerEntry | None) -> dict[str, Raw]:
-    """What an entry has of the items that are remembered, by the names under which they are. Of an item that is listed
-    twice the first counts."""
+    """What an entry has of the items that are remembered, by the names under which they are. If an item is listed
+    twice, the first counts."""
     found = dict[str, Raw]()
     if entry is not None:
         for kind, (field, key) in PINNED.items():
@@ -231,7 +232,7 @@ _LISTS: Final = _CHOICES | _NAMES | {"default", "enum", "examples", "items", "pr
 _NARROWED: Final = frozenset(
     {"enum", "const", "pattern", "format"}
 )  # to some texts, of which each has its meaning
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_WORD: Final = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 def meant(schema: Any) -> Any:
@@ -286,7 +287,7 @@ def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
 # ---- what is remembered --------------------------------------------------------------------------------------------
 class PinKey(msgspec.Struct, frozen=True):
     """The key of a server's pins. `key`: that of the server's entry in the catalogue. `origin`: whose tools they are
-    (`config.identity.pin_key`)."""
+    (`config.definition_identity.pin_key`)."""
 
     key: str
     origin: str

@@ -8,7 +8,6 @@ turns arguments back into what the server expects. The name of a tool needs no s
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -17,11 +16,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import hidden_characters, unhidden
 from .entries import Raw
 
 # In JSON in ASCII, how a character begins that is not plain text. A backslash in the text may look so, too.
-_SUSPECT: Final = re.compile(rb"\\[ubfr]|\x7f")
+_SUSPECT: Final = lazy_pattern(rb"\\[ubfr]|\x7f")
 _TOLD: Final = 4  # different characters that are named
 _FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a schema: values, not words
 

@@ -20,11 +20,10 @@ skill is read with the skill, so it is not offered as a tool too. Search finds t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -36,9 +35,9 @@ from .fingerprints import PINNED, kind_of, notice, pin_name
 from .hidden_characters import hidden_in, hidden_instructions, unhidden_record
 from .names import MAX_LENGTH, PREFIXES, Claim, Proposal, prefix_of, resource_name, spellings
 from .namespace import (
-    Ambiguous,
+    AmbiguousName,
     Kind,
-    Missing,
+    MissingName,
     Namespace,
     ResourceEntry,
     ServerNames,
@@ -49,11 +48,12 @@ from .namespace import (
 )
 from .namespace import resolve as resolve_uri
 from .overrides import ToolOverride, overrides_of
-from .ranking import Ranking
-from .schema_repair import RepairedItem, fit
-from .search_forms import SearchForms, key_of
-from .search_words import normalise, tokens
+from .search_cache import SearchCache, key_of
 from .skills import description_of, is_within, name_of, root_of, weight_of
+
+if TYPE_CHECKING:
+    from .ranking import Ranking
+    from .schema_repair import RepairedItem
 
 # ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
 #
@@ -62,11 +62,10 @@ from .skills import description_of, is_within, name_of, root_of, weight_of
 _MANY: Final = 500  # from this many prompts, resources and templates on, their tables are made beforehand
 
 
-@attrs.define(eq=False)
-class Lists:
+class Lists(msgspec.Struct, eq=False, dict=True):
     _parts: Mapping[str, ServerIndex]
     _prefixes: Mapping[str, tuple[str, ...]]
-    has_counts: bool = attrs.field(default=False, init=False)
+    has_counts: bool = False
 
     @cached_property
     def prompts(self) -> Namespace:
@@ -112,19 +111,21 @@ class Lists:
 # search.
 
 _ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
+_SHORT: Final = (
+    4  # letters; a stem as short as this suggests only tools that have it: a slip of it is another word
+)
 _COMPARED: Final = 1000  # tools whose spelling is compared at most: ten milliseconds
 
 
-@attrs.define(eq=False)
-class Finder:
+class Finder(msgspec.Struct, eq=False, dict=True):
     _servers: Mapping[str, ServerIndex]
     _tools: Namespace
     _skills: Namespace
-    _forms: SearchForms | None = None
-    _ranking: Ranking | None = attrs.field(default=None, init=False)
+    _forms: SearchCache | None = None
+    _ranking: Ranking | None = None
     # Every prefix that a name may have, in any prefix mode, each with its `_`.
-    _prefixes: Collection[str] = attrs.field(default=(), init=False)
-    has_names: bool = attrs.field(default=False, init=False)
+    _prefixes: Collection[str] = ()
+    has_names: bool = False
 
     @property
     def is_searchable(self) -> bool:
@@ -141,7 +142,9 @@ class Finder:
     def ranking(self) -> Ranking:
         """The ranked index; made now, unless it was prepared."""
         if self._ranking is None:
-            found, forms = self.found, self._forms or SearchForms()
+            from .ranking import Ranking
+
+            found, forms = self.found, self._forms or SearchCache()
             missing = forms.recall(found, self._key)
             ranking = Ranking(target.document for target in found)
             forms.report(found, missing)
@@ -171,15 +174,34 @@ class Finder:
         return "" if entry is None else key_of(entry)
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
-        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
-        almost like it, then those that share words with it."""
+        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those that are a
+        server's own name for a tool, or else those spelled almost like it, or else those that have its words. None is
+        better than a poor one."""
         name = name[: 4 * MAX_LENGTH]  # longer text was never a name
         bare = self._unprefixed(name)
-        words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
-        found, tools = self.ranking.rank(words, limit)[0], self._tools.everything
-        sharing = (tools[number].name for number, _ in found if number < len(tools))
-        likeliest = dict.fromkeys((*self._almost(name, limit), *self._almost(bare, limit), *sharing))
-        return tuple(likeliest)[:limit]
+        near = self.named_by_servers(name) or self._almost(name, limit) or self._almost(bare, limit)
+        return tuple(dict.fromkeys(near or self._sharing(bare, limit)))[:limit]
+
+    def named_by_servers(self, name: str) -> list[str]:
+        """The exposed names of the tools that their servers call `name`."""
+        wanted = normal(name)
+        return [tool.name for tool in self._tools.everything if normal(tool.original) == wanted]
+
+    def _sharing(self, name: str, limit: int) -> list[str]:
+        """The tools whose own names have at least half of the words of `name`, or words that mean the same."""
+        from .ranking import asked
+        from .search_words import normalise, stem, tokens
+
+        words = " ".join(word for word in tokens(normalise(name)) if len(word) > 1)
+        stems = asked(words)[0]
+        standing = [self.ranking.standing_for(word) if len(word) > _SHORT else {word} for word in stems]
+        found, tools = self.ranking.rank(words, 4 * limit)[0], self._tools.everything
+
+        def has_words(tool: Target) -> bool:
+            own = {stem(word) for word in tokens(normalise(tool.original))}
+            return 2 * sum(not own.isdisjoint(terms) for terms in standing) >= max(1, len(standing))
+
+        return [tools[at].name for at, _ in found if at < len(tools) and has_words(tools[at])]
 
     def _almost(self, name: str, limit: int) -> list[str]:
         """The names of tools spelled almost like `name`. None when there are too many tools: comparing takes time."""
@@ -200,32 +222,31 @@ class Finder:
         return name[max(ends, default=0) :]
 
 
-@attrs.frozen(eq=False)
 class Index:
-    """Every exposed name of a room. Make one with `build`."""
+    """Every exposed name of a room. Make one with `build`; it does not change."""
 
-    _parts: Mapping[str, ServerIndex]  # in config order
-    _tools: Namespace
-    _skills: Namespace
-    _weight: int  # of the skills
-    _forms: SearchForms | None = None
-    _lists: Lists = attrs.field(
-        init=False,
-        default=attrs.Factory(lambda self: Lists(self._parts, self._tools.prefixes), takes_self=True),
-    )
-    _finder: Finder = attrs.field(
-        init=False,
-        default=attrs.Factory(
-            lambda self: Finder(self._parts, self._tools, self._skills, self._forms), takes_self=True
-        ),
-    )
+    def __init__(
+        self,
+        parts: Mapping[str, ServerIndex],
+        tools: Namespace,
+        skills: Namespace,
+        weight: int,
+        forms: SearchCache | None = None,
+    ) -> None:
+        self._parts = parts  # in config order
+        self._tools = tools
+        self._skills = skills
+        self._weight = weight  # of the skills
+        self._forms = forms
+        self._lists = Lists(parts, tools.prefixes)
+        self._finder = Finder(parts, tools, skills, forms)
 
     @classmethod
     def _of(
         cls,
         parts: Mapping[str, ServerIndex],
         prefixes: Mapping[str, tuple[str, ...]],
-        forms: SearchForms | None,
+        forms: SearchCache | None,
     ) -> Index:
         tools = {name: part.tools for name, part in parts.items()}
         skills = {name: part.skills for name, part in parts.items() if part.has_skills}
@@ -242,7 +263,7 @@ class Index:
         settings: Settings,
         *,
         previous: Index | None = None,
-        forms: SearchForms | None = None,
+        forms: SearchCache | None = None,
     ) -> Index:
         """The index of `servers` (config order) and what is known of them.
 
@@ -309,11 +330,11 @@ class Index:
         """What `name` means, if it is an exposed name, spelled exactly. The hot path: one dict look-up."""
         return self._tools.exact.get(name)
 
-    def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+    def resolve(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
         """What `name` means, leniently: hyphens equal underscores; with a `server`, that server's own names count too.
 
-        Never guesses: `Ambiguous` lists the candidates. `Missing` names the servers that should be connected before
-        the name is called unknown.
+        Never guesses: `AmbiguousName` lists the candidates. `MissingName` names the servers that should be connected
+        before the name is called unknown.
         """
         return self._tools.resolve(name, server)
 
@@ -344,7 +365,7 @@ class Index:
         """Every skill, sorted by name; of one server, if given."""
         return self._skills.everything if server is None else self._skills.of(server)
 
-    def resolve_skill(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+    def resolve_skill(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
         """`resolve`, for skills."""
         return self._skills.resolve(name, server)
 
@@ -362,7 +383,7 @@ class Index:
                     return pin_name(kind, place.original)
         return None
 
-    def skill_at(self, uri: str) -> Target | Ambiguous | None:
+    def skill_at(self, uri: str) -> Target | AmbiguousName | None:
         """The skill whose `SKILL.md` this is, in its server's own spelling or in the one that names the server. None:
         none that is listed."""
         named = unqualified(uri)
@@ -370,7 +391,7 @@ class Index:
         found = [skill for skill in self.skills(server) if skill.original == original]
         if len(found) < 2:
             return found[0] if found else None
-        return Ambiguous(
+        return AmbiguousName(
             uri,
             tuple(qualified(skill.server, uri) for skill in found),
             tuple(skill.server for skill in found),
@@ -388,7 +409,7 @@ class Index:
         prompts = self._lists.prompts
         return prompts.everything if server is None else prompts.of(server)
 
-    def resolve_prompt(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+    def resolve_prompt(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
         """`resolve`, for prompts."""
         return self._lists.prompts.resolve(name, server)
 
@@ -404,7 +425,7 @@ class Index:
         templates = self._lists.templates
         return templates.everything if server is None else templates.of_server(server)
 
-    def resolve_uri(self, uri: str) -> ResourceEntry | Ambiguous | Missing:
+    def resolve_uri(self, uri: str) -> ResourceEntry | AmbiguousName | MissingName:
         """Where `uri` is read: a listed resource, a qualified URI, or a URI that matches a template of one server."""
         lists = self._lists
         return resolve_uri(uri, lists.entries, lists.resources, lists.templates)
@@ -414,7 +435,7 @@ class Index:
         resources = self._lists.resources
         return uri in resources.exact or uri in resources.contested
 
-    def resolve_template(self, uri: str) -> ResourceEntry | Ambiguous | Missing:
+    def resolve_template(self, uri: str) -> ResourceEntry | AmbiguousName | MissingName:
         """The server whose template `uri` is, in the spelling of `templates()`."""
         return resolve_uri(uri, self._lists.entries, self._lists.templates, _NO_URIS)
 
@@ -493,9 +514,12 @@ class Index:
         self._finder.prepare()
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
-        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled
-        almost like it, then those that share words with it."""
+        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first."""
         return self._finder.suggest(name, limit)
+
+    def named_by_servers(self, name: str) -> list[str]:
+        """The exposed names of the tools that their servers call `name`."""
+        return self._finder.named_by_servers(name)
 
 
 _NO_URIS: Final = UriSpace({}, {})
@@ -534,8 +558,7 @@ class Counts(msgspec.Struct, frozen=True):
         return self.tools + self.resources
 
 
-@attrs.frozen
-class Naming:
+class NamingRules(msgspec.Struct, frozen=True):
     """The parts of a definition that decide which names its tools have, and where these are shown."""
 
     mode: PrefixMode
@@ -544,40 +567,68 @@ class Naming:
     exclude: tuple[str, ...]
     direct: bool | tuple[str, ...]  # which tools a client is shown one by one
     beside: bool | tuple[str, ...]  # which tools a client is shown beside the `mcp` tool
-    overrides: Mapping[str, ToolOverride] = attrs.field(factory=dict[str, ToolOverride], hash=False)
+    overrides: Mapping[str, ToolOverride] = msgspec.field(default_factory=dict[str, ToolOverride])
     of_any: frozenset[str] = frozenset()  # overridden for whichever server has such a tool
     only: tuple[str, ...] | None = None  # the tools that a profile shows
     longest_name: int = MAX_LENGTH
     pinning: Pinning = Pinning.QUARANTINE
 
     @classmethod
-    def of(cls, definition: ServerDefinition, settings: Settings) -> Naming:
+    def of(cls, definition: ServerDefinition, settings: Settings) -> NamingRules:
         beside = definition.direct_tools
         if (
             beside is None
         ):  # all tools of all servers beside the one that spares showing them: nobody means that
             beside = settings.direct_tools if isinstance(settings.direct_tools, tuple) else False
-        return cls(
+        naming = _naming(
             settings.tool_prefix if definition.tool_prefix is None else definition.tool_prefix,
             definition.expose_resources,
             definition.include_tools,
             definition.exclude_tools,
             settings.direct_tools if definition.direct_tools is None else definition.direct_tools,
             beside,
-            overrides_of(definition.tool_overrides, overrides_of(settings.tool_overrides)),
-            frozenset(settings.tool_overrides.keys() - definition.tool_overrides.keys()),
-            longest_name=settings.longest_name,
-            pinning=definition.pinning or settings.pinning,
+            settings.longest_name,
+            definition.pinning or settings.pinning,
+        )
+        if not (definition.tool_overrides or settings.tool_overrides):
+            return naming
+        return replace(
+            naming,
+            overrides=overrides_of(definition.tool_overrides, overrides_of(settings.tool_overrides)),
+            of_any=frozenset(settings.tool_overrides.keys() - definition.tool_overrides.keys()),
         )
 
 
-@attrs.define(eq=False)
-class ServerIndex:
+@lru_cache(maxsize=64)
+def _naming(
+    mode: PrefixMode,
+    expose_resources: bool,
+    include: tuple[str, ...] | None,
+    exclude: tuple[str, ...],
+    direct: bool | tuple[str, ...],
+    beside: bool | tuple[str, ...],
+    longest_name: int,
+    pinning: Pinning,
+) -> NamingRules:
+    """One without overrides: the same object for all servers that are named alike, which most of a room are."""
+    return NamingRules(
+        mode,
+        expose_resources,
+        include,
+        exclude,
+        direct,
+        beside,
+        longest_name=longest_name,
+        pinning=pinning,
+    )
+
+
+class ServerIndex(msgspec.Struct, eq=False, dict=True):
     """One server's part of the index, kept from one index to the next."""
 
     server: str
     entry: ServerEntry | None
-    naming: Naming
+    naming: NamingRules
     made_of: tuple[ServerDefinition, Settings]  # what `naming` was made of: with the same two it is the same
 
     def unless(self, other: ServerIndex | None) -> ServerIndex:
@@ -599,7 +650,7 @@ class ServerIndex:
         if kept is not None and kept.made_of[0] is definition and kept.made_of[1] is settings:
             same = kept.entry is entry
             return kept if same else cls(kept.server, entry, kept.naming, kept.made_of)
-        naming = Naming.of(definition, settings)
+        naming = NamingRules.of(definition, settings)
         return cls(definition.name, entry, naming, (definition, settings)).unless(kept)
 
     @cached_property
@@ -634,7 +685,7 @@ class ServerIndex:
         """This part with only those of its tools that one of the patterns matches (None: all), and with further
         overrides, as a profile says them."""
         overrides = overrides_of(said or {}, self.naming.overrides)
-        naming = attrs.evolve(self.naming, only=tools, overrides=overrides)
+        naming = msgspec.structs.replace(self.naming, only=tools, overrides=overrides)
         return ServerIndex(self.server, self.entry, naming, self.made_of)
 
     def saying(self, entry: ServerEntry) -> ServerIndex:
@@ -680,6 +731,8 @@ class ServerIndex:
         self,
     ) -> tuple[Mapping[tuple[str, str], RepairedItem], tuple[str, ...], tuple[str, ...]]:
         """The misfits, the faults, and the places with hidden characters."""
+        from .schema_repair import fit
+
         found: dict[tuple[str, str], RepairedItem | None] = {}
         hidden: list[str] = []
         shown: set[str] | None = None
@@ -793,12 +846,12 @@ class ServerIndex:
                     local = override.rename or name
                     record = record if changed is not None else override.shown(record)
                 if spelled is not None:
-                    override = attrs.evolve(override or ToolOverride(), spelled=spelled)
+                    override = msgspec.structs.replace(override or ToolOverride(), spelled=spelled)
                 proposal = Proposal.first(
                     Claim(self.server, kind, original, local, self.naming.mode, self.naming.longest_name)
                 )
                 target = _target(proposal.name, self.server, kind, original, record, override, changed)
-                yield proposal, attrs.evolve(target, hidden=hidden) if hidden else target
+                yield proposal, msgspec.structs.replace(target, hidden=hidden) if hidden else target
 
     def _quarantined(self, kind: str, original: str) -> tuple[str, ...] | None:
         """What has changed of an item that must not be used because of that; None: it may be used."""

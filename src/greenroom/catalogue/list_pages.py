@@ -16,14 +16,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
 
 from ..protocol import bounds
 from ..protocol.jsonrpc import encoding
 from ..protocol.jsonrpc.incoming import excerpt
 from ..protocol.jsonrpc.terms import WireFault
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .definition_secrets import names_credential, without_credentials
 from .entries import Raw
 
@@ -53,8 +52,7 @@ def take_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     data = bytes(raw)
     if len(data) > bounds.ITEM_BYTES:
         raise WireFault(f"longer than {bounds.ITEM_BYTES:,} bytes")
-    brackets = data.count(b"{") + data.count(b"[")
-    if brackets > bounds.ITEM_PARTS:
+    if parts_of(data) > bounds.ITEM_PARTS:
         raise WireFault(f"of more than {bounds.ITEM_PARTS:,} parts")
     try:
         value = encoding.decode(_any, data)
@@ -70,23 +68,29 @@ def take_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     return found
 
 
+def parts_of(data: bytes) -> int:
+    """The objects and arrays in this JSON, at most: a bracket in a text counts, too."""
+    return data.count(b"{") + data.count(b"[")
+
+
 _NO_OBJECT: Final = "that is no object"
 _TOO_DEEP: Final = f"nested deeper than {bounds.DEPTH}"
 
 
-@attrs.define(eq=False)
-class Items:
+class Items(msgspec.Struct, eq=False):
     """The items of one list so far. `field` names the array of a page; `key` is a field that every item must have."""
 
     field: str
     key: str
     most: int  # items at most; omitted ones count too, for they cost as much
+    parts: int = bounds.LIST_PARTS  # that further items may have
     fault_of: Callable[[Raw], str] | None = None  # why an item cannot be used, in words; empty: it can
     secrets: Secrets | None = None  # those that are looked for in the items (`definition_secrets`)
-    found: list[Raw] = attrs.field(factory=list[Raw])
-    is_full: bool = False  # there was more than `most`
-    left_out: Counter[str] = attrs.field(factory=Counter[str])
-    _examples: dict[str, str] = attrs.field(factory=dict[str, str])
+    found: list[Raw] = msgspec.field(default_factory=list[Raw])
+    is_full: bool = False  # there was more than `most`, or than `parts`
+    is_heavy: bool = False  # it was more than `parts`
+    left_out: Counter[str] = msgspec.field(default_factory=Counter[str])
+    _examples: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def read(self, page: bytes) -> object:
         """Take the items of a page. Returns its `nextCursor` (None: it has none, or nothing more can be taken).
@@ -115,6 +119,14 @@ class Items:
             said.append(f"{what} left out" + (f" ({example})" if example else ""))
         return said
 
+    def bound_in_words(self, items: int) -> str:
+        """What bound it is full by. `items`: how many all lists of one server may have."""
+        return (
+            f"{bounds.LIST_PARTS:,} objects and arrays"
+            if self.is_heavy
+            else f"{items:,} items (maxListItems)"
+        )
+
     def _lacks_array(self) -> WireFault:
         return WireFault(f'the result has no array "{self.field}"')
 
@@ -139,7 +151,11 @@ class Items:
             else:
                 self._leave_out(str(fault), excerpt(raw))
             return
-        name = item.get(self.key)
+        name, parts = item.get(self.key), parts_of(raw)
+        if parts > self.parts:
+            self.is_full = self.is_heavy = True
+            return
+        self.parts -= parts
         if not isinstance(name, str) or not name:
             self._leave_out(f'without a "{self.key}"')
         elif len(name) > bounds.NAME_CHARACTERS:

@@ -33,7 +33,7 @@ from typing import Final
 import msgspec
 
 from ..config.model import PrefixMode, normal
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 MAX_LENGTH: Final = 64
 TAIL: Final = 8  # hex digits of the hash an over-long name ends in

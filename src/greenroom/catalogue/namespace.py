@@ -12,7 +12,6 @@ server's own name. When a level has more than one answer, nothing is chosen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cached_property
@@ -20,13 +19,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import quote, unquote
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
 from ..config.model import normal
 from ..protocol.errors import CallError
-from ..protocol.header_params import Path, mirrored_in
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.result import sdk_types
 from ..protocol.safe_text import unhidden
 from ..protocol.tasks import runs_only_so
@@ -35,14 +33,13 @@ from .entries import Raw, ServerEntry
 from .fingerprints import pin_name, tool_changed
 from .names import Proposal, other_resource_name, resource_name, settle
 from .overrides import ToolOverride
-from .ranking import ToolDocument
-from .schema_repair import fit
-from .search_words import normalise
 from .skills import name_of as skill_name
-from .vector_file import digest_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool
+
+    from ..protocol.header_params import Path
+    from .ranking import ToolDocument
 
 
 SEARCHED = 8_192  # characters of a description that search reads
@@ -53,26 +50,25 @@ Kind = Literal["tool", "resource", "prompt", "skill"]
 Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and its original name or URI
 
 
-@attrs.frozen(eq=False)
-class Target:
-    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
+class Target(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """The tool, prompt, resource or skill that a name in this room means. `original` is the server's own name for it;
+    for a resource, its URI.
 
     `record` is the server's own object, unchanged but for its `override` (`toolOverrides`) and for hidden characters.
     `description` and `input_schema` are read from it. They are empty and None when the record has none, or none that
     can be used.
     """
 
-    name: str
-    server: str
-    kind: Kind
-    original: str
-    record: Raw
-    description: str
-    input_schema: Mapping[str, Any] | None
-    override: ToolOverride | None = None
+    name: str  # the name in this room, as a call gives it
+    server: str  # the server that has it
+    kind: Kind  # what it is
+    original: str  # the server's own name for it; for a resource, its URI
+    record: Raw  # the server's own object, with what its entry changes
+    description: str  # its text; empty when it has none that can be used
+    input_schema: Mapping[str, Any] | None  # of its arguments; None when it has none that can be used
+    override: ToolOverride | None = None  # what its entry changes (`toolOverrides`)
     changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
     hidden: str = ""  # the hidden characters of the server's own object, in words
-    _document: ToolDocument | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def own_name(self) -> str:
@@ -107,7 +103,7 @@ class Target:
     @cached_property
     def wrapped_output(self) -> Mapping[str, Any] | None:
         """Its output schema as it is listed, if by that clients of older versions get the structure of its results in
-        an object (2026-07-28 allows others, issue 38). It is looked at once."""
+        an object (2026-07-28 allows others). It is looked at once."""
         if self.kind != "tool" or not wraps_results(self.record.get("outputSchema")):
             return None
         schema = self._fitted.get("outputSchema")
@@ -117,6 +113,8 @@ class Target:
     def mirrored(self) -> Mapping[Path, str]:
         """The arguments that clients of 2026-07-28 repeat in HTTP headers. Empty for a tool whose annotations break the
         rules: such clients leave it out."""
+        from ..protocol.header_params import mirrored_in
+
         try:
             return mirrored_in(self.record.get("inputSchema"))
         except ValueError:
@@ -171,6 +169,8 @@ class Target:
     def _looked_through(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         if self.kind != "tool":
             return {"description": self.description}, ()
+        from .schema_repair import fit  # where one tool is all that is shown, nobody looks
+
         record = {**self.record, "name": self.name}
         fitted = fit("tool", record)
         if fitted is None:
@@ -203,6 +203,8 @@ class Target:
     def meaning(self) -> str:
         """What is read of it to find it by meaning: its server, its name, the beginning of its description, and what
         its parameters are called."""
+        from .search_words import normalise
+
         parameters = (self.input_schema or {}).get("properties")
         names = (
             islice(cast("Mapping[str, Any]", parameters), _PARAMETERS)
@@ -215,36 +217,36 @@ class Target:
     @cached_property
     def meaning_key(self) -> bytes:
         """A digest of that."""
+        from .vector_file import digest_of
+
         return digest_of(self.meaning)
 
-    @property
+    @cached_property
     def document(self) -> ToolDocument:
         """What search reads of it. Only the beginning of a long description counts."""
-        if self._document is None:
-            title = self.record.get("title")
-            document = ToolDocument.of(
-                self.name,
-                self._called,
-                self.server,
-                self.description[:SEARCHED],
-                title=title[:SEARCHED] if isinstance(title, str) else "",
-                schema=self.input_schema,
-            )
-            self.remember(document)
-            return document
-        return self._document
+        from .ranking import ToolDocument
+
+        title = self.record.get("title")
+        return ToolDocument.of(
+            self.name,
+            self._called,
+            self.server,
+            self.description[:SEARCHED],
+            title=title[:SEARCHED] if isinstance(title, str) else "",
+            schema=self.input_schema,
+        )
 
     @property
     def is_read(self) -> bool:
         """Whether the document has been made."""
-        return self._document is not None
+        return "document" in vars(self)
 
     def remember(self, document: ToolDocument) -> None:
         """Take the document that search made of the same tool before."""
-        object.__setattr__(self, "_document", document)
+        vars(self)["document"] = document
 
 
-class Ambiguous(msgspec.Struct, frozen=True):
+class AmbiguousName(msgspec.Struct, frozen=True):
     """The name means more than one thing; nothing is chosen. `candidates` are exposed names to use."""
 
     name: str
@@ -252,15 +254,14 @@ class Ambiguous(msgspec.Struct, frozen=True):
     servers: tuple[str, ...]
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingName(msgspec.Struct, frozen=True):
     """Nothing known has that name. `servers` may have it once they connect: their prefix matches, longest first."""
 
     name: str
     servers: tuple[str, ...] = ()
 
 
-@attrs.frozen(eq=False)
-class ServerNames:
+class ServerNames(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The names of one server. `first` are its claims before settling, in the order of `targets`."""
 
     first: tuple[Proposal, ...]
@@ -274,6 +275,8 @@ class ServerNames:
         unique: dict[Identity, tuple[Proposal, Target]] = {}
         for proposal, target in members:
             unique.setdefault((target.kind, target.original), (proposal, target))
+        if not unique:
+            return _NO_NAMES
         first = tuple(proposal for proposal, _ in unique.values())
         return cls(first, *_settled(first, [target for _, target in unique.values()]))
 
@@ -296,20 +299,22 @@ class ServerNames:
         return found
 
 
+_NO_NAMES: Final = ServerNames((), (), {}, {})  # of each server of which nothing is known
+
+
 def _settled(
     first: Iterable[Proposal], targets: list[Target]
 ) -> tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]:
     settled = settle(first)
     named = tuple(
-        target if target.name == proposal.name else attrs.evolve(target, name=proposal.name)
+        target if target.name == proposal.name else msgspec.structs.replace(target, name=proposal.name)
         for proposal, target in zip(settled.proposals, targets, strict=True)
     )
     contested = {name: tuple(named[i] for i in rivals) for name, rivals in settled.contested.items()}
     return named, {target.name: target for target in named}, contested
 
 
-@attrs.frozen(eq=False)
-class Namespace:
+class Namespace(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The names of all servers, for one sort of item. Immutable. Tables that few look-ups need are made on demand."""
 
     by_server: Mapping[str, ServerNames]
@@ -353,7 +358,7 @@ class Namespace:
         """The items of `server`, by name."""
         return tuple(sorted(self._owned.get(server, {}).values(), key=lambda target: target.name))
 
-    def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+    def resolve(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
         """What `name` means, among all servers or for one. With a server, that server's own names count too."""
         found = self.exact.get(name)
         if found is not None and server in (None, found.server):
@@ -363,8 +368,8 @@ class Namespace:
         if matches:
             return _only(name, matches)
         if server is not None:
-            return Missing(name, (server,) if server in self.by_server else ())
-        return Missing(name, tuple(server for server, _ in self._prefixed(name)))
+            return MissingName(name, (server,) if server in self.by_server else ())
+        return MissingName(name, tuple(server for server, _ in self._prefixed(name)))
 
     def _levels(self, name: str) -> Iterator[list[Target]]:
         yield list(self.contested.get(name, ()))
@@ -459,12 +464,12 @@ class Namespace:
         return found
 
 
-def _only(name: str, matches: Iterable[Target]) -> Target | Ambiguous:
+def _only(name: str, matches: Iterable[Target]) -> Target | AmbiguousName:
     by_name = {target.name: target for target in matches}
     if len(by_name) == 1:
         return next(iter(by_name.values()))
     candidates = sorted(by_name)
-    return Ambiguous(name, tuple(candidates), tuple(sorted({by_name[c].server for c in candidates})))
+    return AmbiguousName(name, tuple(candidates), tuple(sorted({by_name[c].server for c in candidates})))
 
 
 # ---- URIs: which server a resource is read from ---------------------------------------------------------------------
@@ -489,17 +494,16 @@ _KEPT: Final = ("ui://", "skill://")
 _OUR_HOST: Final = "greenroom/"
 _OURS: Final = (_SCHEME, *(f"{scheme}{_OUR_HOST}" for scheme in _KEPT))
 _LONGEST: Final = max(map(len, _OURS))
-_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+_EXPRESSION: Final = lazy_pattern(r"\{[^{}]*\}")
 
 
 class ResourceEntry(msgspec.Struct, frozen=True, eq=False):
-    """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it. `record`:
-    without hidden characters, or what is shown in its place."""
+    """A resource or resource template, and the server that has it."""
 
-    uri: str
-    server: str
-    original: str
-    record: Raw
+    uri: str  # the URI that clients see
+    server: str  # the server that has it
+    original: str  # the server's own URI for it
+    record: Raw  # the server's object, without hidden characters; of a quarantined one, what is shown in its place
     changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
 
 
@@ -526,8 +530,7 @@ def unqualified(uri: str) -> tuple[str, str] | None:
     return (unquote(server), before + original) if slash else None
 
 
-@attrs.frozen(eq=False)
-class UriSpace:
+class UriSpace(msgspec.Struct, frozen=True, eq=False, dict=True):
     """All resources or all templates of a room."""
 
     exact: Mapping[str, ResourceEntry]
@@ -598,8 +601,8 @@ def _fits(uri: str, parts: list[str]) -> bool:
 
 def resolve(
     uri: str, servers: Mapping[str, ServerEntry | None], resources: UriSpace, templates: UriSpace
-) -> ResourceEntry | Ambiguous | Missing:
-    """What `uri` means. `Missing.servers`: the servers that may have resources which are not listed."""
+) -> ResourceEntry | AmbiguousName | MissingName:
+    """What `uri` means. `MissingName.servers`: the servers that may have resources which are not listed."""
     listed = resources.exact.get(uri)  # a URI of our scheme is in here only in our own spelling
     if listed is not None:
         return listed
@@ -608,7 +611,7 @@ def resolve(
         return (
             ResourceEntry(uri, *named, record={})
             if named is not None and named[0] in servers
-            else Missing(uri, ())
+            else MissingName(uri, ())
         )
     if uri in resources.contested:
         return _among(uri, resources.contested[uri])
@@ -620,12 +623,12 @@ def resolve(
         return _among(
             uri, [ResourceEntry(qualified(server, uri), server, uri, {}) for server in sorted(fitting)]
         )
-    return Missing(uri, tuple(name for name, entry in servers.items() if _may_have(entry)))
+    return MissingName(uri, tuple(name for name, entry in servers.items() if _may_have(entry)))
 
 
-def _among(uri: str, places: Iterable[ResourceEntry]) -> Ambiguous:
+def _among(uri: str, places: Iterable[ResourceEntry]) -> AmbiguousName:
     places = tuple(places)
-    return Ambiguous(uri, tuple(place.uri for place in places), tuple(place.server for place in places))
+    return AmbiguousName(uri, tuple(place.uri for place in places), tuple(place.server for place in places))
 
 
 def _may_have(entry: ServerEntry | None) -> bool:

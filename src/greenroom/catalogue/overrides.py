@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
 
 from ..protocol.errors import UsageError
@@ -53,14 +52,13 @@ class ParameterOverride(msgspec.Struct, frozen=True):
         return self.default is not _ABSENT
 
 
-@attrs.frozen
-class ToolOverride:
+class ToolOverride(msgspec.Struct, frozen=True, dict=True):
     """The changes of one tool, and of its parameters by their own names."""
 
     rename: str | None = None
     hide: bool = False
     description: str | None = None
-    parameters: Mapping[str, ParameterOverride] = attrs.field(factory=_no_parameters, hash=False)
+    parameters: Mapping[str, ParameterOverride] = msgspec.field(default_factory=_no_parameters)
     spelled: OriginalSpelling | None = None  # the server uses hidden characters, which are not shown
 
     @classmethod

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from .entries import ServerEntry
 from .fingerprints import kind_of, original_of, pin_name
@@ -23,13 +23,12 @@ from .uri_spelling import normal_uri, without_query
 _COMPARED: Final = 16_384  # characters of a URI; a longer one, which nobody lists, might be any of them
 
 
-@attrs.define
-class Quarantine:
+class Quarantine(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What of a server must not be used, made for looking up each call. `changed`: by the names under which the items
     are remembered, what has changed. `entry`: what the server has listed."""
 
-    changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
-    entry: ServerEntry | None = attrs.field(default=None, eq=False)
+    changed: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict[str, tuple[str, ...]])
+    entry: ServerEntry | None = None
 
     def __bool__(self) -> bool:
         return bool(self.changed)

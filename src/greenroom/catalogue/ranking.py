@@ -30,7 +30,6 @@ know the synonyms of this trade, and they bring numpy or a binary of several meg
 
 from __future__ import annotations
 
-import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
@@ -44,6 +43,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..config.model import PrefixMode
+from ..protocol.lazy_patterns import lazy_pattern
 from .names import prefix_of
 from .search_words import ROOTS, STOP_WORDS, normalise, paired, phrases, stem, synonyms, tokens, words_of
 
@@ -68,7 +68,7 @@ _INSIDE: Final = 0.4
 _SLIP: Final = 0.75
 ASIDE: Final = 0.1  # a stop word that is a name, beside words that say more
 _MOST_RELATED: Final = 60  # words that one word of a query stands for by its letters
-_END_OF_PURPOSE: Final = re.compile(r"[.!?\n](?:\s|\Z)")  # a description says first what a tool is for
+_END_OF_PURPOSE: Final = lazy_pattern(r"[.!?\n](?:\s|\Z)")  # a description says first what a tool is for
 _SHORTEST, _LONGEST = 20, 240  # characters of that
 _LONGEST_PHRASE: Final = 3  # words
 _MEANT: Final = 8  # words that the phrases of one query stand for

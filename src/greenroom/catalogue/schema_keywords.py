@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 Schema = dict[str, Any]
 Place = tuple[Any, ...]  # empty, or (the place it is in, its key or position there)
@@ -482,7 +482,7 @@ def _anchors(root: Any) -> Iterator[str]:
 
 _ANCHOR: Final = lazy_pattern(r"[A-Za-z_][-A-Za-z0-9._]*")
 _SPELLED: Final[Mapping[str, re.Pattern[str]]] = {
-    "$id": re.compile(r"[^#]*#?"),
+    "$id": lazy_pattern(r"[^#]*#?"),
     "$anchor": _ANCHOR,
     "$dynamicAnchor": _ANCHOR,
     "$recursiveAnchor": _ANCHOR,

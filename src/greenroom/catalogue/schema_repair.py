@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .entries import Raw
 from .schema_keywords import GONE, Place, mended_schema, said_of, type_meant
 

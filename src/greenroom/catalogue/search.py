@@ -5,10 +5,9 @@ tool that matches any word is listed, and the number of matching words only rank
 by pattern takes the caller's own test, because the standard library has no pattern engine that is safe against hostile
 patterns.
 
-Where tools are found by meaning too (`meanings`), both orders are joined by reciprocal rank: the tool in place n of one
-has 1 / (10 + n) points, and those of both are added. Only places count, because scores of words and of vectors cannot
-be compared. What the query names stays first.
-"""
+Where tools are found by meaning too (`tool_vectors`), both orders are joined by reciprocal rank: the tool in place n
+of one has 1 / (10 + n) points, and those of both are added. Only places count, because scores of words and of vectors
+cannot be compared. What the query names stays first."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from .index import Index
 from .namespace import Target
@@ -35,28 +34,27 @@ _FROM_TOP: Final = 10  # the larger, the less the first places of one order coun
 _POINTS: Final = 100_000  # so that the sum is a whole number, and below `EXACT`
 
 
-@attrs.frozen
-class Match:
-    """A tool or skill that was found; `score` is 0 in an unranked search."""
+class Match(msgspec.Struct, frozen=True):
+    """A tool or skill that a search has found."""
 
-    target: Target
-    score: int = 0
+    target: Target  # the tool or skill
+    score: int = 0  # higher is better; 0 in an unranked search
 
     def as_dict(self) -> dict[str, Any]:
         """The tool as plain JSON, with its `score`."""
         return {**self.target.as_dict(), "score": self.score}
 
 
-@attrs.frozen
-class SearchPage:
-    """One page of `total` matches; `next_offset` asks for the next one and is None on the last."""
+class SearchPage(msgspec.Struct, frozen=True):
+    """One page of the matches of a search."""
 
-    matches: tuple[Match, ...]
-    total: int
-    next_offset: int | None = None
+    matches: tuple[Match, ...]  # those of this page, best first
+    total: int  # the number of matches on all pages
+    next_offset: int | None = None  # the `offset` of the next page; None: this is the last
 
     @property
     def has_more(self) -> bool:
+        """Whether there is another page."""
         return self.next_offset is not None
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What search has made of tools, on disk (`search_forms`): `catalogue.search` beside `catalogue.json`.
+"""What search has made of tools, on disk (`search_cache`): `catalogue.search` beside `catalogue.json`.
 
 A record stands under the key of the server's entry in the catalogue, with the time when it was written and a checksum.
 Records that are too old are dropped when others are written, and when the space is limited the newest come first.
@@ -19,10 +19,13 @@ import msgspec
 
 from ..config.private_files import LOCK_TIMEOUT, BrokenFile, LockedFile, make_folder
 from ..protocol import bounds
-from .search_forms import FORM, record_of
+from .search_cache import record_of
 
 if TYPE_CHECKING:
     from .namespace import Target
+
+
+_FORM: Final = "2"
 
 
 class _SearchedTool(msgspec.Struct, array_like=True):
@@ -62,14 +65,14 @@ class SearchFile(LockedFile):
                 for key, targets in news.items():
                     record = record_of(targets, _whole(kept.get(key)))
                     kept[key] = _SearchedTool(now, _checksum(record), record)
-                self.replace(msgspec.msgpack.encode(_SearchFile(FORM, _that_fits(kept))))
+                self.replace(msgspec.msgpack.encode(_SearchFile(_FORM, _that_fits(kept))))
 
     def _kept(self) -> dict[str, _SearchedTool]:
         try:
             file = _as_file.decode(self.read())
         except (OSError, BrokenFile, msgspec.MsgspecError, ValueError):
             return {}
-        return file.records if file.form == FORM else {}
+        return file.records if file.form == _FORM else {}
 
     def _is_fresh(self, one: _SearchedTool, now: float) -> bool:
         return self.max_age <= 0 or 0 <= now - one.at <= self.max_age

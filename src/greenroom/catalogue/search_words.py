@@ -19,7 +19,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Final
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 _CAMEL: Final = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _PUNCTUATION: Final = lazy_pattern(r"[\W_]+")

@@ -27,7 +27,7 @@ import msgspec
 
 from ..config.file_formats import NotYamlError, load_yaml
 from ..protocol.bounds import SKILL_BYTES, SKILL_FILES
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import unhidden
 from .entries import Raw
 

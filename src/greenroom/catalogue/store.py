@@ -29,10 +29,10 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..config.arguments import file_of
-from ..config.identity import definition_hash, pin_key
+from ..config.argument_checks import file_of
+from ..config.definition_identity import definition_hash, pin_key
 from ..config.model import Config, Settings
-from ..config.private_files import LOCK_TIMEOUT, BrokenFile, LockedFile, make_folder
+from ..config.private_files import LOCK_TIMEOUT, BrokenFile, LockedFile, cache_folder, make_folder
 from ..protocol import bounds
 from ..protocol.jsonrpc import encoding
 from ..protocol.jsonrpc.terms import WireFault
@@ -40,8 +40,8 @@ from ..protocol.safe_text import whole, whole_value
 from .entries import Failures, LastFailure, Raw, ServerEntry
 from .fingerprints import PinKey
 from .list_pages import split_object, take_object
+from .search_cache import key_of
 from .search_file import SearchFile
-from .search_forms import key_of
 from .skills import fault_of
 
 MEMORY: Final = ":memory:"
@@ -63,9 +63,7 @@ CLOCK_SLACK: Final = 300.0  # seconds; a stamp this far ahead is another process
 
 def default_cache_path() -> Path:
     """Where the catalogue is kept unless told otherwise: `catalogue.json` in the user's cache directory."""
-    import platformdirs
-
-    return platformdirs.user_cache_path("greenroom", appauthor=False) / "catalogue.json"
+    return cache_folder() / "catalogue.json"
 
 
 class LoadedCache(msgspec.Struct, frozen=True):
@@ -426,7 +424,7 @@ class Store(Protocol):
         ...
 
 
-class Nowhere:
+class NoStore:
     blocks = False
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:

@@ -12,11 +12,10 @@ characters, the fragment and whoever stands before `@` in the authority are noth
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Final
 from urllib.parse import unquote
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 
 _ROUNDS: Final = 8  # so often escaped at most; each round decodes what the one before has left
 _PERCENT: Final = lazy_pattern(r"%(?:25)+")  # however often it is escaped: one round
@@ -27,6 +26,8 @@ _NO_PORT: Final = lazy_pattern(r":0*\Z")
 
 def normal_uri(uri: str) -> str:
     """The form that all spellings of a URI have in common."""
+    import unicodedata
+
     said = _decoded(uri)
     said = _NOTHING.sub("", unicodedata.normalize("NFKC", said).casefold())
     said = said.replace("\\", "/").partition("#")[0]

@@ -1,4 +1,4 @@
-"""Meanings: the vectors of all tools that were told of, and which of them are nearest to a query.
+"""The vectors of all tools that were told of, and which of them are nearest to a query.
 
 A vector is kept as one byte a number, beside the catalogue (`catalogue.vectors`), under a digest of the text that it
 was made of, with the model's digests in the head. Another model, a damaged file or another form is as good as none.
@@ -38,7 +38,7 @@ Bytes = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float32]
 
 
-class Meanings:
+class ToolVectors:
     """`file`: where vectors are kept; None: nowhere."""
 
     def __init__(self, encoder: Encoder, file: VectorFile | None) -> None:
@@ -125,13 +125,13 @@ class Meanings:
             self._lengths = np.concatenate([self._lengths, *lengths])
 
 
-def opened(model: str | bool, catalogue: Path | None, max_age: float) -> Meanings:
+def opened(model: str | bool, catalogue: Path | None, max_age: float) -> ToolVectors:
     """With the model that the configuration names, and the vectors beside this catalogue. Raises `Unusable`."""
     encoder = Encoder(model_folder(model), is_published=model is True)
     if catalogue is None:
-        return Meanings(encoder, None)
+        return ToolVectors(encoder, None)
     place = catalogue.with_name(f"{catalogue.name.removesuffix('.json')}.vectors")
-    return Meanings(encoder, VectorFile(place, encoder.model, encoder.width, max_age=max_age))
+    return ToolVectors(encoder, VectorFile(place, encoder.model, encoder.width, max_age=max_age))
 
 
 def _parts_of(matrix: Bytes) -> list[Bytes]:

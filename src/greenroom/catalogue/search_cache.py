@@ -4,7 +4,7 @@ Reducing five thousand tools to stems and points takes a quarter of a second, wh
 wait for. So what was made is kept beside the catalogue (`search_file.py`): for each server one record, with the
 stems that its tools have and, for each tool, a digest of everything that search reads of it and what was made of that.
 A tool whose digest is not found is read again. So a record may be old, of other settings, or missing, and no search
-finds anything else for it.
+finds anything else for it. The digest also holds how it was made, so what another version of ours made is not found.
 
 A tool with an override is never kept: its words may be those of the configuration. And nothing is that a session's own
 servers listed: an index with such lists is helped by what is kept, and reports nothing.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
@@ -25,24 +26,30 @@ from ..protocol.safe_text import whole
 from ..protocol.version import VERSION
 from .entries import ServerEntry
 from .namespace import Target
-from .ranking import ToolDocument
 
 _DIGEST: Final = 16  # bytes
-# What is made of the same tool depends on our version, on the tables of Python, and, between two versions of ours, on
-# weights and stems: what a sample is made into shows that these are others.
-_SAMPLE: Final = ToolDocument.of(
-    "git-hub_createIssues",
-    "createIssues",
-    "git-hub-mcp",
-    "Creates issues, running queries on the branches. It has been stopped by a matching policy; use the caches. 搜索",
-    title="Issue creation",
-    schema={"properties": {"issueId": {"description": "Which one is updated", "enum": ["added"]}}},
-)
-_MADE: Final = repr((_SAMPLE.names, _SAMPLE.stems, _SAMPLE.points, sys.version_info[:2], sys.byteorder))
-FORM: Final = f"1 {VERSION} {blake2b(_MADE.encode(), digest_size=_DIGEST).hexdigest()}"
 
 
-class _Row(msgspec.Struct, array_like=True, gc=False):
+@cache
+def how_made() -> bytes:
+    """What is made of the same tool depends on our version, on the tables of Python, and, between two versions of ours,
+    on weights and stems: what a sample is made into shows that these are others."""
+    from .ranking import ToolDocument
+
+    sample = ToolDocument.of(
+        "git-hub_createIssues",
+        "createIssues",
+        "git-hub-mcp",
+        "Creates issues, running queries on the branches. It has been stopped by a matching policy; use the caches."
+        " 搜索",
+        title="Issue creation",
+        schema={"properties": {"issueId": {"description": "Which one is updated", "enum": ["added"]}}},
+    )
+    made = (VERSION, sample.names, sample.stems, sample.points, sys.version_info[:2], sys.byteorder)
+    return blake2b(repr(made).encode(), digest_size=_DIGEST).digest()
+
+
+class _ToolRow(msgspec.Struct, array_like=True, gc=False):
     """A tool in a record: its digest, and its document without the words that all share. Thousands of these are made at
     once, which the garbage collector need not know of."""
 
@@ -53,9 +60,9 @@ class _Row(msgspec.Struct, array_like=True, gc=False):
     points: bytes
 
 
-_Tools = tuple[list[str], Mapping[bytes, _Row]]  # the words of a record, and its rows by digest
+_Tools = tuple[list[str], Mapping[bytes, _ToolRow]]  # the words of a record, and its rows by digest
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(tuple[list[str], list[_Row]])
+_decoder: Final = msgspec.msgpack.Decoder(tuple[list[str], list[_ToolRow]])
 
 
 def key_of(entry: ServerEntry) -> str:
@@ -63,7 +70,7 @@ def key_of(entry: ServerEntry) -> str:
     return f"{entry.definition_hash} {whole(entry.server)}"
 
 
-class SearchForms(msgspec.Struct, frozen=True, eq=False):
+class SearchCache(msgspec.Struct, frozen=True, eq=False):
     """The records that are known, by their keys. `on_news` is told, by key, of all tools of a server when something is
     to be kept of it. A record that it was told of is known, and empty."""
 
@@ -73,6 +80,8 @@ class SearchForms(msgspec.Struct, frozen=True, eq=False):
     def recall(self, targets: Iterable[Target], key: Callable[[str], str]) -> Mapping[str, str]:
         """Give each of these tools what was made of it before. Returns the servers that have tools of which nothing is
         kept, with their keys. `key`: of a server."""
+        from .ranking import ToolDocument
+
         keys, tools, missing = dict[str, str](), dict[str, _Tools](), dict[str, str]()
         for target in targets:
             if target.override is not None:
@@ -113,19 +122,19 @@ def record_of(targets: Iterable[Target], beside: bytes = b"") -> bytes:
     """A server's record. It keeps as many rows of the record `beside` as it has itself: another configuration may show
     the same tools by other names, and what is made for one would be lost to the other each time."""
     words: dict[str, int] = {}
-    rows = list[_Row]()
+    rows = list[_ToolRow]()
     for target in targets:
         said, document = _said(target), target.document
         if said is not None:
             numbers = array("I", [words.setdefault(stem, len(words)) for stem in document.stems])
             plain, shown = document.names
-            rows.append(_Row(_digest(said), plain, shown, numbers.tobytes(), document.points))
+            rows.append(_ToolRow(_digest(said), plain, shown, numbers.tobytes(), document.points))
     made = {row.digest for row in rows}
     known, old = _tools_in(beside)
     others = (row for digest, row in old.items() if digest not in made)
     for row in islice(others, len(rows)):
         numbers = array("I", [words.setdefault(known[n], len(words)) for n in array("I", row.numbers)])
-        rows.append(_Row(row.digest, row.plain, row.shown, numbers.tobytes(), row.points))
+        rows.append(_ToolRow(row.digest, row.plain, row.shown, numbers.tobytes(), row.points))
     return _encoder.encode((list(words), rows))
 
 
@@ -139,7 +148,7 @@ def _said(target: Target) -> bytes | None:
 
 
 def _digest(said: bytes) -> bytes:
-    return blake2b(said, digest_size=_DIGEST).digest()
+    return blake2b(said, digest_size=_DIGEST, key=how_made()).digest()
 
 
 def _tools_in(record: bytes) -> _Tools:

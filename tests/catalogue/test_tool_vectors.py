@@ -10,7 +10,7 @@ import pytest
 from tests.support.tiny_model import WIDTH, write_model
 
 from greenroom.catalogue.encoder import Encoder, Floats
-from greenroom.catalogue.meanings import Meanings, opened
+from greenroom.catalogue.tool_vectors import ToolVectors, opened
 from greenroom.catalogue.vector_file import VectorFile, digest_of
 
 TEXTS = ("search files in the work", "delete a file", "create issues.")
@@ -38,9 +38,9 @@ def file_in(folder: Path, model: str = "this one", max_age: float = 0) -> Vector
     return VectorFile(folder / "catalogue.vectors", model, WIDTH, max_age=max_age, lock_timeout=0.05)
 
 
-def made(encoder: Counting, file: VectorFile | None, texts: Sequence[str] = TEXTS) -> Meanings:
+def made(encoder: Counting, file: VectorFile | None, texts: Sequence[str] = TEXTS) -> ToolVectors:
     """With vectors for all texts, made or recalled."""
-    meanings = Meanings(encoder, file)
+    meanings = ToolVectors(encoder, file)
     meanings.learn(0, texts)
     encoder.encoded.clear()
     meanings.make_all()
@@ -58,7 +58,7 @@ def test_the_text_itself_is_the_nearest_and_the_others_follow(model: Path) -> No
 
 def test_nothing_is_near_until_nearly_all_vectors_are_made(model: Path) -> None:
     encoder = Counting(model)
-    meanings = Meanings(encoder, None)
+    meanings = ToolVectors(encoder, None)
     assert meanings.nearest("file", 10) == []
     meanings.learn(0, TEXTS)
     meanings.make(0, TEXTS[0])
