@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import ROOT
-from tests.support.gateway import HELLO, PATIENCE, serve
+from tests.support.forked import GREENROOM, ROOT, forked
+from tests.support.gateway import PATIENCE, serve, started
 from tests.support.otlp import Collector, collector
 from tests.support.patience import until
 from tests.support.whole import direct_door, whole
@@ -23,13 +25,14 @@ from tests.support.whole import direct_door, whole
 from greenroom.cli.main import run
 from greenroom.observe.otlp import exporting
 
-APP = [sys.executable, "-m", "tests.support.traced_app"]
+APP = "tests.support.traced_app"
 
 
 def _entry(taken: Collector) -> dict[str, Any]:
+    command, *words = forked(APP, "server")
     return {
-        "command": APP[0],
-        "args": [*APP[1:], "server"],
+        "command": command,
+        "args": words,
         "cwd": os.fspath(ROOT),
         "env": {"OTEL_EXPORTER_OTLP_ENDPOINT": taken.url, "PYTHONPATH": os.fspath(ROOT)},
     }
@@ -43,7 +46,7 @@ def test_one_trace_from_the_clients_span_to_the_servers(tmp_path: Path, mode: st
             url = _url(tmp_path / "stderr.txt")
             tool = "own_add" if expose == "direct" else "mcp"
             environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": taken.url}
-            command = [*APP, "client", url, mode, tool]
+            command = forked(APP, "client", url, mode, tool)
             subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=PATIENCE)
             gateway.process.send_signal(signal.SIGTERM)
             assert gateway.process.wait(PATIENCE) == 0
@@ -85,21 +88,29 @@ def test_a_collector_that_is_not_there_costs_a_line_of_the_log_and_holds_nobody_
     assert time.monotonic() - began < PATIENCE, "it would wait for ever"
 
 
-def test_a_gateway_whose_client_ends_ends_by_itself_also_when_its_collector_is_not_there(
-    tmp_path: Path,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with serve(tmp_path, {"own": whole("own")}, "--otlp", f"http://127.0.0.1:{port}", cold=True) as gateway:
-        gateway.answer(gateway.send("initialize", HELLO))
-        gateway.answer(
-            gateway.send("tools/call", {"name": "mcp", "arguments": {"tool": "own_echo", "args": {}}})
-        )
-        assert gateway.process.stdin is not None
-        assert gateway.process.stdout is not None
-        gateway.process.stdin.close()
-        gateway.process.stdout.close()
-        assert gateway.process.wait(PATIENCE) == 0, "it was ended by its own alarm"
+def test_whoever_stops_exporting_does_not_wait_for_the_collector() -> None:
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as never_answers:
+        with exporting(f"http://127.0.0.1:{never_answers.getsockname()[1]}", print) as providers:
+            providers["tracer_provider"].get_tracer("x").start_span("one").end()
+        still_sending = set(threading.enumerate()) - before
+        assert still_sending, "it was waited for until the SDK had given up"
+    until(lambda: not any(each.is_alive() for each in still_sending), "the end of what could not be sent")
+
+
+def test_a_gateway_whose_collector_never_answers_ends_well(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
+    with socket.create_server(("127.0.0.1", 0)) as never_answers:
+        port = never_answers.getsockname()[1]
+        home = os.fspath(tmp_path)
+        env = {"PATH": os.environ["PATH"], "HOME": home, "XDG_CACHE_HOME": home, "XDG_RUNTIME_DIR": home}
+        env["OTEL_EXPORTER_OTLP_TIMEOUT"] = "1000"
+        options = ("--config", os.fspath(config), "--otlp", f"http://127.0.0.1:{port}")
+        with started(*GREENROOM, "serve", *options, env=env, cwd=tmp_path) as gateway:
+            gateway.initialize()
+            gateway.mcp(tool="own_echo", args={})
+            assert gateway.end() == 0
 
 
 def test_variables_name_the_collector_and_the_service(

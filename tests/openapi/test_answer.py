@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.openapi.answer import ERROR_CHARACTERS, to_result
 from greenroom.openapi.document import read_document
@@ -40,7 +41,7 @@ def text_of(found: dict[str, Any]) -> str:
     return found["content"][0]["text"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("media", "body", "structured", "text"),
     [
         (JSON, b'{"a": 1}', {"a": 1}, '{"a": 1}'),
@@ -64,7 +65,7 @@ def test_json_is_text_and_structure(media: str | None, body: bytes, structured: 
     assert "isError" not in found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("media", "body", "text"),
     [
         (JSON, b"<html>", "<html>"),
@@ -170,7 +171,7 @@ def test_any_answer_becomes_a_result_that_can_be_sent(status: int, media: str, b
     assert isinstance(found.get("structuredContent", {}), dict)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("link", "told"),
     [
         ('<https://h/x?page=2&per_page=5>; rel="next", <https://h/x?page=9>; rel="last"',

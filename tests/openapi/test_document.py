@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.junk import VALUES, dumped
+from tests.support.rows import for_each
 
 from greenroom.openapi.document import (
     NAME,
@@ -21,7 +22,7 @@ from greenroom.openapi.document import (
     read_document,
     tool_name,
 )
-from greenroom.openapi.names import Names
+from greenroom.openapi.document_names import Names
 from greenroom.openapi.request import ArgumentError, build_request
 
 
@@ -30,7 +31,7 @@ def read(paths: Any, **members: Any) -> ApiDocument:
     return read_document(json.dumps(said).encode(), "t.json")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "what"),
     [
         (b"", "t.json: is no JSON"),

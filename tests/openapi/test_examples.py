@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
+from tests.support.rows import for_each
 
 from greenroom.openapi.document import ApiDocument, read_document
 from greenroom.openapi.request import HttpRequest, build_request
@@ -39,7 +39,7 @@ def test_every_example_is_counted() -> None:
     assert {each.name for each in DATA.iterdir()} == {*COUNTS, "NOTICE.md"}
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@for_each("name", COUNTS)
 def test_an_example_becomes_tools_that_can_be_called(name: str) -> None:
     found = document(name)
     assert len(found.operations) == COUNTS[name]
@@ -126,7 +126,7 @@ VALUES = {"primitive": "blue", "array": ["blue", "black"], "object": {"R": 100, 
 PLAIN, LIST = "primitive=blue", "array=blue&array=black"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "said"),
     [
         ("query_standard", f"query?{PLAIN}&{LIST}&R=100&G=200"),
@@ -156,7 +156,7 @@ def test_styles_are_written_as_the_table_of_openapi_has_them(tool: str, said: st
     assert build_request(operation, arguments, "http://h").url == f"http://h/anything/{said}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "fields"),
     [
         (

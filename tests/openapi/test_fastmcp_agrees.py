@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import anyio
 import httpx2
-import pytest
 from fastmcp import Client, FastMCP
 from tests.openapi.test_request import DOCUMENT, TOOLS
 from tests.support import run
+from tests.support.rows import for_each
 
 from greenroom.openapi.answer import to_result
 from greenroom.openapi.request import build_request
@@ -103,7 +103,7 @@ def meaning(arrived: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("tool", "arguments"), CASES)
+@for_each(("tool", "arguments"), CASES)
 def test_the_same_arrives(tool: str, arguments: dict[str, Any]) -> None:
     async def body() -> None:
         async with echo() as base, httpx2.AsyncClient(base_url=base) as client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.openapi.document import read_document
 from greenroom.openapi.filters import Selection, chosen, unmatched
@@ -21,7 +21,7 @@ OPERATIONS = read_document(json.dumps({"openapi": "3.1.0", "paths": PATHS}).enco
 ALL = ["list-pets", "addPet", "delete_pets_id", "users_list"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("include", "exclude", "names"),
     [
         ({}, {}, ALL),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.junk import VALUES
+from tests.support.rows import for_each
 
 from greenroom.openapi.answer import to_result
 from greenroom.openapi.http_tools import read_tools
@@ -127,7 +128,7 @@ def test_what_an_answer_is_may_be_declared() -> None:
     assert result["structuredContent"] == {"result": [1]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "fault"),
     [
         (7, ": is no object"),
@@ -180,7 +181,7 @@ def test_whatever_is_declared_is_a_tool_or_a_problem(said: dict[str, Any]) -> No
         Draft202012Validator.check_schema(each.input_schema())
 
 
-@pytest.mark.parametrize("said", [{"a": 1}, [1, 2], "text", 0, False])
+@for_each("said", [{"a": 1}, [1, 2], "text", 0, False])
 def test_the_argument_body_is_the_body_itself(said: Any) -> None:
     """As in mcp-gateway's adapter: only an argument of another name is a member of an object."""
     one = tool(method="post", path="/a", params={"body": {"in": "body", "required": True, "schema": {}}})

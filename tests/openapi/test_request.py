@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.junk import VALUES
+from tests.support.rows import for_each
 
 from greenroom.openapi.document import ApiDocument, read_document
 from greenroom.openapi.request import ArgumentError, HttpRequest, build_request
@@ -261,7 +262,7 @@ def sent(tool: str, /, **arguments: Any) -> HttpRequest:
     return build_request(TOOLS[tool], arguments, BASE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "arguments", "target"),
     [
         ("simple", {"id": "a/b c", "q": "x&y=z é", "flag": True, "page": 2},
@@ -323,7 +324,7 @@ def test_headers_and_cookies() -> None:
     assert dict(sent("content", **{"X-F": {"R": 1}}).headers)["X-F"] == '{"R":1}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "arguments", "media", "content"),
     [
         ("tree", {"name": "r", "kids": [{"name": "k"}]}, JSON, '{"name":"r","kids":[{"name":"k"}]}'),
@@ -380,7 +381,7 @@ def test_names_that_models_cannot_take_are_given_otherwise_and_sent_as_they_are(
         sent("names", type="x")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "arguments", "argument", "says"),
     [
         ("simple", {}, "id", 'simple needs the argument "id".'),
@@ -504,7 +505,7 @@ def test_no_argument_leaves_its_place(tool: str, data: st.DataObject) -> None:
         assert name in {"Accept", "Content-Type", "Cookie", "X-Trace", "X-List", "X-Object", "X-F"}
 
 
-@pytest.mark.parametrize("base", ["", "api.test", "ftp://x", "file:///etc", "https://"])
+@for_each("base", ["", "api.test", "ftp://x", "file:///etc", "https://"])
 def test_a_base_url_is_http(base: str) -> None:
     with pytest.raises(ValueError, match="is no base URL"):
         build_request(TOOLS["form"], {}, base)
@@ -516,7 +517,7 @@ def test_what_a_base_url_has_stays() -> None:
     assert parse_qsl(urlsplit(request.url).query) == [("key", "k"), ("a", "1")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("form", "sent"),
     [
         ({"url": {"type": "string"}, "file": {"type": "string", "format": "binary"}}, "multipart/form-data"),
@@ -544,7 +545,7 @@ def test_a_form_that_takes_a_file_and_all_else_comes_before_json(form: Any, sent
     assert body.media == sent
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "path"),
     [
         ("a/b c", "/r/a/b%20c/end"),
@@ -573,7 +574,7 @@ def test_a_path_may_take_a_value_of_several_parts(value: str, path: str) -> None
             build_request(tool, {"where": value}, "http://h")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "sent"),
     [
         (["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.junk import VALUES
+from tests.support.rows import for_each
 
 from greenroom.openapi.answer import to_result
 from greenroom.openapi.document import read_document, read_root
@@ -45,7 +45,7 @@ def written(schema: Any, **schemas: Any) -> dict[str, Any]:
     return {"v": found["properties"]["v"], **({"$defs": found["$defs"]} if "$defs" in found else {})}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "becomes"),
     [
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
@@ -134,7 +134,7 @@ def test_definitions_of_one_name_are_told_apart_and_odd_names_are_valid() -> Non
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "why"),
     [
         ("other.json#/A", '"other.json#/A" is outside the document, and is not read'),
@@ -164,7 +164,7 @@ def nested(levels: int) -> Any:
     return deep
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         nested(80),
@@ -253,7 +253,7 @@ def test_what_is_nearest_is_told_first_and_what_is_cut_says_so() -> None:
     assert len(json.dumps(found)) < 5_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "arguments", "required"),
     [
         (
@@ -278,7 +278,7 @@ def test_an_object_whose_names_are_known_is_arguments(schema: Any, arguments: st
     assert found["additionalProperties"] is False
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         {"type": "array"},
@@ -312,7 +312,7 @@ def test_a_body_that_has_nothing_is_no_argument() -> None:
     assert build_request(found, {}, "http://h").body is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "answers", "others"),
     [
         ({"type": "array", "items": {"type": "string"}}, [["a"]], [[1], {}, "a"]),
@@ -353,14 +353,14 @@ def test_an_answer_without_a_schema_has_none() -> None:
     assert operation({}).output_schema() is None
 
 
-@pytest.mark.parametrize("pattern", ["[[a]b]", "[a--b]", "(?i)a", "(?i:a)", "(", "a" * 3_000, "[\\d&&[^5]]"])
+@for_each("pattern", ["[[a]b]", "[a--b]", "(?i)a", "(?i:a)", "(", "a" * 3_000, "[\\d&&[^5]]"])
 def test_a_pattern_that_clients_cannot_read_is_left_out(pattern: str) -> None:
     assert written({"type": "string", "pattern": pattern}) == {"v": {"type": "string"}}
     said = {"type": "object", "patternProperties": {pattern: {}}, "additionalProperties": False}
     assert written(said) == {"v": {"type": "object", "patternProperties": {}}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pattern", [r"^[\[\]]+$", r"\[a[b]", r"[a[b]", r"[^\w[\]]", "(?:a|b)(?=c)(?!d)(?<=e)", "[a-z-]--&&"]
 )
 def test_other_patterns_stay(pattern: str) -> None:

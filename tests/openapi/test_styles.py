@@ -9,8 +9,9 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
-from greenroom.openapi.styles import STYLES, deep, encoded, encoded_reserved, expanded, plain
+from greenroom.openapi.styles import STYLES, deep, encoded, encoded_reserved, plain
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text(".,;=&|[]%/? ~-'", max_size=6)
 KEYS = TEXT.filter(lambda key: "[" not in key and "]" not in key)
@@ -64,9 +65,9 @@ def _value(pair: str) -> str:
 def test_what_is_written_is_read_back(style: str, explode: bool, value: Any) -> None:
     if not explode and style in MARKS and any(unquote(MARKS[style]) in part for part in _parts(value)):
         with pytest.raises(ValueError, match="which separates values there"):
-            expanded(STYLES[style], NAME, value, encoded, explode=explode)
+            STYLES[style].expanded(NAME, value, encoded, explode=explode)
         return
-    said = expanded(STYLES[style], NAME, value, encoded, explode=explode)
+    said = STYLES[style].expanded(NAME, value, encoded, explode=explode)
     assert said is not None
     assert read_value(style, explode, said, type(value)) == value
 
@@ -74,7 +75,7 @@ def test_what_is_written_is_read_back(style: str, explode: bool, value: Any) -> 
 @pytest.mark.parametrize("style", ["form", "spaceDelimited", "pipeDelimited"])
 @given(value=TEXT | ITEMS)
 def test_reserved_characters_stay_and_are_read_back(style: str, value: Any) -> None:
-    said = expanded(STYLES[style], NAME, value, encoded_reserved, explode=True)
+    said = STYLES[style].expanded(NAME, value, encoded_reserved, explode=True)
     assert said is not None
     assert read_value(style, True, said, type(value)) == value
     assert not set("#[]") & set(said)
@@ -127,7 +128,7 @@ def _as_read(value: Any) -> Any:
     return _lists({key: _as_read(each) for key, each in value.items()}) if isinstance(value, dict) else value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [(True, "true"), (False, "false"), (1, "1"), (1.0, "1"), (1.5, "1.5"), (1e300, "1e300"), (10**30, "1" + "0" * 30),
      ("", ""), ([1, "a"], '[1,"a"]'), ({"a": None}, '{"a":null}')],
@@ -136,10 +137,10 @@ def test_plain_values_as_text(value: Any, text: str) -> None:
     assert plain(value) == text
 
 
-@pytest.mark.parametrize("value", [None, [], {}, [None], {"a": None}], ids=str)
-@pytest.mark.parametrize("explode", [False, True])
+@for_each("value", [None, [], {}, [None], {"a": None}], ids=str)
+@for_each("explode", [False, True])
 def test_what_is_no_value_is_left_out(value: Any, explode: bool) -> None:
-    assert expanded(STYLES["form"], NAME, value, encoded, explode=explode) is None
+    assert STYLES["form"].expanded(NAME, value, encoded, explode=explode) is None
     assert deep(NAME, value, encoded) == []
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.gateway.test_conversations import Person, begin, call, talking
+from tests.gateway.test_conversations import begin, call, talking
 from tests.support import in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import Outcomes, record_events, settle, teach
+from tests.support.rows import for_each
 from tests.support.whole import direct_door, whole
 
 from greenroom import ApprovalRequest, CallError, Greenroom, Session, UsageError, Verdict
@@ -50,7 +52,7 @@ DESTRUCTIVE, OPEN_WORLD = Approve.DESTRUCTIVE, Approve.OPEN_WORLD
 READS = {"readOnlyHint": True}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "hints", "asked"),
     [
         (OFF, {"destructiveHint": True}, False),
@@ -79,7 +81,7 @@ def test_the_words_go_by_what_a_tool_says_of_itself(
     assert asks_about(rule, "s", "do", target(hints)) is asked
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "asked"),
     [
         (["do"], True),
@@ -102,7 +104,7 @@ def test_what_is_unknown_is_asked_about_and_a_resource_only_reads() -> None:
     assert asks_about(ALL, "s", "file:///x", resource)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "read"),
     [("destructive", DESTRUCTIVE), (True, ALL), (False, OFF), (["a*", "b"], ("a*", "b")), ([], ())],
 )
@@ -115,7 +117,7 @@ def test_the_key_is_a_word_or_a_list_for_a_server_and_for_all(said: Any, read: R
     assert adapter.servers["s"].approve == read
 
 
-@pytest.mark.parametrize("said", ["destructiv", ["destructive"], 1, ["a", 2], {}])
+@for_each("said", ["destructiv", ["destructive"], 1, ["a", 2], {}])
 def test_a_key_that_cannot_be_read_lets_nothing_pass(said: Any) -> None:
     broken = parse_config({"mcpServers": {"s": {"command": "x", "approve": said}}}, strict=False)
     assert "s" in broken.broken
@@ -147,7 +149,7 @@ def test_a_secret_at_the_cut_is_not_shown_in_part() -> None:
         assert "tok-" not in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "meant"),
     [
         (ONCE, Verdict.ONCE),
@@ -774,7 +776,7 @@ async def test_a_client_that_cancels_or_goes_while_asked_has_not_called(expose: 
         async with talk("ann", elicitation={}) as ann:
             number = begin(ann, expose, "a_echo")
             await ann.heard(lambda said: said.get("method") == "elicitation/create")
-            ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+            ann.say({"method": "notifications/cancelled", "params": {"requestId": number}})
             await ann.heard(lambda said: said.get("method") == "notifications/cancelled")
             ann.reply(ONCE)  # too late
             await settle()
@@ -790,7 +792,9 @@ async def test_a_client_that_cancels_or_goes_while_asked_has_not_called(expose: 
 MODERN = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
 
-def begin_modern(person: Person, expose: str, name: str, arguments: Mapping[str, Any], **more: Any) -> int:
+def begin_modern(
+    person: MemoryClient, expose: str, name: str, arguments: Mapping[str, Any], **more: Any
+) -> int:
     meta = {
         **MODERN,
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}, "roots": {}},
@@ -995,7 +999,7 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
     ], "of those that were asked about at a terminal each says what was answered"
 
 
-@pytest.mark.parametrize("rule", ["get_my_file", "read_my_file", "s_read_*", "get-my-*", "u:x"])
+@for_each("rule", ["get_my_file", "read_my_file", "s_read_*", "get-my-*", "u:x"])
 def test_a_resource_that_is_offered_as_a_tool_is_asked_about_by_either_of_its_names(rule: str) -> None:
     resource = Target("s_get_my_file", "s", "resource", "u:x", {"uri": "u:x", "name": "My File"}, "", None)
     assert asks_about((rule,), "s", "u:x", resource)

@@ -23,11 +23,12 @@ from tests.safety.test_approval import (
 from tests.support import in_virtual_time, run_virtual
 from tests.support.asking import AskingServer
 from tests.support.rooms import Outcomes, record_events, settle, teach
+from tests.support.rows import for_each
 
 from greenroom import ApprovalRequest, CallError, Greenroom, Reach, UsageError, Verdict
 from greenroom.errors import ApprovalDenied, ApprovalNeeded, Bug, RoomClosed
 from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
-from greenroom.gateway.commands import allowing, approval_methods, commands
+from greenroom.gateway.control_methods import allowing, approval_methods, commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
 from greenroom.safety.approval_desk import LONGEST_LOOK, ApprovalDesk, ApprovalQuestion
 from greenroom.supervisor.room import port_of
@@ -71,7 +72,7 @@ def test_an_answer_goes_to_the_question_with_its_number_and_only_once() -> None:
             desk.answer(unknown, Verdict.ONCE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("move", "words"),
     [
         (ApprovalMove.ALLOWED_FOR_SESSION, "allowed already, for its session"),
@@ -501,7 +502,7 @@ async def test_a_client_whose_question_fails_waits_for_the_terminal_alone() -> N
                 number = begin(ann, "direct", "a_echo", x=watching)
                 await settle()
                 question = [said for said in ann.said if said.get("method") == "elicitation/create"][-1]
-                ann.write({"id": question["id"], "error": {"code": -32601, "message": "no"}})
+                ann.say({"id": question["id"], "error": {"code": -32601, "message": "no"}})
                 await settle()
                 if watching:
                     port_of(room).services.approvals.answer(only(room).number, Verdict.ONCE)

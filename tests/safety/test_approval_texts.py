@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.namespace import Kind, Target
 from greenroom.config.model import Approve
@@ -38,9 +38,7 @@ def test_a_question_names_the_tool_the_server_and_the_arguments_on_three_lines()
     )
 
 
-@pytest.mark.parametrize(
-    ("size", "is_cut"), [(1_999, False), (2_000, False), (2_001, True), (16_000, True), (70_000, True)]
-)
+@for_each(("size", "is_cut"), [(1_999, False), (2_000, False), (2_001, True), (16_000, True), (70_000, True)])
 def test_two_thousand_characters_of_arguments_are_shown_and_a_cut_is_said(size: int, is_cut: bool) -> None:
     raw = of(size)
     assert len(raw) == size
@@ -56,7 +54,7 @@ def test_what_is_left_short_by_hiding_still_says_that_it_was_cut() -> None:
         assert ("not all of them are shown" in said) is is_cut
 
 
-@pytest.mark.parametrize(("length", "is_cut"), [(127, False), (128, False), (129, True), (500, True)])
+@for_each(("length", "is_cut"), [(127, False), (128, False), (129, True), (500, True)])
 def test_a_name_is_shown_up_to_a_hundred_and_twenty_eight_characters(length: int, is_cut: bool) -> None:
     name = "n" * length
     head = question(name, name, b"{}", as_it_is).split("\n")[0]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.cli.main import run as command_line
 from greenroom.protocol.errors import UsageError
@@ -159,7 +160,7 @@ def test_a_torn_line_is_told_and_the_next_start_goes_on_after_it(
         assert bad_line([changed]) == left.count(b"\n") + 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lines", "how", "line", "why"),
     [
         (whole()[1:], {}, 1, "it has the number 2. If this file goes on from another"),
@@ -215,7 +216,7 @@ def test_remarks_say_what_is_no_fault() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given_", "same"),
     [
         (b'{"b": 1, "a": [1.5, "\\u00fc"]}', '{"a":[1.5,"ü"],"b":1}'),
@@ -371,7 +372,7 @@ def test_a_torn_part_that_is_taken_out_is_missed(tmp_path: Path) -> None:
     torn = next(number for number, line in enumerate(lines, 1) if b'"torn"' in line)
     found = audit.check([*lines[: torn - 2], *lines[torn - 1 :]], expect=last_hash(lines)).bad
     assert found is not None
-    assert (found.line, "torn part before it" in found.why) == (torn - 1, True)
+    assert (found.line, "a torn part stands before it" in found.why) == (torn - 1, True)
 
 
 def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.test_conversations import Person, begin, call, talking
+from tests.gateway.test_conversations import begin, call, talking
 from tests.support import in_virtual_time, run, run_virtual
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import Outcomes, Running, settle, teach
 
 from greenroom import ApprovalRequest, CallError, Greenroom, UsageError, Verdict
@@ -331,7 +332,7 @@ async def _never(_request: ApprovalRequest) -> Verdict:
 async def test_a_door_tells_each_request_once_also_what_it_refuses_itself(
     audited: Audited, expose: str
 ) -> None:
-    async def ask(person: Person, name: str, arguments: Any, server: str | None = None) -> None:
+    async def ask(person: MemoryClient, name: str, arguments: Any, server: str | None = None) -> None:
         if expose != "direct":
             said = {"tool": name, "args": arguments, **({"server": server} if server else {})}
             name, arguments = ("mcp", said) if expose == "proxy" else ("mcp_call", said)
@@ -396,7 +397,7 @@ async def test_what_is_refused_unread_because_too_much_is_open_or_the_gateway_en
     async with audited.room({"a": server}) as room, talking(room, expose) as talk, talk("ann") as ann:
         await teach(room, "a")
         first = ann.begin("tools/call", {"name": name, "arguments": arguments})
-        ann.write({"id": first, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
+        ann.say({"id": first, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
         ann.session._open.limit = 1
         await ann.ask("tools/call", {"name": name, "arguments": arguments, "_meta": {}})
         talk.conversations.refuse_new()
@@ -426,7 +427,7 @@ async def test_a_request_that_its_client_takes_back_is_told_as_cancelled(
                 await teach(room, "a")
             number = begin(ann, expose, "a_echo")
             await settle()
-            ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+            ann.say({"method": "notifications/cancelled", "params": {"requestId": number}})
             await settle()
         begin(ann, expose, "a_echo")
         await settle()

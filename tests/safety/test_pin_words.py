@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import DefinitionPins
 from greenroom.catalogue.fingerprints import (
@@ -52,7 +52,7 @@ def test_so_many_tools_of_one_server_are_remembered_and_no_more() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "words"),
     [
         ((), "its definition has"),
@@ -72,7 +72,7 @@ def test_what_has_changed_is_a_sentence(parts: tuple[str, ...], words: str) -> N
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "tool", "line"),
     [
         ("bank", "", "bank"),
@@ -90,7 +90,7 @@ def test_a_command_names_what_can_be_typed(server: str, tool: str, line: str) ->
     assert next_step(server, tool).endswith(command(server, tool))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "words"),
     [
         (["a"], "1 changed: a (`greenroom accept s`)"),

@@ -23,9 +23,10 @@ from tests.support.gateway import PATIENCE, Gateway, serve
 from tests.support.lister import lister, tool
 from tests.support.rooms import Outcomes, record_events
 from tests.support.rooms import learn as learn_of
+from tests.support.rows import for_each
 
 from greenroom import CallError, Greenroom, UnknownTool
-from greenroom.actors.lists import prints_of
+from greenroom.actors.list_reader import prints_of
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import SHOWN, PinKey, changes, fingerprint
 from greenroom.catalogue.quarantine import NOTHING, Quarantine
@@ -40,7 +41,7 @@ from greenroom.catalogue.store import (
 )
 from greenroom.cli.common import load
 from greenroom.cli.main import run as run_command
-from greenroom.config.identity import pin_key
+from greenroom.config.definition_identity import pin_key
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
 from greenroom.errors import AmbiguousTool
@@ -63,7 +64,7 @@ KEY = PinKey("key", "origin")
 # ---- what is remembered -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "parts"),
     [
         ({"description": "Pays."}, ("description",)),

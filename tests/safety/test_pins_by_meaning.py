@@ -21,10 +21,11 @@ from tests.support.gateway import serve, started
 from tests.support.lister import lister, tool
 from tests.support.patience import PATIENCE
 from tests.support.rooms import record_events
+from tests.support.rows import for_each
 
 from greenroom import CallError, Greenroom
 from greenroom.catalogue.fingerprints import PinKey, agree, changes, fingerprint, meant
-from greenroom.config.identity import pin_key
+from greenroom.config.definition_identity import pin_key
 from greenroom.events import Note, NoteCode
 from greenroom.safety.pins_file import PinsFile, ServerPins
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
@@ -76,8 +77,8 @@ INSIDE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-@pytest.mark.parametrize("part", ["inputSchema", "outputSchema"])
+@for_each("inside", INSIDE)
+@for_each("part", ["inputSchema", "outputSchema"])
 def test_t64_an_order_without_meaning_does_not_count_and_everything_else_does(inside: Any, part: str) -> None:
     for pairs, is_same in ((SAME, True), (OTHER, False)):
         for one, other in pairs:
@@ -273,7 +274,7 @@ def test_t65_a_change_that_was_seen_elsewhere_is_not_accepted_here(tmp_path: Pat
     assert "bank pay" in said
     code, said = greenroom(folders[1], "a", "accept", "bank")
     assert (code, EVIL in said, "Accepted: pay" in said) == (0, True, True), said
-    assert greenroom(folders[1], "a", "call", "bank_pay")[0] == 0
+    assert greenroom(folders[1], "a", "call", "bank_pay", "a=1", "b=2")[0] == 0
     assert "bank pay" in greenroom(folders[0], "a", "call", "bank_pay")[1]
 
 

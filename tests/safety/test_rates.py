@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
-from greenroom.config.limits import LIMITS, LOOP_GUARD, limit_of
-from greenroom.config.reading import BadValueError
+from greenroom.config.rate_texts import LIMITS, LOOP_GUARD, limit_of
+from greenroom.config.value_kinds import BadValueError
 from greenroom.safety.rates import Rates, Repeats
 
 KEY = ("a limit",)
@@ -90,7 +91,7 @@ def looped(text: str, calls: str, *, every: float = 1.0) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("calls", "first_refused"),
     [
         ("aaaaaa", 5),
@@ -160,7 +161,7 @@ def test_the_memory_of_loops_is_bounded() -> None:
     assert len(repeats) == 7
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "said"),
     [
         ("30/min", (30, 60.0, 30, set[str]())),
@@ -175,7 +176,7 @@ def test_a_limit_reads_as_it_is_said(text: str, said: tuple[object, ...]) -> Non
     assert (limit.calls, limit.period, limit.burst, set(limit.per)) == said
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", ["", "30", "0/min", "30/0s", "30/fortnight", "30/min per dog", "-1/s", "1/s burst 0", "٣/s"]
 )
 def test_what_is_no_limit_is_refused(text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
+import msgspec
 import pytest
 from tests.gateway.test_conversations import asking_room, call, echo, talking
 from tests.gateway.test_meta import details, text, use
@@ -25,7 +25,7 @@ from greenroom import ApprovalRequest, ConfigError, Greenroom, Verdict
 from greenroom.config.model import Config
 from greenroom.config.parse import parse_config
 from greenroom.errors import CallError, RateLimited, RepeatedCall
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 from greenroom.gateway.explain import reasons
 from greenroom.gateway.next_steps import Commands
 from greenroom.protocol.errors import Reach
@@ -64,9 +64,9 @@ async def test_a_call_over_the_limit_was_not_sent_and_passes_when_it_says() -> N
         assert isinstance(error, RateLimited)
         assert (error.code, error.reach, error.http_status) == ("rate_limited", Reach.NOT_SENT, 429)
         assert error.limit == 'settings.limits["a_*"]: 2/min'
-        assert error.retry_after == pytest.approx(30.0, abs=0.1)
+        assert error.retry_in == pytest.approx(30.0, abs=0.1)
         assert "Retry in 30" in error.message
-        await anyio.sleep(error.retry_after)
+        await anyio.sleep(error.retry_in)
         await room.call("a_echo", {})
         await refused(room)
     assert room.drain_report is not None
@@ -143,7 +143,7 @@ async def test_code_of_a_model_is_held_to_the_same_limits() -> None:
 @on_asyncio
 @in_real_time
 async def test_a_principal_over_http_has_one_limit_in_all_his_sessions() -> None:
-    tokens = [Token.of(who, f"token-of-{who}-0123456789") for who in ("ann", "ben")]
+    tokens = [BearerToken.of(who, f"token-of-{who}-0123456789") for who in ("ann", "ben")]
     access = Access("127.0.0.1", tokens=tokens)
     async with (
         room_of({}, limits={"*": "2/h per principal"}) as room,
@@ -190,7 +190,7 @@ async def test_a_loop_is_answered_by_an_error_that_says_so_and_other_calls_go_on
         await room.call("a_echo", {"x": 1, "y": 3})
         for _ in range(9):
             await room.call("a_get_job_status", {"job": 7})
-        await anyio.sleep(error.retry_after)
+        await anyio.sleep(error.retry_in)
         await room.call("a_echo", {"x": 1, "y": 2})
 
 
@@ -256,7 +256,9 @@ async def test_status_and_explain_say_which_limit_refused() -> None:
         config: Config = port_of(room).catalogue.config
         said = reasons(row, config.servers["a"], config.settings, Commands(), runs=True)
         assert any("mcpServers.a.limits.echo: 1/h refused 2 calls" in one.what for one in said)
-        both = attrs.evolve(row, limited=(*row.limited, "settings.limits.other: 2/h refused 1 call"))
+        both = msgspec.structs.replace(
+            row, limited=(*row.limited, "settings.limits.other: 2/h refused 1 call")
+        )
         said = reasons(both, config.servers["a"], config.settings, Commands(), runs=True)
         steps = [one.step for one in said if "A limit refuses" in one.what]
         assert steps == [None, "wait: the error of a call says how long; or raise it where it stands"]

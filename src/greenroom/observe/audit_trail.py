@@ -1,7 +1,7 @@
 """The audit of a room: a watcher that adds a line to the audit file for each call that ends.
 
-A line says who asked for what, and what came of it: the one outcome of the call, whoever refused it. Of the arguments
-it has a digest, made when the call begins: as its caller wrote them, before an override changes them. Calls of methods
+A line says who asked for what, and what came of it: the one outcome of the call, whoever refused it. It has a digest of
+the arguments, made when the call begins: as its caller wrote them, before an override changes them. Calls of methods
 that are not audited (`safety.audit.AUDITED`) have no line.
 
 Rejected: to read the event stream. Its events know no arguments.

@@ -20,7 +20,16 @@ import attrs
 from anyio import to_thread
 
 from ..protocol.errors import UsageError
-from ..protocol.events import BreakerDecision, CallEnded, Event, Eviction, Kind, Lagged, Transition
+from ..protocol.events import (
+    BreakerDecision,
+    CallEnded,
+    Event,
+    Eviction,
+    Kind,
+    Lagged,
+    Transition,
+    WarmChildMoved,
+)
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
 
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
 
 
-USABLE_SERVERS = frozenset(state.value for state in State)  # a lazy server that is not running can be used
+HEALTHY: Final = frozenset(state.value for state in State)  # words of a server of which no trouble is known
 HEARD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.CALL})
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _WAITS: Final = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30)
@@ -68,6 +77,12 @@ BREAKER_MOVES: Final = MetricName(
 )
 EVICTIONS: Final = MetricName(
     "evictions_total", "counter", ("server",), "Idle servers that made room for others."
+)
+WARM: Final = MetricName(
+    "warm_children_total",
+    "counter",
+    ("server", "move"),
+    "What happened to children that were started ahead: `taken over` is a start that nobody waited for.",
 )
 CALLS: Final = MetricName(
     "calls_total",
@@ -134,7 +149,18 @@ HTTP_REFUSED: Final = MetricName(
 )
 SESSIONS: Final = MetricName("http_sessions", "gauge", (), "Sessions open at the HTTP door.")
 METRICS: Final = (
-    *(TRANSITIONS, ENDINGS, RESTARTS, BREAKER_MOVES, EVICTIONS, CALLS, CALL_SECONDS, WAIT_SECONDS, REFUSED),
+    *(
+        TRANSITIONS,
+        ENDINGS,
+        RESTARTS,
+        BREAKER_MOVES,
+        EVICTIONS,
+        WARM,
+        CALLS,
+        CALL_SECONDS,
+        WAIT_SECONDS,
+        REFUSED,
+    ),
     LIMITED,
     *(TOOL_CALLS, TOOL_SECONDS),
     *(EVENTS_LOST, CONNECTIONS, USABLE, BREAKER_OPEN, IN_FLIGHT, QUEUED, POOL_SLOTS, POOL_HELD, POOL_WAITING),
@@ -172,6 +198,7 @@ class Metrics:
         self._transitions, self._endings = counter(TRANSITIONS), counter(ENDINGS)
         self._restarts, self._evictions = counter(RESTARTS), counter(EVICTIONS)
         self._breaker_moves, self._calls = counter(BREAKER_MOVES), counter(CALLS)
+        self._warm = counter(WARM)
         self._taken, self._waited = histogram(CALL_SECONDS, _SECONDS), histogram(WAIT_SECONDS, _WAITS)
         self._tool_calls, self._tool_taken = counter(TOOL_CALLS), histogram(TOOL_SECONDS, _SECONDS)
         self._most_tools = tools
@@ -206,6 +233,8 @@ class Metrics:
                 self._breaker_moves.labels(server, event.move.value).inc()
             case Eviction():
                 self._evictions.labels(server).inc()
+            case WarmChildMoved():
+                self._warm.labels(server, event.move.value).inc()
             case _:
                 return
 
@@ -300,16 +329,19 @@ def _snapshot(
 
 
 def word_of(row: ServerStatus) -> str:
-    """The state of a server in one word: why it cannot be used, or where it is in its life."""
+    """The state of a server in one word: why it cannot be used, or where it is in its life. A server that is tried
+    again at its next call is "failed" until a start succeeds, as `greenroom status` says."""
     if row.broken is not None:
         return "broken"
     if row.needs_auth:
         return "needs_login"
     if row.down is not None:
         return "down"
-    return "failed" if row.retry_in is not None else row.state.value
+    has_failed = row.failed_ago is not None and row.state is not State.CONNECTED
+    return "failed" if has_failed or row.retry_in is not None else row.state.value
 
 
 def is_usable(row: ServerStatus) -> bool:
     """Whether a call to it would be accepted."""
-    return not row.disabled and word_of(row) in USABLE_SERVERS
+    refusals = (row.broken, row.down, row.retry_in)
+    return not row.disabled and not row.needs_auth and all(each is None for each in refusals)

@@ -1,7 +1,7 @@
 """`serve --otlp`: sends what the room tells to OpenTelemetry to a collector, by OTLP over HTTP.
 
 The SDK does all of it, in threads of its own; it comes with the extra `otel`, and is loaded only here. Its variables
-(`OTEL_…`) have their effect. Of a collector that cannot be reached the log says so once: a gateway serves on without
+(`OTEL_…`) have their effect. If a collector cannot be reached, the log says so once: a gateway serves on without
 it, and what it would have been told is dropped. `doctor --otlp` asks before, with the same exporters and so the same
 variables: a request with nothing in it must be taken.
 
@@ -29,7 +29,7 @@ from ..protocol.safe_text import one_line
 from ..protocol.version import VERSION
 
 if TYPE_CHECKING:
-    from ..tape.reading import Tape
+    from ..tape.tape_reader import Tape
 
 _ANSWERS_IN: Final = 2.0  # seconds, when it is only asked whether it is there
 _GRPC: Final = 4317  # the usual port of OTLP over gRPC
@@ -52,7 +52,7 @@ def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, An
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     log = logging.getLogger(_OURS)
-    once = _FirstWarning(tell)
+    once = _FirstWarningTeller(tell)
     log.addHandler(once)
     log.propagate = False
     resource = Resource.create(_about_us())
@@ -198,7 +198,7 @@ def wrong_with(url: str) -> Iterator[tuple[str, str]]:
 
 def _refused(exporter: Any, said: Any) -> str | None:
     """Why the collector does not take this; None if it does."""
-    log, listener = logging.getLogger(_OURS), _First()
+    log, listener = logging.getLogger(_OURS), _FirstWarningKeeper()
     propagated, log.propagate = log.propagate, False
     log.addHandler(listener)
     try:
@@ -224,7 +224,7 @@ def _about_us() -> dict[str, str | int]:
     return about if named else {"service.name": "greenroom", **about}
 
 
-class _First(logging.Handler):
+class _FirstWarningKeeper(logging.Handler):
     """Keeps the first warning."""
 
     text = ""
@@ -236,7 +236,7 @@ class _First(logging.Handler):
         self.text = self.text or one_line(record.getMessage(), 200)
 
 
-class _FirstWarning(logging.Handler):
+class _FirstWarningTeller(logging.Handler):
     """Tells the first warning, and that it was the last."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:

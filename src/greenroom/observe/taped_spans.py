@@ -19,9 +19,9 @@ from opentelemetry.metrics import NoOpMeterProvider
 from ..actors.call import Call
 from ..protocol.address import Address
 from ..protocol.errors import CallError, RemoteError
-from ..tape.lines import OPEN, CallLine, EventLine
-from ..tape.reading import Tape
-from ..tape.records import CallStep, steps_of
+from ..tape.tape_events import CallStep, steps_of
+from ..tape.tape_lines import OPEN, CallLine, EventLine
+from ..tape.tape_reader import Tape
 from .tracing import CallSpans, Tracing
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from ..protocol.result import says_error
 from ..protocol.safe_text import one_line
 from ..protocol.trace_context import TraceContext, ids_in
 from ..protocol.version import VERSION
-from ..protocol.waits import QUEUE, waits
+from ..protocol.wait_intervals import QUEUE, waits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -87,7 +87,7 @@ def _wait_in(place: str) -> str:
     return _WAITED_FOR.get(place, QUEUE)
 
 
-class _Sort(NamedTuple):
+class _SpanKey(NamedTuple):
     """What calls must have in common to be told of in the same words."""
 
     method: str
@@ -98,7 +98,7 @@ class _Sort(NamedTuple):
     transport: str
 
 
-class _InCommon(NamedTuple):
+class _SpanWords(NamedTuple):
     """`said`: the attributes of their spans; `counted`: those of their durations."""
 
     title: str
@@ -117,7 +117,7 @@ class Tracing:
             for name, what in DURATIONS.items()
         }
         self._shown: dict[tuple[Address | None, str], str] = {}  # names without the secrets known so far
-        self._in_common: dict[_Sort, _InCommon] = {}  # of calls, with these names
+        self._in_common: dict[_SpanKey, _SpanWords] = {}  # of calls, with these names
         self._as_of = changes()  # of what is known, for both
         self._tools: set[str] = set()  # that have durations of their own
         self._moves = OrderedDict[Address, deque[tuple[float, str]]]()  # of the starts, by their end
@@ -196,7 +196,7 @@ class Tracing:
             if is_old or len(known) >= _REMEMBERED:
                 known.clear()
 
-    def in_common(self, sort: _Sort) -> _InCommon:
+    def in_common(self, sort: _SpanKey) -> _SpanWords:
         """What the spans and durations of such calls have in common."""
         self._forget_old()
         if (known := self._in_common.get(sort)) is not None:
@@ -217,7 +217,7 @@ class Tracing:
         counted = said
         if target is not None and sort.method == "tools/call":
             counted = {**said, NAMED[sort.method]: self.counted(target)}
-        made = _InCommon(title, {**said, "greenroom.incarnation": sort.incarnation}, counted)
+        made = _SpanWords(title, {**said, "greenroom.incarnation": sort.incarnation}, counted)
         if sort.name is None or len(sort.name) <= _LONGEST_NAME:
             self._in_common[sort] = made
         return made
@@ -388,7 +388,7 @@ class CallSpans:
             tracing.end(self._span)
         params = call.params or {}
         name, uri = params.get("name"), params.get("uri")
-        sort = _Sort(
+        sort = _SpanKey(
             call.method, name if isinstance(name, str) and call.method in NAMED else None, address,
             table.incarnation, call.protocol_version, transport,
         )  # fmt: skip

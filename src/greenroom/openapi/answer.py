@@ -23,9 +23,9 @@ from ..protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, MESSAGE_VALUES
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode, encode
 from ..protocol.safe_text import one_line, shortened
 from ..protocol.value_count import has_more_escapes, has_more_values
+from .document_references import is_object
 from .inputs import essence, is_json
 from .operation import RESULT, Operation
-from .references import is_object
 
 ERROR_CHARACTERS: Final = 8_192  # of the body of an answer that is no success
 _CHARSET: Final = re.compile(r"""charset\s*=\s*["']?([A-Za-z0-9._-]{1,40})""", re.IGNORECASE)
@@ -101,7 +101,7 @@ _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white spa
 
 def _json(media: str, body: bytes) -> Any:
     """The JSON in the body, where it claims to be some or may well be; else `_NO_JSON`, and so is JSON that would take
-    too long to pass over: then its text says it all. What would only take too long to decode stays JSON (issue 38)."""
+    too long to pass over: then its text says it all. What would only take too long to decode stays JSON."""
     kind = essence(media)
     is_likely = kind in _VAGUE and body.lstrip()[:1] in (b"{", b"[")
     if not is_likely and not (is_json(media) and "*" not in kind):

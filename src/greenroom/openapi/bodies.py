@@ -23,10 +23,10 @@ import attrs
 from ..protocol.errors import UsageError
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.safe_text import whole
+from .document_references import Raw, is_object, member, text
 from .inputs import FORM, BodyInput, essence, is_form, is_json
-from .references import Raw, is_object, member, text
 from .schemas import is_file
-from .styles import DEEP, STYLES, deep, encoded, encoded_reserved, expanded, plain, within_bounds
+from .styles import DEEP, STYLES, deep, encoded, encoded_reserved, plain, within_bounds
 
 OCTETS: Final = "application/octet-stream"
 _MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(?:;[\x20-\x7e]{0,200})?")
@@ -45,13 +45,19 @@ class EncodedBody(NamedTuple):
 
 @attrs.frozen
 class BodyPart:
-    """One part of a multipart body, or the whole of another one."""
+    """One part of a multipart body, or the whole body of any other kind."""
 
     name: str
     content: bytes = attrs.field(repr=False)
     path: str = ""  # of the file whose content it is, while that has not been read
     filename: str = ""
     media: str = ""
+
+    def head(self) -> bytes:
+        head = f'Content-Disposition: form-data; name="{_escaped(self.name)}"'
+        head += f'; filename="{_escaped(self.filename)}"' if self.filename else ""
+        head += f"\r\nContent-Type: {self.media}" if self.media else ""
+        return f"{head}\r\n".encode(errors="replace")
 
 
 @attrs.frozen
@@ -131,7 +137,7 @@ def _field(name: str, value: Any, said: Raw) -> Iterator[str]:
         yield from deep(name, value, encode)
         return
     explode = said.get("explode", style == "form") is True
-    pairs = expanded(STYLES.get(style, STYLES["form"]), encoded(name), value, encode, explode=explode)
+    pairs = STYLES.get(style, STYLES["form"]).expanded(encoded(name), value, encode, explode=explode)
     if pairs is not None:
         yield pairs
 
@@ -195,7 +201,7 @@ def _ready(body: UnreadBody) -> EncodedBody | UnreadBody:
 
 
 def _multipart(media: str, parts: tuple[BodyPart, ...]) -> EncodedBody:
-    heads = [_head(each) for each in parts]
+    heads = [each.head() for each in parts]
     seal = hashlib.sha256()
     for head, part in zip(heads, parts, strict=True):
         seal.update(head)
@@ -207,13 +213,6 @@ def _multipart(media: str, parts: tuple[BodyPart, ...]) -> EncodedBody:
     )
     kind = essence(media) if _MEDIA.fullmatch(essence(media)) and "*" not in media else "multipart/form-data"
     return EncodedBody(f"{kind}; boundary={boundary.decode()}", content + b"--%b--\r\n" % boundary)
-
-
-def _head(part: BodyPart) -> bytes:
-    head = f'Content-Disposition: form-data; name="{_escaped(part.name)}"'
-    head += f'; filename="{_escaped(part.filename)}"' if part.filename else ""
-    head += f"\r\nContent-Type: {part.media}" if part.media else ""
-    return f"{head}\r\n".encode(errors="replace")
 
 
 def _escaped(name: str) -> str:

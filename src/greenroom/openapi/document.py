@@ -8,7 +8,7 @@ A document that is none is refused. Anything less costs one operation, or a part
 
 What came in bounds nothing of what is made of it: one path item may be referred to from thousands of paths, and one URL
 may have thousands of places for a long default. So whatever is made for each path, operation or place has a bound of
-its own, in characters or items (issue 38). Whoever has given up waiting ends the reading by `checkpoint`.
+its own, in characters or items. Whoever has given up waiting ends the reading by `checkpoint`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from ..protocol.safe_text import one_line
 from ..protocol.value_count import has_more_escapes, has_more_values
 from . import swagger2
+from .document_names import Names
+from .document_references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 from .inputs import NOTHING, ConfiguredNames, fault_of_path
-from .names import Names
 from .operation import DocumentSource, Operation, host_of
-from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 
 DOCUMENT_BYTES: Final = 64 * MIB
 DOCUMENT_VALUES: Final = 4_000_000  # and keys, of one in JSON: passing over them takes some 30 ms
@@ -211,7 +211,7 @@ def _decoded(data: bytes, where: str, checkpoint: Callable[[], object]) -> Raw:
 
 
 def _in_pieces(data: bytes | msgspec.Raw) -> Any:
-    """The value of JSON. Of a large object each member is decoded by itself, when somebody asks for it. Decoding lets
+    """The value of JSON. Each member of a large object is decoded by itself, when somebody asks for it. Decoding lets
     no other thread run, so a thread that reads a document never keeps another one waiting for all of it; and most of a
     large document is never asked for, such as its examples. A text or an array cannot be taken apart: one that is
     larger than a tool may be is null."""

@@ -19,6 +19,7 @@ import attrs
 
 from ..protocol.errors import Problem
 from ..protocol.near_names import meant
+from .document_references import Raw, is_object, member, text
 from .inputs import (
     BODY,
     STYLES_AT,
@@ -33,7 +34,6 @@ from .inputs import (
     template_names,
 )
 from .operation import READS, DocumentSource, Operation
-from .references import Raw, is_object, member, text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEYS: Final = (
@@ -58,13 +58,13 @@ def read_tools(declared: Mapping[str, Any], where: str) -> tuple[dict[str, Opera
         if not faults:
             try:
                 found[name] = _operation(name, cast("Raw", said))
-            except _Faulty as fault:
+            except _HttpToolFault as fault:
                 faults.append(Problem(f"{where}.{name}.{fault.place}", str(fault)))
         problems += faults
     return found, problems
 
 
-class _Faulty(Exception):
+class _HttpToolFault(Exception):
     def __init__(self, place: str, what: str) -> None:
         super().__init__(what)
         self.place = place
@@ -153,9 +153,9 @@ def _from_params(said: Raw, path: str) -> Inputs:
     for argument, each in member(said, "params").items():
         place = f"params.{argument}"
         if not is_object(each):
-            raise _Faulty(place, "is no object")
+            raise _HttpToolFault(place, "is no object")
         for where, what in _unknown("", each, _PARAM_KEYS):
-            raise _Faulty(f"{place}{where}", what)
+            raise _HttpToolFault(f"{place}{where}", what)
         if text(each, "in") == BODY and argument == BODY == (text(each, "name") or argument):
             whole = each
         elif text(each, "in") == BODY:
@@ -179,11 +179,11 @@ def _from_params(said: Raw, path: str) -> Inputs:
 def _whole_body(said: Raw, whole: Raw, others: Mapping[str, Property]) -> BodyInput:
     """The body that is one argument: `{"body": {"in": "body"}}`, as in mcp-gateway's adapter."""
     if others:
-        raise _Faulty(
+        raise _HttpToolFault(
             f"params.{min(others)}", "cannot go into the body, which is the argument `body` as a whole"
         )
     if "schema" in member(said, "body"):
-        raise _Faulty("body.schema", "is said by the argument `body`: leave one of them out")
+        raise _HttpToolFault("body.schema", "is said by the argument `body`: leave one of them out")
     declared = {**member(said, "body"), **whole, "schema": _schema_of({"schema": {}, **whole})}
     body = _body({"body": {key: declared[key] for key in _BODY_KEYS if key in declared}}, {})
     assert body is not None
@@ -193,12 +193,12 @@ def _whole_body(said: Raw, whole: Raw, others: Mapping[str, Property]) -> BodyIn
 def _parameter(argument: str, said: Raw, place: str, path: str) -> ApiParameter:
     where, name = f"params.{argument}", text(said, "name") or argument
     if place not in STYLES_AT or place == "querystring":
-        raise _Faulty(f"{where}.in", "is none of path, query, header, cookie, body")
+        raise _HttpToolFault(f"{where}.in", "is none of path, query, header, cookie, body")
     if fault := fault_of(name, place, path):
-        raise _Faulty(where, f"cannot be sent: {fault}")
+        raise _HttpToolFault(where, f"cannot be sent: {fault}")
     style = text(said, "style") or STYLES_AT[place][0]
     if style not in STYLES_AT[place]:
-        raise _Faulty(f"{where}.style", f"is none of {', '.join(STYLES_AT[place])}")
+        raise _HttpToolFault(f"{where}.style", f"is none of {', '.join(STYLES_AT[place])}")
     return made(said, argument, name, place, style, path, schema=_schema_of(said), fixed=said.get("default"))
 
 
@@ -214,9 +214,11 @@ def _body(said: Raw, properties: dict[str, Property]) -> BodyInput | None:
     """The body: of the arguments that go there, or of `body`, whose schema is the argument `body`."""
     declared = member(said, "body")
     for where, what in _unknown("", declared, _BODY_KEYS):
-        raise _Faulty(f"body{where}", what)
+        raise _HttpToolFault(f"body{where}", what)
     if properties and "schema" in declared:
-        raise _Faulty("body.schema", "is said by the arguments that go into the body: leave one of them out")
+        raise _HttpToolFault(
+            "body.schema", "is said by the arguments that go into the body: leave one of them out"
+        )
     if not properties and not declared:
         return None
     return BodyInput(

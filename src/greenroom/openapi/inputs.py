@@ -6,8 +6,8 @@ property of the body keeps its name, and a parameter is called after its place a
 has letters, digits, `_`, `.` and `-` only, at most 64, because APIs of models refuse a list of tools for any other: so
 `filter[name]` is given as `filter_name`, and sent under its own name.
 
-Of a body in several media types one is taken: JSON if there is one, because it can say everything but a file. So a form
-that takes one comes before it, if it takes all else as well.
+If a body may have several media types, one is taken: JSON if there is one, because it can say everything but a file. So
+a form that takes one comes before it, if it takes all else as well.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import attrs
 
 from ..protocol.bounds import HTTP_PLACE_CHARACTERS
 from . import swagger2
-from .names import Names
-from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
+from .document_names import Names
+from .document_references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 from .schemas import PROPERTIES, Members, is_file, is_hidden, members, says_nothing
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")

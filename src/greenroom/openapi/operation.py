@@ -6,7 +6,7 @@ What the document says of an operation stays JSON where it can: as objects, ten 
 thousand things that the garbage collector goes over in one go, while no other thread runs.
 
 What the method says of an operation is what its annotations say (RFC 9110 §9.2): GET, HEAD and OPTIONS read, PUT and
-DELETE may be repeated, DELETE, PUT and PATCH change or remove what was there. Of a POST nothing is known, so nothing is
+DELETE may be repeated, DELETE, PUT and PATCH change or remove what was there. Nothing is known of a POST, so nothing is
 said.
 """
 
@@ -24,9 +24,9 @@ import msgspec
 from ..protocol.jsonrpc.encoding import decode
 from ..protocol.safe_text import one_line
 from . import swagger2
+from .document_names import Names
+from .document_references import BrokenReference, Raw, followed_object, is_object, member, objects
 from .inputs import NOTHING, BodyInput, ConfiguredNames, Inputs, essence, is_form, is_json, read_inputs
-from .names import Names
-from .references import BrokenReference, Raw, followed_object, is_object, member, objects
 from .schemas import MOST, SchemaWriter, cut, file_schema
 from .swagger2 import MEDIA
 

@@ -21,9 +21,9 @@ from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.near_names import meant
 from ..protocol.safe_text import one_line
 from .bodies import UnreadBody, form_fields, write_body
+from .document_references import is_object
 from .inputs import FORM, TEMPLATE, ApiParameter, Inputs, essence, is_json, template_names
 from .operation import Operation
-from .references import is_object
 from .styles import (
     DEEP,
     STYLES,
@@ -33,7 +33,6 @@ from .styles import (
     encoded,
     encoded_path,
     encoded_reserved,
-    expanded,
     plain,
 )
 
@@ -246,7 +245,7 @@ def _written(parameter: ApiParameter, value: Any, encode: Encode) -> str | None:
     name = encoded(parameter.name)
     if not parameter.media:
         style = STYLES["cookie" if parameter.place == "cookie" else parameter.style]
-        return _told(parameter, lambda: expanded(style, name, value, encode, explode=parameter.explode))
+        return _told(parameter, lambda: style.expanded(name, value, encode, explode=parameter.explode))
     said = _told(
         parameter, lambda: encode(encode_json(value).decode() if is_json(parameter.media) else plain(value))
     )

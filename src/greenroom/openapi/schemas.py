@@ -30,8 +30,8 @@ from urllib.parse import unquote
 
 from ..protocol.bounds import DEPTH, KIB
 from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
-from .names import Names
-from .references import BrokenReference, Raw, at, followed, is_object, text
+from .document_names import Names
+from .document_references import BrokenReference, Raw, at, followed, is_object, text
 
 MOST: Final = 128 * KIB  # bytes of one schema; of 122,846 tools of public APIs, 497 have a larger one
 LEFT_OUT: Final = "Not shown: too large"  # what stands in the place of a part beyond the bound

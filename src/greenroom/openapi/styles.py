@@ -41,6 +41,41 @@ class Style(NamedTuple):
     delimiter: str  # between parts that are not exploded
     bare: bool = False  # whether an empty value is its name alone
 
+    def expanded(self, name: str, value: Any, encode: Encode, *, explode: bool) -> str | None:
+        """The value in this style; None when it is no value (null, or a list or an object of nothing). `name` is
+        written as it is. Raises ValueError."""
+        if isinstance(value, Mapping):
+            said = cast("Mapping[str, Any]", value)
+            pairs = [(key, each) for key, each in said.items() if each is not None]
+            mark = (self.separator if explode else self.delimiter, "=" if explode else "")
+            parts = [
+                tuple(_part(text, encode, mark) for text in (str(key), plain(each))) for key, each in pairs
+            ]
+            return self._joined(
+                name, ["=".join(pair) for pair in parts] if explode else list(chain(*parts)), explode
+            )
+        if isinstance(value, list | tuple):
+            mark = (self.separator if explode else self.delimiter,)
+            items = [
+                _part(plain(each), encode, mark) for each in cast("list[Any]", value) if each is not None
+            ]
+            if explode and self.named:
+                named = within_bounds(self._named(name, each) for each in items)
+                return self.first + self.separator.join(named) if items else None
+            return self._joined(name, items, explode)
+        return None if value is None else self._joined(name, [encode(plain(value))], False)
+
+    def _joined(self, name: str, parts: list[str], explode: bool) -> str | None:
+        if not parts:
+            return None
+        if explode:
+            return self.first + self.separator.join(parts)
+        joined = self.delimiter.join(parts)
+        return self.first + (self._named(name, joined) if self.named else joined)
+
+    def _named(self, name: str, part: str) -> str:
+        return name if self.bare and not part else f"{name}={part}"
+
 
 STYLES: Final[Mapping[str, Style]] = {
     "simple": Style("", ",", False, ","),
@@ -57,27 +92,6 @@ _RESERVED: Final = ":/?@!$'()*,;"  # what may stand in a query as it is, without
 WRITTEN: Final = 64 * MIB  # characters of one argument, or of a URL, as they are sent
 _DEEPEST: Final = 32
 _EXACT: Final = 2**53
-
-
-def expanded(style: Style, name: str, value: Any, encode: Encode, *, explode: bool) -> str | None:
-    """The value in this style; None when it is no value (null, or a list or an object of nothing). `name` is written
-    as it is. Raises ValueError."""
-    if isinstance(value, Mapping):
-        said = cast("Mapping[str, Any]", value)
-        pairs = [(key, each) for key, each in said.items() if each is not None]
-        mark = (style.separator if explode else style.delimiter, "=" if explode else "")
-        parts = [tuple(_part(text, encode, mark) for text in (str(key), plain(each))) for key, each in pairs]
-        return _joined(
-            style, name, ["=".join(pair) for pair in parts] if explode else list(chain(*parts)), explode
-        )
-    if isinstance(value, list | tuple):
-        mark = (style.separator if explode else style.delimiter,)
-        items = [_part(plain(each), encode, mark) for each in cast("list[Any]", value) if each is not None]
-        if explode and style.named:
-            named = within_bounds(_named(style, name, each) for each in items)
-            return style.first + style.separator.join(named) if items else None
-        return _joined(style, name, items, explode)
-    return None if value is None else _joined(style, name, [encode(plain(value))], False)
 
 
 def deep(name: str, value: Any, encode: Encode) -> list[str]:
@@ -122,7 +136,8 @@ def encoded_path(text: str) -> str:
 
 
 def encoded_reserved(text: str) -> str:
-    """The same under `allowReserved`: reserved characters stay, unless they would end the query or the pair."""
+    """The text of a query under `allowReserved`: reserved characters stay, unless they would end the query or the
+    pair."""
     return quote(whole(text), safe=_RESERVED)
 
 
@@ -135,19 +150,6 @@ def _part(text: str, encode: Encode, marks: tuple[str, ...]) -> str:
         elif mark and mark.strip() in part:
             raise ValueError(f"it holds {unquote(mark).strip() or 'a space'!r}, which separates values there")
     return part
-
-
-def _joined(style: Style, name: str, parts: list[str], explode: bool) -> str | None:
-    if not parts:
-        return None
-    if explode:
-        return style.first + style.separator.join(parts)
-    joined = style.delimiter.join(parts)
-    return style.first + (_named(style, name, joined) if style.named else joined)
-
-
-def _named(style: Style, name: str, part: str) -> str:
-    return name if style.bare and not part else f"{name}={part}"
 
 
 def _leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ Other rooms may import:
 * `gates`: what a call passes on its way to its server's actor, in one ordered list
 * `pinning`: tools are what they were when first shown: compared, kept on disk, quarantined, accepted
 * `pins_file`: what is remembered of tools, in memory or on disk
-* `questions`: what a server asks or tells a person, without commands for a terminal and hidden characters
+* `server_questions`: what a server asks or tells a person, without commands for a terminal and hidden characters
 * `rates`: limits of rates, and the guard against loops
 * `scrubber`: whether results and notifications of a server are scrubbed at a door, and the scrubbing
 """

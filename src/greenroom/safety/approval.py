@@ -24,13 +24,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, cast
 
-import attrs
+import msgspec
 
 from ..catalogue.names import spellings
 from ..catalogue.namespace import Target
 from ..config.model import Approve, selector
 from ..protocol.jsonrpc.incoming import decode_result
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import seen_in_json, unhidden
 
 Rule = Approve | tuple[str, ...]
@@ -49,23 +49,25 @@ DENY: Final = "deny"
 class Verdict(enum.Enum):
     """What a person, or the program that embeds the room, says about one call."""
 
-    ONCE = ONCE
-    SESSION = SESSION  # also when the same session calls the same tool with the same arguments again
-    DENY = DENY
+    ONCE = ONCE  # this call
+    SESSION = SESSION  # this call, and each with the same tool and arguments in the same session
+    DENY = DENY  # the call is refused
 
 
-@attrs.frozen(eq=False)
-class ApprovalRequest:
-    """One call that somebody has to allow. `tool` is its name in this room, and `original` the server's own name for
-    it. `session`: the session that makes the call; None: the room itself. `text` is what a person is shown."""
+class ApprovalRequest(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """One call that somebody has to allow."""
 
-    server: str
-    tool: str
-    original: str
-    session: str | None
-    hints: Mapping[str, Any]  # what the tool says of itself, as the server wrote it
-    text: str
-    raw: bytes = attrs.field(repr=False)  # the arguments as JSON
+    server: str  # the server that has the tool
+    tool: str  # the tool's name in this room
+    original: str  # the server's own name for it
+    session: str | None  # the session that makes the call; None: the room itself
+    hints: Mapping[str, Any]  # the tool's `annotations`, as the server wrote them
+    text: str  # the question that a person is shown
+    raw: bytes  # the arguments as JSON
+
+    def __repr__(self) -> str:
+        """Without the arguments, which may hold secrets."""
+        return f"<ApprovalRequest {self.tool} of {self.server}, for {self.session or 'the room'}>"
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from itertools import count, islice
 from typing import Final
 
 import anyio
-import attrs
+import msgspec
 
 from ..protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED
 from ..protocol.errors import UsageError
@@ -40,15 +40,14 @@ _BECAME: Final[Mapping[ApprovalMove, str]] = {
 }
 
 
-@attrs.frozen(eq=False)
-class ApprovalQuestion:
+class ApprovalQuestion(msgspec.Struct, frozen=True, eq=False):
     """An open question. Times are those of the room's clock."""
 
     number: int
     request: ApprovalRequest
     since: float  # when its call came
     until: float  # when its call is refused, if nobody has answered
-    decide: Callable[[Verdict], None] = attrs.field(repr=False)
+    decide: Callable[[Verdict], None]
 
 
 class ApprovalDesk:

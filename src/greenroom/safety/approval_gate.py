@@ -33,7 +33,6 @@ from msgspec import Raw, json
 
 from ..actors.call import Call
 from ..actors.room_context import RoomContext
-from ..actors.timers import limited
 from ..actors.watchers import Order
 from ..catalogue.namespace import Target
 from ..config.model import Approve, Config, ServerDefinition
@@ -47,7 +46,7 @@ from ..protocol.safe_text import in_words
 from .approval import ApprovalRequest, Rule, Verdict, asks_about, grant, hints_of, question
 from .approval_desk import ApprovalDesk
 from .approvers import Answerers, Approvers, nobody
-from .gates import GateCase, Passage, Ruling, target_of
+from .gates import GateCase, Passage, Ruling
 
 Key = tuple[str | None, bytes]  # the session, and what an allowance is remembered by
 
@@ -61,7 +60,7 @@ _MORE: Final = frozenset({"inputResponses", "requestState"})  # a call that brin
 
 
 class ConfiguredServer(Protocol):
-    """A server that is configured."""
+    """A server that is configured: a `ServerRecord` of the supervisor, a room above this one."""
 
     @property
     def address(self) -> Address: ...
@@ -76,7 +75,8 @@ class ConfiguredServer(Protocol):
 
 
 class ApprovalRoom(Protocol):
-    """What approval needs to know of a room: its servers, its sessions, and whether it is closing."""
+    """What approval needs to know of a room: its servers, its sessions, and whether it is closing. It is the
+    `ServerList` of the supervisor."""
 
     @property
     def records(self) -> Mapping[str, ConfiguredServer]: ...
@@ -135,7 +135,7 @@ class ApprovalGate:
             return None
         params = call.params or {}
         original = str(params.get("uri" if call.method == "resources/read" else "name", ""))
-        target = target_of(case, original)
+        target = case.target_of(original)
         if not asks_about(rule, server, original, target):
             return None
         refusal = self._servers.closing or record.refusal
@@ -245,7 +245,7 @@ class ApprovalGate:
         seconds = self._context.settings.approval_timeout
         held.until = held.since + seconds
         error: CallError | None = None
-        with limited(self._context.timers, held.until) as limit:
+        with self._context.timers.limited(held.until) as limit:
             scope = held.scope = limit.scope
             try:
                 verdict = await self._verdict(held)

@@ -33,7 +33,8 @@ _HOW: Final = (
 
 
 class Answerers(Protocol):
-    """The hosts and callbacks that can be asked, of a room and its sessions (None: the room itself)."""
+    """The hosts and callbacks that can be asked, of a room and its sessions (None: the room itself): the `Sessions` of
+    the supervisor, a room above this one."""
 
     @property
     def approvers(self) -> Mapping[str | None, OnApproval]: ...

@@ -35,7 +35,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import counted, one_line, seen_in_json
 
 GENESIS: Final = "0" * 64  # stands for the hash of the line before the first
@@ -117,6 +117,10 @@ class AuditLine(msgspec.Struct, frozen=True):
     seq: int
     prev: str
     hash: str
+
+    def vouches_for(self, suspect: _SuspectLine) -> bool:
+        """Whether this line says that the suspect line before it is a torn part."""
+        return self.record.get("kind") == OPENED and self.record.get("torn") == torn_as(suspect.text)
 
 
 def read_line(text: bytes) -> AuditLine:
@@ -255,12 +259,12 @@ class _AuditChain:
         except BadAuditLine as bad:
             self._suspect = suspect or _SuspectLine(self._number, text, str(bad), is_part=text is line)
             return suspect is None
-        if suspect is not None and not _vouches(found, suspect):
+        if suspect is not None and not found.vouches_for(suspect):
             self._suspect = suspect
             return False
         why = self._break_in(found)
         if not why and suspect is None and found.record.get("kind") == OPENED and "torn" in found.record:
-            why = "the torn part before it, which it vouches for, was taken out"
+            why = "it says that a torn part stands before it, and that part was taken out"
         if why:
             self._report.bad = AuditFault(self._number, why)
             return False
@@ -321,8 +325,3 @@ class _AuditChain:
             why = "no line has the hash that was expected: the file was cut before it, or written anew"
             report.bad = AuditFault(self._number + 1, why)
         return report
-
-
-def _vouches(line: AuditLine, suspect: _SuspectLine) -> bool:
-    """Whether this line says that the suspect line before it is a torn part."""
-    return line.record.get("kind") == OPENED and line.record.get("torn") == torn_as(suspect.text)

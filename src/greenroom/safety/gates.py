@@ -45,13 +45,12 @@ class GateCase(msgspec.Struct, frozen=True, eq=False):
     index: Index
     profile: str | None = None
 
-
-def target_of(case: GateCase, original: str) -> Target | None:
-    """What is known of the tool that is called. `original`: its server's own name for it."""
-    tool, index, server = case.call.tool, case.index, case.server
-    found = index.get(tool) if tool is not None else index.resolve(original, server)
-    is_it = isinstance(found, Target) and (found.server, found.original) == (server, original)
-    return found if is_it and isinstance(found, Target) else None
+    def target_of(self, original: str) -> Target | None:
+        """What is known of the tool that is called. `original`: its server's own name for it."""
+        tool, index, server = self.call.tool, self.index, self.server
+        found = index.get(tool) if tool is not None else index.resolve(original, server)
+        is_it = isinstance(found, Target) and (found.server, found.original) == (server, original)
+        return found if is_it and isinstance(found, Target) else None
 
 
 class Passage(msgspec.Struct, frozen=True, eq=False):

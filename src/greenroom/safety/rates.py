@@ -1,18 +1,18 @@
 """Calls that come too often: limits of rates, and the guard against loops.
 
 Both are one gate. It refuses at once and holds nothing, so a call that is over a limit was never accepted: it is
-counted as refused, and no byte of it was sent. Its texts are read in `config.limits`.
+counted as refused, and no byte of it was sent. Its texts are read in `config.rate_texts`.
 
 * *Limits* (`limits` of a server's entry, of a profile, of the settings). Every limit that fits a call must have a
   token for it, and only then each gives one. A limit is a time, and not a number that has to be filled again: the one
   at which its bucket is full (the generic cell rate algorithm). So a bucket that is full again is nothing that has to
   be kept.
-* *The loop guard* (`loopGuard`). Of what one caller calls: the same call with the same arguments may be made so often
-  in the time that is given, and so often the last calls may have been nothing but one round of two to four calls
-  again and again (A-B-A-B). The entry says it first, then the profile, then the settings. Tools that poll by their own
-  word are left out, unless a pattern of more than `*` means them.
-  What ends without having been sent (refused by a person or because nobody could be asked, a failing server, a full
-  queue, a caller who left) is taken back when it ends: it got no answer that could be the same again.
+* *The loop guard* (`loopGuard`). It looks at what one caller calls: the same call with the same arguments may be made
+  so often in the time that is given, and so often the last calls may have been nothing but one round of two to four
+  calls again and again (A-B-A-B). The entry says it first, then the profile, then the settings. Tools that poll by
+  their own word are left out, unless a pattern of more than `*` means them. What ends without having been sent (refused
+  by a person or because nobody could be asked, a failing server, a full queue, a caller who left) is taken back when it
+  ends: it got no answer that could be the same again.
 * *A limit's token stays taken*, also for a call that was not sent: it may have started a server, or asked a person, and
   a limit is what keeps both from happening too often.
 * *Who* is the subject of the call, as its door knows it; else its session; else the room.
@@ -44,21 +44,21 @@ import msgspec
 
 from ..actors.watchers import Order, Watchers
 from ..catalogue.namespace import Target
-from ..config.limits import MOST_REPEATS, Limit, by_pattern, limit_of, texts_of
 from ..config.model import Config, selector
+from ..config.rate_texts import MOST_REPEATS, Limit, by_pattern, limit_of, texts_of
 from ..protocol.bounds import LIMITS_FILLED, LOOP_CALLERS, LOOP_CALLS
 from ..protocol.errors import CallError, RateLimited, Reach, RepeatedCall, UsageError, place
 from ..protocol.jsonrpc.encoding import encode_json
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import counted
 from .audit import AUDITED, digest_of
-from .gates import GateCase, Ruling, target_of
+from .gates import GateCase, Ruling
 
 if TYPE_CHECKING:
     from ..actors.call import Call
 
 Key = tuple[str, ...]
-Made = tuple[str, float]  # what was called, and when
+PastCall = tuple[str, float]  # what was called, and when
 _ROUND: Final = 4  # calls of the longest round that is seen as a loop
 _ROUNDS: Final = 3  # of it, at least
 _PLANS: Final = 4_096  # names whose limits are known without looking for them
@@ -112,7 +112,7 @@ class Repeats:
         self._most_calls = calls
         self._most_callers = callers
         self._times: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
-        self._rows: OrderedDict[str, deque[Made]] = OrderedDict()
+        self._rows: OrderedDict[str, deque[PastCall]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._times) + len(self._rows)
@@ -135,7 +135,7 @@ class Repeats:
                 return f"the last {need} calls were the same {length} over and over", last[-1][1] - since
         return None
 
-    def note(self, who: str, call: str, now: float) -> Made:
+    def note(self, who: str, call: str, now: float) -> PastCall:
         """The call is made. Returns what `take_back` needs."""
         times = self._times.setdefault((who, call), deque(maxlen=MOST_REPEATS))
         times.append(now)
@@ -150,7 +150,7 @@ class Repeats:
             self._rows.popitem(last=False)
         return made
 
-    def take_back(self, who: str, made: Made) -> None:
+    def take_back(self, who: str, made: PastCall) -> None:
         """The call was not made after all."""
         call, at = made
         times, row = self._times.get((who, call)), self._rows.get(who)
@@ -175,8 +175,19 @@ class _Rule(msgspec.Struct, frozen=True):
     limit: Limit
     label: str  # `settings.limits["github_*"]: 30/min`
 
+    def key(self, who: str, case: GateCase, original: str) -> Key:
+        """The bucket of a limit for this call."""
+        per = self.limit.per
+        return (
+            self.label,
+            who if "principal" in per else "",
+            _short(case.session or "") if "session" in per else "",
+            case.server if per & {"server", "tool"} else "",
+            _short(original) if "tool" in per else "",
+        )
 
-class _Plan(msgspec.Struct, frozen=True):
+
+class _CallRules(msgspec.Struct, frozen=True):
     """What holds for the calls of one name. `guard`: of its loops; `is_meant`: by a pattern of its own."""
 
     rules: tuple[_Rule, ...] = ()
@@ -191,12 +202,14 @@ class RateGate:
         self.is_needed = False  # whether the configuration says anything of limits or loops
         self._now = now
         self._config = Config()
-        self._plans: dict[tuple[str, str | None, str, str], _Plan] = {}
+        self._plans: dict[tuple[str, str | None, str, str], _CallRules] = {}
         self._rates = Rates()
         self._repeats = Repeats()
         self._watchers = watchers
         self._watches = False
-        self._open: dict[Call, tuple[str, Made]] = {}  # those that the loop guard counts, and who makes them
+        self._open: dict[
+            Call, tuple[str, PastCall]
+        ] = {}  # those that the loop guard counts, and who makes them
         self._refused: dict[tuple[str, str], int] = {}  # how often, by server, and the limit's label
         self._limits: dict[str, Limit] = {}  # by label
         self._spent: dict[Key, float] | None = None  # what others have to be told; None: there are no others
@@ -210,7 +223,8 @@ class RateGate:
         if not self.is_needed:
             self._repeats = Repeats()
         self._watch(any(one.loop_guard for one in said))
-        self._limits = labels = {rule.label: rule.limit for rule in _all_rules(config)}
+        rules = _all_rules(config) if self.is_needed else ()
+        self._limits = labels = {rule.label: rule.limit for rule in rules}
         self._rates.keep(lambda key: key[0] in labels)
         self._refused = {key: count for key, count in self._refused.items() if key[1] in labels}
 
@@ -241,14 +255,14 @@ class RateGate:
         taken = list[tuple[Key, Limit]]()
         over: tuple[float, _Rule] | None = None
         for rule in plan.rules:
-            key = _key(rule, who, case, original)
+            key = rule.key(who, case, original)
             wait = self._rates.wait(key, rule.limit, now)
             if wait > 0 and (over is None or wait > over[0]):
                 over = wait, rule
             taken.append((key, rule.limit))
         if over is not None:
             wait, rule = over
-            error = RateLimited(shown, case.server, limit=rule.label, retry_after=wait)
+            error = RateLimited(shown, case.server, limit=rule.label, retry_in=wait)
             return self._refusal(case, rule, error)
         made = self._made(case, plan, original)
         if plan.guard is not None and made is not None:
@@ -256,7 +270,7 @@ class RateGate:
             if loop is not None:
                 what, wait = loop
                 label = plan.guard.label
-                error = RepeatedCall(shown, case.server, what=what, limit=label, retry_after=wait)
+                error = RepeatedCall(shown, case.server, what=what, limit=label, retry_in=wait)
                 return self._refusal(case, plan.guard, error)
         return Ruling(partial(self._pass, call, taken, who, made, now))
 
@@ -284,9 +298,9 @@ class RateGate:
     def _note(self, server: str, label: str) -> None:
         self._refused[server, label] = self._refused.get((server, label), 0) + 1
 
-    def _made(self, case: GateCase, plan: _Plan, original: str) -> str | None:
+    def _made(self, case: GateCase, plan: _CallRules, original: str) -> str | None:
         """What the loop guard knows the call by; None: it does not look at this call."""
-        if plan.guard is None or (not plan.is_meant and polls(target_of(case, original))):
+        if plan.guard is None or (not plan.is_meant and polls(case.target_of(original))):
             return None
         return _print(case.server, original, case.call)
 
@@ -325,7 +339,7 @@ class RateGate:
 
     # ---- which limits fit -------------------------------------------------------------------------------------------
 
-    def _plan(self, server: str, profile: str | None, shown: str, original: str) -> _Plan:
+    def _plan(self, server: str, profile: str | None, shown: str, original: str) -> _CallRules:
         key = server, profile, shown, original
         plan = self._plans.get(key)
         if plan is None:
@@ -336,7 +350,7 @@ class RateGate:
                 self._plans[key] = plan
         return plan
 
-    def _look(self, server: str, profile: str | None, shown: str, original: str) -> _Plan:
+    def _look(self, server: str, profile: str | None, shown: str, original: str) -> _CallRules:
         config = self._config
         definition, seen = config.servers.get(server), config.profiles.get(profile or "")
         levels = [
@@ -354,7 +368,7 @@ class RateGate:
                 if guard is None and selector((pattern,))(name):
                     found = _rules(where, "loopGuard", pattern, said)
                     guard = next(iter(found), None), pattern != "*"
-        return _Plan(tuple(rules), *(guard or (None, False)))
+        return _CallRules(tuple(rules), *(guard or (None, False)))
 
 
 def _of_server(name: str) -> tuple[str, ...]:
@@ -380,18 +394,6 @@ def _all_rules(config: Config) -> Iterable[_Rule]:
         for key, said in (("limits", level.limits), ("loopGuard", level.loop_guard)):
             for pattern, texts in by_pattern(said).items():
                 yield from _rules(where, key, pattern, texts)
-
-
-def _key(rule: _Rule, who: str, case: GateCase, original: str) -> Key:
-    """The bucket of a limit for this call."""
-    per = rule.limit.per
-    return (
-        rule.label,
-        who if "principal" in per else "",
-        _short(case.session or "") if "session" in per else "",
-        case.server if per & {"server", "tool"} else "",
-        _short(original) if "tool" in per else "",
-    )
 
 
 def _who(case: GateCase) -> str:
@@ -428,7 +430,7 @@ def _says_that_it_polls(name: str, description: str) -> bool:
 
 
 def _print(server: str, original: str, call: Call) -> str | None:
-    """The same for two calls that ask for the same. None: it cannot be told."""
+    """What is equal for two calls that ask for the same. None: it cannot be told."""
     params = call.params or {}
     said = params.get("arguments")
     try:

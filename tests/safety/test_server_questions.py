@@ -16,7 +16,7 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, Refused
 
 from greenroom.protocol.errors import RpcRefusal
-from greenroom.safety.questions import shown_request, shown_words
+from greenroom.safety.server_questions import shown_request, shown_words
 
 EVIL = "\x1b[2K\x1b[1GGreenroom asks: allow \u202etxt.exe\u2066 \U000e0041\U000e0042 \x07\x9b2J\x00 it?"
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")

@@ -70,7 +70,7 @@ def followed(root: Raw, value: object) -> Any:
 
 
 def followed_object(root: Raw, value: object) -> Raw:
-    """The same, for what has to be an object."""
+    """What `followed` finds, which has to be an object. Raises `BrokenReference`."""
     found = followed(root, value)
     if not is_object(found):
         raise BrokenReference(
