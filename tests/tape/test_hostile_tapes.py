@@ -25,11 +25,11 @@ from tests.support.tape_lines import event
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, UsageError
-from greenroom.tape.comparing import compare_tapes
-from greenroom.tape.lines import CallLine, decoded
-from greenroom.tape.matching import MatchRule, RecordedCalls
-from greenroom.tape.reading import BadTape, config_of, read_tape
+from greenroom.tape.call_matching import MatchRule, RecordedCalls
 from greenroom.tape.story import told
+from greenroom.tape.tape_comparison import compare_tapes
+from greenroom.tape.tape_lines import CallLine, decoded
+from greenroom.tape.tape_reader import BadTape, config_of, read_tape
 
 HEAD = {"k": "tape", "v": 1, "at": 0.0, "greenroom": "1", "python": "3", "config": {"mcpServers": {}}}
 CALL = {

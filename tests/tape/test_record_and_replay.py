@@ -27,8 +27,8 @@ from greenroom.actors.call import Call
 from greenroom.errors import CallError, RemoteError, SessionNeeded, UsageError
 from greenroom.protocol.events import Kind
 from greenroom.supervisor.room import port_of
-from greenroom.tape.reading import read_tape
 from greenroom.tape.story import ending
+from greenroom.tape.tape_reader import read_tape
 from greenroom.testing.fake_servers import FakeServer, fake_room, tool
 
 BACKENDS = pytest.mark.parametrize("loop", ["asyncio", "trio"])

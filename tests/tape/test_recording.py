@@ -22,17 +22,17 @@ from tests.support import in_virtual_time, run
 from tests.support.gateway import PATIENCE
 from tests.tape.test_record_and_replay import lines_of, raw, recorded, tape_in
 
-import greenroom.tape.members
-import greenroom.tape.reading
+import greenroom.tape.member_redaction
 import greenroom.tape.recorder
+import greenroom.tape.tape_reader
 from greenroom import Greenroom
 from greenroom.errors import GreenroomError, RemoteError, UsageError
 from greenroom.protocol.bounds import TAPE_ASIDE_BYTES, TAPE_PARAMS_BYTES
 from greenroom.protocol.events import Kind
-from greenroom.tape.lines import LARGE
-from greenroom.tape.members import HIDDEN, MemberRedaction
-from greenroom.tape.reading import read_tape
+from greenroom.tape.member_redaction import HIDDEN, MemberRedaction
 from greenroom.tape.story import ending, told
+from greenroom.tape.tape_lines import LARGE
+from greenroom.tape.tape_reader import read_tape
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 
@@ -79,7 +79,7 @@ def test_what_a_reload_brings_is_on_the_tape_and_is_replayed(tmp_path: Path) -> 
     run("asyncio", main)
 
 
-def test_a_reload_of_many_servers_is_recorded_in_parts(tmp_path: Path) -> None:
+def test_many_servers_are_recorded_in_parts(tmp_path: Path) -> None:
     """What a server costs the tape, half a millisecond, is not paid for all of them in one turn of the loop."""
     servers = 200
 
@@ -87,9 +87,9 @@ def test_a_reload_of_many_servers_is_recorded_in_parts(tmp_path: Path) -> None:
         entry = {"command": "nothing", "args": [version], "env": {"PASSWORD": f"staple-91-{version}"}}
         return {"mcpServers": {f"server{number}": entry for number in range(servers)}}
 
-    async def turns(record: Path | None = None) -> int:
-        """The turns of the loop that a reload takes."""
-        count = 0
+    async def turns(record: Path | None = None) -> list[int]:
+        """The turns of the loop that opening takes, and that a reload takes."""
+        count, counts = 0, list[int]()
 
         async def others() -> None:
             nonlocal count
@@ -98,17 +98,19 @@ def test_a_reload_of_many_servers_is_recorded_in_parts(tmp_path: Path) -> None:
                 count += 1
 
         given: Any = {"connectors": fake_connectors({}), "cache_path": ":memory:", "bootstrap": False}
-        async with (
-            Greenroom.open(config("one"), record=record, **given) as room,
-            anyio.create_task_group() as beside,
-        ):
+        async with anyio.create_task_group() as beside:
             beside.start_soon(others)
-            await room.reload(config("two"))
+            async with Greenroom.open(config("one"), record=record, **given) as room:
+                counts.append(count)
+                await room.reload(config("two"))
+                counts.append(count - counts[0])
             beside.cancel_scope.cancel()
-        return count
+        return counts
 
     async def main() -> None:
-        assert await turns(tmp_path) >= await turns() + servers // 20
+        plain, recorded = await turns(), await turns(tmp_path)
+        assert recorded[0] >= plain[0] + servers // 20
+        assert recorded[1] >= plain[1] + servers // 20
         (line,) = (line for line in lines_of(tape_in(tmp_path)) if line["k"] == "config")
         assert len(line["config"]["mcpServers"]) == servers
         assert "staple-91-two" not in tape_in(tmp_path).read_text()
@@ -436,7 +438,7 @@ def test_a_full_disk_ends_the_tape_beside_it_too(tmp_path: Path) -> None:
 def test_a_tape_ends_before_it_is_too_long_to_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (greenroom.tape.recorder, greenroom.tape.reading):
+    for module in (greenroom.tape.recorder, greenroom.tape.tape_reader):
         monkeypatch.setattr(module, "MOST_LINES", 40)
 
     async def main() -> None:
@@ -566,7 +568,7 @@ def test_members_of_these_names_lose_their_values_and_all_else_stays(
     value: Any, write: Any, step: int
 ) -> None:
     raw = write(value).encode(errors="surrogatepass")
-    with patch.object(greenroom.tape.members, "_STEP", step):
+    with patch.object(greenroom.tape.member_redaction, "_STEP", step):
         found = MemberRedaction(NAMES).without(raw)
     assert json.loads(found.decode(errors="surrogatepass")) == without(value)
     assert (found is raw) == (without(value) == value or b"[REDACTED]" not in found)

@@ -193,3 +193,13 @@ def test_a_part_of_a_tape_tells_the_same_waits_as_the_whole(
     part = waits(*words)
     assert any("waited 4.0 s for its circuit breaker" in line for line in part)
     assert set(part) <= set(waits())
+
+
+def test_only_servers_that_were_called_are_counted(told: Told) -> None:
+    """One call of one server was told to be of all that are known."""
+    known = {
+        "k": "listed", "t": 0.1, "server": "other", "scope": "shared", "incarnation": 0, "version": "2025-11-25",
+        "capabilities": {}, "info": {}, "instructions": None, "tools": [], "resources": [], "templates": [],
+        "prompts": [], "skills": None, "prints": {},
+    }  # fmt: skip
+    assert told([HEAD, known, call(1, 1.0, 3.0, "slow")])[1].startswith("1 call of 1 server")

@@ -1,9 +1,8 @@
 """What a tape keeps of calls until they end.
 
-Of an open call it is told how far it is, and what its server asked. All of that, and its end, is one `CallLine`, as it
-was: no secret is cut out of it so far (`making` does that). It shares the bytes of the result, and refers to nothing
-that the room goes on with.
-"""
+It is told how far an open call is, and what its server asked. All of that, and its end, is one `CallLine`, as it
+was: no secret is cut out of it so far (`line_maker` does that). It shares the bytes of the result, and refers to
+nothing that the room goes on with."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import msgspec
 from ..protocol.bounds import TAPE_ASIDE_BYTES, TAPE_PARAMS_BYTES
 from ..protocol.errors import RemoteError, RpcRefusal
 from ..protocol.jsonrpc.encoding import REFUSED, UNWRITABLE, encode, plainly
-from .lines import EMPTY, NOTHING, CallFailure, CallLine, ClientQuestion
+from .tape_lines import EMPTY, NOTHING, CallFailure, CallLine, ClientQuestion
 
 if TYPE_CHECKING:
     from ..actors.call import Call

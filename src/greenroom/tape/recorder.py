@@ -1,4 +1,4 @@
-"""Records an open room on a tape: the file, and the large results beside it. What stands in it is made by `making`.
+"""Records an open room on a tape: the file, and the large results beside it. What stands in it is made by `line_maker`.
 
 It is a watcher (`actors.watchers`). When a call ends, it writes its line in the same step: so the tape of a killed
 process has every call whose answer anybody saw. The file is only appended to, and is ours alone. What is large is
@@ -42,7 +42,7 @@ import msgspec
 
 from ..actors.fork import inert_in_forks
 from ..actors.host import ASKED_FOR
-from ..actors.recent import refusal_of
+from ..actors.last_minutes import refusal_of
 from ..actors.watchers import Order
 from ..config.private_files import make_folder, make_own_folder, open_own, refused
 from ..protocol.address import Address
@@ -50,7 +50,9 @@ from ..protocol.bounds import TAPE_WAITING_BYTES
 from ..protocol.errors import RpcRefusal, UsageError
 from ..protocol.events import Event, Kind, Note, NoteCode
 from ..supervisor.attachments import RECORDING_ALL, tape_place
-from .lines import (
+from .line_maker import TapeLineMaker
+from .open_calls import OpenCalls
+from .tape_lines import (
     EMPTY,
     LARGE,
     LARGEST,
@@ -63,8 +65,6 @@ from .lines import (
     Schedule,
     encoded,
 )
-from .making import TapeLineMaker
-from .open_calls import OpenCalls
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -117,11 +117,11 @@ class Recorder:
             events.emit(Note, code=NoteCode.TAPE, words=text)
 
         self.open()
-        self.begin(room.config(), room.secrets, events.backend.now, tell)
-        tell(f"recording the tape {self.path}")  # before it listens: so this is not on it
-        events.listen(self.heard_event, self.kinds)
-        room.watchers.add(self, Order.TAPE)
         try:
+            await self.begin(room.config(), room.secrets, events.backend.now, tell)
+            tell(f"recording the tape {self.path}")  # before it listens: so this is not on it
+            events.listen(self.heard_event, self.kinds)
+            room.watchers.add(self, Order.TAPE)
             yield
         finally:
             if self.is_busy:
@@ -147,13 +147,14 @@ class Recorder:
             raise UsageError(f"No tape can be recorded at {self.path}: {refused(error)}") from None
         inert_in_forks(self)
 
-    def begin(
+    async def begin(
         self, config: Config, secrets: KnownSecrets, now: Callable[[], float], tell: Callable[[str], object]
     ) -> None:
         """The room begins. `now`: its clock; `tell` gets what belongs into the log."""
         self._now, self._tell = now, tell
         began = now()
         self._lines, self._open = TapeLineMaker(secrets, began, self._redact), OpenCalls(began)
+        await self._lines.foresee(config)
         self._write(self._lines.head(config, time.time(), self._schedule))
         self._is_begun = True
 

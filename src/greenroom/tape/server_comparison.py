@@ -26,13 +26,14 @@ from ..actors.call import Call
 from ..actors.host import ServerRequest
 from ..actors.workers import apart
 from ..catalogue.namespace import Target
-from ..config.arguments import file_of, seconds
+from ..config.argument_checks import file_of, time_limit
 from ..config.model import Config
 from ..protocol.errors import CallError, RpcRefusal, UnknownTool, UsageError
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR
 from ..supervisor.attachments import TAPE
 from ..supervisor.room import ConfigSource, Greenroom, Session, port_of
-from .comparing import (
+from .recorder import Recorder
+from .tape_comparison import (
     READ,
     Comparison,
     ComparisonPlan,
@@ -43,8 +44,7 @@ from .comparing import (
     plan_of,
     refusal,
 )
-from .reading import Tape, only_reads, read_tape
-from .recorder import Recorder
+from .tape_reader import Tape, only_reads, read_tape
 
 # What is sent of recorded params. Nothing else: a tape could make a call a task, or say what only some server knows.
 _MEMBERS: Final[Mapping[str, Collection[str]]] = {
@@ -84,6 +84,7 @@ async def compare_servers(
     Raises `BadTape`, `ConfigError`; `UsageError` for a name that is not on the tape, and for a configuration that has
     none of the servers on it.
     """
+    limit = time_limit(timeout, "timeout")
     read = tape if isinstance(tape, Tape) else await apart(partial(read_tape, tape))
     plan = await apart(partial(plan_of, read, servers, only, reads))
     with TemporaryDirectory(prefix="greenroom-") as folder:
@@ -96,7 +97,7 @@ async def compare_servers(
         if on_plan is not None:
             on_plan(plan)
         async with room:
-            asking = _TapeCalls(room, client, frozenset((*reads, *(only or ()))), seconds(timeout, "timeout"))
+            asking = _TapeCalls(room, client, frozenset((*reads, *(only or ()))), limit)
             async with anyio.create_task_group() as tasks:
                 for server, calls in plan.calls.items():
                     tasks.start_soon(asking.ask, server, calls)

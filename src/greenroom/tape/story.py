@@ -5,8 +5,8 @@ are indented below. A call is one line, where it began; if something else happen
 two: what it asked, and, under the same number, what came of it. Steps on the way to a connection are not lines: the
 line of the connection, or of the call, says what was waited for.
 
-A text of the tape is cut to the width, after its characters that a terminal obeys are gone. Of a long tape the first
-and the last lines are told; nothing of a line is made before it is told.
+A text of the tape is cut to the width, after its characters that a terminal obeys are gone. Only the first and the
+last lines of a long tape are told; nothing of a line is made before it is told.
 
 Rejected: a column for each server. At 80 characters three of them leave no room for what was said.
 """
@@ -26,11 +26,11 @@ import msgspec
 from ..protocol.errors import Reach
 from ..protocol.events import WAITING, Place
 from ..protocol.safe_text import counted, one_line
-from ..protocol.waits import QUEUE, waits
-from .lines import OPEN, CallLine, ConfigLine, EventLine, EventRecord, ListingLine, NoticeLine, value_in
-from .reading import Tape
-from .records import has_failed, is_tool_error
-from .selection import FAILURES, end_of
+from ..protocol.wait_intervals import QUEUE, waits
+from .tape_events import has_failed, is_tool_error
+from .tape_lines import OPEN, CallLine, ConfigLine, EventLine, EventRecord, ListingLine, NoticeLine, value_in
+from .tape_reader import Tape
+from .tape_selection import FAILURES, end_of
 
 MOST: Final = 2_000  # lines, unless all are wanted
 WIDTH: Final = 200  # where no window says how wide it is
@@ -97,7 +97,8 @@ def _head(tape: Tape) -> Iterator[str]:
     sessions = {call.session for call in tape.calls if call.session is not None}
     of_them = f" in {counted(len(sessions), 'session')}" if sessions else ""
     bad = f", of which {failed:,} failed" if failed else ""
-    yield f"{counted(calls, 'call')} of {counted(len(tape.servers), 'server')}{of_them}{bad}."
+    called = {call.server for call in tape.calls} or tape.servers
+    yield f"{counted(calls, 'call')} of {counted(len(called), 'server')}{of_them}{bad}."
     if missing := tape.missing:
         folder = one_line(tape.beside.name, 100)
         yield f"{counted(missing, 'large result')} should be in {folder}, and {'is' if missing == 1 else 'are'} not."
@@ -201,6 +202,8 @@ class _TapeStory:
             case "EndDecision":
                 return "stays down until somebody connects it" if record.get("then") == "down" else ""
             case "Eviction":
+                return ""
+            case "WarmChildMoved" if record.get("move") != "lost":
                 return ""
             case "Refusal":
                 return f"{_INDENT}refused: {_BAD}{record.get('detail', '')}"
@@ -377,7 +380,7 @@ def _short(text: str, most: int) -> str:
 
 
 def as_json(tape: Tape) -> dict[str, Any]:
-    """The same in numbers, with each call."""
+    """What it tells, in numbers and with each call."""
     return {
         "recordedAt": tape.head.at,
         "greenroom": tape.head.greenroom,

@@ -27,15 +27,16 @@ import msgspec
 from ..protocol.errors import Reach, UsageError
 from ..protocol.near_names import meant
 from ..protocol.safe_text import counted, one_line
-from .faults import has_happened
-from .lines import CallLine
-from .matching import compared
-from .reading import Tape, reading_tools
+from .call_matching import compared
+from .tape_faults import has_happened
+from .tape_lines import CallLine
+from .tape_reader import Tape, reading_tools
 
 CALL_TIMEOUT: Final = 2.0  # seconds; nobody wants to wait for each of many calls as long as in life
 NEVER_STARTS: Final = "never starts"
 _SHOWN: Final = 100  # characters of arguments
 _COLUMN: Final = 2  # between two columns
+_PLACE: Final = 30  # characters of a call in the table
 
 
 def deeds(call_timeout: float) -> dict[str, str]:
@@ -57,11 +58,11 @@ class TrialVerdict(StrEnum):
     NOT_TRIED = "not tried"  # the fault did not happen
 
 
-_CELLS: Final = {
+_MARKS: Final = {
     TrialVerdict.SURVIVED: "✓",
-    TrialVerdict.GAVE_UP: "○ gave up",
-    TrialVerdict.FAILED: "✗ failed",
-    TrialVerdict.NOT_TRIED: "– not tried",
+    TrialVerdict.GAVE_UP: "○",
+    TrialVerdict.FAILED: "✗",
+    TrialVerdict.NOT_TRIED: "–",
 }
 _AGAIN: Final = "! again"
 
@@ -129,7 +130,50 @@ class TrialResult:
 
     @property
     def cell(self) -> str:
-        return f"{_CELLS[self.verdict]}{f' {_AGAIN}' if self.again else ''}"
+        return f"{_MARKS[self.verdict]} {self.verdict}{f' {_AGAIN}' if self.again else ''}"
+
+    def why_not_of_the_tape(self, words: Wording) -> str:
+        """Why the run in which nothing went wrong is not that of the tape, so that others would show nothing. Empty: it
+        is."""
+        if self.verdict is TrialVerdict.FAILED:
+            return f"Without any fault, the agent failed: {self.why}"
+        if self.missing:
+            text = (
+                "Without any fault, the agent did not get every answer that is on the tape; the first that it did not "
+                f"get: {self.missing[0]}. If its arguments differ from run to run, name those that differ "
+                f"({words.ignore}), or let all of them differ ({words.by_order})."
+            )
+            if words.shows:
+                text += (
+                    f" If it finds other tools than those on the tape, choose what it sees ({words.shows})."
+                )
+            return text if self.calls else text + _ELSEWHERE.format(door=words.door)
+        return ""
+
+    def details(self, repeats: Callable[[str], str]) -> Iterator[str]:
+        if not self.is_bad and self.verdict is not TrialVerdict.GAVE_UP:
+            return
+        yield ""
+        why = f", {self.why}" if self.why else ""
+        yield f"{one_line(self.trial.place, 80)}, {self.trial.deed}: {self.verdict}{why}"
+        yield from (f"  asked again, and it may have run: {each}" for each in self.again)
+        yield from (f"  without the answer to: {each}" for each in self.missing)
+        yield f"  {repeats(self.trial.fault)}"
+
+    def as_json(self) -> Mapping[str, Any]:
+        return {
+            "fault": self.trial.fault,
+            "server": self.trial.server,
+            "call": self.trial.call,
+            "tool": self.trial.tool,
+            "deed": self.trial.deed,
+            "verdict": self.verdict.value,
+            "why": self.why,
+            "askedAgain": list(self.again),
+            "missing": list(self.missing),
+            "calls": self.calls,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 Key = tuple[str, str, str]  # server, method, parameters
@@ -208,24 +252,19 @@ def _members(params: Any) -> Mapping[str, Any]:
 
 
 _ELSEWHERE: Final = (
-    " It has called nothing here at all. Does it use the tools that it is given, its room, or $GREENROOM_MCP_URL or "
-    "$GREENROOM_MCP_CONFIG, and not a configuration of its own?"
+    " It has called nothing here at all. Does it use {door}, and not a configuration of its own?"
 )
 
 
-def why_not_of_the_tape(base: TrialResult) -> str:
-    """Why the run in which nothing went wrong is not that of the tape, so that others would show nothing. Empty: it
-    is."""
-    if base.verdict is TrialVerdict.FAILED:
-        return f"Without any fault, the agent failed: {base.why}"
-    if base.missing:
-        return (
-            "Without any fault, the agent did not get every answer that is on the tape; the first that it did not get: "
-            f"{base.missing[0]}. If its arguments differ from run to run, say which of them (ignore), "
-            "or let them all differ (by order). If it finds other tools than on the tape, choose what it sees (expose, "
-            "profile)." + ("" if base.calls else _ELSEWHERE)
-        )
-    return ""
+@attrs.frozen
+class Wording:
+    """What the one who explores calls the options of the runs, and the door by which the agent finds its tools.
+    `shows`: the options that choose which tools it sees; empty: there are none."""
+
+    ignore: str
+    by_order: str
+    shows: str
+    door: str
 
 
 # ---- as a table, and as data ----------------------------------------------------------------------------------------
@@ -263,57 +302,41 @@ class WhatIf:
         if self.left_out:
             yield f"{counted(self.left_out, 'fault')} left out: --runs is the bound."
         for one in self.tried:
-            yield from _details(one, self.repeats)
+            yield from one.details(self.repeats)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "tape": self.tape,
             "isGood": self.is_good,
             "leftOut": self.left_out,
-            "base": _as_json(self.base),
-            "trials": [_as_json(one) for one in self.tried],
+            "base": self.base.as_json(),
+            "trials": [one.as_json() for one in self.tried],
         }
 
 
 def _table(tried: Sequence[TrialResult]) -> Iterator[str]:
-    head = list(dict.fromkeys(one.trial.deed for one in tried if one.trial.call is not None))
+    """A row for each call, with marks alone, so that it fits a window of 80 columns; then what the marks mean."""
+    of_calls = [one for one in tried if one.trial.call is not None]
+    head = list(dict.fromkeys(one.trial.deed for one in of_calls))
     rows: dict[str, dict[str, str]] = {}
-    for one in tried:
-        if one.trial.call is not None:
-            rows.setdefault(one_line(one.trial.place, 40), {})[one.trial.deed] = one.cell
-    first = max(map(len, rows), default=0)
-    widths = {deed: max(len(deed), *(len(row.get(deed, "")) for row in rows.values())) for deed in head}
-    gap = " " * _COLUMN
-    yield f"{'':{first}}{gap}{gap.join(f'{deed:{widths[deed]}}' for deed in head)}".rstrip()
-    for place, row in rows.items():
-        cells = (f"{row.get(deed, ''):{widths[deed]}}" for deed in head)
-        yield f"{place:{first}}{gap}{gap.join(cells)}".rstrip()
+    for one in of_calls:
+        mark = f"{_MARKS[one.verdict]} !" if one.again else _MARKS[one.verdict]
+        rows.setdefault(one_line(one.trial.place, _PLACE), {})[one.trial.deed] = mark
+    titles = [deed.partition(" ")[::2] if " " in deed else ("", deed) for deed in head]
+    lines = [
+        ("", *(above for above, _ in titles)),
+        ("", *(below for _, below in titles)),
+        *((place, *(row.get(deed, "") for deed in head)) for place, row in rows.items()),
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield (
+            (" " * _COLUMN).join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
+    if of_calls:
+        verdicts = {one.verdict for one in of_calls}
+        said = [f"{mark} {verdict}" for verdict, mark in _MARKS.items() if verdict in verdicts]
+        yield "   ".join([*said, *(["! asked again"] if any(one.again for one in of_calls) else ())])
     for one in tried:
         if one.trial.call is None:
             yield f"{one_line(one.trial.server, 40)} {one.trial.deed}: {one.cell}"
-
-
-def _details(one: TrialResult, repeats: Callable[[str], str]) -> Iterator[str]:
-    if not one.is_bad and one.verdict is not TrialVerdict.GAVE_UP:
-        return
-    yield ""
-    yield f"{one_line(one.trial.place, 80)}, {one.trial.deed}: {one.verdict}{f', {one.why}' if one.why else ''}"
-    yield from (f"  asked again, and it may have run: {each}" for each in one.again)
-    yield from (f"  without the answer to: {each}" for each in one.missing)
-    yield f"  {repeats(one.trial.fault)}"
-
-
-def _as_json(one: TrialResult) -> Mapping[str, Any]:
-    return {
-        "fault": one.trial.fault,
-        "server": one.trial.server,
-        "call": one.trial.call,
-        "tool": one.trial.tool,
-        "deed": one.trial.deed,
-        "verdict": one.verdict.value,
-        "why": one.why,
-        "askedAgain": list(one.again),
-        "missing": list(one.missing),
-        "calls": one.calls,
-        "seconds": round(one.seconds, 3),
-    }

@@ -1,7 +1,7 @@
 """Which recorded call a call on a tape is answered from. Pure.
 
-Of the recorded calls of a server with the same method and the same parameters, the first one is taken that was not
-taken before. A call that may change something (its tool is not marked as one that only reads) moves a mark: after it,
+A call is answered with the first recorded call of its server that has the same method and parameters and was not taken
+before. A call that may change something (its tool is not marked as one that only reads) moves a mark: after it,
 what was recorded behind it comes first, so what is read after a write is what was read after the write. Nothing is
 refused for its order, because calls that were made at once may come in any. But a read that is answered with what was
 read after a write, while nobody has made that write, is told (`early`): its agent sees what it has not done.
@@ -30,7 +30,7 @@ import msgspec
 from ..protocol.bounds import DEPTH
 from ..protocol.errors import Reach
 from ..protocol.safe_text import whole
-from .lines import CallLine, ClientQuestion
+from .tape_lines import CallLine, ClientQuestion
 
 _COMPARED: Final = 1_000  # characters of parameters that are compared for their similarity, in 0.2 ms
 # What stands in the place of what was not recorded: a member, a token, a known secret.
@@ -128,7 +128,7 @@ class RecordedCalls:
         self._skips: dict[_LinePlaces, dict[int, int]] = {}
 
     def anew(self) -> RecordedCalls:
-        """The same calls, of which none was made."""
+        """These calls as if none of them had been made yet."""
         found = copy(self)
         found._begin(self._index)
         return found
@@ -145,7 +145,7 @@ class RecordedCalls:
         return self.calls[at]
 
     def look(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
-        """The same, and it may be taken again."""
+        """The recorded call that would answer this one, and is not taken; None: there is none."""
         at = yield from self.find(method, params)
         return None if at is None else self.calls[at]
 

@@ -1,4 +1,4 @@
-"""A tape of the last minutes, made from what a room keeps of them (`actors.recent`).
+"""A tape of the last minutes, made from what a room keeps of them (`actors.last_minutes`).
 
 It is a tape as any other, and may have less: a call whose parameters or result were too large to be kept says how large
 they were (`left_out`), and one that has not ended has the outcome `open`. Neither can be replayed, so both are refused
@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ..actors.recent import LastMinutes, RecentCall
+from ..actors.last_minutes import LastMinutes, RecentCall
 from ..config.private_files import open_own, refused
 from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
 from ..protocol.events import Kind
 from ..protocol.jsonrpc.outgoing import without_stamp
-from .lines import LONGEST, OPEN, CallFailure, CallLine, ClientQuestion, encoded
-from .making import TapeLineMaker
+from .line_maker import TapeLineMaker
+from .tape_lines import LONGEST, OPEN, CallFailure, CallLine, ClientQuestion, encoded
 
 _KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})
 _EMPTY: Final = msgspec.Raw(b"{}")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..protocol.result import says_error
-from .lines import OPEN, CallLine, EventLine
-from .reading import Tape
+from .tape_lines import OPEN, CallLine, EventLine
+from .tape_reader import Tape
 
 Record = dict[str, Any]
 

@@ -16,9 +16,9 @@ from greenroom import Greenroom
 from greenroom.errors import CallError, CallTimeout, RemoteError, UsageError
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.fault_scripts import Fault, FaultScript
-from greenroom.tape.reading import read_tape
-from greenroom.tape.replaying import Replay
-from greenroom.tape.use import TapeUse, append_use, count_words, read_use, use_in_words
+from greenroom.tape.replay_servers import Replay
+from greenroom.tape.tape_reader import read_tape
+from greenroom.tape.tape_use import TapeUse, append_use, count_words, read_use
 from greenroom.testing import FakeServer, fake_room, tool
 from greenroom.testing.fake_servers import fake_connectors
 
@@ -371,7 +371,7 @@ async def test_runs_of_many_processes_are_added_up(tmp_path: Path) -> None:
             tape = replay_of(room).tape
     use = read_use(file)
     assert (use.runs, use.asked, use.met) == (3, 6, {1: 3})
-    assert "\n".join(use_in_words(use, tape)).splitlines() == [
+    assert "\n".join(use.in_words(tape)).splitlines() == [
         "3 runs, 6 calls. Of 3 on the tape 1 was met.",
         "      3 × #1 shop_get",
         "Not on the tape, and refused:",
@@ -393,7 +393,7 @@ async def test_a_line_of_a_summary_that_was_cut_costs_only_its_run(tmp_path: Pat
     use = read_use(file)
     assert (use.runs, use.met, use.unread) == (2, {1: 3}, 1)
     tape = read_tape(await recorded(tmp_path))
-    assert "1 line of the file could not be read: those runs are not counted." in use_in_words(use, tape)
+    assert "1 line of the file could not be read: those runs are not counted." in use.in_words(tape)
     file.write_text("no summary\n")
     with pytest.raises(UsageError, match="no summary of a replay"):
         read_use(file)

@@ -1,6 +1,6 @@
 """Compares tapes: two runs of an agent, or a run with what the same servers answer now.
 
-Two runs are put side by side as a text diff is made (`aligning`): calls of the same server, tool and arguments belong
+Two runs are put side by side as a text diff is made (`alignment`): calls of the same server, tool and arguments belong
 together, in order. What is then left over on both sides is the same call at another place (`order`), or, between the
 same neighbours and of the same tool, one with other arguments. Calls that were made at once in both runs, or by
 different sessions, may come in any order. A call that is on one side alone was added or left out.
@@ -8,7 +8,7 @@ different sessions, may come in any order. A call that is on one side alone was 
 For the other comparison, somebody has made recorded calls again and recorded that (`server_comparison`): which
 calls they were is decided here, and which recorded call belongs to which is known.
 
-Of an answer counts what a model gets of it: its content, or the error. `_meta` does not, and neither do the members
+In an answer, what a model gets of it counts: its content, or the error. `_meta` does not, and neither do the members
 that `ignore` names. How long calls took is told for each tool, by the medians, and is a difference only from a factor
 on that is asked for: clocks differ from run to run.
 """
@@ -29,15 +29,15 @@ import msgspec
 from ..protocol.errors import CallError, UsageError
 from ..protocol.jsonrpc.outgoing import NEWER
 from ..protocol.near_names import meant
-from .aligning import aligned
-from .differences import Change as Change
-from .differences import Changes, as_json, changes, read_json, shown
-from .lines import OPEN, CallLine, ListingLine
-from .matching import CUT_OUT, compared, kind_of
-from .reading import Tape, config_of, read_tape, reading_tools
+from .alignment import aligned
+from .call_matching import CUT_OUT, compared, kind_of
+from .json_differences import Change as Change
+from .json_differences import Changes, as_json, changes, read_json, shown
+from .tape_lines import OPEN, CallLine, ListingLine
+from .tape_reader import Tape, config_of, read_tape, reading_tools
 
 Kind = Literal["tool", "prompt", "resource", "template", "skill", "server"]
-What = Literal["answer", "outcome", "arguments", "order", "added", "left_out"]
+DifferenceKind = Literal["answer", "outcome", "arguments", "order", "added", "left_out"]
 READ: Final = ("resources/read", "prompts/get", "completion/complete")  # methods that change nothing
 MAY_WRITE: Final = "may change something, as far as the tape says"
 NOISE: Final = 0.02  # seconds: a difference of less says nothing
@@ -55,57 +55,54 @@ _SAID: Final = ("instructions", "capabilities")  # what a server says of itself
 
 @attrs.frozen
 class DefinitionDifference:
-    """What a server lists, or says of itself, and that is not the same. `kind`: `tool`, `prompt`, `resource`,
-    `template`, `skill`, or `server` for itself. `what`: `gone`, `new`, `changed`; or `unreachable`: it could not be
-    asked, and `why`. `more`: how many further `changes` are not named."""
+    """A difference in what a server lists, or in its description of itself."""
 
-    kind: Kind
-    server: str
-    name: str
-    what: Literal["gone", "new", "changed", "unreachable"]
-    changes: tuple[Change, ...] = ()
-    more: int = 0
-    why: str | None = None
+    kind: Kind  # of the item; `server`: the server's description of itself
+    server: str  # the server that lists it
+    name: str  # its name there
+    what: Literal["gone", "new", "changed", "unreachable"]  # the last: the server could not be asked
+    changes: tuple[Change, ...] = ()  # what differs, place by place
+    more: int = 0  # how many further changes are not named
+    why: str | None = None  # the reason why it was unreachable
 
 
 @attrs.frozen
 class CallDifference:
-    """A call that is not the same.
+    """A call that is not the same in both runs.
 
-    `what`: it has another `answer`; another `outcome`, such as an error in place of an answer; other `arguments`;
-    another place in the `order`; or was `added` or `left_out`. `before`, `after`: its number on each side. `outcomes`:
-    `answer`, `tool_error` (an answer that is an error, as its tool says), or the code of an error. `behind`: the number
-    of an earlier call to the same server that may have changed something and was not made again, so that the answer may
-    differ for that. `why`: what we say of the error after, if it is not the server's; it may name a next step."""
+    It has another `answer`; another `outcome`, such as an error instead of an answer; other `arguments`; another place
+    in the `order`; or it was `added` or `left_out`."""
 
-    what: What
-    server: str
-    name: str
-    arguments: str
-    before: int | None = None
-    after: int | None = None
-    outcomes: tuple[str | None, str | None] = (None, None)
-    changes: tuple[Change, ...] = ()
-    more: int = 0
-    behind: int | None = None
-    why: str | None = None
+    what: DifferenceKind  # which of these
+    server: str  # the server that was called
+    name: str  # the tool, or what else was asked for
+    arguments: str  # their beginning, as JSON
+    before: int | None = None  # its number on the first side; None: it is not there
+    after: int | None = None  # its number on the second side; None: it is not there
+    outcomes: tuple[str | None, str | None] = (None, None)  # `answer`, `tool_error`, or the code of an error
+    changes: tuple[Change, ...] = ()  # what differs, place by place
+    more: int = 0  # how many further changes are not named
+    behind: int | None = None  # the number of an earlier write that was not made again and may be the cause
+    why: str | None = None  # what Greenroom says about the second outcome, if the error is not the server's
 
 
 @attrs.frozen
 class Times:
     """How long calls of a tool took that were answered on both sides: medians, in seconds from being sent."""
 
-    server: str
-    name: str
-    calls: int
-    before: float
-    after: float
+    server: str  # the server that has the tool
+    name: str  # the tool
+    calls: int  # how many were compared
+    before: float  # median of the first tape
+    after: float  # median of the second
 
     @property
     def factor(self) -> float:
+        """How many times as long it takes now."""
         return self.after / max(self.before, 1e-6)
 
     def is_slower(self, factor: float) -> bool:
+        """Whether it takes at least `factor` times as long, and longer by more than noise."""
         return self.factor >= factor and self.after - self.before >= NOISE
 
 
@@ -113,26 +110,24 @@ class Times:
 class UnsentCalls:
     """Recorded calls that were not made again, and why."""
 
-    server: str
-    name: str
-    why: str
-    calls: int
+    server: str  # the server that was called
+    name: str  # the tool, or what else was asked for
+    why: str  # in words
+    calls: int  # how many
 
 
 @attrs.frozen
 class Comparison:
-    """What differs. `same`: how many calls are the same. `versions`: servers that say another version of themselves,
-    before and after; that alone is no difference. `slower`: the factor from which on a tool is slower; None: never.
-    `kept`: the tape of what the servers answer now, if it was to be kept."""
+    """The differences between two runs."""
 
-    definitions: tuple[DefinitionDifference, ...] = ()
-    calls: tuple[CallDifference, ...] = ()
-    same: int = 0
-    times: tuple[Times, ...] = ()
-    versions: tuple[tuple[str, str, str], ...] = ()
-    not_sent: tuple[UnsentCalls, ...] = ()
-    slower: float | None = None
-    kept: Path | None = None
+    definitions: tuple[DefinitionDifference, ...] = ()  # what is listed otherwise
+    calls: tuple[CallDifference, ...] = ()  # calls that are not the same
+    same: int = 0  # the number of calls that are the same
+    times: tuple[Times, ...] = ()  # how long tools took before and after
+    versions: tuple[tuple[str, str, str], ...] = ()  # (server, before, after); this alone is no difference
+    not_sent: tuple[UnsentCalls, ...] = ()  # calls that were not made again
+    slower: float | None = None  # a tool is slower if it takes this many times as long; None: no tool is
+    kept: Path | None = None  # the tape of the servers' new answers, if there is one
 
     @property
     def slower_tools(self) -> tuple[Times, ...]:
@@ -171,7 +166,7 @@ def compare_tapes(
     ignore: Collection[str] = (),
     slower: float | None = None,
 ) -> Comparison:
-    """What is other in the second of two runs: calls that were added, left out, or made with other arguments or in
+    """What is different in the second of two runs: calls that were added, left out, or made with other arguments or in
     another order; other answers and outcomes; other tools.
 
     `ignore`: names of members of arguments and answers that may differ, wherever they are. `slower`: the factor from
@@ -299,8 +294,8 @@ class RepeatableCall:
 class ComparisonPlan:
     """What is to be asked again, by server, and what is not. A server without calls is asked what it has."""
 
-    calls: Mapping[str, Sequence[RepeatableCall]]
-    not_sent: Sequence[tuple[CallLine, str]]
+    calls: Mapping[str, Sequence[RepeatableCall]]  # those that are asked again, by server
+    not_sent: Sequence[tuple[CallLine, str]]  # those that are not, each with why
 
 
 def plan_of(
@@ -471,7 +466,9 @@ def definitions_differ(
     """What the server lists otherwise. Nothing if either is not known."""
     if before is None or after is None:
         return
-    changed = changes(*({name: getattr(line, name) for name in _SAID} for line in (before, after)))
+    # In another version of the protocol a server declares other capabilities, though nothing of it has changed.
+    said = _SAID if before.version == after.version else _SAID[:1]
+    changed = changes(*({name: getattr(line, name) for name in said} for line in (before, after)))
     if changed:
         yield DefinitionDifference("server", server, server, "changed", tuple(changed.shown), changed.more)
     for kind, (member, key) in _LISTS.items():
@@ -528,7 +525,7 @@ def _differ(
     changed = changes(old, new, ignore)
     if outcomes[0] == outcomes[1] and not changed:
         return None
-    what: What = "answer" if outcomes[0] == outcomes[1] else "outcome"
+    what: DifferenceKind = "answer" if outcomes[0] == outcomes[1] else "outcome"
     return attrs.evolve(_difference(what, call, again, changed, outcomes), why=after.why)
 
 
@@ -571,7 +568,7 @@ def _says(block: Any, structure: Any) -> bool:
 
 
 def _difference(
-    what: What,
+    what: DifferenceKind,
     call: CallLine | None,
     again: CallLine | None,
     changed: Changes | None = None,

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import counted, printable
-from .matching import compared, plain
+from .call_matching import compared, plain
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -36,7 +36,7 @@ class TapeRun:
         self.refused: list[tuple[str, str, Mapping[str, Any]]] = []  # server, method, params: not on the tape
         self.refusals: list[str] = []  # the same in words, each with the nearest recorded call
         self.differences: list[str] = []  # what was answered, and not as it went on the tape; in words
-        self.names: Names = lambda: None
+        self.names: Names = lambda: None  # gives the names of all tools; None: not all are known
         self._calls: dict[int, _Sent] = {}
         self._is_cut = False
 

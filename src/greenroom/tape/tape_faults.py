@@ -27,7 +27,7 @@ from ..protocol.errors import UsageError
 from ..protocol.fault_plan import DEEDS, STEPS, VALUES, FaultEntry, FaultPlan, problem_with
 from ..protocol.fault_scripts import Fault
 from ..protocol.near_names import meant
-from .reading import Tape
+from .tape_reader import Tape
 
 _PHRASES: Final = {"crash before sent": "crash_before", "crash after sent": "crash"}
 _UNANSWERED_THOUGH_IT_RAN: Final = frozenset({"crash", "hang", "drop_answer", "answer_late"})
@@ -71,6 +71,43 @@ class TapeFault:
 
     def __str__(self) -> str:
         return self.text
+
+    def with_own_tool(self, tape: Tape, faults: Sequence[TapeFault]) -> TapeFault:
+        """The fault with the server's own name of its tool. It may say the name that an agent calls it by, too."""
+        name = self.fault.tool
+        if name is None:
+            return self
+        called: dict[str, str] = {}
+        for call in tape.calls_of(self.server):
+            if call.method == "tools/call" and isinstance(params := call.said, dict):
+                own = str(cast("dict[str, Any]", params).get("name"))
+                called |= {call.tool or own: own}
+        listed = (str(tool.get("name")) for line in tape.listed_of(self.server) for tool in line.tools or ())
+        made = (tool for each in faults if each.server == self.server for tool in each.fault.tools or ())
+        known = {*called.values(), *listed, *made}
+        if name not in known and name not in called:
+            names = [*called, *known]
+            near = (
+                meant(name, names)
+                or f" Those of {self.server}: {', '.join(sorted(known)[:_SHOWN]) or 'none'}."
+            )
+            _refuse(self.text, f'there is no tool "{name}" on the tape.{near}')
+        return attrs.evolve(
+            self, fault=attrs.evolve(self.fault, tool=name if name in known else called[name])
+        )
+
+    def check_call(self, number: int, tape: Tape) -> None:
+        servers = {call.server for call in tape.calls if call.n == number}
+        if self.server in servers:
+            return
+        own = [call.n for call in tape.calls_of(self.server)]
+        others = (
+            f"call {number} is one of {', '.join(sorted(servers))}"
+            if servers
+            else f"there is no call {number}"
+        )
+        shown = ", ".join(map(str, own[:_SHOWN])) + (", …" if len(own) > _SHOWN else "")
+        _refuse(self.text, f"{others} on the tape; those of {self.server}: {shown or 'none'}")
 
 
 def _line_of(said: str, server: str) -> re.Match[str] | None:
@@ -144,42 +181,8 @@ def faults_of(lines: Iterable[str], tape: Tape) -> tuple[TapeFault, ...]:
                 fault.text, f'the tape has no server "{fault.server}".{meant(fault.server, tape.servers)}'
             )
         if fault.call is not None:
-            _check_call(fault, fault.call, tape)
-    return tuple(_with_own_tool(fault, tape, faults) for fault in faults)
-
-
-def _with_own_tool(fault: TapeFault, tape: Tape, faults: Sequence[TapeFault]) -> TapeFault:
-    """The fault with the server's own name of its tool. It may say the name that an agent calls it by, too."""
-    name = fault.fault.tool
-    if name is None:
-        return fault
-    called: dict[str, str] = {}
-    for call in tape.calls_of(fault.server):
-        if call.method == "tools/call" and isinstance(params := call.said, dict):
-            own = str(cast("dict[str, Any]", params).get("name"))
-            called |= {call.tool or own: own}
-    listed = (str(tool.get("name")) for line in tape.listed_of(fault.server) for tool in line.tools or ())
-    made = (tool for each in faults if each.server == fault.server for tool in each.fault.tools or ())
-    known = {*called.values(), *listed, *made}
-    if name not in known and name not in called:
-        names = [*called, *known]
-        near = (
-            meant(name, names) or f" Those of {fault.server}: {', '.join(sorted(known)[:_SHOWN]) or 'none'}."
-        )
-        _refuse(fault.text, f'there is no tool "{name}" on the tape.{near}')
-    return attrs.evolve(fault, fault=attrs.evolve(fault.fault, tool=name if name in known else called[name]))
-
-
-def _check_call(fault: TapeFault, number: int, tape: Tape) -> None:
-    servers = {call.server for call in tape.calls if call.n == number}
-    if fault.server in servers:
-        return
-    own = [call.n for call in tape.calls_of(fault.server)]
-    others = (
-        f"call {number} is one of {', '.join(sorted(servers))}" if servers else f"there is no call {number}"
-    )
-    shown = ", ".join(map(str, own[:_SHOWN])) + (", …" if len(own) > _SHOWN else "")
-    _refuse(fault.text, f"{others} on the tape; those of {fault.server}: {shown or 'none'}")
+            fault.check_call(fault.call, tape)
+    return tuple(fault.with_own_tool(tape, faults) for fault in faults)
 
 
 class FaultsByStart:

@@ -120,7 +120,7 @@ async def test_of_a_server_that_never_ran_nobody_knows_the_tools(tmp_path: Path)
 async def test_what_is_no_longer_kept_is_not_asserted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("greenroom.tape.run.MOST", 3)
+    monkeypatch.setattr("greenroom.tape.tape_run.MOST", 3)
     run = await replayed(tmp_path)
     with pytest.raises(AssertionError, match="more than 3 calls"):
         run.never_called("shop_cancel")

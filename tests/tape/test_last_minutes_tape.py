@@ -26,10 +26,10 @@ from greenroom.protocol.bounds import (
     RECENT_WORDS,
 )
 from greenroom.supervisor.room import port_of
-from greenroom.tape import recent
-from greenroom.tape.reading import Tape, read_tape
-from greenroom.tape.recent import write_tape
+from greenroom.tape import last_minutes_tape
+from greenroom.tape.last_minutes_tape import write_tape
 from greenroom.tape.story import told
+from greenroom.tape.tape_reader import Tape, read_tape
 from greenroom.testing.fake_servers import FakeServer, fake_room, tool
 
 SECRET = "plover-51a3f9c2e7d84b6fa0"  # not of a form by which any text is cleaned
@@ -43,7 +43,7 @@ async def tape_of(room: Greenroom, path: Path) -> Tape:
 
 def tape_now(room: Greenroom, path: Path, redact: Collection[str] = ()) -> Tape:
     """The same without a thread, which virtual time would not wait for."""
-    write_tape(path, recent.tape_of(port_of(room).services.last_minutes(), redact))
+    write_tape(path, last_minutes_tape.tape_of(port_of(room).services.last_minutes(), redact))
     return read_tape(path)
 
 
@@ -252,7 +252,9 @@ async def test_the_secrets_of_a_session_that_has_ended_are_cut_out_too(tmp_path:
             async with room.session(name, variables={"TOKEN": token}) as session:
                 assert token in (await session.call("e_echo", {"text": f"my {token}"}, server="e")).text
                 kept = port_of(room).services.last_minutes()
-            assert SECRET.encode() not in b"".join(recent.tape_of(kept)), "it ended before the tape was made"
+            assert SECRET.encode() not in b"".join(last_minutes_tape.tape_of(kept)), (
+                "it ended before the tape was made"
+            )
         tape = await tape_of(room, tmp_path / "x.tape")
     assert [call.session for call in tape.calls] == ["ann", "bob", "ann"]
     assert SECRET not in tape.path.read_text()

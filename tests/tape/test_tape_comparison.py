@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from tests.support import in_real_time
 from tests.support.asking import AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
+from tests.support.rows import for_each
 from tests.tape.test_hostile_tapes import CALL, HEAD
 
 from greenroom import Greenroom
 from greenroom.errors import UsageError
-from greenroom.tape.aligning import aligned
-from greenroom.tape.reading import BadTape
+from greenroom.tape.alignment import aligned
+from greenroom.tape.tape_reader import BadTape
 from greenroom.testing import Comparison, compare_servers, compare_tapes
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, fake_room, tool
 
@@ -63,6 +64,22 @@ def both(folder: Path, first: Sequence[Any], second: Sequence[Any], **how: Any) 
     return compare_tapes(tape_of(folder, "first", *first), tape_of(folder, "second", *second), **how)
 
 
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_what_a_server_declares_in_another_version_of_the_protocol_is_no_difference(
+    version: str, tmp_path: Path
+) -> None:
+    def listed(version: str, *, tells: bool) -> Any:
+        return {
+            "k": "listed", "t": 0.1, "server": "shop", "scope": "shared", "incarnation": 1, "version": version,
+            "capabilities": {"tools": {"listChanged": tells}}, "info": {}, "instructions": None,
+            "tools": [], "resources": [], "templates": [], "prompts": [], "skills": None, "prints": {},
+        }  # fmt: skip
+
+    found = both(tmp_path, [listed("2026-07-28", tells=True)], [listed(version, tells=False)])
+    declared = [change.path for one in found.definitions for change in one.changes]
+    assert declared == (["capabilities.tools.listChanged"] if version == "2026-07-28" else [])
+
+
 @given(st.lists(st.integers(0, 5), max_size=14), st.lists(st.integers(0, 5), max_size=14))
 def test_short_runs_are_aligned_at_best(first: list[int], second: list[int]) -> None:
     pairs = aligned(first, second)
@@ -85,7 +102,7 @@ def test_long_runs_are_aligned_in_order(order: list[int], gone: set[int]) -> Non
     assert pairs == sorted(pairs, key=lambda pair: pair[1]) != []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("first", "second"),
     [
         (list(range(20_000)), list(range(20_000))[::-1]),

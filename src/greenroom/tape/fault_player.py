@@ -235,7 +235,7 @@ class FaultPlayer:
         if last_words:
             self.write_stderr(last_words)
         code = exit_code if signal_name is None else -signal.Signals[signal_name].value
-        text = f"exited with code {code}" if code >= 0 else f"was ended by {signal_name}"
+        text = f"exited with code {code}" if code >= 0 else f"killed by {signal_name}"
         self._wire.lose(LostReason(text, code, self.stderr_tail()))
 
     def expire(self) -> None:

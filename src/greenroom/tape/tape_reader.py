@@ -31,10 +31,10 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import msgspec
 
-from ..config.arguments import path_of
+from ..config.argument_checks import path_of
 from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
-from .lines import (
+from .tape_lines import (
     LARGEST,
     LONGEST,
     MOST_LINES,
@@ -108,7 +108,8 @@ class Tape:
         return b"".join(self.pieces_of(call))
 
     def pieces_of(self, call: CallLine) -> Iterator[bytes]:
-        """The same by pieces. A result that is beside the tape is known to be right after the last piece."""
+        """The result of a call in pieces. A result that is beside the tape is known to be right after the last
+        piece."""
         if call.large is not None:
             yield from self._large(call.large)
         else:

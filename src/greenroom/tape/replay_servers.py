@@ -1,13 +1,13 @@
 """Servers that answer from a tape: connectors for an ordinary room. They start nothing and open no file but the tape's.
 
-A call is answered with what the recorded call that fits it was answered with (`matching`): its result byte for byte,
-the server's error, or the same end without an answer, with the same code and reach. Progress comes before it, and what
-the server asked its client is asked again. What is not on the tape is refused, with the nearest call that is.
+A call is answered with what the recorded call that fits it was answered with (`call_matching`): its result byte for
+byte, the server's error, or the same end without an answer, with the same code and reach. Progress comes before it,
+and what the server asked its client is asked again. What is not on the tape is refused, with the nearest call that is.
 
 `pace`: `at once`, or `recorded`, in which a call takes as long as it took; with virtual time that costs nothing.
 
-A server may go wrong on its way, as `faults` say: that is played by `far_end`, which asks here only for the answers
-that it leaves alone.
+A server may go wrong on its way, as `faults` say: that is played by `fault_player`, which asks here only for the
+answers that it leaves alone.
 
 What a server has changes as it did: each list that was recorded counts from the end of the last call that was accepted
 before it, and its client is told.
@@ -15,7 +15,7 @@ before it, and its client is told.
 With `per_session` each session has the tape to itself, from its beginning, for its servers are isolated: what one takes
 another one can take, too. What is known of it goes with the session.
 
-Servers that are `live` run, for what may change something and for what the tape lacks (`live`).
+Servers that are `live` run, for what may change something and for what the tape lacks (`live_server`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 import attrs
+import msgspec
 
 from ..actors.backend import Backend, current_backend
 from ..actors.call import Call
@@ -46,7 +47,7 @@ from ..actors.peer import (
     PeerHooks,
 )
 from ..actors.timers import at_most
-from ..config.arguments import flag, seconds, similarity, texts
+from ..config.argument_checks import flag, similarity, texts, time_limit
 from ..config.model import Config, Isolation, ServerDefinition
 from ..config.parse import parse_config
 from ..protocol.address import SHARED, Address
@@ -54,16 +55,16 @@ from ..protocol.errors import Reach, UsageError
 from ..protocol.fault_plan import FaultEntry
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
-from ..protocol.upstream import UpstreamError
-from .far_end import Answer, FaultPlayer, tools_named
-from .faults import FaultsByStart, TapeFault, faults_of, has_run, played_in_words
-from .lines import OPEN, CallLine, ClientQuestion, ListingLine
-from .live import LiveServer
-from .matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
-from .reading import BadTape, Tape, config_of, read_tape, reading_tools
-from .run import SUBSCRIBES, TapeRun
+from ..protocol.upstream_error import UpstreamError
+from .call_matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
+from .fault_player import Answer, FaultPlayer, tools_named
+from .live_server import LiveServer
 from .story import call_as_json
-from .use import TapeUse, count_words
+from .tape_faults import FaultsByStart, TapeFault, faults_of, has_run, played_in_words
+from .tape_lines import OPEN, CallLine, ClientQuestion, ListingLine
+from .tape_reader import BadTape, Tape, config_of, read_tape, reading_tools
+from .tape_run import SUBSCRIBES, TapeRun
+from .tape_use import TapeUse, count_words
 
 if TYPE_CHECKING:
     from ..supervisor.port import ServerFleet
@@ -94,10 +95,10 @@ class Replay(TapeRun):
         live: Collection[str] = (),
     ) -> None:
         super().__init__()
-        self.tape: Tape = tape
-        self.pace: str = pace
-        self.match: MatchRule = match or MatchRule()
-        self.summary: TapeUse = TapeUse()
+        self.tape: Tape = tape  # what is replayed
+        self.pace: str = pace  # `at once` or `recorded`
+        self.match: MatchRule = match or MatchRule()  # how a call finds its recorded one
+        self.summary: TapeUse = TapeUse()  # what was taken of the tape, and how
         self._is_per_session = per_session
         self._live = frozenset(live)
         self._behind: LiveServers | None = None
@@ -133,6 +134,7 @@ class Replay(TapeRun):
                 self._played |= {*server.faults.all} - {*server.faults.unplayed}
 
     def has_faults_of(self, servers: Collection[str]) -> bool:
+        """Whether a fault is to be played at one of these servers."""
         return any(fault.server in servers for fault in self._faults)
 
     @property
@@ -247,9 +249,9 @@ def opened(
         flag(by_order, "by_order"),
         similarity(nearest, "nearest"),
     )
-    timeout = seconds(call_timeout, "call_timeout")
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise UsageError(f"call_timeout must be above 0 seconds, and finite, got {timeout}.")
+    timeout = time_limit(call_timeout, "call_timeout")
+    if timeout == math.inf:
+        raise UsageError("call_timeout must be finite: it is written into a configuration.")
     tape, lines = read_tape(place), texts(faults, "faults")
     config = parse_config(
         config_of(tape, timeout, per_session=flag(per_session, "per_session")),
@@ -279,18 +281,22 @@ def _with_live(
             raise UsageError(
                 f'There is no server "{name}" in the configuration that live servers are of. There are: {known}.{why}'
             )
-        taken[name] = attrs.evolve(definition, isolation=Isolation.PER_SESSION) if per_session else definition
+        taken[name] = (
+            msgspec.structs.replace(definition, isolation=Isolation.PER_SESSION)
+            if per_session
+            else definition
+        )
     if replay.has_faults_of(names):
         raise UsageError(
             "A server that is live does not go wrong as it is told to: leave out its faults, or live."
         )
-    settings = attrs.evolve(
+    settings = msgspec.structs.replace(
         config.settings,
         max_connections=servers.settings.max_connections,
         max_session_connections=servers.settings.max_session_connections,
         start_permits=servers.settings.start_permits,
     )
-    return attrs.evolve(config, servers={**config.servers, **taken}, settings=settings)
+    return msgspec.structs.replace(config, servers={**config.servers, **taken}, settings=settings)
 
 
 @attrs.define(eq=False)

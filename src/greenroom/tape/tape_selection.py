@@ -15,9 +15,9 @@ import attrs
 from ..protocol.errors import UsageError
 from ..protocol.lifecycle import Cause, Means
 from ..protocol.near_names import meant
-from .lines import EventLine
-from .reading import Tape
-from .records import has_failed
+from .tape_events import has_failed
+from .tape_lines import EventLine
+from .tape_reader import Tape
 
 FAILURES: Final = frozenset(cause.value for cause in Cause if Means.FAILED in cause.means)
 

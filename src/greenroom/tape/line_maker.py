@@ -12,8 +12,8 @@ import platform
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from ..actors.workers import in_turns
 from ..config.masking import redacted, redacted_server, secrets_of
@@ -24,7 +24,8 @@ from ..protocol.event_records import record_of
 from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ..protocol.version import VERSION as GREENROOM
-from .lines import (
+from .member_redaction import MemberRedaction
+from .tape_lines import (
     NOTHING,
     VERSION,
     CallFailure,
@@ -38,7 +39,6 @@ from .lines import (
     Schedule,
     encoded,
 )
-from .members import MemberRedaction
 
 if TYPE_CHECKING:
     from ..actors.peer import Handshake, Listing
@@ -66,12 +66,14 @@ class TapeLineMaker:
         self, config: Config, at: float, schedule: Schedule | None = None, *, is_part: bool = False
     ) -> bytes:
         """`at`: when it begins, in seconds since 1970. `is_part`: it begins after its room did."""
-        self.meet(config)
         python = platform.python_version()
-        return encoded(HeadLine(VERSION, at, GREENROOM, python, _shown(config), is_part, schedule))
+        return encoded(HeadLine(VERSION, at, GREENROOM, python, self._shown(config), is_part, schedule))
 
     async def foresee(self, config: Config) -> None:
-        """Another configuration will come. What its servers cost, half a millisecond each, is done now, in parts."""
+        """This configuration will come. What its servers cost, half a millisecond each, is done now, in parts; and what
+        those cost that the room knows already, the first time."""
+        while self._secrets.index_some(_SERVERS):
+            await checkpoint()
         shown = await in_turns(config.servers.items(), lambda each: self._foreseen(*each), _SERVERS)
         self._ahead = config, dict(shown)
 
@@ -84,11 +86,7 @@ class TapeLineMaker:
 
     def config(self, config: Config, now: float) -> bytes:
         """Another configuration took its place."""
-        (foreseen, servers), self._ahead = self._ahead or (None, {}), None
-        if foreseen is not config:
-            self.meet(config)
-            return encoded(ConfigLine(self._at(now), _shown(config)))
-        return encoded(ConfigLine(self._at(now), _with_servers(config, servers)))
+        return encoded(ConfigLine(self._at(now), self._shown(config)))
 
     def event(self, event: Event) -> bytes:
         record, address = record_of(event), event.address
@@ -212,6 +210,13 @@ class TapeLineMaker:
 
     # ---- how --------------------------------------------------------------------------------------------------------
 
+    def _shown(self, config: Config) -> dict[str, Any]:
+        (foreseen, servers), self._ahead = self._ahead or (None, {}), None
+        if foreseen is not config:
+            self.meet(config)
+            servers = {name: redacted_server(each) for name, each in config.servers.items()}
+        return _with_servers(config, servers)
+
     def _at(self, at: float) -> float:
         return at - self._began
 
@@ -247,13 +252,9 @@ def _on_one_line(raw: bytes) -> bytes:
     return raw.replace(b"\n", b" ") if b"\n" in raw else raw
 
 
-def _shown(config: Config) -> dict[str, Any]:
-    return _with_servers(config, {name: redacted_server(each) for name, each in config.servers.items()})
-
-
 def _with_servers(config: Config, servers: dict[str, Any]) -> dict[str, Any]:
     """`servers`: as they are shown."""
-    settings = redacted(attrs.evolve(config, servers={}))["settings"]
+    settings = redacted(msgspec.structs.replace(config, servers={}))["settings"]
     profiles = {name: _profile(profile) for name, profile in config.profiles.items()}
     return {"mcpServers": servers, "settings": settings, "profiles": profiles}
 

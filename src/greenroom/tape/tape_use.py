@@ -19,10 +19,10 @@ import msgspec
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted
-from .lines import CallLine
+from .tape_lines import CallLine
 
 if TYPE_CHECKING:
-    from .reading import Tape
+    from .tape_reader import Tape
 
 _KINDS: Final = 1_000
 _MORE: Final = "other calls"
@@ -30,9 +30,9 @@ _MORE: Final = "other calls"
 
 class TapeUse(msgspec.Struct):
     """What became of a tape. `met`: how often a recorded call was answered from it, by its number; `ran`: how often one
-    was made and a running server answered (`live`). Of calls that are not on it, in words and how often: `refused`, and
-    `lacked`, which a running server answered. `runs`: of how many rooms this is the sum. `unread`: lines of a file that
-    could not be read."""
+    was made and a running server answered (`live_server`). Of calls that are not on it, in words and how often:
+    `refused`, and `lacked`, which a running server answered. `runs`: of how many rooms this is the sum. `unread`:
+    lines of a file that could not be read."""
 
     runs: int = 1
     met: dict[int, int] = {}
@@ -59,6 +59,36 @@ class TapeUse(msgspec.Struct):
     def unmet(self, tape: Tape) -> list[CallLine]:
         """The recorded calls that no run has made."""
         return [call for call in tape.calls if call.n not in self.met and call.n not in self.ran]
+
+    def in_words(self, tape: Tape, *, most: int = 50) -> Iterator[str]:
+        """The summary, a line each. `most`: lines of each kind."""
+        made = len(tape.calls) - len(self.unmet(tape))
+        was = "was" if made == 1 else "were"
+        runs, asked = counted(self.runs, "run"), counted(self.asked, "call")
+        yield f"{runs}, {asked}. Of {len(tape.calls):,} on the tape {made:,} {was} met."
+        if self.unread:
+            yield f"{counted(self.unread, 'line')} of the file could not be read: those runs are not counted."
+        calls = {call.n: call for call in tape.calls}
+        yield from _some(
+            [f"  {n:>5,} × #{at} {_name(calls[at])}" for at, n in sorted(self.met.items()) if at in calls],
+            most,
+        )
+        for told, lines in (
+            (
+                "Run by a server, and on the tape:",
+                [
+                    f"  {n:>5,} × #{at} {_name(calls[at])}"
+                    for at, n in sorted(self.ran.items())
+                    if at in calls
+                ],
+            ),
+            ("Run by a server, and not on the tape:", _counts(self.lacked)),
+            ("Not on the tape, and refused:", _counts(self.refused)),
+            ("On the tape, and never met:", [f"  #{call.n} {_name(call)}" for call in self.unmet(tape)]),
+        ):
+            if lines:
+                yield told
+                yield from _some(lines, most)
 
 
 def count_words(counts: dict[str, int], words: str) -> None:
@@ -136,32 +166,6 @@ def read_use(place: str | os.PathLike[str]) -> TapeUse:
     if found.unread and not found.runs:
         raise UsageError(f"{place} is no summary of a replay: none of its lines can be read.")
     return found
-
-
-def use_in_words(use: TapeUse, tape: Tape, *, most: int = 50) -> Iterator[str]:
-    """The summary, a line each. `most`: lines of each kind."""
-    made = len(tape.calls) - len(use.unmet(tape))
-    was = "was" if made == 1 else "were"
-    runs, asked = counted(use.runs, "run"), counted(use.asked, "call")
-    yield f"{runs}, {asked}. Of {len(tape.calls):,} on the tape {made:,} {was} met."
-    if use.unread:
-        yield f"{counted(use.unread, 'line')} of the file could not be read: those runs are not counted."
-    calls = {call.n: call for call in tape.calls}
-    yield from _some(
-        [f"  {n:>5,} × #{at} {_name(calls[at])}" for at, n in sorted(use.met.items()) if at in calls], most
-    )
-    for told, lines in (
-        (
-            "Run by a server, and on the tape:",
-            [f"  {n:>5,} × #{at} {_name(calls[at])}" for at, n in sorted(use.ran.items()) if at in calls],
-        ),
-        ("Run by a server, and not on the tape:", _counts(use.lacked)),
-        ("Not on the tape, and refused:", _counts(use.refused)),
-        ("On the tape, and never met:", [f"  #{call.n} {_name(call)}" for call in use.unmet(tape)]),
-    ):
-        if lines:
-            yield told
-            yield from _some(lines, most)
 
 
 def _name(call: CallLine) -> str:

@@ -1,6 +1,6 @@
 """What differs between two JSON texts, in few words. Pure.
 
-Members are compared by name, items of arrays and lines of texts by what they are (`aligning`), so one that was put in
+Members are compared by name, items of arrays and lines of texts by what they are (`alignment`), so one that was put in
 does not change all behind it. A text that is JSON itself, as most answers of tools are, is compared as JSON. Members
 that `ignore` names count for nothing wherever they are, and neither does one that is hidden on either side: nothing is
 known of it.
@@ -20,9 +20,9 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-from .aligning import aligned
-from .lines import value_in
-from .matching import CUT_OUT, text_of
+from .alignment import aligned
+from .call_matching import CUT_OUT, text_of
+from .tape_lines import value_in
 
 MOST: Final = 20  # differences of one answer that are shown
 LARGEST: Final = 4 << 20  # bytes of a text that is looked into

@@ -24,7 +24,16 @@ from typing import Any, Final
 
 import anyio
 
-from ..actors.peer import Connection, Connector, Exchange, Handshake, LostReason, Peer, PeerHooks
+from ..actors.peer import (
+    Connection,
+    Connector,
+    Exchange,
+    Handshake,
+    LostReason,
+    Peer,
+    PeerHooks,
+    RelayHooks,
+)
 from ..actors.timers import at_most
 from ..protocol.errors import CallError
 
@@ -33,7 +42,7 @@ _LISTS_CHANGED: Final = "/list_changed"
 _ONLY_NEWER: Final = "it speaks only MCP {}, and a replay cannot yet pass on what it asks its client for"
 
 
-class LiveServer:
+class LiveServer(RelayHooks):
     """The running server behind one connection of a replay, and what it reports. `reach` makes its connector and
     `handshake` agrees on a version; both may raise a `CallError`. Both have `seconds` in all, from when it has one of
     the `permits` of servers that may start at a time. `lose` ends the connection of the replay."""
@@ -53,7 +62,7 @@ class LiveServer:
         self._handshake = handshake
         self._seconds = seconds
         self._permits = permits
-        self._hooks = hooks
+        self.hooks = hooks
         self._lose = lose
         self._is_begun = False
         self._may_start = anyio.Event()
@@ -161,18 +170,4 @@ class LiveServer:
     def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method.endswith(_LISTS_CHANGED):
             self.has_other_lists = True
-        self._hooks.on_notification(method, params)
-
-    def on_request(
-        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, during: Exchange | None = None
-    ) -> None:
-        self._hooks.on_request(rpc_id, method, params, during)
-
-    def on_late_answer(self, result: bytes) -> None:
-        self._hooks.on_late_answer(result)
-
-    def on_gap(self) -> None:
-        self._hooks.on_gap()
-
-    def on_note(self, text: str) -> None:
-        self._hooks.on_note(text)
+        self.hooks.on_notification(method, params)
