@@ -16,6 +16,7 @@ import pytest
 import trio
 import trio._core._run as trio_run
 from tests.support import run_virtual
+from tests.support.rows import for_each
 from trio.testing import MockClock
 
 from greenroom.protocol.errors import UsageError
@@ -455,7 +456,7 @@ def test_a_scenario_that_is_not_the_same_each_time_is_an_error(backend: str) -> 
         explore(fails_once, backend=backend)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("replay", "said"),
     [
         ("trio:99=1", "there are . choices, and no choice 99"),
@@ -487,7 +488,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
         explore(two_withdrawals, backend="curio")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "trio",
@@ -501,7 +502,7 @@ def test_a_schedule_is_its_text(text: str) -> None:
     assert str(parse_plan(text)) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("picks", "order"),
     [
         ((), "abcd"),

@@ -13,7 +13,7 @@ import pytest
 
 from greenroom import CallError, Greenroom, UsageError
 from greenroom.cli.main import run as command
-from greenroom.tape.reading import read_tape
+from greenroom.tape.tape_reader import read_tape
 from greenroom.testing import FakeServer, World, explore, exploring, fake_room, tool
 
 Program = Callable[[Greenroom], Awaitable[object]]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.support import in_virtual_time, run_virtual
+from tests.support.rows import for_each
 
 from greenroom import CallError, RpcRefusal, ServerRequest, UsageError
 from greenroom.errors import RemoteError
@@ -180,7 +181,7 @@ async def test_a_room_of_fakes_takes_entries_settings_and_options() -> None:
 CRASH = Fault("call", "crash")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "told"),
     [
         (lambda: FaultScript.of(cast("Any", "crash")), r"like FaultScript\.of\(Fault\(.*, not str"),

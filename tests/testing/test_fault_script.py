@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -18,6 +17,7 @@ from hypothesis import given, settings
 from tests.support import in_virtual_time, run_virtual
 from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, teach
+from tests.support.rows import for_each
 from tests.support.stdio import Call, Recorder
 
 from greenroom import CallError, Greenroom, Reach, UsageError
@@ -72,7 +72,7 @@ def test_nonsense_is_refused_with_what_to_write(fault: Any, advice: str) -> None
     assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["{", "null", "{}", b"\xff"])
+@for_each("text", ["{", "null", "{}", b"\xff"])
 def test_what_is_no_array_is_refused(text: str | bytes) -> None:
     with pytest.raises(UsageError, match=r"is no JSON|is an array, like"):
         FaultScript.from_json(text)
@@ -231,24 +231,37 @@ async def test_a_fake_counts_what_is_alive_at_once_and_what_is_called_off() -> N
 
 @in_virtual_time
 async def test_a_fake_that_is_left_is_gone_and_the_most_that_lived_is_remembered() -> None:
-    server, heard = FakeServer(stop_latency=60.0), list[tuple[str, str]]()
-
-    def hooks(name: str) -> Any:
-        return SimpleNamespace(on_notification=lambda method, _params: heard.append((name, method)))
-
+    server, one, other = FakeServer(stop_latency=60.0), Recorder(), Recorder()
+    changed = ("notifications/tools/list_changed", None)
     connector = fake_connectors({"a": server})(None, Address("a"), 1)  # pyright: ignore[reportArgumentType]
-    async with connector.open(hooks("one")), connector.open(hooks("other")):
+    async with connector.open(one), connector.open(other):
         server.announce_tools(only=server.connections[1])
-        assert heard == [("other", "notifications/tools/list_changed")]
+        assert (one.notifications, other.notifications) == ([], [changed])
         server.announce_tools()
-        assert [name for name, _ in heard[1:]] == ["one", "other"]
+        assert (one.notifications, other.notifications) == ([changed], [changed, changed])
         assert (server.starts, server.live, server.most_live) == (2, 2, 2)
     assert (server.live, server.connections) == (0, []), "without being asked to stop"
-    async with connector.open(hooks("third")):
+    async with connector.open(Recorder()):
         assert (server.starts, server.live, server.most_live) == (3, 1, 2)
 
 
 # ---- the far end of a fake, seen from its peer ---------------------------------------------------------------------
+
+
+class _Clocked(Recorder):
+    """Also when it was notified, or a note was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told_at: list[float] = []
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        super().on_notification(method, params)
+        self.told_at.append(anyio.current_time())
+
+    def on_note(self, text: str) -> None:
+        super().on_note(text)
+        self.told_at.append(anyio.current_time())
 
 
 @asynccontextmanager
@@ -428,8 +441,8 @@ async def test_what_a_fake_says_is_a_sign_of_life_even_when_nobody_wants_it_any_
     ("fault", "text", "code", "tail"),
     [
         (Fault("call", "crash", exit_code=0, text="bye"), "exited with code 0", 0, ("bye",)),
-        (Fault("call", "crash", signal="SIGSEGV"), "was ended by SIGSEGV", -11, ()),
-        (Fault("call", "crash", signal="SIGKILL", text="oh"), "was ended by SIGKILL", -9, ("oh",)),
+        (Fault("call", "crash", signal="SIGSEGV"), "killed by SIGSEGV", -11, ()),
+        (Fault("call", "crash", signal="SIGKILL", text="oh"), "killed by SIGKILL", -9, ("oh",)),
     ],
 )
 @in_virtual_time
@@ -561,17 +574,14 @@ async def test_a_fake_is_idle_since_its_last_answer_and_each_idle_time_counts_fr
     faults = [Fault("idle", "list_changed", tools=("echo",), after=after) for after in (2, 5)]
 
     server = FakeServer(script=FaultScript.of(*faults), call_latency=3.0)
-    async with _reached(server) as (connection, heard):
+    async with _reached(server) as (connection, _):
         await anyio.sleep(1.0)
         one, other = (_asked(connection, "tools/call") for _ in range(2))
-        told = list[float]()
-        connection.hooks = SimpleNamespace(
-            on_notification=lambda *_: told.append(anyio.current_time()), on_lost=heard.on_lost
-        )
+        connection.hooks = heard = _Clocked()
         began = anyio.current_time()
         await anyio.sleep(12.0)
         assert (len(one.ends), len(other.ends)) == (1, 1)
-        assert [at - began for at in told] == [5.0, 8.0]
+        assert [at - began for at in heard.told_at] == [5.0, 8.0]
         server.crash()
         await anyio.sleep(9.0)
         assert (heard.after_lost, len(server.played)) == ([], 2)
@@ -587,14 +597,14 @@ async def test_a_fake_that_nobody_asks_anything_is_idle_from_when_it_reads(
 ) -> None:
     idle = Fault("idle", "garbage", after=4, nth=1)
     server = FakeServer(script=FaultScript.of(*before, idle), start_latency=2.0)
-    began, told = anyio.current_time(), list[float]()
+    began = anyio.current_time()
     async with _reached(server) as (connection, _):
         assert (anyio.current_time() - began, server.live) == (2.0, 1)
         began = anyio.current_time()
-        connection.hooks = SimpleNamespace(on_note=lambda _: told.append(anyio.current_time()))
+        connection.hooks = heard = _Clocked()
         await anyio.sleep(20.0)
-        assert [at - began for at in told] == ([] if due is None else [due])
-        assert [fault.do for _, fault in server.played][len(before) :] == ["garbage"] * len(told)
+        assert [at - began for at in heard.told_at] == ([] if due is None else [due])
+        assert [fault.do for _, fault in server.played][len(before) :] == ["garbage"] * len(heard.told_at)
 
 
 # ---- the executable ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_real_time, in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room
 from tests.support.whole import whole
 
@@ -22,20 +22,23 @@ from greenroom import ConfigError, Greenroom, GreenroomError, SearchTool, ToolRe
 from greenroom.errors import ToolFailed
 from greenroom.protocol import errors
 from greenroom.protocol.status import ServerStatus, json_of, status_from
-from greenroom.testing import HANG, FakeServer, tool
+from greenroom.testing import HANG, FakeServer, Fault, FaultScript, tool
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "programs.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = "".join(
+    (DOCS / f"{name}.md").read_text("utf-8") for name in ("programs", "models", "sync", "in-process")
+)
 CLOCK = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 NOTES = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_notes"]}
 PIXEL = base64.b64encode(b"a picture").decode()
 
 
 def recipe(name: str) -> Any:
-    """What a Python block of the page defines under this name."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    """What a Python block of the pages defines under this name."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGES, re.S)
     [block] = [one for one in blocks if re.search(rf"def {name}\(|^{name} = ", one, re.M)]
     names: dict[str, Any] = {}
-    exec(compile(block, f"docs/programs.md: {name}", "exec"), names)
+    exec(compile(block, f"docs: {name}", "exec"), names)
     return names[name]
 
 
@@ -171,6 +174,26 @@ async def test_progress_is_read_while_a_real_call_runs() -> None:
         with pytest.raises(UnknownTool):
             async with room.stream_call("w_nothing"):
                 raise AssertionError("it is not entered")
+
+
+@in_virtual_time
+async def test_a_call_is_made_again_where_that_is_safe_and_can_help() -> None:
+    again = recipe("call_again_once")
+    slow = FakeServer(tools=[tool("echo")], script=FaultScript.of(Fault("start", "crash", start=1)))
+    lost = FakeServer(tools=[tool("echo")], script=FaultScript.of(Fault("call", "crash")))
+
+    async with open_room({"slow": slow, "lost": lost}) as room:
+        assert (await again(room, "slow_echo", {"text": "hat"})).text == '{"text": "hat"}'
+        with pytest.raises(errors.ServerLost):
+            await again(room, "lost_echo", {"text": "hat"})
+        before = anyio.current_time()
+        with pytest.raises(UnknownTool):
+            await again(room, "lost_nothing", {})
+        assert anyio.current_time() - before < 2
+    assert (len(slow.calls), len(lost.calls)) == (1, 1)
+    async with open_room({"a": FakeServer(tools=[tool("echo")])}, limits={"a_*": "1/min"}) as room:
+        await room.call("a_echo", {"text": "hat"})
+        assert (await again(room, "a_echo", {"text": "hat"})).text, "it waited as long as the error says"
 
 
 @in_virtual_time
@@ -378,14 +401,15 @@ class Model:
         return SimpleNamespace(content=content)
 
 
-def test_every_recipe_of_the_page_is_run_here() -> None:
-    defined = set(re.findall(r"^async def (\w+)\(", PAGE, re.M))
+def test_every_recipe_of_the_pages_is_run_here() -> None:
+    tried = re.sub(r"<!-- not run: .*?```python.*?```", "", PAGES, flags=re.S)
+    defined = set(re.findall(r"^(?:async )?def (\w+)\(", tried, re.M))
     ours = set(re.findall(r'recipe\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8")))
-    assert defined <= ours | {"lifespan", "now"}, "these two are part of `app`"
+    assert defined == ours | {"make_desk"}, "this one is part of `greeting`"
 
 
 @in_real_time
-async def test_the_recipes_of_the_page_run_as_they_are_written_there() -> None:
+async def test_the_recipes_of_the_pages_run_as_they_are_written_there() -> None:
     notes = {**NOTES, "isolation": "per_session", "env": {"TOKEN": "${session.TOKEN}"}}
     said: list[str] = []
     async with room_of(clock=CLOCK, notes=notes) as room, anyio.create_task_group() as tasks:
@@ -423,44 +447,10 @@ def test_a_thread_hands_its_call_to_the_loop_of_the_room() -> None:
     assert asyncio.run(main()).text == '{"it": 1}'
 
 
-async def get(app: Any, path: str, query: str = "") -> tuple[int, Any]:
-    """A GET as a web server hands it to an application."""
-    said: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        said.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": path,
-        "query_string": query.encode(),
-        "headers": [],
-        "app": app,
-    }
-    await app(scope, receive, send)
-    body = b"".join(message.get("body", b"") for message in said)
-    return said[0]["status"], json.loads(body)
-
-
-@in_real_time
-async def test_a_web_application_opens_a_room_in_its_lifespan(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_program_without_an_event_loop_calls_a_tool(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    app = recipe("app")
-    async with app.router.lifespan_context(app):
-        for _ in range(2):
-            status, answer = await get(app, "/now")
-            assert (status, "weekday" in answer) == (200, True)
-        status, answer = await get(app, "/now", "utc_offset=far")
-        assert (status, answer["code"], answer["tool"]) == (422, "tool_error", "clock_now")
-        room = app.state.room
-    assert room.drain_report.completed == 3
-    status, answer = await get(app, "/now")
-    assert (status, answer["code"]) == (503, "server_not_connected")
+    assert recipe("weekday_now")().endswith("day")
 
 
 @in_real_time
@@ -476,7 +466,3 @@ async def test_a_server_in_this_process_is_called_beside_the_others(tmp_path: Pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     assert await recipe("greeting")({"mcpServers": {"clock": CLOCK}}, "Ada") == "Good evening, Ada."
-
-
-def test_a_test_of_an_agent_has_real_servers(backend: str) -> None:
-    run(backend, recipe("test_my_agent"))

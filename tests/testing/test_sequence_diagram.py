@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from greenroom.testing import explore
-from greenroom.testing.sequence_diagram import NEAR, Step, mermaid
+from greenroom.testing.sequence_diagram import NEAR, TaskStep, mermaid
 
 
 async def race() -> None:
@@ -55,8 +55,8 @@ def test_a_failure_is_drawn_with_its_tasks_and_what_was_decided(
 
 
 def test_a_long_run_is_cut_to_what_is_near_a_deviation_and_the_end() -> None:
-    steps = [Step(name) for _ in range(200) for name in ("ann", "bob")]
-    steps.insert(100, Step("ann", "is cancelled"))
+    steps = [TaskStep(name) for _ in range(200) for name in ("ann", "bob")]
+    steps.insert(100, TaskStep("ann", "is cancelled"))
     drawn = mermaid(steps, "it failed")
     arrows = sum("->>" in line for line in drawn.splitlines())
     assert arrows <= 3 * NEAR
@@ -65,7 +65,7 @@ def test_a_long_run_is_cut_to_what_is_near_a_deviation_and_the_end() -> None:
 
 
 def test_no_text_ends_a_statement_or_breaks_the_line() -> None:
-    drawn = mermaid([Step("an; odd\n#name"), Step("b", "x" * 500)], "first\nsecond; third: #4")
+    drawn = mermaid([TaskStep("an; odd\n#name"), TaskStep("b", "x" * 500)], "first\nsecond; third: #4")
     assert len(drawn.splitlines()) == 7
     assert not {";", "#"} & {*drawn}
     assert max(map(len, drawn.splitlines())) < 130

@@ -103,10 +103,22 @@ def test_an_entry_is_read_without_a_word(name: str, entry: dict[str, Any]) -> No
     assert list(loaded.servers) == [name]
 
 
-def test_every_key_of_a_server_is_drawn() -> None:
-    keys = {key.name for key in SERVER_KEYS}
+INTERESTING: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "to be kept alive": lambda entry: entry.get("lifecycle") == "keep-alive",
+    "one for each call": lambda entry: entry.get("isolation") == "per_call",
+    "never idles": lambda entry: entry.get("idleTimeout") == 0,
+    "an HTTP API of a document": lambda entry: "openapi" in entry,
+    "an HTTP API by hand": lambda entry: "openapi" not in entry and bool(entry.get("http")),
+}
 
-    assert seen(server_entries(), lambda entry: entry, keys) == keys
+
+def test_every_key_of_a_server_is_drawn_and_every_interesting_entry() -> None:
+    wanted = {key.name for key in SERVER_KEYS} | set(INTERESTING)
+
+    def features(entry: dict[str, Any]) -> Iterable[str]:
+        return {*entry, *(what for what, holds in INTERESTING.items() if holds(entry))}
+
+    assert seen(server_entries(), features, wanted) == wanted
 
 
 def test_every_setting_is_drawn() -> None:
@@ -115,36 +127,17 @@ def test_every_setting_is_drawn() -> None:
     assert seen(configs(servers=0), lambda config: config.get("settings", {}), keys) == keys
 
 
-NAMES = st.dictionaries(server_names(), st.none(), max_size=4)
-FEW = configs(servers=2).map(lambda config: config["mcpServers"])
-INTERESTING: dict[str, tuple[st.SearchStrategy[Any], Callable[[dict[str, Any]], bool]]] = {
-    "two names that are one": (
-        NAMES,
-        lambda servers: len({name.replace("-", "_") for name in servers}) < len(servers),
-    ),
-    "one to be kept alive": (FEW, lambda servers: _count(servers, "lifecycle", "keep-alive") > 0),
-    "one for each call": (FEW, lambda servers: _count(servers, "isolation", "per_call") > 0),
-    "one that never idles": (FEW, lambda servers: _count(servers, "idleTimeout", 0) > 0),
-    "both transports": (
-        FEW,
-        lambda servers: {"url", "command"} <= {key for each in servers.values() for key in each},
-    ),
-    "an HTTP API of a document": (FEW, lambda servers: any("openapi" in each for each in servers.values())),
-    "an HTTP API by hand": (
-        FEW,
-        lambda servers: any("openapi" not in each and each.get("http") for each in servers.values()),
-    ),
-}
+def test_interesting_configs_are_drawn() -> None:
+    def features(servers: dict[str, Any]) -> Iterable[str]:
+        if len({name.replace("-", "_") for name in servers}) < len(servers):
+            yield "two names that are one"
+        if {"url", "command"} <= {key for entry in servers.values() for key in entry}:
+            yield "both transports"
 
-
-@pytest.mark.parametrize("what", INTERESTING)
-def test_interesting_configs_are_drawn(what: str) -> None:
-    strategy, holds = INTERESTING[what]
-    assert seen(strategy, lambda servers: [what] if holds(servers) else [], [what]) == {what}
-
-
-def _count(servers: dict[str, Any], key: str, value: Any) -> int:
-    return sum(entry.get(key) == value for entry in servers.values())
+    names = st.dictionaries(server_names(), st.fixed_dictionaries({}), min_size=8, max_size=8)
+    assert seen(names, features, {"two names that are one"}) == {"two names that are one"}
+    few = configs(servers=6).map(lambda config: config["mcpServers"])
+    assert "both transports" in seen(few, features, {"both transports"}, most=400)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +183,7 @@ def test_every_deed_is_drawn_at_every_step_with_every_choice() -> None:
             yield (fault.do, fault.at)
             yield from fault.as_dict()
 
-    assert seen(fault_scripts(faults=2), features, choices) == choices
+    assert seen(fault_scripts(faults=12), features, choices) == choices
 
 
 def test_the_smallest_script_has_no_fault() -> None:

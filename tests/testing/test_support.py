@@ -27,6 +27,7 @@ from tests.support.gateway import faulty, started
 from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
 from tests.support.order import LONGEST, longest_first, shuffle
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom.testing.servers import quick_json
 
@@ -276,6 +277,28 @@ def test_every_worker_begins_with_long_ones(count: int) -> None:
     if count > len(LONGEST):
         assert heads == [list(LONGEST[worker::3]) for worker in range(3)]
         assert all(share[0].nodeid in LONGEST for share in shares)
+
+
+def test_a_table_in_one_test_is_tried_to_its_end_and_says_which_rows_fail() -> None:
+    tried: list[tuple[int, str]] = []
+
+    @for_each("number", [1, 2, 3])
+    @for_each(("low", "high"), [("a", "A"), ("b", "C")])
+    def test(number: int, low: str, high: str) -> None:
+        tried.append((number, low))
+        assert low.upper() == high or number != 2
+        if number == 3:
+            pytest.fail("three")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        test()
+    assert tried == [(number, low) for number in (1, 2, 3) for low in ("a", "b")]
+    two, three = caught.value.exceptions
+    assert (two.__notes__, three.__notes__) == (["row 1: ('b', 'C')", "row 1: (2,)"], ["row 2: (3,)"])
+    with pytest.raises(AssertionError, match="it does not take other"):
+        for_each("other", [1])(test)
+    with pytest.raises(AssertionError, match="tries nothing"):
+        for_each("number", [])
 
 
 def _pytest(test: Path, *options: str) -> subprocess.CompletedProcess[str]:

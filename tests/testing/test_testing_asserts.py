@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
 import msgspec
 import pytest
 from tests.support import in_virtual_time, run, run_virtual
 from tests.support.patience import PATIENCE
 from tests.support.rooms import Outcomes, open_room, record_events
+from tests.support.rows import for_each
 
 import greenroom.testing
 from greenroom import DrainReport, Greenroom
@@ -256,7 +256,7 @@ def _call(seq: int, step: str, outcome: str | None = None) -> Event:
 ACCEPTED, SENT, ENDED = _call(1, "accepted"), _call(2, "sent"), _call(3, "ended", "result")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("events", "said"),
     [
         ([ACCEPTED, SENT], r"call 7 of None: accepted, sent — it never ended"),
@@ -305,10 +305,10 @@ def test_a_report_that_does_not_add_up_is_told_beside_the_events() -> None:
 def test_events_and_report_that_differ_are_told() -> None:
     report = DrainReport(accepted=1, completed=0, failed=1, cancelled=0, refused=0)
 
-    assert_one_outcome_each([ACCEPTED, SENT, ENDED], attrs.evolve(report, completed=1, failed=0))
+    assert_one_outcome_each([ACCEPTED, SENT, ENDED], msgspec.structs.replace(report, completed=1, failed=0))
     with pytest.raises(AssertionError, match="the events say 1 completed, the drain report 0"):
         assert_one_outcome_each([ACCEPTED, SENT, ENDED], report)
-    two = attrs.evolve(report, accepted=2, completed=1, failed=1)
+    two = msgspec.structs.replace(report, accepted=2, completed=1, failed=1)
     with pytest.raises(AssertionError, match="the events say 1 accepted, the drain report 2"):
         assert_one_outcome_each([ACCEPTED, SENT, ENDED], two)
 
@@ -319,7 +319,7 @@ def test_events_and_report_that_differ_are_told() -> None:
 def test_each_sort_of_outcome_is_compared(outcome: str, sort: str) -> None:
     events = [ACCEPTED, _call(2, "ended", outcome)]
     for told in ("completed", "failed", "cancelled"):
-        report = attrs.evolve(DrainReport(1, 0, 0, 0, 0), **{told: 1})
+        report = msgspec.structs.replace(DrainReport(1, 0, 0, 0, 0), **{told: 1})
         if told == sort:
             assert_one_outcome_each(events, report)
             continue

@@ -8,21 +8,24 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import anyio
-import attrs
+import msgspec
 import pytest
 from tests.support import in_real_time, in_virtual_time, run
 from tests.support.http_door import http_door
 from tests.support.rooms import Outcomes, open_room
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
-from greenroom.config.arguments import kinds_of
+from greenroom.config.argument_checks import kinds_of
 from greenroom.config.parse import parse_config
 from greenroom.protocol.errors import (
     UNTRUSTED,
+    CallCancelled,
     ConfigError,
     ConnectFailed,
     GreenroomError,
     Problem,
+    Reach,
     UsageError,
 )
 from greenroom.testing import FakeServer
@@ -60,7 +63,7 @@ async def test_a_reload_that_takes_the_definition_away_while_it_connects_says_so
         await anyio.sleep(1)
         why = Problem("mcp.json", "is not trusted", code=UNTRUSTED)
         before = room.config
-        await room.reload(attrs.evolve(before, servers={}, broken={"a": why}))
+        await room.reload(msgspec.structs.replace(before, servers={}, broken={"a": why}))
         await anyio.sleep(30)
         assert (waiting.error.code, waiting.error.reach.value) == (UNTRUSTED, "not_sent")
         assert server.starts == 1, "there is nothing to start"
@@ -79,6 +82,14 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "arguments in a list": lambda room: room.call("a_echo", ["hi"]),
     "a timeout in words": lambda room: room.call("a_echo", HI, timeout="5"),
     "a timeout that is no number": lambda room: room.call("a_echo", HI, timeout=math.nan),
+    "a timeout of nothing": lambda room: room.call("a_echo", HI, timeout=0),
+    "a timeout that is over": lambda room: room.call("a_echo", HI, timeout=-3),
+    "a task with a timeout of nothing": lambda room: room.start_task("a_echo", HI, timeout=0),
+    "a stream with a timeout of nothing": lambda room: entered(room.stream_call("a_echo", HI, timeout=0)),
+    "a request with a timeout of nothing": lambda room: room.request("a", "ping", timeout=0),
+    "a prompt with a timeout of nothing": lambda room: room.get_prompt("a_greet", timeout=0),
+    "a resource with a timeout of nothing": lambda room: room.read_resource("note://a", timeout=-1.0),
+    "a completion with a timeout of nothing": lambda room: room.complete({}, {}, timeout=0),
     "progress to nobody": lambda room: room.call("a_echo", HI, on_progress=5),
     "meta that is a list": lambda room: room.call("a_echo", HI, meta=[1]),
     "params that are a number": lambda room: room.request("a", "tools/call", 5),
@@ -209,7 +220,7 @@ def test_a_room_that_is_opened_with_what_it_cannot_use_says_so_at_once(given: di
     assert "bug" not in str(raised.value).lower()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "where", "instead"),
     [
         ({"x-a": "not-a-name"}, "x-a", "letters, digits and underscores"),
@@ -286,5 +297,6 @@ async def test_the_result_of_a_call_whose_block_was_left_is_asked_for_too_late()
     async with open_room({"a": FakeServer(call_latency=5.0)}) as room:
         async with room.stream_call("a_echo", HI) as left:
             pass
-        with pytest.raises(UsageError, match="because its block was left"):
+        with pytest.raises(CallCancelled, match="because its `async with` block was left") as raised:
             await left.result()
+        assert raised.value.reach is Reach.SENT

@@ -20,6 +20,6 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
-    from ._names import *  # noqa: F403
+    from ._testing_names import *  # noqa: F403
 else:
-    __getattr__, __dir__ = names_of(__name__, "._names")
+    __getattr__, __dir__ = names_of(__name__, "._testing_names")

@@ -1,8 +1,8 @@
 """The tree of an exploration: which runs there are, in which order they are made, and what is kept of them.
 
 A run that follows its plan shows all choices that it met. Each choice after the last deviation of its plan, made
-otherwise, is the plan of another run. So each plan comes exactly once, and nothing has to be known in advance. Of a run
-only its choices are kept, as numbers; the plans that follow from it are made when it is their turn.
+otherwise, is the plan of another run. So each plan comes exactly once, and nothing has to be known in advance. Only the
+choices of a run are kept, as numbers; the plans that follow from it are made when it is their turn.
 
 A scenario must do the same when it is run the same: no real time, no threads, no processes, nothing kept from the run
 before. Each run is compared with the one that its plan continues, and a failure is run twice. A difference is an error
@@ -33,10 +33,10 @@ import trio
 from trio.testing import MockClock
 
 from ..protocol.errors import UsageError
-from ..tape.lines import SUFFIX, Schedule
-from ..tape.reading import read_tape
 from ..tape.recorder import recording_all
-from .sequence_diagram import Step, mermaid
+from ..tape.tape_lines import SUFFIX, Schedule
+from ..tape.tape_reader import read_tape
+from .sequence_diagram import TaskStep, mermaid
 from .virtual_time import LOOP_STUCK, TOO_LONG, JumpingSelector, ScheduleError, StuckError, ordered_by
 
 # ---- Exploration -----------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class NotRepeatableError(RuntimeError):
 
 
 @attrs.frozen
-class Failure:
+class RunFailure:
     """One run that failed. `order`: its deviations, in words. `tape`: that of its first room, if it was recorded.
     `diagram`: the run as a sequence diagram of Mermaid, which a README or an issue on GitHub draws."""
 
@@ -267,17 +267,13 @@ class Failure:
 
 @attrs.frozen
 class Exploration:
-    """What was explored.
+    """What `explore` has tried, and what it has found."""
 
-    `runs`: how many there were. `choices`: the most that one run met. `cut`: why not everything within the bounds was
-    run; empty when everything was. `failure`: the first one, of those with the fewest deviations.
-    """
-
-    runs: int
-    deviations: int
-    choices: int
-    cut: str = ""
-    failure: Failure | None = None
+    runs: int  # how many there were
+    deviations: int  # up to how many a run could have
+    choices: int  # the most that one run had
+    cut: str = ""  # the limit that was reached; "": everything within the bounds was run
+    failure: RunFailure | None = None  # the first, with the fewest deviations; None: no run failed
 
     @property
     def exhausted(self) -> bool:
@@ -346,7 +342,7 @@ class Search:
         self._runs = self._longest = 0
         self._cut = ""
         self._names: set[str] = set()  # of tasks
-        self._failure: Failure | None = None
+        self._failure: RunFailure | None = None
 
     def again(self, plan: RunPlan, deviations: int) -> Exploration:
         """This run and, if it does not fail, all within the bounds."""
@@ -408,7 +404,7 @@ class Search:
         run = self._run(plan)
         choices = run.choices
         if parent is not None:
-            _compare(run, parent, at + 1)
+            run.compare(parent, at + 1)
         if choices.is_cut:
             self._cut = f"choices after the first {self._most} of a run were left alone"
         self._look_at(run)
@@ -450,7 +446,7 @@ class Search:
                 ]
             )
         )
-        self._failure = Failure(str(run.plan), run.error, order, tape, diagram)
+        self._failure = RunFailure(str(run.plan), run.error, order, tape, diagram)
         raise _SearchEnd
 
     def _recorded(self, plan: RunPlan) -> tuple[ExploredRun, Path | None]:
@@ -464,19 +460,6 @@ class Search:
 
     def _result(self, deviations: int) -> Exploration:
         return Exploration(self._runs, deviations, self._longest, self._cut, self._failure)
-
-
-def _compare(run: ExploredRun, parent: _RunTrace, until: int) -> None:
-    """Up to its last deviation, the run must have met what its parent met."""
-    ours, theirs = run.choices.prints[:until], parent.prints[:until]
-    if run.choices.wrong or ours != theirs or run.choices.widths[:until] != parent.widths[:until]:
-        differs = next(
-            (i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), len(ours)
-        )
-        raise NotRepeatableError(
-            f"{run.plan} did not repeat what {parent.plan} had done before: they differ at choice {differs} of "
-            f"{until}. {_CAUSES}"
-        )
 
 
 # ---- One run of a scenario, on trio or asyncio, in virtual time, with the choices of one plan -----------------------
@@ -506,11 +489,24 @@ class ExploredRun:
     choices: Choices
     error: BaseException | None
 
+    def compare(self, parent: _RunTrace, until: int) -> None:
+        """Up to its last deviation, the run must have met what its parent met."""
+        ours, theirs = self.choices.prints[:until], parent.prints[:until]
+        if self.choices.wrong or ours != theirs or self.choices.widths[:until] != parent.widths[:until]:
+            differs = next(
+                (i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+                len(ours),
+            )
+            raise NotRepeatableError(
+                f"{self.plan} did not repeat what {parent.plan} had done before: they differ at choice {differs} of "
+                f"{until}. {_CAUSES}"
+            )
+
 
 def run_once(plan: RunPlan, body: Body, wanted: list[str], most: int) -> ExploredRun:
     """Make one run. `wanted` and `most`: see `Choices`. Raises only exceptions that are meant for this process
     (`KeyboardInterrupt`, `SystemExit`), and `ScheduleError`."""
-    run = _OneRun(Choices(plan, wanted, most), body)
+    run = _ScenarioRun(Choices(plan, wanted, most), body)
     collects, chance = gc.isenabled(), random.getstate()
     gc.disable()  # what it collects may call back, and when it does depends on all runs before
     random.seed(0)
@@ -530,7 +526,7 @@ def run_once(plan: RunPlan, body: Body, wanted: list[str], most: int) -> Explore
     return ExploredRun(plan, run.choices, error)
 
 
-class _OneRun:
+class _ScenarioRun:
     def __init__(self, choices: Choices, body: Body) -> None:
         self.choices = choices
         self._body = body
@@ -591,7 +587,7 @@ class _OneRun:
 class _TaskWatch(trio.abc.Instrument):
     """Must not raise: trio would only log it."""
 
-    def __init__(self, run: _OneRun) -> None:
+    def __init__(self, run: _ScenarioRun) -> None:
         self._run = run
         self._steps = 0
         self._idle_since: float | None = None
@@ -629,7 +625,7 @@ def _names_below(task: trio.lowlevel.Task) -> Iterator[str]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    def __init__(self, run: _OneRun) -> None:
+    def __init__(self, run: _ScenarioRun) -> None:
         self._jumping = JumpingSelector(
             lambda: run.is_stuck(task.get_name() for task in asyncio.all_tasks(self))
         )
@@ -723,7 +719,7 @@ class Choices:
         self.names: set[str] = set()
         self.last = -1
         self.told: list[str] = []  # the deviations in words
-        self.steps_made: list[Step] = []  # and where they were made, between the steps of all tasks
+        self.steps_made: list[TaskStep] = []  # and where they were made, between the steps of all tasks
         self.wrong = ""  # why the plan is of another scenario
         self.is_cut = False
         self.is_marked = False
@@ -762,7 +758,7 @@ class Choices:
             left = left[pick:] + left[:pick]
             done.append(left.pop(0))
         done += left
-        self.steps_made += [Step(short_name(name)) for _, name in done if not _is_the_loops(name)]
+        self.steps_made += [TaskStep(short_name(name)) for _, name in done if not _is_the_loops(name)]
         return [task for task, _ in done]
 
     def _hold(self, names: Sequence[str]) -> int:
@@ -780,7 +776,7 @@ class Choices:
     def _tell(self, name: str, words: str) -> None:
         """The choice that was met last is made otherwise."""
         self.told.append(f"{self._orders - 1}: {short_name(name)} {words}")
-        self.steps_made.append(Step(short_name(name), words))
+        self.steps_made.append(TaskStep(short_name(name), words))
 
     def _pick(self, kind: str, width: int, names: Sequence[str]) -> int:
         if self._orders >= self._most:
@@ -816,7 +812,7 @@ class Choices:
                 self.last: int = len(self.widths) - 1
                 self._is_cancelled = True
                 self.told.append(f"{label} is cancelled")
-                self.steps_made.append(Step(label.partition("#")[0], "is cancelled"))
+                self.steps_made.append(TaskStep(label.partition("#")[0], "is cancelled"))
                 scope.cancel()
 
     def may_cancel(self, name: str) -> bool:
@@ -857,11 +853,11 @@ class Choices:
 
 
 @attrs.define
-class _Now:
+class _CurrentChoices:
     choices: Choices | None = None
 
 
-_now = _Now()
+_now = _CurrentChoices()
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""How one incarnation of a fake server behaves: it answers what its script leaves alone (`tape.far_end` plays that)."""
+"""How one incarnation of a fake server behaves: it answers what its script leaves alone (`tape.fault_player` plays
+that)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
@@ -19,35 +20,28 @@ import msgspec
 from ..actors.backend import current_backend
 from ..actors.call import Call
 from ..actors.open_requests import mark_sent
-from ..actors.peer import Connection, Connector, ConnectorFactory, Exchange, LostReason, Peer, PeerHooks
+from ..actors.peer import (
+    Agreement,
+    Connection,
+    Connector,
+    ConnectorFactory,
+    Exchange,
+    LostReason,
+    Peer,
+    PeerHooks,
+)
 from ..catalogue.skills import EXTENSION, root_of
 from ..protocol.errors import ConnectFailed, Reach, RpcRefusal, UsageError
 from ..protocol.fault_plan import FaultEntry, FaultPlan
 from ..protocol.fault_scripts import Fault, FaultScript
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
-from ..tape.far_end import Answer, FaultPlayer, Wire, pause, tools_named
+from ..tape.fault_player import Answer, FaultPlayer, pause, tools_named
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
 
 
-Said = Mapping[str, Any] | RpcError  # by a handler
-
-
-class FakeWire(Wire, Protocol):
-    """The connection, as the fake server sees it."""
-
-    def break_off(self, exchange: Exchange, raised: Exception) -> None:
-        """End the exchange, because the handler of the test raised."""
-        ...
-
-    async def ask(self, method: str, params: Mapping[str, Any], during: Exchange) -> Mapping[str, Any]:
-        """Ask the client. Raises `RpcRefusal`."""
-        ...
-
-    def watch(self, uri: str, *, on: bool) -> None:
-        """The client subscribes to a resource (`on`), or ends its subscription."""
-        ...
+HandlerAnswer = Mapping[str, Any] | RpcError  # by a handler
 
 
 def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
@@ -61,9 +55,12 @@ def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
 class FakeCall(dict[str, Any]):
     """The arguments of one call, as a handler gets them, with what the handler may know and do besides."""
 
-    def __init__(self, arguments: Mapping[str, Any], tool: str, exchange: Exchange, wire: FakeWire) -> None:
+    def __init__(
+        self, arguments: Mapping[str, Any], tool: str, exchange: Exchange, wire: FakeConnection
+    ) -> None:
         super().__init__(arguments)
         self.tool = tool  # the server's own name for it
+        self.start: int = wire.start  # the how manieth start of its server answers
         self._exchange = exchange
         self._wire = wire
 
@@ -100,7 +97,7 @@ class FakeCall(dict[str, Any]):
 class FakeAnswers:
     """What stands behind the far end of one connection."""
 
-    def __init__(self, server: FakeServer, start: int, wire: FakeWire) -> None:
+    def __init__(self, server: FakeServer, start: int, wire: FakeConnection) -> None:
         self._server = server
         self._start = start
         self._wire = wire
@@ -136,7 +133,7 @@ class FakeAnswers:
             self._wire.break_off(exchange, raised)
             return None
 
-    async def _answer_to(self, exchange: Exchange) -> Said:
+    async def _answer_to(self, exchange: Exchange) -> HandlerAnswer:
         server, params = self._server, exchange.params or {}
         if exchange.method in server.methods:
             made = server.methods[exchange.method](params)
@@ -161,7 +158,7 @@ class FakeAnswers:
             case _:
                 return self._about_others(exchange.method, params)
 
-    async def _handled(self, exchange: Exchange, params: Mapping[str, Any]) -> Said:
+    async def _handled(self, exchange: Exchange, params: Mapping[str, Any]) -> HandlerAnswer:
         """The result that the handler of the test gives for a call. Raises what the handler raises."""
         given: Any = params.get("arguments") or {}
         if isinstance(given, msgspec.Raw):  # a door that only passes them on has not read them
@@ -176,7 +173,7 @@ class FakeAnswers:
         json.dumps(result)  # what cannot be sent is the handler's error, too
         return result
 
-    def _about_others(self, method: str, params: Mapping[str, Any]) -> Said:
+    def _about_others(self, method: str, params: Mapping[str, Any]) -> HandlerAnswer:
         """Resources and prompts."""
         server, name, uri = self._server, str(params.get("name")), str(params.get("uri"))
         match method:
@@ -211,7 +208,7 @@ class FakeAnswers:
             case other:
                 return RpcError(METHOD_NOT_FOUND, f"Method not found: {other}")
 
-    def _initialize_result(self, params: Mapping[str, Any]) -> Said:
+    def _initialize_result(self, params: Mapping[str, Any]) -> HandlerAnswer:
         if self._server.refuse_initialize is not None:
             return RpcError(-32603, self._server.refuse_initialize)
         return {
@@ -246,6 +243,7 @@ class FakeConnection:
         self.server = server
         self.start = start
         self.hooks = hooks
+        self.agreed: Agreement | None = None
         self.pid: int | None = None
         self.last_heard = 0.0
         self.protocol_version: str | None = None
@@ -256,7 +254,7 @@ class FakeConnection:
         self._tasks = tasks
         self._backend = current_backend()
         self._open: set[Exchange] = set()
-        self._asked: dict[str, _ClientQuestion] = {}  # what it has asked its client, by id
+        self._asked: dict[str, _FakeQuestion] = {}  # what it has asked its client, by id
         self._watched: set[str] = set()
         self._over = False
 
@@ -299,11 +297,21 @@ class FakeConnection:
     def last_line(self) -> str:
         return ""
 
+    @property
+    def has_ended(self) -> bool:
+        return self._over
+
+    def hand_to(self, address: Any, incarnation: int) -> None:
+        pass
+
     def signs(self) -> object:
         return None
 
     def stderr_tail(self) -> tuple[str, ...]:
         return self._far.stderr_tail()
+
+    def forget_stderr(self) -> None:
+        pass
 
     async def stop(self, grace: float) -> None:
         with anyio.move_on_after(grace):
@@ -377,7 +385,7 @@ class FakeConnection:
         self._hear()
         number = f"fake-{self.start}-{len(self.server.asked)}"
         self.server.asked.append((method, params))
-        asked = self._asked[number] = _ClientQuestion()
+        asked = self._asked[number] = _FakeQuestion()
         self.hooks.on_request(number, method, params, during)
         await asked.over.wait()
         if isinstance(asked.answer, RpcError):
@@ -404,7 +412,7 @@ class FakeConnection:
         self.last_heard: float = self._backend.now()
 
 
-class _ClientQuestion:
+class _FakeQuestion:
     """A request to the client, and its answer once it is `over`."""
 
     def __init__(self) -> None:
@@ -490,7 +498,7 @@ def _check_servers(servers: Mapping[str, object]) -> None:
 
 @attrs.define(eq=False)
 class FakeServer:
-    """One server and all its incarnations. See the module for its attributes.
+    """One server and all its incarnations. Its latencies are seconds; what happened can be read as it goes.
 
     `handler(call)` answers each call: with a result, or with its text. `call` is the arguments, and has the name of the
     tool as `call.tool`. It may be async: then it may wait, and ask the client (`call.elicit`, `call.sample`). What it
@@ -499,31 +507,33 @@ class FakeServer:
 
     tools: list[dict[str, Any]] = attrs.field(
         factory=lambda: [tool("echo", "Says it back")], validator=_check_tools
-    )
-    handler: Handler = echo
+    )  # as it lists them
+    handler: Handler = echo  # answers each call
     resources: dict[str, str] = attrs.field(factory=dict[str, str])  # text by URI
     prompts: dict[str, str | Callable[[Mapping[str, str]], str]] = attrs.field(
         factory=lambda: dict[str, str | Callable[[Mapping[str, str]], str]]()
     )  # by name: the text, or what makes it of the arguments
     # How it answers any other method, such as those of an extension, and what it says that it can do beside.
-    methods: dict[str, Callable[[Mapping[str, Any]], Said | Awaitable[Said]]] = attrs.field(
-        factory=lambda: dict[str, Callable[[Mapping[str, Any]], Said | Awaitable[Said]]]()
-    )
-    capabilities: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    script: FaultScript = attrs.field(factory=FaultScript, validator=_check_script)
-    start_latency: float = 0.0
-    initialize_latency: float = 0.0
-    list_latency: float = 0.0
-    call_latency: float = 0.0
-    stop_latency: float = 0.0
+    methods: dict[str, Callable[[Mapping[str, Any]], HandlerAnswer | Awaitable[HandlerAnswer]]] = attrs.field(
+        factory=lambda: dict[str, Callable[[Mapping[str, Any]], HandlerAnswer | Awaitable[HandlerAnswer]]]()
+    )  # by name: what answers any other method
+    capabilities: dict[str, Any] = attrs.field(factory=dict[str, Any])  # declared besides its lists
+    script: FaultScript = attrs.field(
+        factory=FaultScript, validator=_check_script
+    )  # what goes wrong, and when
+    start_latency: float = 0.0  # until its process runs
+    initialize_latency: float = 0.0  # until it answers the handshake
+    list_latency: float = 0.0  # before each list
+    call_latency: float = 0.0  # before each answer to a call
+    stop_latency: float = 0.0  # from being stopped until it is gone
     wreck_latency: float = 0.0  # after a crash, until the rest of its tree is gone
     refuse_start: str | None = None  # why it cannot be started
     start_error: Exception | None = None  # raised when it is started
-    refuse_initialize: str | None = None
+    refuse_initialize: str | None = None  # why it refuses the handshake
     call_error: tuple[int, str] | None = None  # the JSON-RPC error that every call gets
     strict_json: bool = False  # raise for arguments that are no JSON, as a real peer does
     blocked: bool = False  # its pipe is full: no request is sent
-    ping_latency: float = 0.0
+    ping_latency: float = 0.0  # before each answer to a ping
     deaf: bool = False  # it answers nothing
     skills: dict[str, dict[str, str]] = attrs.field(
         factory=dict[str, dict[str, str]]
@@ -534,13 +544,15 @@ class FakeServer:
     asked: list[tuple[str, Mapping[str, Any]]] = attrs.field(
         factory=lambda: list[tuple[str, Mapping[str, Any]]]()
     )  # what it asked its client: method and params
-    pings: int = 0
-    starts: int = 0
-    live: int = 0
-    most_live: int = 0
-    calls: list[Mapping[str, Any]] = attrs.field(factory=list[Mapping[str, Any]])
-    cancelled: int = 0
-    connections: list[FakeConnection] = attrs.field(factory=lambda: list[FakeConnection]())
+    pings: int = 0  # that it got
+    starts: int = 0  # how often it was started, in vain or not
+    live: int = 0  # that run now
+    most_live: int = 0  # that ran at a time
+    calls: list[Mapping[str, Any]] = attrs.field(factory=list[Mapping[str, Any]])  # the params of each
+    cancelled: int = 0  # calls that it was told to cancel
+    connections: list[FakeConnection] = attrs.field(
+        factory=lambda: list[FakeConnection]()
+    )  # those that are open
 
     def crash(self, text: str = "exited with code 1", exit_code: int | None = 1) -> None:
         """Lose all its connections now."""
@@ -658,6 +670,7 @@ class ScriptedServer:
 
     @property
     def starts(self) -> int:
+        """How often it was started."""
         return len(self.pids)
 
     @property
@@ -667,10 +680,12 @@ class ScriptedServer:
 
     @property
     def cancelled(self) -> int:
+        """How many calls it was told to cancel."""
         return len(self._heard("notifications/cancelled"))
 
     @property
     def pings(self) -> int:
+        """How many pings it got."""
         return len(self._heard("ping"))
 
     @property

@@ -23,9 +23,9 @@ import pytest
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
-    from ..tape.run import TapeRun
+    from ..tape.tape_run import TapeRun
     from .fake_servers import FakeServer
-    from .taped import TapedTest
+    from .tape_fixture import TapedTest
 
 _OPTION = "greenroom_orphans"
 _US = __name__.partition(".")[0]
@@ -218,7 +218,7 @@ def _taped(request: pytest.FixtureRequest) -> Iterator[TapedTest | None]:
         yield None
         return
     from ..protocol.errors import UsageError
-    from .taped import RecordedTapes, TapedTest
+    from .tape_fixture import RecordedTapes, TapedTest
 
     folders: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
     of_run = folders.getbasetemp()

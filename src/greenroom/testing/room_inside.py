@@ -14,15 +14,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..actors.router import Learn, Sync
+from ..actors.router import IndexRequest, LearnedEntry
 from ..catalogue.entries import ServerEntry
 from ..protocol.events import Place
 from ..protocol.lifecycle import Cause
 from ..supervisor.discovery import PATIENCE as PATIENCE
-from ..supervisor.places import SESSION_REST as SESSION_REST
 from ..supervisor.policy.pool import decide
 from ..supervisor.room import Greenroom, port_of
 from ..supervisor.runtime import open_runs as open_runs
+from ..supervisor.start_places import SESSION_REST as SESSION_REST
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..protocol.lifecycle import State
     from ..supervisor.breakers import ServerBreaker
     from ..supervisor.servers import ServerRecord
+    from ..supervisor.warm_pool import WarmChild, WarmLine
 
 
 class ActorLook:
@@ -118,7 +119,8 @@ class ActorLook:
     @property
     def far_requests(self) -> Sequence[Any]:
         """What a fake server has of it: the exchanges that are open at its far end."""
-        return tuple(getattr(self._actor.peer, "_open", ()))
+        peer = self._actor.peer
+        return tuple(getattr(getattr(peer, "_peer", peer), "_open", ()))  # behind what notes, or itself
 
     @property
     def is_waited_for(self) -> bool:
@@ -158,6 +160,47 @@ class ActorLook:
     def has_deadline(self) -> bool:
         """Whether its wait for a slot will end, come what may."""
         return self._actor.start.deadline is not None
+
+
+class WarmLook:
+    """One child that is started ahead, or that was and is in use."""
+
+    __slots__ = ("_child",)
+
+    def __init__(self, child: WarmChild) -> None:
+        self._child = child
+
+    def __repr__(self) -> str:
+        return f"<WarmLook {self._child.address} {self.state}>"
+
+    @property
+    def state(self) -> str:
+        """Its state: starting, ready, claimed, taken, returned, resetting or leaving."""
+        return self._child.state.value
+
+    @property
+    def of_sessions(self) -> bool:
+        return self._child.of_sessions
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody has claimed it, and it is not ending."""
+        return self._child.is_unclaimed
+
+    @property
+    def may_come_back(self) -> bool:
+        """Whether it is somebody's, and may be used again after that."""
+        return self._child.may_come_back
+
+    @property
+    def uses(self) -> int:
+        """How many have taken it over."""
+        return self._child.uses
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether it holds a slot itself, and nobody in its place."""
+        return self._child.claimed_by is None
 
 
 class ServerLook:
@@ -225,9 +268,14 @@ class RoomInside:
 
     async def teach(self, server: str, tools: Sequence[Mapping[str, Any]]) -> None:
         """Put the server's tools into the index, as a cache would. Nothing is started."""
+        await self.teach_all({server: tools})
+
+    async def teach_all(self, tools: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Put the tools of many servers, by their names, into the index, as a cache would. Nothing is started."""
         router = self._runtime.router.ref
-        router.tell(Learn(ServerEntry(server, "", tools=tuple(dict(tool) for tool in tools))))
-        await router.ask(Sync)
+        for server, has in tools.items():
+            router.tell(LearnedEntry(ServerEntry(server, "", tools=tuple(dict(tool) for tool in has))))
+        await router.ask(IndexRequest)
 
     # ---- starts and slots -------------------------------------------------------------------------------------------
 
@@ -244,6 +292,10 @@ class RoomInside:
         held = map(ActorLook, self._runtime.servers.starts.places.holders())
         return [actor for actor in held if of_sessions is None or actor.address.is_session is of_sessions]
 
+    def slots_counted(self, *, of_sessions: bool) -> int:
+        """How many slots are counted as held."""
+        return self._runtime.servers.starts.places.held(of_sessions=of_sessions)
+
     def most_slots(self, *, of_sessions: bool) -> int:
         """How many slots may be held at most, the reserve included."""
         view = self._runtime.servers.starts.places
@@ -259,10 +311,27 @@ class RoomInside:
         """How many connections stay, however long they are idle."""
         return self._runtime.servers.starts.places.limits.minimum
 
+    def decide_again(self) -> None:
+        """Have the pool decide once more. It may change nothing: for what a decision costs."""
+        self._runtime.servers.starts.look()
+
     @property
     def next_look(self) -> float:
         """When the pool looks again by itself, if nothing happens; `math.inf`: it does not."""
         return decide(self._runtime.servers.starts.places.snapshot(-math.inf)).look_at
+
+    # ---- what is started ahead --------------------------------------------------------------------------------------
+
+    def warm(self, server: str | None = None) -> list[WarmLook]:
+        """The children that were started ahead and are there, of all servers or of one."""
+        warm = self._runtime.servers.starts.warm
+        lines: Mapping[str, WarmLine] = {} if warm is None else warm.lines
+        return [
+            WarmLook(child)
+            for name, line in lines.items()
+            if server in (None, name)
+            for child in line.children
+        ]
 
     # ---- counts -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a circuit breaker
 trips, the calls, cancellations, faults, repairs and commands, and how much time passes. Delays are drawn from a few
 values, which are also the latencies of the servers. So two timers often fire at the same moment, and that is where
-races are. After every step the laws of `laws` must hold. At the end all faults are removed, and every server that may
+races are. After every step `world_laws` must hold. At the end all faults are removed, and every server that may
 come back must come back. Then the room closes, and nothing of it may be left.
 """
 
@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ..protocol.lifecycle import Reason
-from . import laws
+from . import world_laws
 from .fake_servers import HANG
-from .world import ECHO, LONG, SAFE, World
+from .world import ECHO, LONG, RESET, SAFE, World
 
 MOMENTS = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 INDEX = st.integers(0, 99)
@@ -67,6 +67,8 @@ class RoomMachine(RuleBasedStateMachine):
         "narrow": {"maxInFlight": 1, "maxQueued": 3, "idleTimeout": 0.1},
         "kept": {"lifecycle": "keep-alive"},
         "apart": {"isolation": "per_session"},
+        "ahead": {"isolation": "per_session", "warm": 2, "idleTimeout": 0.1},
+        "again": {"isolation": "per_session", "warm": 2, "reset": RESET, "idleTimeout": 0.2},
         "other": {"idleTimeout": 1.0},
     }
     settings: ClassVar[Mapping[str, Any]] = {}
@@ -86,7 +88,7 @@ class RoomMachine(RuleBasedStateMachine):
         minimum=st.sampled_from([0, 0, 2]),
         backoff=st.sampled_from([1_000, 50]),
         acquire=st.sampled_from([30_000, 1_000]),
-        focus=st.integers(0, 2**5 - 1),
+        focus=st.integers(0, 2**7 - 1),
         is_herd=st.booleans(),
         pace=st.fixed_dictionaries(
             {step: st.sampled_from([0.0, 0.5, 1.0]) for step in ("start", "call", "stop")}
@@ -118,8 +120,8 @@ class RoomMachine(RuleBasedStateMachine):
             "acquireTimeoutMs": acquire,
             "restartBackoff": {"minMs": backoff, "maxMs": 60_000},
         }
-        self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
         isolation = self.settings.get("isolation", _PERSISTENT)
+        self.world = World(self.entries, {**drawn, **self.settings}, seed=seed, pace=pace)
         self._choice = _Choice(self.world, self.entries, isolation, chosen)
         self._apart = [name for name in names if not self._choice.is_shared(name)]
         self._is_crowded = acquire < 30_000 and slots < len(names)
@@ -194,6 +196,46 @@ class RoomMachine(RuleBasedStateMachine):
         """A server reads nothing any more. Only after a long silence can be seen whether its health is checked."""
         self.world.faults.deafen(self._choice.server(server), blocked=blocked)
         _wait(self.world, then)
+
+    @rule(server=INDEX)
+    def break_reset(self, server: int) -> None:
+        self.world.faults.break_reset(self._choice.server(server))
+
+    @rule(
+        server=INDEX,
+        count=st.integers(2, 5),
+        gap=st.sampled_from([0.0, 0.0, 0.5, 6.0]),
+        leaves=st.sampled_from(["nothing", "nothing", "a call", "an answer", "no reset"]),
+    )
+    def follow_each_other(self, server: int, count: int, gap: float, leaves: str) -> None:
+        """Sessions of one server, each of which begins when the one before has ended: the process of the one may be the
+        next one's. `leaves`: what is left of one in the middle."""
+        name = self._choice.server(server)
+        if self._choice.is_shared(name):
+            return
+        for number in range(count):
+            free = [who for who in self.session_names if self.world.can_open_session(who)]
+            if not free:
+                return
+            self.world.open_session(free[0])
+            self.world.call(name, session=free[0])
+            self.world.advance(1.0)
+            if number == count - 2 and leaves != "nothing":
+                self._leave_behind(name, free[0], leaves)
+            self.world.close_session(free[0])
+            _wait(self.world, gap)
+
+    def _leave_behind(self, name: str, who: str, what: str) -> None:
+        if what == "no reset":
+            self.world.faults.break_reset(name)
+            return
+        self.world.faults.slow_down(name, "call", 3.0)
+        self.world.call(name, session=who)
+        if what == "an answer":
+            self.world.advance(0.5)
+            for call in [call for call in self.world.pending if call.session == who]:
+                self.world.cancel(call)
+        self.world.faults.slow_down(name, "call", 0.0)
 
     @rule(server=INDEX)
     def heal(self, server: int) -> None:
@@ -348,10 +390,10 @@ class RoomMachine(RuleBasedStateMachine):
         """Where Hypothesis checks invariants. The laws are no `@invariant`: each would be a line between any two of the
         trace."""
         if hasattr(self, "world"):
-            self._check(*laws.settled)
+            self._check(*world_laws.settled)
         super().check_invariants(*args, **named)
 
-    def _check(self, *laws: laws.Law) -> None:
+    def _check(self, *laws: world_laws.Law) -> None:
         is_broken, self._is_broken = self._is_broken, True
         for law in laws:
             law(self.world)
@@ -372,8 +414,8 @@ class RoomMachine(RuleBasedStateMachine):
             self.world.faults.heal(name)
         for seconds in (50.0, 100.0):  # over the longest backoff, cooldown, call
             self.world.advance(seconds)
-            self._check(*laws.settled)
+            self._check(*world_laws.settled)
         self.world.advance(LONG)
-        self._check(laws.recovered)
+        self._check(world_laws.recovered)
         self.world.close()
-        self._check(*laws.settled, laws.ended)
+        self._check(*world_laws.settled, world_laws.ended)

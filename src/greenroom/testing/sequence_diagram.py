@@ -18,20 +18,20 @@ _LONGEST: Final = 100  # characters of a text
 _LOOP: Final = "turns"  # `loop` is a word of Mermaid's own
 
 
-class Step(NamedTuple):
+class TaskStep(NamedTuple):
     """A task was run. `words`: "" for a step of it; else what was decided about it."""
 
     task: str
     words: str = ""
 
 
-class _Row(NamedTuple):
+class _DiagramRow(NamedTuple):
     task: str
     words: str
     steps: int
 
 
-def mermaid(steps: Sequence[Step], end: str) -> str:
+def mermaid(steps: Sequence[TaskStep], end: str) -> str:
     """The diagram of these steps; `end` says how the run ended. No line break after the last line."""
     rows = [*_rows(steps)]
     shown = _near([number for number, row in enumerate(rows) if row.words], len(rows))
@@ -47,10 +47,10 @@ def mermaid(steps: Sequence[Step], end: str) -> str:
     return "\n".join(("sequenceDiagram", *(f"    {line}" for line in lines)))
 
 
-def _rows(steps: Sequence[Step]) -> Iterator[_Row]:
+def _rows(steps: Sequence[TaskStep]) -> Iterator[_DiagramRow]:
     for step, same in groupby(steps):
         count = sum(1 for _ in same)
-        yield _Row(step.task, step.words, 0 if step.words else count)
+        yield _DiagramRow(step.task, step.words, 0 if step.words else count)
 
 
 def _near(marks: Sequence[int], count: int) -> set[int]:
@@ -61,7 +61,7 @@ def _near(marks: Sequence[int], count: int) -> set[int]:
     return found
 
 
-def _lines(rows: Sequence[_Row], shown: set[int], names: dict[str, str]) -> Iterator[str]:
+def _lines(rows: Sequence[_DiagramRow], shown: set[int], names: dict[str, str]) -> Iterator[str]:
     left_out = 0
     for number, row in enumerate(rows):
         if number not in shown:

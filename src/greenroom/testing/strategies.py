@@ -24,7 +24,9 @@ from ..protocol.lifecycle import TABLE, Cause, Effect, Ending, Life, State, Trig
 
 _LEAST: Final = 0.001  # below it a number of a file's units may round to nothing
 _URLS: Final = st.sampled_from(["http://127.0.0.1:9/mcp", "https://example.org/mcp"])
-_NOT_DRAWN: Final = frozenset({*WHERE, "isolation", "lifecycle"})  # drawn by rules of their own
+_NOT_DRAWN: Final = frozenset(
+    {*WHERE, "isolation", "lifecycle", "reset", "warm"}
+)  # drawn by rules of their own
 
 
 def _own_rules() -> Mapping[str, st.SearchStrategy[Any]]:
@@ -71,7 +73,7 @@ def _entries(
     others = {key.name: _of_key(key.name) for key in SERVER_KEYS if key.name not in left_out}
     others |= {name: values for name, values in _own_rules().items() if name in others}
     drawn = st.fixed_dictionaries(dict(where), optional=others)
-    return together(drawn, _keeping()).map(_without_useless_idle_time)
+    return together(drawn, _keeping(is_program="command" in where)).map(_without_useless_idle_time)
 
 
 def _of_key(name: str) -> st.SearchStrategy[Any]:
@@ -85,8 +87,10 @@ def _without_useless_idle_time(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name != "idleTimeout"}
 
 
-def _keeping() -> st.SearchStrategy[dict[str, Any]]:
-    """Draw `lifecycle` and `isolation`: an eager or keep-alive server is shared by all."""
+def _keeping(*, is_program: bool) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw `lifecycle`, `isolation`, `warm` and `reset`: an eager or keep-alive server is shared by all, unless
+    children of it are started ahead. Only those of a program are (`is_program`) that has a child per session or
+    call."""
     shared = st.fixed_dictionaries({}, optional={"isolation": st.just("persistent")})
     early = st.fixed_dictionaries({"lifecycle": st.sampled_from(["eager", "keep-alive"])})
     lazy = st.fixed_dictionaries(
@@ -96,7 +100,11 @@ def _keeping() -> st.SearchStrategy[dict[str, Any]]:
             "isolation": st.sampled_from(["persistent", "per_session", "per_call"]),
         },
     )
-    return lazy | together(early, shared)
+    warm = st.fixed_dictionaries(
+        {"warm": st.integers(1, 9), "isolation": st.sampled_from(["per_session", "per_call"])},
+        optional={"lifecycle": st.sampled_from(["lazy", "eager"]), "reset": _of_key("reset")},
+    )
+    return lazy | together(early, shared) | warm if is_program else lazy | together(early, shared)
 
 
 def _setting_values() -> dict[str, st.SearchStrategy[Any]]:

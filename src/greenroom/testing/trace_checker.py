@@ -32,6 +32,8 @@ from ..protocol.events import (
     Place,
     StartMoved,
     Transition,
+    WarmChildMoved,
+    WarmMove,
 )
 from ..protocol.lifecycle import TABLE, Cause, Reason, State
 from .room_inside import SESSION_REST
@@ -53,6 +55,8 @@ class TraceChecker:
         self.restarts: dict[str, list[float]] = {}
         self._seq: int | None = None
         self._lines: dict[str, tuple[Address, ...]] = {}
+        self._warm: dict[str, str] = {}  # who has taken over each warm child, by the child
+        self._resetting: set[str] = set()  # those children that are being reset
 
     def begin(self, address: Address, state: State, incarnation: int) -> None:
         """An actor that was there before the first event."""
@@ -79,23 +83,26 @@ class TraceChecker:
                 self._on_note(event)
             case BreakerDecision():
                 self._on_breaker(event)
+            case WarmChildMoved():
+                self._on_warm(event)
             case _:
                 pass
 
     def _look_at_queues(self, event: Event) -> None:
         """First come, first served. Every move out of a queue is an event, and the queues are compared with what they
-        were at the event before. Servers that were asked for by name may pass."""
+        were at the event before. Servers that were asked for by name may pass; so may who has a warm child, with the
+        slot of that."""
         left = _QUEUE_BEFORE.get(event.place) if isinstance(event, StartMoved) else None
         if left == "slot" and event.address is not None and event.address.is_session:
             left = "session slot"
         lines = self.truth.lines()
         for what, line in lines.items():
             before, self._lines[what] = self._lines.get(what, ()), line
-            if what != left or event.address not in before:
+            if what != left or event.address is None or event.address not in before:
                 continue
             ahead = before[: before.index(event.address)]
             passed = [other for other in ahead if other in line and not self._was_asked(other, event)]
-            if passed and not self._was_asked(event.address, event):
+            if passed and not self._was_asked(event.address, event) and not self._has_warm(event):
                 self.report(event, f"{passed[0]} has waited longer for a {what}")
 
     def _was_asked(self, address: Address, event: Event) -> bool:
@@ -140,7 +147,7 @@ class TraceChecker:
     def _life_of(self, event: Transition) -> AddressLife:
         assert event.address is not None
         life = self.lives.of(event.address)
-        if life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
+        if life.state is State.CLOSED and event.before is State.IDLE and life.is_for_good:
             life.state, life.incarnation = State.IDLE, 1  # the address was gone, and is made anew
             if life.address.is_session:
                 self.lives.breakers.pop(str(life.address), None)
@@ -180,6 +187,8 @@ class TraceChecker:
         return self.lives.breaker(life.address).may_be_tripped
 
     def _on_connected(self, life: AddressLife, event: Transition) -> None:
+        if any(self._warm.get(child) == str(life.address) for child in self._resetting):
+            self.report(event, "its child is not reset yet")
         life.connected_at = life.rested_at = event.at
         # Each again in the order of acceptance, and calls are numbered in that order. So replays stand first, except
         # behind a call that a full pipe had not taken.
@@ -192,8 +201,8 @@ class TraceChecker:
 
     def _on_leaving(self, life: AddressLife, event: Transition) -> None:
         assert event.cause is not None
-        life.end_leave(event.at)
-        life.leaves.append(Leave(event.at, event.cause))
+        life.end_cause(event.at)
+        life.endings.append(EndingCause(event.at, event.cause))
         self._tell_breaker(life, event)
         if not self.reasons.has_reason(life, event, event.cause):
             self.report(event, "there was no reason for it")
@@ -204,15 +213,15 @@ class TraceChecker:
         assert event.cause is not None
         if event.in_flight:
             self.report(event, "gone with calls in flight")
-        if event.before is State.IDLE or life.leaves[-1].cause is not event.cause:
+        if event.before is State.IDLE or life.endings[-1].cause is not event.cause:
             self._on_leaving(life, event)
-        life.end_leave(event.at)
+        life.end_cause(event.at)
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
 
     def _tell_breaker(self, life: AddressLife, event: Transition) -> None:
         """A failure counts at once, while the rest of the process tree is still being stopped. A loss during draining
         is only told when the incarnation has closed."""
-        since = life.leaves[-2].at if event.before is State.DRAINING else event.at
+        since = life.endings[-2].at if event.before is State.DRAINING else event.at
         if event.cause is Cause.CONNECT_FAILED:
             self.lives.breaker(life.address).connect_failed(event.at)
             if life.address.is_session:
@@ -239,6 +248,43 @@ class TraceChecker:
         if is_for_nobody and not has_another_reason:
             self.report(event, f"{seats.leaving} leave, and {seats.waiting} wait for a slot")
 
+    # ---- what is started ahead --------------------------------------------------------------------------------------
+
+    def _has_warm(self, event: Event) -> bool:
+        return str(event.address) in self._warm.values()
+
+    def _on_warm(self, event: WarmChildMoved) -> None:
+        child, before = f"{event.server} {event.child}", self._warm.get(f"{event.server} {event.child}")
+        if event.move is WarmMove.TAKEN:
+            if before is not None:
+                self.report(event, f"{before} has taken it over already")
+            self._warm[child] = f"{event.server}[{event.by}]"
+        elif event.move is WarmMove.RETURNED:
+            if before is None:
+                self.report(event, "nobody had taken it over")
+            self._warm.pop(child, None)
+        elif event.move is WarmMove.RESETTING:
+            if before is None:
+                self.report(event, "nobody had taken it over")
+            elif not self._is_over(before):
+                self.report(event, f"{before} is not over")
+            self._warm.pop(child, None)
+            self._resetting.add(child)
+        elif event.move is WarmMove.RESET:
+            if child not in self._resetting:
+                self.report(event, "it was not being reset")
+            self._resetting.discard(child)
+        elif event.move in (WarmMove.NOT_RESET, WarmMove.ENDED, WarmMove.LOST):
+            self._warm.pop(child, None)
+            self._resetting.discard(child)
+
+    def _is_over(self, address: str) -> bool:
+        """Whether the session or call that this address was for is over, and nothing of it runs."""
+        lives = (life for life in self.lives.all.values() if str(life.address) == address)
+        return all(
+            life.state is State.CLOSED and life.endings[-1].cause is Cause.SCOPE_ENDED for life in lives
+        )
+
     # ---- the rest ---------------------------------------------------------------------------------------------------
 
     def _on_note(self, event: Note) -> None:
@@ -259,10 +305,6 @@ class TraceChecker:
             breaker.said_failed_at = event.at
         elif event.move is BreakerMove.QUARANTINED:
             breaker.quarantined(event.at)
-
-
-def _is_for_good(life: AddressLife) -> bool:
-    return life.address.is_call or life.leaves[-1].cause in (Cause.REMOVED, Cause.SCOPE_ENDED)
 
 
 # ---- The laws about calls: each is accepted, sent in order to a connected server, and ends once ---------------------
@@ -369,7 +411,7 @@ class Seats:
 
 
 class GroundTruth(Protocol):
-    """Knows what was done to the servers and the room."""
+    """Knows what was done to the servers and the room: a world does, and so may a test that makes events itself."""
 
     @property
     def config(self) -> Config:
@@ -394,7 +436,7 @@ class GroundTruth(Protocol):
 
 
 @attrs.define(eq=False)
-class Leave:
+class EndingCause:
     """One cause for which an incarnation ends. It holds until a stronger cause comes, or until the incarnation has
     closed."""
 
@@ -418,16 +460,20 @@ class AddressLife:
     unsent: dict[int, None] = attrs.field(factory=dict[int, None])  # accepted, in order
     open: dict[int, float] = attrs.field(factory=dict[int, float])  # sent, not ended: since when
     sends: dict[int, int] = attrs.field(factory=dict[int, int])
-    leaves: list[Leave] = attrs.field(factory=lambda: list[Leave]())
+    endings: list[EndingCause] = attrs.field(factory=lambda: list[EndingCause]())
 
-    def end_leave(self, at: float) -> None:
+    def end_cause(self, at: float) -> None:
         """The last cause no longer holds. Harmless when there is none, or when it has ended."""
-        if self.leaves and self.leaves[-1].until == math.inf:
-            self.leaves[-1].until = at
+        if self.endings and self.endings[-1].until == math.inf:
+            self.endings[-1].until = at
 
     def ended_as(self, cause: Cause, since: float) -> bool:
         """Whether it was ending for this cause at any moment from `since` on."""
-        return any(leave.cause is cause and leave.until >= since - EPS for leave in self.leaves)
+        return any(each.cause is cause and each.until >= since - EPS for each in self.endings)
+
+    @property
+    def is_for_good(self) -> bool:
+        return self.address.is_call or self.endings[-1].cause in (Cause.REMOVED, Cause.SCOPE_ENDED)
 
 
 class Lives:

@@ -26,11 +26,13 @@ class StuckError(RuntimeError):
 
 
 class VirtualRun:
+    """A trio run under a virtual clock, driven from outside step by step."""
+
     def __init__(self) -> None:
         self._host: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._result: outcome.Outcome[None] | None = None
         self._clock = MockClock()
-        self.nursery: trio.Nursery
+        self.nursery: trio.Nursery  # for tasks that live as long as the run
         self._token: trio.lowlevel.TrioToken | None = None
         trio.lowlevel.start_guest_run(
             self._main,
@@ -73,6 +75,7 @@ class VirtualRun:
 
     @property
     def now(self) -> float:
+        """Seconds on the virtual clock."""
         return self._clock.current_time()
 
     def run(self, step: Callable[[], Awaitable[Any]]) -> Any:

@@ -3,8 +3,8 @@
 Each thing that a step can do is a plain method, which returns once the room has settled: start and cancel calls,
 connect or drain a server by name, reload, open and close sessions, let time pass. What can be done to the servers
 themselves is in `faults`. Everything that is done is written down in `truth`, because that decides whether the room
-reacted rightly. `laws` says what must hold. A world needs neither Hypothesis nor pytest, so a script can drive it as
-well as a search.
+reacted rightly. `world_laws` says what must hold. A world needs neither Hypothesis nor pytest, so a script can drive
+it as well as a search.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..protocol.errors import GreenroomError
 from ..protocol.events import CatalogueChanged, Event, Place
 from ..protocol.lifecycle import Reason, State
 from ..supervisor.room import Greenroom, Session, port_of
-from .fake_servers import HANG, FakeServer, fake_connectors, tool
+from .fake_servers import HANG, FakeCall, FakeServer, echo, fake_connectors, tool
 from .room_inside import RoomInside
 from .trace_checker import EPS, Seats, TraceChecker
 from .virtual_time import VirtualRun, seed_schedule
@@ -36,16 +36,40 @@ from .virtual_time import VirtualRun, seed_schedule
 #
 # Lose, slow down, refuse, deafen, heal them, or change their tools.
 #
-# Each method changes the fake server and writes down in the `Truth` what follows from it, for example that a server
-# that takes longer to start than it may will fail to connect.
+# Each method changes the fake server and writes down in the `WorldTruth` what follows from it, for example that a
+# server that takes longer to start than it may will fail to connect.
 
 ECHO, SAFE = "echo", "safe"  # the second declares that running it twice is harmless
+RESET = "reset"  # makes a process of a server forget who has called it
 _STEPS = ("start", "initialize", "list", "call", "stop")
 
 
 def tools_of(version: int) -> list[dict[str, Any]]:
     """The tools of a server at this version. A later version replaces one tool by another."""
-    return [tool(ECHO), tool(SAFE, annotations={"readOnlyHint": True}), tool(f"v{version}")]
+    return [tool(ECHO), tool(SAFE, annotations={"readOnlyHint": True}), tool(f"v{version}"), tool(RESET)]
+
+
+class Memory:
+    """What each process of a server keeps of who has called it: the session, or the single call if it `is_of_calls`. It
+    answers their calls. Its tool `reset` forgets, unless that `is_broken`. `mixed`: who met what of somebody else, in
+    words."""
+
+    def __init__(self, *, is_of_calls: bool = False) -> None:
+        self.is_broken = False
+        self.mixed: list[str] = []
+        self._is_of_calls = is_of_calls
+        self._users: dict[int, object] = {}
+
+    def __call__(self, call: FakeCall) -> Mapping[str, Any]:
+        if call.tool == RESET:
+            if not self.is_broken:
+                self._users.pop(call.start, None)
+            return {**echo(call), "isError": self.is_broken}
+        who = call.get("n") if self._is_of_calls else call.get("who")
+        before = self._users.setdefault(call.start, who)
+        if before != who:
+            self.mixed.append(f"process {call.start}: {who} met what {before} had left")
+        return echo(call)
 
 
 class ServerFaults:
@@ -55,11 +79,13 @@ class ServerFaults:
         self,
         servers: Mapping[str, FakeServer],
         pace: Mapping[str, float],
-        truth: Truth,
+        truth: WorldTruth,
         run: VirtualRun,
         background: Background,
+        memories: Mapping[str, Memory],
     ) -> None:
         self._servers = servers
+        self._memories = memories
         self._pace = dict(pace)
         self._truth = truth
         self._run = run
@@ -104,12 +130,17 @@ class ServerFaults:
         for fault in ("failing", "hung", "slow", "full pipe") if blocked else ("failing", "hung", "slow"):
             self._truth.hurt(fault, server)
 
+    def break_reset(self, server: str) -> None:
+        """Its tool `reset` resets nothing any more, and says so."""
+        self._memories[server].is_broken = True
+
     def heal(self, server: str) -> None:
         """It is healthy again."""
         fake = self._servers[server]
         self._set_pace(fake)
         fake.refuse_start = fake.refuse_initialize = None
         fake.blocked = fake.deaf = False
+        self._memories[server].is_broken = False
         self._truth.healed(server)
         self._note_slowness(server)
 
@@ -193,7 +224,8 @@ class World:
 
     `entries`: the `mcpServers` entries; each gets a fake server in place of a command. `settings`: the room's. `seed`:
     what the order of tasks follows from. `pace`: how many seconds each step of a healthy server takes (start,
-    initialize, list, call, stop). `record`: where the room records a tape, as for `Greenroom.open`.
+    initialize, list, call, stop). `record`: where the room records a tape, as for
+    `Greenroom.open`.
     """
 
     def __init__(
@@ -207,13 +239,21 @@ class World:
     ) -> None:
         self.entries: dict[str, dict[str, Any]] = {
             name: {"command": "fake", **entry} for name, entry in entries.items()
-        }
-        self.settings: dict[str, Any] = dict(settings or {})
-        self.servers: dict[str, FakeServer] = {name: FakeServer(tools=tools_of(0)) for name in entries}
-        self.calls: list[OneCall] = []
-        self.sessions: dict[str, Session] = {}
+        }  # of `mcpServers`
+        self.settings: dict[str, Any] = dict(settings or {})  # the room's
+        isolation = self.settings.get("isolation")
+        self.memories: dict[str, Memory] = {
+            name: Memory(is_of_calls=entry.get("isolation", isolation) == "per_call")
+            for name, entry in entries.items()
+        }  # what their processes keep of who has called them
+        self.servers: dict[str, FakeServer] = {
+            name: FakeServer(tools=tools_of(0), handler=self.memories[name]) for name in entries
+        }  # by name
+        self.calls: list[OneCall] = []  # all that were made, in their order
+        self.sessions: dict[str, Session] = {}  # those that are open, by name
+        self._opened: dict[str, int] = {}  # how often each session was opened
         self._ending: set[str] = set()  # sessions that are being closed
-        self.is_closed = False
+        self.is_closed = False  # whether the room is
         self._removed: dict[str, dict[str, Any]] = {}
         seed_schedule(seed)
         self.room: Greenroom = Greenroom.open(
@@ -222,17 +262,17 @@ class World:
             connectors=fake_connectors(self.servers),
             bootstrap=False,
             record=record,
-        )
-        self.inside: RoomInside = RoomInside(self.room)
-        self.run: VirtualRun = VirtualRun()
-        self.background: Background = Background(self.run)
-        self.truth: Truth = Truth(self.inside, self.room, self.run)
+        )  # the real one
+        self.inside: RoomInside = RoomInside(self.room)  # what only a test may see of the room
+        self.run: VirtualRun = VirtualRun()  # the trio run of the room
+        self.background: Background = Background(self.run)  # what goes on beside the steps
+        self.truth: WorldTruth = WorldTruth(self.inside, self.room, self.run)  # what must be so
         self.faults: ServerFaults = ServerFaults(
-            self.servers, pace or {}, self.truth, self.run, self.background
-        )
-        self.checker: TraceChecker = TraceChecker(self.truth)
-        self.versions: Versions = Versions(self.room, entries)
-        self.events: list[Event] = []
+            self.servers, pace or {}, self.truth, self.run, self.background, self.memories
+        )  # what goes wrong with the servers
+        self.checker: TraceChecker = TraceChecker(self.truth)  # compares each event with the truth
+        self.versions: Versions = Versions(self.room, entries)  # of the servers' lists
+        self.events: list[Event] = []  # all of the room so far
         for name, entry in self.entries.items():
             if entry.get("disabled"):
                 self.truth.note_ask("disabled", name)
@@ -259,10 +299,12 @@ class World:
 
     @property
     def now(self) -> float:
+        """Seconds on the virtual clock."""
         return self.run.now
 
     @property
     def config(self) -> Config:
+        """The configuration that the room has now."""
         return self.room.config
 
     def do(self, step: Callable[[], Awaitable[object]]) -> None:
@@ -302,7 +344,7 @@ class World:
 
     async def _call(self, one: OneCall) -> None:
         caller = self.sessions[one.session] if one.session is not None else self.room
-        arguments = {"n": one.number, "who": one.session}
+        arguments = {"n": one.number, "who": self._who(one.session)}
         with one.scope:
             try:
                 one.outcomes.append((await caller.call(f"{one.server}_{one.tool}", arguments)).text)
@@ -312,6 +354,12 @@ class World:
             one.outcomes.append("cancelled")
         one.ended = self.now
 
+    def _who(self, session: str | None) -> str | None:
+        """One name for each session that was opened, also after another of the same name."""
+        if session is None or self._opened[session] == 1:
+            return session
+        return f"{session} again, for the {self._opened[session]}th time"
+
     async def _leave(self, one: OneCall, turns: int) -> None:
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
@@ -319,6 +367,7 @@ class World:
 
     @property
     def pending(self) -> list[OneCall]:
+        """The calls that have not ended."""
         return [call for call in self.calls if call.ended is None]
 
     def cancel(self, one: OneCall, delay: float = 0.0) -> None:
@@ -382,6 +431,8 @@ class World:
         return name not in self.sessions and name not in self._ending
 
     def open_session(self, name: str) -> None:
+        """Open a session of the room."""
+        self._opened[name] = self._opened.get(name, 0) + 1
         self.sessions[name] = self.room.session(name)
         self.do(self.sessions[name].__aenter__)
 
@@ -465,7 +516,7 @@ class Ask:
     ended: float | None = None
 
 
-class Truth:
+class WorldTruth:
     """The `GroundTruth` of one world. All times are seconds of its run."""
 
     def __init__(self, inside: RoomInside, room: Greenroom, run: VirtualRun) -> None:

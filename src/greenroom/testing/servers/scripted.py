@@ -42,8 +42,8 @@ BEYOND = {
     "crash_before": "a process does not know of what was not sent",
 }
 JUNK = b'hello, I am a banner\n\xff\xfe{"\n{"jsonrpc":"2.0","id":987654,"result":{}}\n'
-Playing = Generator[float, None, FaultEntry | None]
-Then = Callable[[FaultEntry | None], None]
+FaultSteps = Generator[float, None, FaultEntry | None]
+Continuation = Callable[[FaultEntry | None], None]
 
 
 class ScriptLog:
@@ -101,11 +101,11 @@ class ScriptPlayer:
         self.number += 1
         heapq.heappush(self.due, (time.monotonic() + seconds, self.number, do))
 
-    def play(self, faults: Sequence[FaultEntry], then: Then) -> None:
+    def play(self, faults: Sequence[FaultEntry], then: Continuation) -> None:
         """Play these, with the pauses they ask for, then tell how they ended."""
         self._go_on(perform(faults, self), then)
 
-    def _go_on(self, playing: Playing, then: Then) -> None:
+    def _go_on(self, playing: FaultSteps, then: Continuation) -> None:
         try:
             seconds = next(playing)
         except StopIteration as end:

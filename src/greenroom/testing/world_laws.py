@@ -21,7 +21,7 @@ from ..protocol.events import BreakerMove, Place
 from ..protocol.lifecycle import Cause, Means, State
 from .room_inside import PATIENCE, SESSION_REST, ActorLook
 from .trace_checker import EPS, AddressLife
-from .world import ECHO, OneCall, World
+from .world import ECHO, RESET, OneCall, World
 
 # ---- Outcomes: how a call may end, and what must have happened to its server, or to the room, to explain it ----------
 #
@@ -121,7 +121,7 @@ def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
     if any(world.truth.asked(what, call.server, call.began) for what in ("drained", "disabled", "removed")):
         return None
     down = (*_TAKEN_DOWN, Cause.LOST) if _stays_down(world, call) else _TAKEN_DOWN
-    if any(life.leaves and life.leaves[-1].cause in down for life in _lives(world, call)):
+    if any(life.endings and life.endings[-1].cause in down for life in _lives(world, call)):
         return None
     # A new session may have the same name while the child of the old one is still being stopped.
     if any(life.ended_as(Cause.SCOPE_ENDED, call.began) for life in _lives(world, call)):
@@ -183,7 +183,7 @@ def _something_held_it(world: World, call: OneCall) -> bool:
     return (
         crowded
         or apart
-        or any(life.leaves for life in _lives(world, call))
+        or any(life.endings for life in _lives(world, call))
         or any(world.truth.was("failing", name, call.began) for name in world.servers)
         or _is_bounded(definition)
     )
@@ -241,10 +241,13 @@ def nothing_unlawful_was_told(world: World) -> None:
 
 
 def one_connection_each(world: World) -> None:
-    """Every live connection of a server belongs to an actor."""
+    """Every live connection of a server belongs to an actor, or was started ahead."""
     for name, fake in world.servers.items():
         owners = [actor for actor in _actors(world, name) if actor.state in _LIVE]
-        assert fake.live <= len(owners), f"{name}: {fake.live} live connections of {len(owners)} actors"
+        ahead = [child for child in world.inside.warm(name) if child.state != "taken"]
+        assert fake.live <= len(owners) + len(ahead), (
+            f"{name}: {fake.live} live connections of {len(owners)} actors and {len(ahead)} warm children"
+        )
 
 
 def each_start_is_in_one_place(world: World) -> None:
@@ -275,14 +278,45 @@ def slots_are_conserved(world: World) -> None:
     held = world.inside.holders()
     for of_sessions in (False, True):
         number = sum(actor.address.is_session is of_sessions for actor in held)
+        number += sum(child.holds_slot and child.of_sessions is of_sessions for child in world.inside.warm())
         bound = world.inside.most_slots(of_sessions=of_sessions)
         assert number <= bound, f"{number} slots of {bound} are held"
+        counted = world.inside.slots_counted(of_sessions=of_sessions)
+        assert counted == number, f"{counted} slots are counted, and {number} are held"
     for actor in _actors(world):
         is_live = actor.state in _LIVE
         assert not is_live or actor in held, f"{actor} is live without a slot"
     for actor in held:
         waits = actor.state is State.IDLE and actor.place is Place.PERMIT
         assert waits or actor.state in _LIVE, f"{actor} holds a slot"
+
+
+def what_is_warm_is_bounded(world: World) -> None:
+    """No more children are started ahead than the entry says, none of a server that may have none, and none keeps its
+    slot while somebody waits for one. None is used twice: that is seen by the trace checker."""
+    for name, server in world.inside.servers.items():
+        free = [child for child in world.inside.warm(name) if child.is_free]
+        most = server.definition.warm if server.is_usable and not world.is_closed else 0
+        assert len(free) <= most, f"{name}: {len(free)} children are warm, and may be {most}"
+        back = sum(child.may_come_back for child in world.inside.warm(name))
+        assert not server.definition.reset or len(free) + back <= server.definition.warm, (
+            f"{name}: {len(free)} children are there and {back} may come back, of {server.definition.warm}"
+        )
+    for of_sessions in (False, True):
+        warm = [child for child in world.inside.warm() if child.of_sessions is of_sessions]
+        waiting = sum(actor.address.is_session is of_sessions for actor in world.inside.at(Place.SLOT))
+        leaving = sum(child.state == "leaving" and child.holds_slot for child in warm)
+        leaving += sum(
+            actor.state is State.DRAINING for actor in world.inside.holders(of_sessions=of_sessions)
+        )
+        kept = [child for child in warm if child.is_free]
+        assert not kept or leaving >= waiting, f"{kept[0]} keeps a slot, and {waiting} wait for one"
+
+
+def nobody_meets_what_is_anothers(world: World) -> None:
+    """What a process keeps of one session or call is met by no other, whoever has had it before."""
+    for name, memory in world.memories.items():
+        assert not memory.mixed, f"{name}: {memory.mixed[0]}"
 
 
 def load_is_counted(world: World) -> None:
@@ -399,7 +433,8 @@ def pressure_makes_room(world: World) -> None:
 
 
 def _sessions_make_room(world: World) -> None:
-    """The same for children of sessions, which rest before they may be evicted."""
+    """While a child of a session waits for a slot, no other that may be evicted keeps one. They rest before they may be
+    evicted."""
     inside = world.inside
     waiting = sum(actor.address.is_session for actor in inside.at(Place.SLOT))
     if not waiting:
@@ -466,6 +501,8 @@ def far_ends_agree(world: World) -> None:
         assert there == in_flight, f"{name}: {in_flight} calls in flight, {there} at its far end"
         seen: dict[int, int] = {}
         for params in fake.calls:
+            if params["name"] == RESET:
+                continue  # the room's own call
             number = params["arguments"]["n"]
             seen[number] = seen.get(number, 0) + 1
         for number, times in seen.items():
@@ -528,6 +565,7 @@ def ended(world: World) -> None:
         assert fake.live == 0, f"{name} is still alive"
     assert not world.inside.count(Place.STARTING), "a start permit was never given back"
     assert not world.inside.holders(), "a slot was never given back"
+    assert not world.inside.warm(), "a child that was started ahead was never ended"
 
 
 settled: tuple[Law, ...] = (
@@ -536,6 +574,8 @@ settled: tuple[Law, ...] = (
     each_start_is_in_one_place,
     permits_are_conserved,
     slots_are_conserved,
+    what_is_warm_is_bounded,
+    nobody_meets_what_is_anothers,
     load_is_counted,
     half_open_breakers_have_a_prober,
     nobody_serves_on_the_wrong_process,

@@ -76,11 +76,11 @@ def test_who_asks_again_and_who_does_not(tape: Path, backend: str) -> None:
     ]
     assert stubborn["shop call 1: hang"] == "✗ failed", "to ask again does not help"
     assert stubborn["shop start: crash"] == "✗ failed"
-    assert stubborn['shop call 1: refuse text="It did not work."'] == "✓"
+    assert stubborn['shop call 1: refuse text="It did not work."'] == "✓ survived"
     wise = verdicts(tape, careful, backend=backend)
     assert not any("again" in cell or "failed" in cell for cell in wise.values())
-    assert wise["shop call 2: drop answer"] == "○ gave up"
-    assert wise["shop call 2: crash before sent"] == "✓"
+    assert wise["shop call 2: drop answer"] == "○ gave up a call"
+    assert wise["shop call 2: crash before sent"] == "✓ survived"
 
 
 def test_an_error_of_one_task_is_told_with_its_words(tape: Path) -> None:

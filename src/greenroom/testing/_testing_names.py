@@ -5,7 +5,7 @@
 
 from ..actors.peer import ConnectorFactory as ConnectorFactory
 from ..tape.server_comparison import compare_servers as compare_servers
-from ..tape.comparing import (
+from ..tape.tape_comparison import (
     CallDifference as CallDifference,
     Change as Change,
     Comparison as Comparison,
@@ -15,7 +15,7 @@ from ..tape.comparing import (
     Times as Times,
     compare_tapes as compare_tapes,
 )
-from ..tape.run import TapeRun as TapeRun
+from ..tape.tape_run import TapeRun as TapeRun
 from .assertions import (
     assert_no_orphans as assert_no_orphans,
     assert_one_outcome_each as assert_one_outcome_each,
@@ -42,5 +42,5 @@ from .virtual_time import (
     VirtualRun as VirtualRun,
     seed_schedule as seed_schedule,
 )
-from .what_if import explore_tape as explore_tape
+from .tape_exploration import explore_tape as explore_tape
 from .world import World as World

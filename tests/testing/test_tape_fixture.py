@@ -1,24 +1,29 @@
-"""Tests over tapes, as somebody writes them: pytest in a process of its own, real servers, and the files that stay."""
+"""Tests over tapes, as somebody writes them: pytest with the plugin, real servers, and the files that stay.
+
+Each run of pytest is in this process, but for the command that a message prints: to import pytest and us anew takes
+longer than most of these runs.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import stat
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support.gateway import FAULTY
 from tests.support.patience import PATIENCE
 
 pytest_plugins = ("pytester",)
 
-SERVER = ["-m", "greenroom.testing.servers.faulty"]
+SERVER = ["-S", os.fspath(FAULTY)]
 # An agent that does not mind when a call fails: what it says is an argument of its own.
 AGENT = """
     import asyncio, functools, os
     import anyio, pytest
-    from greenroom.adapters.mcp_sdk import RoomSession
 
     async def agent(room, **more):
         for number, text in enumerate(os.environ.get("SAYS", "milk bread").split()):
@@ -47,6 +52,8 @@ EVERY_LOOP = """
     @pytest.mark.anyio
     @pytest.mark.tape("session.tape", config="mcp.json")
     async def test_agent_that_asks_what_there_is(room, tape):
+        from greenroom.adapters.mcp_sdk import RoomSession
+
         async with room() as opened:
             session = RoomSession(opened)
             names = [each.name for each in (await session.list_tools()).tools]
@@ -95,7 +102,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def played(project: pytest.Pytester, *options: str) -> pytest.RunResult:
-    return project.runpytest_subprocess("-q", "-p", "no:cacheprovider", *options, timeout=PATIENCE)
+    return project.runpytest_inprocess("-q", "-p", "no:cacheprovider", *options)
 
 
 def tapes(project: pytest.Pytester) -> dict[str, bytes]:
@@ -121,7 +128,8 @@ def test_a_tape_is_recorded_by_the_command_that_is_printed_and_replayed_without_
     ]
     words = shlex.split(command)
     assert words[:3] == ["python", "-m", "pytest"]
-    played(project, *loops, *words[3:]).assert_outcomes(passed=1)
+    printed = project.run(sys.executable, *words[1:3], *loops, *words[3:], timeout=PATIENCE)
+    printed.assert_outcomes(passed=1)
     assert list(tapes(project)) == ["asyncio.tape"]
 
     first = tapes(project)["asyncio.tape"]
@@ -248,9 +256,9 @@ def test_the_mark_says_what_may_differ(project: pytest.Pytester, monkeypatch: py
     def test_{name}(room, tape):
         async def main():
             async with room() as opened:
-                await agent(opened, pin="4711")
+                await agent(opened, pin="planted-pin")
                 if {name!r} == "again" and os.environ.get("AGAIN"):
-                    await agent(opened, pin="4711")
+                    await agent(opened, pin="planted-pin")
         anyio.run(main)
         assert tape.untaken == []
     """
@@ -258,7 +266,7 @@ def test_the_mark_says_what_may_differ(project: pytest.Pytester, monkeypatch: py
     )
     project.makepyfile(test_agent=AGENT + tests)
     played(project, "--record-tapes").assert_outcomes(passed=6)
-    pinned = [name for name, data in tapes(project).items() if b"4711" not in data]
+    pinned = [name for name, data in tapes(project).items() if b"planted-pin" not in data]
     assert pinned == ["redact.tape"]
     monkeypatch.setenv("AGAIN", "1")
     played(project).assert_outcomes(passed=6)
@@ -303,7 +311,7 @@ def test_what_is_not_on_the_tape_is_told_at_the_line_of_the_test(
     said = result.stdout.str()
     assert said.count('await room.call("shop_echo"') >= 2
     assert "RemoteError: Not on the tape: shop_echo" in said
-    for ours in ("room.py", "call.py", "port.py", "raise self.error", "replaying.py"):
+    for ours in ("room.py", "call.py", "port.py", "raise self.error", "replay_servers.py"):
         assert ours not in said, said
     assert "raise self.error" in played(project, "--full-trace").stdout.str()
 
@@ -350,7 +358,7 @@ def test_a_test_with_faults_only_replays_and_fails_if_they_do_not_happen(project
         )
         == 1
     )
-    again = played(project, "--record-tapes", "-p", "xdist", "-n2")
+    again = played(project, "--record-tapes")
     again.assert_outcomes(passed=3, errors=1)
     again.stdout.fnmatch_lines(["*Faults of this test that did not happen: shop call nth=2: hang*"])
 

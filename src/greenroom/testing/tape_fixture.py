@@ -31,17 +31,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 import pytest
 
-from ..config.arguments import path_of, texts
+from ..config.argument_checks import path_of, texts
 from ..config.model import Config
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, printable
 from ..supervisor.attachments import TAPE
 from ..supervisor.room import Greenroom, port_of
-from ..tape.lines import SUFFIX
-from ..tape.reading import read_tape
 from ..tape.recorder import Recorder
-from ..tape.replaying import Replay, opened
-from ..tape.run import TapeRun
+from ..tape.replay_servers import Replay, opened
+from ..tape.tape_lines import SUFFIX
+from ..tape.tape_reader import read_tape
+from ..tape.tape_run import TapeRun
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -237,7 +237,7 @@ class TapedTest:
 
 
 class _RunRecorder(Recorder):
-    """Also notes what is called."""
+    """A recorder that also tells its run which calls were made."""
 
     def __init__(self, place: Path, redact: Collection[str], run: TapeRun) -> None:
         super().__init__(place, redact)

@@ -15,10 +15,10 @@ from typing import Any, Final, cast
 
 import anyio
 
-from ..config.arguments import texts
+from ..config.argument_checks import texts
 from ..protocol.errors import UsageError
 from ..supervisor.room import Greenroom
-from ..tape.reading import Tape, config_of, read_tape
+from ..tape.tape_reader import Tape, config_of, read_tape
 from ..tape.what_if import (
     NOTHING,
     AgentOutcome,
@@ -26,12 +26,13 @@ from ..tape.what_if import (
     Trial,
     TrialResult,
     WhatIf,
+    Wording,
     trials_of,
-    why_not_of_the_tape,
 )
 from .exploration import RunPlan, backend_of, refuse_a_loop, run_once
 
 Agent = Callable[[Greenroom], Awaitable[object]]
+_WORDING: Final = Wording("ignore", "by_order", "", "the room that it is given")
 _TIME_LIMIT: Final = 3600.0  # virtual seconds
 _DEFAULT_CALL_TIMEOUT: Final = 60.0
 
@@ -81,7 +82,7 @@ def explore_tape(
             return judge.judge(trial, runs, ended)
 
     base = tried(NOTHING)
-    if why := why_not_of_the_tape(base):
+    if why := base.why_not_of_the_tape(_WORDING):
         raise UsageError(why)
     return WhatIf(
         os.fspath(tape),
