@@ -17,8 +17,8 @@ import anyio
 import anyio.abc
 from tests.support.patience import PATIENCE
 
+from greenroom.cluster.cluster_host import ClusterHost, HostAbout
 from greenroom.cluster.directory import DirectorySilent, LocalDirectory
-from greenroom.cluster.host import ClusterHost, HostAbout
 from greenroom.cluster.leases import LeaseTimes
 
 TOKEN = "0123456789abcdef-cluster"
@@ -80,7 +80,7 @@ class Away:
         return said
 
 
-async def main(path: str, name: str, length: float) -> None:
+async def run(path: str, name: str, length: float) -> None:
     directory: Any = Away(path)
     host = ClusterHost(
         HostAbout(name), directory, token=TOKEN, times=times(length), cache_path=":memory:", say=_say
@@ -101,5 +101,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def main() -> None:
+    anyio.run(run, sys.argv[1], sys.argv[2], float(sys.argv[3]))
+
+
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main()

@@ -20,9 +20,9 @@ from tests.support.patience import PATIENCE
 from tests.support.tasker import heard, tasker
 
 from greenroom import Greenroom
+from greenroom.cluster.cluster_host import ClusterHost, HostAbout
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.host import ClusterHost, HostAbout
 from greenroom.errors import ApprovalDenied, CallError, ServerDown
 from greenroom.testing.servers import whole
 

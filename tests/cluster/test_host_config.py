@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 from greenroom.cluster.host_config import for_front, for_host
 from greenroom.config.model import Config, Isolation, ServerDefinition, Settings
@@ -25,7 +25,7 @@ def test_a_front_waits_for_a_call_as_long_as_its_host_may() -> None:
 def test_a_server_that_is_where_the_front_is_keeps_its_limits() -> None:
     there = ServerDefinition("there", socket="/run/x", call_timeout=5.0)
     config = Config(servers={"there": there}, settings=Settings())
-    assert for_front(config).servers["there"] == attrs.evolve(there)
+    assert for_front(config).servers["there"] == msgspec.structs.replace(there)
 
 
 def test_calls_in_flight_are_bounded_at_the_hosts_and_shared_out_where_a_server_has_several() -> None:

@@ -20,11 +20,12 @@ import httpx2
 import pytest
 from tests.cluster._host_process import TOKEN, serve, times
 from tests.support import in_real_time
+from tests.support.forked import HOST, popen_forked
 from tests.support.patience import PATIENCE
 
+from greenroom.cluster.cluster_host import end_predecessor
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.host import end_predecessor
 from greenroom.cluster.leases import Predecessor, Register
 from greenroom.errors import CallError, ServerLost
 from greenroom.testing.servers import whole
@@ -53,16 +54,9 @@ class Cluster:
         return str(self.folder / "directory")
 
     def start(self, name: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.cluster._host_process",
-            self.socket,
-            name,
-            str(self.directory.register.times.length),
-        ]
+        command = [*HOST, self.socket, name, str(self.directory.register.times.length)]
         with (self.folder / f"{name}.err").open("ab") as err:
-            self.hosts[name] = subprocess.Popen(command, stderr=err, start_new_session=True)
+            self.hosts[name] = popen_forked(command, stderr=err, start_new_session=True)
 
     def holder(self, server: str) -> str | None:
         view = self.directory.register.view(time.monotonic(), "")

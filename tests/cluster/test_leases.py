@@ -13,15 +13,15 @@ from tests.support.profiles import examples
 from greenroom.cluster.leases import (
     FencedReply,
     GrantReply,
-    HeldBy,
+    HolderReply,
     HostLease,
-    Joining,
     JoinReply,
+    JoinRequest,
     LeaseTimes,
     Register,
     RenewalReply,
-    Unknown,
-    Wait,
+    UnknownHostReply,
+    WaitReply,
 )
 from greenroom.cluster.placement import owner
 from greenroom.protocol.address import Address
@@ -36,7 +36,8 @@ FATES = st.sampled_from(["answered", "answered", "answered", "answered late", "l
 
 @attrs.define(eq=False)
 class Host:
-    """One process, with a clock of its own. It does what `cluster.host` does, in steps that the search may cut."""
+    """One process, with a clock of its own. It does what `cluster.cluster_host` does, in steps that the search may
+    cut."""
 
     name: str
     rate: float  # of its clock
@@ -176,7 +177,7 @@ class Leases(RuleBasedStateMachine):
         sent = host.now(self.real)
 
         def act() -> None:
-            said = self.register.join(Joining(host.name, "http://h", host.pid, "1", "run"), self.real)
+            said = self.register.join(JoinRequest(host.name, "http://h", host.pid, "1", "run"), self.real)
 
             def answered() -> None:
                 if isinstance(said, JoinReply) and host.epoch is None and not host.is_stopped:
@@ -210,16 +211,18 @@ class Leases(RuleBasedStateMachine):
                 # One request at a time: what comes after the next one was sent is dropped.
                 if isinstance(said, GrantReply) and host.epoch == epoch and host.number == number:
                     host.claims.add(server)
-                elif isinstance(said, FencedReply | Unknown):
+                elif isinstance(said, FencedReply | UnknownHostReply):
                     self._told(host, epoch, said, 0.0)
                 else:
-                    assert isinstance(said, GrantReply | HeldBy | Wait)
+                    assert isinstance(said, GrantReply | HolderReply | WaitReply)
 
             self.answers.append(answered)
 
         return act
 
-    def _told(self, host: Host, epoch: str, said: RenewalReply | FencedReply | Unknown, sent: float) -> None:
+    def _told(
+        self, host: Host, epoch: str, said: RenewalReply | FencedReply | UnknownHostReply, sent: float
+    ) -> None:
         if host.epoch != epoch or host.is_stopped:
             return
         if isinstance(said, RenewalReply):
@@ -229,7 +232,7 @@ class Leases(RuleBasedStateMachine):
             host.claims.clear()
             host.children.clear()
         elif not host.lease.is_over(host.now(self.real)):
-            about = Joining(
+            about = JoinRequest(
                 host.name, "http://h", host.pid, "1", "run", epoch=epoch, claims=frozenset(host.claims)
             )
             sent_now = host.now(self.real)
@@ -253,7 +256,7 @@ class Leases(RuleBasedStateMachine):
             host.children.clear()
         self.hosts.clear()
         end = self.real + TIMES.length + TIMES.drift
-        joined = self.register.join(Joining("new", "http://n", 99, "1", "run"), end)
+        joined = self.register.join(JoinRequest("new", "http://n", 99, "1", "run"), end)
         assert isinstance(joined, JoinReply)
         for server in SERVERS:
             assert self.register.claim(joined.epoch, 1, server, end) == GrantReply()
@@ -265,12 +268,12 @@ TestLeases.settings = settings(examples(1_500), stateful_step_count=40)
 
 def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_that() -> None:
     register = Register(1, TIMES, 0.0)
-    one, two = (register.join(Joining(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
+    one, two = (register.join(JoinRequest(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
     assert isinstance(one, JoinReply)
     assert isinstance(two, JoinReply)
     assert register.claim(one.epoch, 2, "x", 0.0) == GrantReply()
     assert isinstance(register.renew(one.epoch, 1, (), {}, False, 0.0), RenewalReply)
-    assert register.claim(two.epoch, 1, "x", 0.0) == HeldBy("a")
+    assert register.claim(two.epoch, 1, "x", 0.0) == HolderReply("a")
     told = register.renew(one.epoch, 3, ("x",), {}, False, 1.0)
     assert isinstance(told, RenewalReply)
     assert told.wanted == ("x",)
@@ -280,7 +283,7 @@ def test_a_server_is_given_back_by_leaving_it_out_and_no_earlier_renewal_does_th
 
 def test_a_host_that_leaves_is_seen_and_given_nothing_until_it_is_gone() -> None:
     register = Register(1, TIMES, 0.0)
-    one = register.join(Joining("a", "http://h", 1, "1", "run"), 0.0)
+    one = register.join(JoinRequest("a", "http://h", 1, "1", "run"), 0.0)
     assert isinstance(one, JoinReply)
     before = register.view(0.0)
     register.renew(one.epoch, 1, (), {}, True, 1.0)
@@ -302,20 +305,22 @@ def test_a_host_that_leaves_is_seen_and_given_nothing_until_it_is_gone() -> None
 
 def test_a_new_register_waits_for_a_lease_and_believes_who_holds() -> None:
     register = Register(2, TIMES, 100.0)
-    assert register.renew("1.5", 7, ("x",), {}, False, 101.0) == Unknown()
-    back = register.join(Joining("a", "http://h", 1, "1", "run", epoch="1.5", claims=frozenset("x")), 101.0)
-    other = register.join(Joining("b", "http://h", 2, "1", "run"), 101.0)
+    assert register.renew("1.5", 7, ("x",), {}, False, 101.0) == UnknownHostReply()
+    back = register.join(
+        JoinRequest("a", "http://h", 1, "1", "run", epoch="1.5", claims=frozenset("x")), 101.0
+    )
+    other = register.join(JoinRequest("b", "http://h", 2, "1", "run"), 101.0)
     assert isinstance(back, JoinReply)
     assert back.epoch == "1.5"
     assert isinstance(other, JoinReply)
-    assert register.claim(other.epoch, 1, "x", 101.0) == HeldBy("a")
-    assert register.claim(other.epoch, 2, "y", 101.0) == Wait(10.0)
+    assert register.claim(other.epoch, 1, "x", 101.0) == HolderReply("a")
+    assert register.claim(other.epoch, 2, "y", 101.0) == WaitReply(10.0)
     assert register.claim(other.epoch, 3, "y", 111.0) == GrantReply()
 
 
 def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_clock() -> None:
     register, slow = Register(1, TIMES, 0.0), HostLease(TIMES)
-    one, two = (register.join(Joining(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
+    one, two = (register.join(JoinRequest(name, "http://h", 1, "1", "run"), 0.0) for name in "ab")
     slow.renewed(0.0)
     assert isinstance(one, JoinReply)
     assert isinstance(two, JoinReply)
@@ -325,6 +330,6 @@ def test_what_a_silent_host_holds_is_free_when_its_children_are_gone_by_any_cloc
     gone = slow.children_until / (
         1 - TIMES.drift / TIMES.length / 1.1
     )  # in real seconds, by a clock that is slow
-    assert isinstance(register.claim(two.epoch, 11, "x", gone - 0.01), Wait)
+    assert isinstance(register.claim(two.epoch, 11, "x", gone - 0.01), WaitReply)
     assert register.claim(two.epoch, 12, "x", TIMES.length + TIMES.drift) == GrantReply()
     assert isinstance(register.renew(one.epoch, 9, ("x",), {}, False, 12.0), FencedReply)

@@ -11,7 +11,7 @@ from tests.support import run
 from tests.support.profiles import examples
 
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.leases import LeaseTimes, Register, Spent
+from greenroom.cluster.leases import LeaseTimes, Register, SpentLimits
 from greenroom.errors import RateLimited
 
 KEY = ("a limit", "", "", "", "")
@@ -26,7 +26,7 @@ def test_each_front_hears_of_each_call_of_the_others_exactly_once(
 ) -> None:
     register = Register(1, LeaseTimes(), 0.0)
     made, heard, numbers = (dict.fromkeys("abc", 0) for _ in range(3))
-    untold = dict[str, Spent | None].fromkeys("abc")
+    untold = dict[str, SpentLimits | None].fromkeys("abc")
 
     def report(name: str, calls: int, *, arrives: bool) -> None:
         if untold[name] is None:

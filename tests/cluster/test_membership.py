@@ -9,7 +9,7 @@ import anyio
 from tests.support import in_virtual_time
 
 from greenroom.cluster.directory import LocalDirectory
-from greenroom.cluster.leases import Joining
+from greenroom.cluster.leases import JoinRequest
 from greenroom.cluster.membership import HostReply, Membership
 from greenroom.cluster.placement import HostInfo
 from greenroom.config.model import ServerDefinition
@@ -31,7 +31,7 @@ class Asked(Membership):
 
 async def asked_of_one_host() -> Asked:
     directory = LocalDirectory(clock=anyio.current_time)
-    await directory.join(Joining("a", "http://127.0.0.1:1", 1, "", "run"))
+    await directory.join(JoinRequest("a", "http://127.0.0.1:1", 1, "", "run"))
     membership = Asked(directory, lambda: "token")
     membership.paths = []
     await membership.refresh()

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.cluster.placement import HostInfo, View, owner, share
+from greenroom.cluster.placement import ClusterView, HostInfo, owner, share
 from greenroom.protocol.address import Address
 
 SERVERS = [Address(f"server-{number}") for number in range(600)]
@@ -17,7 +17,7 @@ def hosts(count: int) -> tuple[HostInfo, ...]:
     return tuple(HostInfo(f"host-{number}", "http://h", f"1.{number}") for number in range(count))
 
 
-def lived(view: View) -> dict[Address, str]:
+def lived(view: ClusterView) -> dict[Address, str]:
     return {address: host.name for address in SERVERS if (host := owner(address, {}, view)) is not None}
 
 
@@ -25,13 +25,15 @@ def lived(view: View) -> dict[Address, str]:
 def test_a_host_that_goes_moves_only_what_it_had(count: int, data: st.DataObject) -> None:
     there = hosts(count)
     gone = data.draw(st.sampled_from(there))
-    before, after = (lived(View("1", those)) for those in (there, tuple(h for h in there if h is not gone)))
+    before, after = (
+        lived(ClusterView("1", those)) for those in (there, tuple(h for h in there if h is not gone))
+    )
     moved = {address for address in SERVERS if before[address] != after[address]}
     assert moved == {address for address in SERVERS if before[address] == gone.name}
 
 
 def test_addresses_are_spread_evenly() -> None:
-    counts = Counter(lived(View("1", hosts(6))).values())
+    counts = Counter(lived(ClusterView("1", hosts(6))).values())
     assert len(counts) == 6
     assert max(counts.values()) < 1.5 * min(counts.values())
 
@@ -39,11 +41,11 @@ def test_addresses_are_spread_evenly() -> None:
 def test_who_holds_a_server_keeps_it_and_nobody_else_may_answer_for_it() -> None:
     there, shared, session = hosts(3), Address("x"), Address.of_session("x", "ann")
     for name in ("host-0", "host-1", "host-2"):
-        found = owner(shared, {}, View("1", there, {"x": name}))
+        found = owner(shared, {}, ClusterView("1", there, {"x": name}))
         assert found is not None
         assert found.name == name
-    assert owner(shared, {}, View("1", there, {"x": "gone"})) is None
-    assert owner(session, {}, View("1", there, {"x": "gone"})) is not None
+    assert owner(shared, {}, ClusterView("1", there, {"x": "gone"})) is None
+    assert owner(session, {}, ClusterView("1", there, {"x": "gone"})) is not None
 
 
 def test_a_server_lives_where_there_is_what_it_wants_and_nothing_new_where_a_host_drains() -> None:
@@ -51,7 +53,7 @@ def test_a_server_lives_where_there_is_what_it_wants_and_nothing_new_where_a_hos
         HostInfo("plain", "http://p", "1.1"),
         HostInfo("large", "http://l", "1.2", {"zone": "b"}, {"GPU": 2}),
     )
-    view = View("1", (plain, large))
+    view = ClusterView("1", (plain, large))
     for wish in (
         {"resources": {"GPU": 1}},
         {"labels": {"zone": "b"}},
@@ -61,7 +63,7 @@ def test_a_server_lives_where_there_is_what_it_wants_and_nothing_new_where_a_hos
     for wish in ({"resources": {"GPU": 3}}, {"labels": {"zone": "a"}}):
         assert owner(SERVERS[0], wish, view) is None
     draining = HostInfo("large", "http://l", "1.2", is_draining=True)
-    assert {owner(address, {}, View("1", (plain, draining))) for address in SERVERS} == {plain}
+    assert {owner(address, {}, ClusterView("1", (plain, draining))) for address in SERVERS} == {plain}
 
 
 def test_the_connections_of_a_cluster_are_shared_out() -> None:

@@ -106,7 +106,7 @@ class RoomTools(MCPServer):
         for _ in range(self._retries):
             if not may_be_tried_again(told):
                 break
-            await anyio.sleep(told.error.retry_after if isinstance(told.error, Busy) else _PAUSE)
+            await anyio.sleep(told.error.retry_in if isinstance(told.error, Busy) else _PAUSE)
             told = await tools.call(tool, arguments)
         if self._is_lost(told):
             raise SampleInvalid(

@@ -6,7 +6,7 @@
 
 * *A session for each run.* The framework asks for a toolset of a run before the run begins. It gets one with a session
   of its own, which ends with the run. It asks once for each place in which a toolset stands (as with `filtered`), and
-  gets the same one for all of a run. Of a toolset that is made of a session, all runs have that session.
+  gets the same one for all of a run. All runs of a toolset that is made of a session have that session.
 * *Errors.* `ModelRetry` (try again, which counts) only where nothing was sent and another call may do better, and never
   the last one, which would end the run. Everything else is `ToolFailed`: told, and the model decides.
 * *Approval* is the framework's: the run ends with `DeferredToolRequests`, and goes on with `DeferredToolResults`. So
@@ -67,7 +67,7 @@ class RoomToolset(AbstractToolset[Any]):
         self._include_instructions = include_instructions
         self._max_retries = max_retries
         self._tools = Tools(room, _definition, on_progress)
-        self._runs: WeakValueDictionary[int, _OfOneRun] = WeakValueDictionary()  # by the context's identity
+        self._runs: WeakValueDictionary[int, _RunToolset] = WeakValueDictionary()  # by the context's identity
 
     @property
     def id(self) -> str | None:
@@ -82,7 +82,7 @@ class RoomToolset(AbstractToolset[Any]):
         if made is None:
             make = self._session
             name = f"pydantic-ai-{ctx.run_id}-{next(_NUMBERS)}"  # a run may have several toolsets of a room
-            made = self._runs[id(ctx)] = _OfOneRun(
+            made = self._runs[id(ctx)] = _RunToolset(
                 self._room.session(name) if make is None else make(ctx),
                 ctx,
                 id=self._id,
@@ -130,7 +130,7 @@ class RoomToolset(AbstractToolset[Any]):
         raise ToolFailed(told.text)
 
 
-class _OfOneRun(RoomToolset):
+class _RunToolset(RoomToolset):
     """The toolset of one run, which opens its session and ends it, wherever in the run it stands."""
 
     def __init__(self, session: Session, ctx: RunContext[Any], **options: Any) -> None:

@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-import attrs
+import msgspec
 
 from .. import CallError, Greenroom, ModelResult, Reach, Session, Target, UsageError
 from ..errors import (
@@ -70,7 +70,11 @@ class Tools(Generic[T]):
             on_progress=None if on_progress is None else report,
             allowed=allowed,
         )
-        return attrs.evolve(told, blocks=[_readable(block) for block in told.blocks]) if told.images else told
+        return (
+            msgspec.structs.replace(told, blocks=[_readable(block) for block in told.blocks])
+            if told.images
+            else told
+        )
 
     def need_approval(self, tool: str) -> bool:
         """Whether the framework has to ask its person about each call of this tool. An unknown one needs no question:

@@ -79,7 +79,7 @@ class RoomToolset(Toolset[RoomConfig, RoomState]):
             for _ in range(self.config.retries):
                 if not may_be_tried_again(told):
                     break
-                await anyio.sleep(told.error.retry_after if isinstance(told.error, Busy) else _PAUSE)
+                await anyio.sleep(told.error.retry_in if isinstance(told.error, Busy) else _PAUSE)
                 told = await self._tools.call(target.name, given)
             error = told.error
             if isinstance(error, ServerLost) and error.reach is Reach.SENT:

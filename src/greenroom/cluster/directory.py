@@ -1,7 +1,7 @@
 """The directory: where hosts renew their leases, and where everybody learns which hosts there are.
 
 `Directory` is what hosts and fronts hold, however far away it is. It is not on the way of calls. `LocalDirectory` is a
-register in this process, for tests and for a cluster in one process; `on_ray` has the one for many machines.
+register in this process, for tests and for a cluster in one process; `ray_cluster` has the one for many machines.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..protocol.errors import GreenroomError
 from .leases import (
     FencedReply,
     GrantReply,
-    HeldBy,
-    Joining,
+    HolderReply,
     JoinReply,
+    JoinRequest,
     LeaseTimes,
     Register,
     RenewalReply,
-    Spent,
-    Unknown,
-    Wait,
+    SpentLimits,
+    UnknownHostReply,
+    WaitReply,
 )
-from .placement import OpenBreaker, View
+from .placement import ClusterView, OpenBreaker
 
 
 class DirectorySilent(GreenroomError):
@@ -36,7 +36,7 @@ class DirectorySilent(GreenroomError):
 class Directory(Protocol):
     """What a `Register` can be asked, from anywhere. Each method is bounded in time, and raises `DirectorySilent`."""
 
-    async def join(self, about: Joining) -> JoinReply | FencedReply: ...
+    async def join(self, about: JoinRequest) -> JoinReply | FencedReply: ...
 
     async def predecessor_gone(self, epoch: str, gone: str) -> None: ...
 
@@ -47,11 +47,11 @@ class Directory(Protocol):
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> RenewalReply | FencedReply | Unknown: ...
+    ) -> RenewalReply | FencedReply | UnknownHostReply: ...
 
     async def claim(
         self, epoch: str, number: int, server: str
-    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown: ...
+    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply: ...
 
     async def leave(self, epoch: str) -> None: ...
 
@@ -63,9 +63,9 @@ class Directory(Protocol):
 
     async def config(self) -> tuple[int, bytes]: ...
 
-    async def spend(self, front: str, number: int, spent: Spent) -> Spent: ...
+    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits: ...
 
-    async def view(self, known: str = "") -> View | None: ...
+    async def view(self, known: str = "") -> ClusterView | None: ...
 
 
 class LocalDirectory:
@@ -88,7 +88,7 @@ class LocalDirectory:
             raise DirectorySilent("The directory of the cluster does not answer.")
         return self._now()
 
-    async def join(self, about: Joining) -> JoinReply | FencedReply:
+    async def join(self, about: JoinRequest) -> JoinReply | FencedReply:
         return self.register.join(about, await self._asked())
 
     async def predecessor_gone(self, epoch: str, gone: str) -> None:
@@ -101,12 +101,12 @@ class LocalDirectory:
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> RenewalReply | FencedReply | Unknown:
+    ) -> RenewalReply | FencedReply | UnknownHostReply:
         return self.register.renew(epoch, number, claims, breakers, is_leaving, await self._asked())
 
     async def claim(
         self, epoch: str, number: int, server: str
-    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown:
+    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply:
         return self.register.claim(epoch, number, server, await self._asked())
 
     async def leave(self, epoch: str) -> None:
@@ -125,8 +125,8 @@ class LocalDirectory:
         await self._asked()
         return self.register.config()
 
-    async def spend(self, front: str, number: int, spent: Spent) -> Spent:
+    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits:
         return self.register.spend(front, number, spent, await self._asked())
 
-    async def view(self, known: str = "") -> View | None:
+    async def view(self, known: str = "") -> ClusterView | None:
         return self.register.view(await self._asked(), known)

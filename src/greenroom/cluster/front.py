@@ -40,7 +40,7 @@ from ..protocol.links import NoLink
 from ..supervisor.room import ConfigSource, Greenroom, ReloadPlan, port_of
 from .directory import Directory, DirectorySilent
 from .host_config import for_front, is_of_hosts, packed, unpacked
-from .leases import Spent
+from .leases import SpentLimits
 from .membership import HostSilent, Membership
 from .placement import HostInfo, owner
 
@@ -158,7 +158,7 @@ class ClusterRoom(Greenroom):
     async def _share_limits(self) -> None:
         """Tell the other fronts what limits have let pass here, and hear it of them. Runs until cancelled."""
         fleet, name, number = port_of(self).fleet, uuid4().hex, 0
-        untold: Spent | None = None  # a report whose answer did not come, which is made again
+        untold: SpentLimits | None = None  # a report whose answer did not come, which is made again
         while True:
             if fleet.has_limits:
                 if untold is None:

@@ -14,7 +14,7 @@ import pickle
 import re
 from typing import Final
 
-import attrs
+import msgspec
 
 from ..config.asked_values import is_asked
 from ..config.model import (
@@ -76,7 +76,7 @@ def for_front(config: Config) -> Config:
     given = config.settings
     servers = {name: _link(one, given) if is_of_hosts(one) else one for name, one in config.servers.items()}
     later = given.queue_timeout + _LATER
-    settings = attrs.evolve(
+    settings = msgspec.structs.replace(
         given,
         max_connections=_LINKS,
         start_permits=_LINKS,  # what starts is bounded at the hosts, and one that is stopped must hold up no other
@@ -84,7 +84,7 @@ def for_front(config: Config) -> Config:
         call_timeout=given.call_timeout + later,
         call_total_timeout=given.call_total_timeout + later,
     )
-    return attrs.evolve(config, servers=servers, settings=settings)
+    return msgspec.structs.replace(config, servers=servers, settings=settings)
 
 
 def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
@@ -96,7 +96,7 @@ def _link(definition: ServerDefinition, settings: Settings) -> ServerDefinition:
         definition.install_timeout or settings.install_timeout,
     )
     timeout = definition.call_timeout
-    return attrs.evolve(
+    return msgspec.structs.replace(
         definition,
         era=Era.HANDSHAKE,
         max_in_flight=None,
@@ -113,7 +113,7 @@ def for_host(config: Config, hosts: int, bind: str = "127.0.0.1") -> Config:
         if is_of_hosts(one)
     }
     profiles = {profile_of(name): Profile(servers=(name,), expose="direct") for name in servers}
-    return attrs.evolve(
+    return msgspec.structs.replace(
         config,
         servers=servers,
         settings=_settings(config, hosts, bind),
@@ -129,12 +129,13 @@ def _at_host(definition: ServerDefinition, settings: Settings, hosts: int) -> Se
     restart = definition.restart_policy
     if restart is None and definition.lifecycle is Lifecycle.KEEP_ALIVE:
         restart = RestartPolicy.ALWAYS
-    return attrs.evolve(
+    return msgspec.structs.replace(
         definition,
         lifecycle=Lifecycle.LAZY,
         idle_timeout=idle,
         restart_policy=restart,
         max_in_flight=_in_flight(definition, settings, hosts),
+        warm=share(definition.warm, hosts) if definition.warm else 0,
         tool_prefix=PrefixMode.NONE,
         tool_overrides={},
         include_tools=None,
@@ -179,7 +180,7 @@ def _is_of_here(text: str) -> bool:
 
 
 def _settings(config: Config, hosts: int, bind: str) -> Settings:
-    return attrs.evolve(
+    return msgspec.structs.replace(
         config.settings,
         max_connections=share(config.settings.max_connections, hosts),
         tool_prefix=PrefixMode.NONE,

@@ -17,19 +17,20 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..gateway.doors.http_request import Gone, Refusal, Request, Rules, body_time
+from ..gateway.doors.http_request import ClientGone, DoorRequest, HttpRefusal, Rules, body_time
 from ..protocol.address import SHARED
 from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
 from ..protocol.links import LinkHello, NoLink
 from .host_config import profile_of
-from .leases import GrantReply, HeldBy, Wait
+from .leases import HolderReply, WaitReply
 
 if TYPE_CHECKING:
-    from ..gateway.doors.http_connection import Door
+    from ..gateway.doors.door_connection import Door
     from ..gateway.doors.link_door import LinkDoor
     from ..supervisor.room import Greenroom
+    from .cluster_host import HostLife
 
 EPOCH: Final = "greenroom-epoch"  # the header that names the epoch of the host
 LINGER: Final = 10.0  # seconds that a server stays where it is after its last link
@@ -37,37 +38,12 @@ _BODY: Final = 65_536  # bytes
 _COMMANDS: Final = b"/cluster/"
 
 
-class HostedLife(Protocol):
-    """The life of the host that this door belongs to."""
-
-    @property
-    def epoch(self) -> str: ...
-
-    @property
-    def may_serve(self) -> bool: ...
-
-    @property
-    def is_draining(self) -> bool: ...
-
-    def hurry(self) -> None: ...
-
-    def holds(self, server: str) -> bool:
-        """Whether it may run this server: it holds its claim, or none is needed."""
-        ...
-
-    async def take(self, server: str) -> GrantReply | HeldBy | Wait:
-        """Claim the server."""
-        ...
-
-    async def account(self) -> Mapping[str, Any]: ...
-
-
 class Fence:
     """Stands before `door`, the HTTP door of `room`; and says who may have a link (`Entry`)."""
 
     links: LinkDoor  # set before this life joins
 
-    def __init__(self, door: Door, room: Greenroom, life: HostedLife, token: str) -> None:
+    def __init__(self, door: Door, room: Greenroom, life: HostLife, token: str) -> None:
         self._door = door
         self._room = room
         self._life = life
@@ -79,7 +55,7 @@ class Fence:
         links = self.links
         return links.open[server] > 0 or time.monotonic() - links.used.get(server, -LINGER) < LINGER
 
-    def __call__(self, request: Request) -> None:
+    def __call__(self, request: DoorRequest) -> None:
         if request.fault is None and (request.path + b"/").startswith(b"/mcp/"):  # calls come over links
             _answer(request, 404, {"reason": "path"})
         elif request.fault is None and request.path.startswith(_COMMANDS):
@@ -110,11 +86,11 @@ class Fence:
 
     # ---- what fronts and operators want -----------------------------------------------------------------------------
 
-    async def _commanded(self, request: Request) -> None:
-        with suppress(Gone):
+    async def _commanded(self, request: DoorRequest) -> None:
+        with suppress(ClientGone):
             _answer(request, *await self._command(request))
 
-    async def _command(self, request: Request) -> tuple[int, Mapping[str, Any]]:
+    async def _command(self, request: DoorRequest) -> tuple[int, Mapping[str, Any]]:
         what = request.path.removeprefix(_COMMANDS).decode("latin-1")
         given = request.text(b"authorization") or ""
         if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
@@ -150,9 +126,9 @@ class Fence:
             if self._life.is_draining:
                 return 409, {"reason": "draining"}
             said = await self._life.take(server)
-            if isinstance(said, HeldBy):
+            if isinstance(said, HolderReply):
                 return 409, {"reason": "held", "by": said.host}
-            if isinstance(said, Wait):
+            if isinstance(said, WaitReply):
                 return 425, {"reason": "wait", "seconds": said.seconds}
         self.links.used[server] = time.monotonic()
         if scope == SHARED:
@@ -178,14 +154,14 @@ class Fence:
             await self._room.restart(server)
         return 200, {}
 
-    async def _body(self, request: Request) -> Mapping[str, Any]:
+    async def _body(self, request: DoorRequest) -> Mapping[str, Any]:
         """The body of a request; nothing if it is no object, or none that can be had."""
         try:
             said: Any = json.loads(await request.body(_BODY, self._body_time))
-        except (ValueError, Refusal):
+        except (ValueError, HttpRefusal):
             said = None
         return cast("Mapping[str, Any]", said) if isinstance(said, dict) else {}
 
 
-def _answer(request: Request, status: int, said: Mapping[str, Any]) -> None:
+def _answer(request: DoorRequest, status: int, said: Mapping[str, Any]) -> None:
     request.answer(status, json.dumps(said).encode())

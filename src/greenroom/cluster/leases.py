@@ -28,11 +28,12 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
+import msgspec
 
 from ..protocol.bounds import LIMITS_FILLED
-from .placement import HostInfo, OpenBreaker, View
+from .placement import ClusterView, HostInfo, OpenBreaker
 
-Spent = Mapping[
+SpentLimits = Mapping[
     tuple[str, ...], float
 ]  # calls that limits have let pass, by the limit and for whom it counts
 _FRONT_STAYS: Final = 60.0  # seconds that a front may be silent before its share of limits is forgotten
@@ -78,7 +79,7 @@ class HostLease:
 
 
 @attrs.frozen
-class Joining:
+class JoinRequest:
     """What a host says when it joins. `epoch` and `claims`: of the lease that it has, if the register has forgotten
     it."""
 
@@ -127,7 +128,7 @@ class FencedReply:
 
 
 @attrs.frozen
-class Unknown:
+class UnknownHostReply:
     """The register was started again. Join it with what you hold, if your lease is good."""
 
 
@@ -137,12 +138,12 @@ class GrantReply:
 
 
 @attrs.frozen
-class HeldBy:
+class HolderReply:
     host: str
 
 
 @attrs.frozen
-class Wait:
+class WaitReply:
     seconds: float  # until it may be free
 
 
@@ -150,7 +151,7 @@ class Wait:
 class _LeaseLife:
     """One life of a host."""
 
-    about: Joining
+    about: JoinRequest
     info: HostInfo
     heard: float
     claims: dict[str, int]  # with the number of the request that made each
@@ -171,7 +172,7 @@ class _FrontLimits:
 
     heard: float
     number: int = 0  # of its last report
-    told: Spent = attrs.field(factory=dict[tuple[str, ...], float])  # the answer to that
+    told: SpentLimits = attrs.field(factory=dict[tuple[str, ...], float])  # the answer to that
     owed: dict[tuple[str, ...], float] = attrs.field(
         factory=dict[tuple[str, ...], float]
     )  # what others spent since
@@ -197,7 +198,7 @@ class Register:
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
-    def join(self, about: Joining, now: float) -> JoinReply | FencedReply:
+    def join(self, about: JoinRequest, now: float) -> JoinReply | FencedReply:
         """A host comes, or comes back to a register that has forgotten it."""
         self._sweep(now)
         epoch = about.epoch
@@ -245,7 +246,7 @@ class Register:
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool,
         now: float,
-    ) -> RenewalReply | FencedReply | Unknown:
+    ) -> RenewalReply | FencedReply | UnknownHostReply:
         """A host goes on, and says what it holds; what it does not name is free. `number`: of this request; each of a
         host's requests has a greater one than those before. `breakers`: those of its circuit breakers that refuse.
         `is_leaving`: it ends when its last calls have ended, so place nothing there."""
@@ -268,7 +269,7 @@ class Register:
 
     def claim(
         self, epoch: str, number: int, server: str, now: float
-    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown:
+    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply:
         """A host wants to run this server."""
         self._sweep(now)
         life = self._lives.get(epoch)
@@ -279,10 +280,10 @@ class Register:
             other = self._lives[holder]
             other.wanted.add(server)
             if other.is_late or other.replaced:
-                return Wait(max(0.0, self._ends(other) - now))
-            return HeldBy(other.about.name)
+                return WaitReply(max(0.0, self._ends(other) - now))
+            return HolderReply(other.about.name)
         if holder is None and now < self._opens:
-            return Wait(self._opens - now)
+            return WaitReply(self._opens - now)
         life.claims[server] = max(number, life.claims.get(server, 0))
         if holder is None:
             self._holders[server] = epoch
@@ -322,7 +323,7 @@ class Register:
         """The configuration with its version; 0 and nothing when there is none."""
         return self._config
 
-    def spend(self, front: str, number: int, spent: Spent, now: float) -> Spent:
+    def spend(self, front: str, number: int, spent: SpentLimits, now: float) -> SpentLimits:
         """What limits have let pass at a front since its report before. Returns the same of all others. A report with
         the `number` of the one before is that one again, because its answer was lost. A front that is not heard for
         long is forgotten."""
@@ -338,7 +339,7 @@ class Register:
         asks.number, asks.told, asks.owed = number, asks.owed, {}
         return asks.told
 
-    def view(self, now: float, known: str = "") -> View | None:
+    def view(self, now: float, known: str = "") -> ClusterView | None:
         """What fronts have to know; None if it still is the one of this number."""
         self._sweep(now)
         number = f"{self._number}.{self._changes}"
@@ -347,7 +348,7 @@ class Register:
         current = (life for life in self._lives.values() if not life.replaced)
         hosts = tuple(sorted((life.as_seen() for life in current), key=lambda info: info.name))
         held = {server: self._lives[epoch].about.name for server, epoch in self._holders.items()}
-        return View(number, hosts, held, self._config[0])
+        return ClusterView(number, hosts, held, self._config[0])
 
     # ---- within -----------------------------------------------------------------------------------------------------
 
@@ -363,14 +364,18 @@ class Register:
         lives = [self._lives[epoch] for epoch in self._troubled]
         for life in [each for each in lives if each is not asks and not each.is_late and not each.replaced]:
             for server, one in life.breakers.items():
-                left = attrs.evolve(one, seconds=one.seconds - (now - life.heard))
+                left = msgspec.structs.replace(one, seconds=one.seconds - (now - life.heard))
                 if left.seconds > 0 and (server not in found or found[server].seconds < left.seconds):
                     found[server] = left
         return found
 
-    def _stranger(self, epoch: str) -> FencedReply | Unknown:
+    def _stranger(self, epoch: str) -> FencedReply | UnknownHostReply:
         """What to say to a life that is not known: that it is over, if this register has given its epoch."""
-        return FencedReply() if epoch.startswith(f"{self._number}.") or epoch in self._lives else Unknown()
+        return (
+            FencedReply()
+            if epoch.startswith(f"{self._number}.") or epoch in self._lives
+            else UnknownHostReply()
+        )
 
     def _ends(self, life: _LeaseLife) -> float:
         return life.heard + self.times.length + self.times.drift

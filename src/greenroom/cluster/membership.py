@@ -31,7 +31,7 @@ from ..protocol.safe_text import in_words
 from .directory import Directory, DirectorySilent
 from .encryption import Encryption, encryption
 from .host_door import EPOCH
-from .placement import HostInfo, View, owner, why_nowhere
+from .placement import ClusterView, HostInfo, owner, why_nowhere
 
 if TYPE_CHECKING:
     import httpx2
@@ -57,7 +57,7 @@ class HostReply:
 
 
 @attrs.define
-class _Opening:
+class _OpenAttempt:
     """A host is being asked to open something."""
 
     ended: anyio.Event = attrs.field(factory=anyio.Event)
@@ -74,14 +74,14 @@ class Membership:
         self.encryption: Encryption | None = encryption()
         self.directory = directory
         self._closes = closes
-        self.view: View = View("")
+        self.view: ClusterView = ClusterView("")
         self.followed: Callable[[int], Awaitable[None]] | None = (
             None  # told of a newer configuration's version
         )
         self._token = token
         self._changed = anyio.Event()
         self._asking = anyio.Lock()
-        self._opening: dict[tuple[str, str, bool], _Opening] = {}
+        self._opening: dict[tuple[str, str, bool], _OpenAttempt] = {}
         self._making = anyio.Lock()
         self._client: httpx2.AsyncClient | None = None
 
@@ -166,7 +166,7 @@ class Membership:
             await other.ended.wait()
             if other.said is not None:
                 return other.said
-        mine = self._opening[key] = _Opening()
+        mine = self._opening[key] = _OpenAttempt()
         try:
             mine.said = await self._ask_to_open(host, address)
             return mine.said

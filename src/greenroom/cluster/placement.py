@@ -30,20 +30,22 @@ _64_BITS: Final = (1 << 64) - 1
 
 @attrs.frozen
 class HostInfo:
-    """One host, as the others know it. `name` stays when its process is started again; `epoch` does not."""
+    """One host, as the others know it."""
 
-    name: str
+    name: str  # stays the same when its process is started again
     url: str  # of its door, without a path
-    epoch: str
-    labels: Mapping[str, str] = attrs.field(factory=dict[str, str], hash=False)
-    resources: Mapping[str, float] = attrs.field(factory=dict[str, float], hash=False)
-    is_draining: bool = False
+    epoch: str  # another one for each process
+    labels: Mapping[str, str] = attrs.field(
+        factory=dict[str, str], hash=False
+    )  # for the `placement` of a server
+    resources: Mapping[str, float] = attrs.field(factory=dict[str, float], hash=False)  # likewise
+    is_draining: bool = False  # it takes no new servers
     is_late: bool = False  # it was not heard of for some time, and its lease is not over
     link_port: int = 0  # of its door for links, at the same address
 
 
 @attrs.frozen
-class View:
+class ClusterView:
     """The hosts that are there, and which of them holds which server. `number` grows with each change."""
 
     number: str
@@ -65,7 +67,7 @@ def needs_claim(definition: ServerDefinition, isolation: Isolation) -> bool:
     return definition.command is not None and isolation is Isolation.PERSISTENT
 
 
-def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: View) -> HostInfo | None:
+def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: ClusterView) -> HostInfo | None:
     """The host where `address` lives; None if there is none now: no host has what it wants, or the one that holds the
     server is not heard of. `placement`: of the server's entry."""
     if address.is_shared and (holder := view.held.get(address.server)) is not None:
@@ -78,7 +80,7 @@ def owner(address: Address, placement: Mapping[str, Mapping[str, Any]], view: Vi
     return max(able, key=lambda host: _mixed(key ^ _hash_of_host(host.name)), default=None)
 
 
-def why_nowhere(address: Address, placement: Mapping[str, Mapping[str, Any]], view: View) -> str:
+def why_nowhere(address: Address, placement: Mapping[str, Mapping[str, Any]], view: ClusterView) -> str:
     """Why `owner` finds no host, in words."""
     holder = view.held.get(address.server) if address.is_shared else None
     if holder is not None:

@@ -33,16 +33,16 @@ from .directory import DirectorySilent
 from .leases import (
     FencedReply,
     GrantReply,
-    HeldBy,
-    Joining,
+    HolderReply,
     JoinReply,
+    JoinRequest,
     LeaseTimes,
     RenewalReply,
-    Spent,
-    Unknown,
-    Wait,
+    SpentLimits,
+    UnknownHostReply,
+    WaitReply,
 )
-from .placement import OpenBreaker, View
+from .placement import ClusterView, OpenBreaker
 
 Ask = Callable[[str, tuple[Any, ...], float], Any]
 _WITHIN: Final = 3.0  # seconds
@@ -55,7 +55,7 @@ _ADDRESS: Final = re.compile(r"auto|(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):\d{1,5}
 
 
 @attrs.frozen
-class About:
+class ClusterAbout:
     """What a cluster says of itself to whoever belongs to it."""
 
     version: str
@@ -84,7 +84,7 @@ class RayDirectory:
     async def _of(self, verb: str, *args: Any) -> Any:
         return await apart(partial(self._ask, verb, args, self._within))
 
-    async def join(self, about: Joining) -> JoinReply | FencedReply:
+    async def join(self, about: JoinRequest) -> JoinReply | FencedReply:
         return await self._of("join", about)
 
     async def predecessor_gone(self, epoch: str, gone: str) -> None:
@@ -97,12 +97,12 @@ class RayDirectory:
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> RenewalReply | FencedReply | Unknown:
+    ) -> RenewalReply | FencedReply | UnknownHostReply:
         return await self._of("renew", epoch, number, frozenset(claims), dict(breakers), is_leaving)
 
     async def claim(
         self, epoch: str, number: int, server: str
-    ) -> GrantReply | HeldBy | Wait | FencedReply | Unknown:
+    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply:
         return await self._of("claim", epoch, number, server)
 
     async def leave(self, epoch: str) -> None:
@@ -125,10 +125,10 @@ class RayDirectory:
         looked yet."""
         return await self._of("nodes")
 
-    async def spend(self, front: str, number: int, spent: Spent) -> Spent:
+    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits:
         return await self._of("spend", front, number, dict(spent))
 
-    async def view(self, known: str = "") -> View | None:
+    async def view(self, known: str = "") -> ClusterView | None:
         return await self._of("view", known)
 
 
@@ -183,7 +183,7 @@ class Driver:
             self._meet(child, within)
         return _said(child.ask(verb, args, within))
 
-    def connect(self) -> About:
+    def connect(self) -> ClusterAbout:
         """What the cluster is. Raises `UsageError`: the cluster cannot be joined, or has another Greenroom."""
         try:
             return self._meet(self._child_now(), TO_CONNECT)
@@ -193,8 +193,8 @@ class Driver:
             why = str(error)
         raise UsageError(f"The Ray cluster at {self._address} cannot be used: {why}")
 
-    def _meet(self, child: _DirectoryProcess, within: float) -> About:
-        about: About = _said(child.ask("", (), within))
+    def _meet(self, child: _DirectoryProcess, within: float) -> ClusterAbout:
+        about: ClusterAbout = _said(child.ask("", (), within))
         self.token, self._told = about.token, child
         return about
 
@@ -233,7 +233,9 @@ def _said(answer: tuple[bool, Any]) -> Any:
 class _DirectoryProcess:
     def __init__(self, address: str, times: LeaseTimes | None) -> None:
         root = str(Path(__file__).parents[2])  # where a program found us, who may not be installed
-        code = f"import sys; sys.path.append({root!r}); from greenroom.cluster.on_ray import main; main()"
+        code = (
+            f"import sys; sys.path.append({root!r}); from greenroom.cluster.ray_cluster import main; main()"
+        )
         self._popen = subprocess.Popen(
             (sys.executable, "-P", "-B", "-c", code),
             stdin=subprocess.PIPE,

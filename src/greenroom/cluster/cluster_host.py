@@ -29,6 +29,7 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 import attrs
+import msgspec
 
 from ..actors.backend import sole
 from ..actors.peer import Connector, LostReason, connect_failed
@@ -36,11 +37,11 @@ from ..actors.timers import at_most
 from ..actors.workers import apart
 from ..config.model import Config, ServerDefinition
 from ..config.references import isolation_of
-from ..gateway.doors.http_auth import Token
+from ..gateway.doors.http_auth import BearerToken
 from ..gateway.doors.http_server import bound
 from ..gateway.doors.link_door import Cover, LinkDoor
-from ..gateway.serve import HttpOptions, Options, Served, served_http
-from ..gateway.views import room_status_view
+from ..gateway.json_views import room_status_view
+from ..gateway.serve import HttpOptions, Options, ServedRoom, served_http
 from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
 from ..protocol.version import VERSION
@@ -52,15 +53,15 @@ from .host_door import Fence
 from .leases import (
     FencedReply,
     GrantReply,
-    HeldBy,
+    HolderReply,
     HostLease,
-    Joining,
     JoinReply,
+    JoinRequest,
     LeaseTimes,
     Predecessor,
     RenewalReply,
-    Unknown,
-    Wait,
+    UnknownHostReply,
+    WaitReply,
 )
 from .placement import needs_claim
 
@@ -166,7 +167,7 @@ class ClusterHost:
             return
         life = HostLife(self)
         options = Options(expose="direct", version=VERSION)
-        tokens = (Token.of("cluster", self.token),)
+        tokens = (BearerToken.of("cluster", self.token),)
         cert, key = (self.encryption.cert, self.encryption.key) if self.encryption else (None, None)
         http = HttpOptions(self.about.bind, 0, tokens, cert=cert, key=key)
         try:
@@ -190,7 +191,7 @@ class ClusterHost:
 class HostLife:
     """One life of a host: the lease of one epoch, and the room under it."""
 
-    served: Served
+    served: ServedRoom
 
     def __init__(self, host: ClusterHost) -> None:
         self.epoch: str = ""
@@ -336,7 +337,7 @@ class HostLife:
         about, url = self._host.about, self.served.url.removesuffix("/mcp")
         while not self._ended.is_set():
             sent = time.monotonic()
-            joining = Joining(
+            joining = JoinRequest(
                 name=about.name,
                 url=url,
                 pid=os.getpid(),
@@ -395,7 +396,7 @@ class HostLife:
             if isinstance(said, RenewalReply):
                 self._renewed(sent)
                 self._heed(said)
-            elif isinstance(said, Unknown) and self._lease.may_serve(time.monotonic()):
+            elif isinstance(said, UnknownHostReply) and self._lease.may_serve(time.monotonic()):
                 await self._join(self.epoch)
             else:
                 self.end()
@@ -441,20 +442,20 @@ class HostLife:
 
     # ---- claims -----------------------------------------------------------------------------------------------------
 
-    async def take(self, server: str) -> GrantReply | HeldBy | Wait:
+    async def take(self, server: str) -> GrantReply | HolderReply | WaitReply:
         """Claim a server. While the directory is silent, that has to wait."""
         async with self._asking:
             if self.holds(server):
                 return GrantReply()
             if not self.may_serve or self._is_due or server in self._leaving:
-                return Wait(_AGAIN)
+                return WaitReply(_AGAIN)
             self._number += 1
             try:
                 said = await self._host.directory.claim(self.epoch, self._number, server)
             except DirectorySilent:
-                return Wait(_AGAIN)
-            if isinstance(said, FencedReply | Unknown):
-                return Wait(_AGAIN)  # the next renewal finds out what to do
+                return WaitReply(_AGAIN)
+            if isinstance(said, FencedReply | UnknownHostReply):
+                return WaitReply(_AGAIN)  # the next renewal finds out what to do
             if isinstance(said, GrantReply):
                 self._links.used[server] = time.monotonic()
                 self._claims.add(server)
@@ -501,7 +502,7 @@ class HostLife:
             "leaseSeconds": round(self._lease.children_until - time.monotonic(), 3),
             "holds": sorted(self._claims),
             "links": {server: count for server, count in self._links.open.items() if count},
-            "calls": None if report is None else attrs.asdict(report),
+            "calls": None if report is None else msgspec.structs.asdict(report),
         }
 
 

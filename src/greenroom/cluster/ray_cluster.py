@@ -47,10 +47,10 @@ from ..protocol.safe_text import one_line
 from ..protocol.version import VERSION
 from .directory import DirectorySilent
 from .leases import LeaseTimes, Register
-from .ray_directory import TO_CONNECT, About, RayDirectory, read, what_next, write
+from .ray_directory import TO_CONNECT, ClusterAbout, RayDirectory, read, what_next, write
 
 if TYPE_CHECKING:
-    from .host import ClusterHost
+    from .cluster_host import ClusterHost
 
 NAMESPACE: Final = "greenroom"  # of our actors, and of the one key in Ray's store
 DIRECTORY: Final = "directory"
@@ -76,13 +76,13 @@ class DirectoryActor:
     """`times`, `token`: of the whole cluster; they stay when the actor is revived, because they are in its creation."""
 
     def __init__(self, times: LeaseTimes, token: str) -> None:
-        self._about = About(VERSION, token, times, claimed_number())
+        self._about = ClusterAbout(VERSION, token, times, claimed_number())
         self._lock = threading.Lock()
         self._register = Register(self._about.number, times, time.monotonic())
         self._watch = NodeWatch(self._about, self)
         threading.Thread(target=self._watch.run, name="greenroom nodes", daemon=True).start()
 
-    async def hello(self, version: str) -> str | About:
+    async def hello(self, version: str) -> str | ClusterAbout:
         """What the cluster is, or the version of its Greenroom if that is another one."""
         return self._about if version == VERSION else VERSION
 
@@ -134,7 +134,7 @@ class NodeWatch:
     """The thread that looks at Ray's nodes. It asks the head's store what may take long, so the directory's own loop
     does not."""
 
-    about: About
+    about: ClusterAbout
     directory: DirectoryActor
     nodes: frozenset[str] | None = attrs.field(
         default=None, init=False
@@ -243,9 +243,14 @@ class HostActor:
     has been drained and rests stays, for the watch to end, and looks now and then whether it is to serve again."""
 
     def __init__(
-        self, name: str, address: str, labels: Mapping[str, str], resources: Mapping[str, float], about: About
+        self,
+        name: str,
+        address: str,
+        labels: Mapping[str, str],
+        resources: Mapping[str, float],
+        about: ClusterAbout,
     ) -> None:
-        from .host import ClusterHost, HostAbout  # not in a driver, nor in the directory
+        from .cluster_host import ClusterHost, HostAbout  # not in a driver, nor in the directory
 
         as_ordinary_process()
         directory = RayDirectory(partial(ask_directory, {}), within=about.times.renew_every)
@@ -370,9 +375,9 @@ def _has_node_here() -> bool:
         return True
 
 
-def found_directory(times: LeaseTimes | None, within: float) -> str | About:
-    """What the cluster's directory says of itself, to this driver: `About`, or the other version that it has. It is
-    made if there is none, unless `times` is None; then raises `LookupError`."""
+def found_directory(times: LeaseTimes | None, within: float) -> str | ClusterAbout:
+    """What the cluster's directory says of itself, to this driver: `ClusterAbout`, or the other version that it has.
+    It is made if there is none, unless `times` is None; then raises `LookupError`."""
     r = ray()
     if times is None:
         try:
@@ -567,7 +572,7 @@ class LocalCluster:
         return None
 
     def close(self) -> None:
-        """End all of it. Of a node that did not start, Ray itself forgets what runs. Idempotent."""
+        """End all of it. What runs of a node that did not start, Ray itself forgets. Idempotent."""
         try:
             with suppress(Exception):  # then what is left is found by its tag
                 self._cluster.shutdown()

@@ -20,8 +20,8 @@ from tests.support.tiny_ray import ray as ray
 from greenroom import UsageError
 from greenroom.cluster.directory import DirectorySilent
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.leases import Joining, JoinReply, LeaseTimes, RenewalReply
-from greenroom.cluster.on_ray import carries_host, overdue
+from greenroom.cluster.leases import JoinReply, JoinRequest, LeaseTimes, RenewalReply
+from greenroom.cluster.ray_cluster import carries_host, overdue
 from greenroom.cluster.ray_directory import Driver, RayDirectory, connect
 
 
@@ -36,9 +36,7 @@ def connected(address: str = "head:1") -> Generator[RayDirectory]:
 
 
 def test_nothing_imports_ray_without_need() -> None:
-    rooms = (
-        "greenroom, greenroom.cluster, greenroom.cluster.on_ray, greenroom.cluster.front, greenroom.cli.main"
-    )
+    rooms = "greenroom, greenroom.cluster, greenroom.cluster.ray_cluster, greenroom.cluster.front, greenroom.cli.main"
     code = f"import sys, {rooms}; greenroom.Greenroom; sys.exit('ray' in sys.modules)"
     assert subprocess.run((sys.executable, "-c", code), check=False, timeout=PATIENCE).returncode == 0
 
@@ -49,7 +47,7 @@ def test_nothing_imports_ray_without_need() -> None:
 @in_real_time
 async def test_a_front_asks_the_directory_through_its_child(ray: Path) -> None:
     with connected() as directory:
-        joined = await directory.join(Joining("host", "http://127.0.0.1:1", 1, "", "run"))
+        joined = await directory.join(JoinRequest("host", "http://127.0.0.1:1", 1, "", "run"))
         assert isinstance(joined, JoinReply)
         assert isinstance(await directory.renew(joined.epoch, 1, frozenset(), {}), RenewalReply)
         view = await directory.view()
@@ -130,7 +128,7 @@ def children() -> list[int]:
     listed = subprocess.run(
         ("ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())), capture_output=True, text=True
     )
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "cluster.on_ray" in line]
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "cluster.ray_cluster" in line]
 
 
 @pytest.mark.parametrize(
@@ -198,9 +196,9 @@ def test_a_directory_that_is_not_the_newest_ends(ray: Path, newest: int, ends: b
     ray.write_text(ray.read_text() + "def nodes(): os._exit(0)  # it goes on")
     code = """
 from greenroom.cluster.leases import LeaseTimes
-from greenroom.cluster.on_ray import NodeWatch
-from greenroom.cluster.ray_directory import About
-NodeWatch(About("1", "token", LeaseTimes(), 7), None).run()
+from greenroom.cluster.ray_cluster import NodeWatch
+from greenroom.cluster.ray_directory import ClusterAbout
+NodeWatch(ClusterAbout("1", "token", LeaseTimes(), 7), None).run()
 """
     ended = subprocess.run(
         (sys.executable, "-c", code), check=False, timeout=PATIENCE, capture_output=True, text=True
