@@ -1,4 +1,4 @@
-"""`greenroom attach`: one background room for all clients of a configuration, with real processes."""
+"""`greenroom attach`: one background gateway for all clients of a configuration, with real processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_
 from tests.support.patience import until
 
 from greenroom.config import private_files
-from greenroom.gateway.doors.attach_protocol import Hello, Words, send_hello
+from greenroom.gateway.doors.attach_protocol import Hello, RoomLines, send_hello
 
 
 def text(result: dict[str, Any]) -> str:
@@ -42,12 +42,12 @@ def asked_for_roots(client: Gateway) -> str:
 
     def request() -> dict[str, Any] | None:
         client.answer(client.send("ping"))
-        found = [each for each in client.notifications if each.get("method") == "roots/list"]
+        found = [each for each in client.asked if each["method"] == "roots/list"]
         return found[-1] if found else None
 
     asked = until(request, "the request")
-    client.notifications.clear()
-    client._write({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///here"}]}})
+    client.asked.clear()
+    client.write({"id": asked["id"], "result": {"roots": [{"uri": "file:///here"}]}})
     assert "file:///here" in text(client.answer(call)["result"])
     return asked["id"]
 
@@ -106,7 +106,7 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
         client, other = stack.enter_context(room.attach()), initialized(stack, room)
         client.answer(client.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
-        client.notify("notifications/initialized")
+        client.tell("notifications/initialized")
         old = asked_for_roots(client)
         before = server_pid(client)
         lost = client.start_mcp(tool="f_sleep", args={"seconds": 3600})
@@ -135,7 +135,7 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
         other.process.stdin.write(b'"arguments":{}}}\n')
         other.process.stdin.flush()
         assert server_pid(other) == server_pid(client), "still one room, and its other client is there"
-        answers: Any = other.answers
+        answers: Any = other.answered
         assert "f (10 tools)" in text(answers["half"]["result"]), (
             "the half that came while there was another room is not lost"
         )
@@ -202,7 +202,9 @@ def test_a_second_signal_hurries_a_room_that_waits_for_its_clients_calls(tmp_pat
 
 def test_a_room_in_the_background_is_started_shown_and_stopped_by_name(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
-        assert room.command("stop").stderr == "greenroom: no background room runs for this configuration.\n"
+        assert (
+            room.command("stop").stderr == "greenroom: no background gateway runs for this configuration.\n"
+        )
         assert "is ready" in room.command("serve", "--background", "--max-connections", "3").stderr
         assert "runs already" in room.command("serve", "--background").stderr
         pid = room.pid()
@@ -242,7 +244,7 @@ def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Pat
         with line:
             line.settimeout(PATIENCE)
             send_hello(line, Hello(version="999.0"), [])
-            words = Words(line)
+            words = RoomLines(line)
             return words.next(), words.next()
 
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
@@ -303,7 +305,7 @@ def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
                     line.sendall(junk)
                 except OSError:
                     continue  # it was cut off in the middle, which is right
-                answer = Words(line).next()
+                answer = RoomLines(line).next()
                 assert answer is None or answer["error"]["code"] == "invalid_request"
         half = room.place.dial()
         assert half is not None
@@ -331,7 +333,7 @@ def test_t60_no_memory_is_shared_that_a_client_could_shrink(tmp_path: Path) -> N
                 send_hello(line, Hello(version="0", pid=os.getpid()), memories)
                 for memory in memories:
                     os.ftruncate(memory, 0)
-                word = Words(line).next()
+                word = RoomLines(line).next()
                 assert word is not None
                 assert "error" not in word
             for memory in memories:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support.patience import PATIENCE, until
 
 from greenroom.gateway.doors.attach_bridge import GIVEN_UP, Bridge, Pipes
-from greenroom.gateway.doors.attach_protocol import OF_CLIENT, STOPPED, Words, say
+from greenroom.gateway.doors.attach_protocol import OF_CLIENT, STOPPED, RoomLines, say
 
 LOST = {"error": "room_lost", "reach": "sent"}
 
@@ -72,8 +72,8 @@ class Room:
 
 
 @attrs.define
-class Client:
-    """A client, and its bridge."""
+class BridgedClient:
+    """The bytes of a client, and the bridge that passes them on."""
 
     max_line: int = 1 << 22
     ends: list[int] = attrs.field(factory=list[int], init=False)
@@ -96,7 +96,7 @@ class Client:
         ours, theirs = socket.socketpair()
         found: list[str] = []
         thread = threading.Thread(
-            target=lambda: found.append(self.bridge.run(ours, Words(ours), pipes)), daemon=True
+            target=lambda: found.append(self.bridge.run(ours, RoomLines(ours), pipes)), daemon=True
         )
         thread.start()
         room = Room(pipes, theirs, thread, found)
@@ -135,8 +135,8 @@ class Client:
 
 
 @pytest.fixture
-def client() -> Generator[Client]:
-    one = Client()
+def client() -> Generator[BridgedClient]:
+    one = BridgedClient()
     yield one
     for end in one.ends:
         os.close(end)
@@ -150,7 +150,7 @@ def outcomes(text: bytes) -> dict[Any, Any]:
     return found
 
 
-def test_lines_pass_both_ways_and_a_room_says_how_it_ends(client: Client) -> None:
+def test_lines_pass_both_ways_and_a_room_says_how_it_ends(client: BridgedClient) -> None:
     with client.joined() as room:
         client.say(call(1) + call(2)[:20])
         room.reads(call(1))
@@ -164,7 +164,7 @@ def test_lines_pass_both_ways_and_a_room_says_how_it_ends(client: Client) -> Non
     client.hears(answer(2))
 
 
-def test_what_may_have_run_is_answered_and_what_has_not_is_for_the_next_room(client: Client) -> None:
+def test_what_may_have_run_is_answered_and_what_has_not_is_for_the_next_room(client: BridgedClient) -> None:
     with client.joined() as room:
         client.say(call(1) + call("two") + call(3))
         room.reads(call(1) + call("two") + call(3))
@@ -185,7 +185,7 @@ def test_what_may_have_run_is_answered_and_what_has_not_is_for_the_next_room(cli
         client.hears(answer(4) + answer(5))
 
 
-def test_a_cancelled_request_has_no_answer_either_way(client: Client) -> None:
+def test_a_cancelled_request_has_no_answer_either_way(client: BridgedClient) -> None:
     cancel = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}\n'
     with client.joined() as room:
         client.say(call(1) + call(2) + cancel)
@@ -195,7 +195,7 @@ def test_a_cancelled_request_has_no_answer_either_way(client: Client) -> None:
     assert outcomes(client.read()) == {2: LOST}
 
 
-def test_an_id_that_is_used_again_is_open_again(client: Client) -> None:
+def test_an_id_that_is_used_again_is_open_again(client: BridgedClient) -> None:
     with client.joined() as room:
         for number in (1, 1, 2):
             client.say(call(number))
@@ -212,7 +212,7 @@ def test_an_id_that_is_used_again_is_open_again(client: Client) -> None:
 @pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize("ready", [True, False])
 def test_an_introduction_is_known_once_it_is_answered_and_else_made_again(
-    client: Client, answered: bool, ready: bool
+    client: BridgedClient, answered: bool, ready: bool
 ) -> None:
     with client.joined() as room:
         client.say(INITIALIZE)
@@ -233,13 +233,13 @@ def test_an_introduction_is_known_once_it_is_answered_and_else_made_again(
         assert client.read() == b""
 
 
-def test_a_room_that_says_nothing_after_the_client_has_ended_is_left(client: Client) -> None:
+def test_a_room_that_says_nothing_after_the_client_has_ended_is_left(client: BridgedClient) -> None:
     with client.joined() as room:
         client.close_input()
         assert room.why() == GIVEN_UP
 
 
-def test_a_room_sees_the_end_of_its_client_behind_all_that_was_said(client: Client) -> None:
+def test_a_room_sees_the_end_of_its_client_behind_all_that_was_said(client: BridgedClient) -> None:
     with client.joined() as room:
         client.say(call(1))
         client.close_input()
@@ -251,14 +251,16 @@ def test_a_room_sees_the_end_of_its_client_behind_all_that_was_said(client: Clie
     client.hears(answer(1))
 
 
-def test_a_client_that_no_longer_reads_has_ended(client: Client) -> None:
+def test_a_client_that_no_longer_reads_has_ended(client: BridgedClient) -> None:
     with client.joined() as room:
         client.close_output()
         room.write(answer(1))
         assert room.why() == OF_CLIENT
 
 
-def test_a_side_that_does_not_read_holds_up_the_other_and_nothing_of_it_is_lost(client: Client) -> None:
+def test_a_side_that_does_not_read_holds_up_the_other_and_nothing_of_it_is_lost(
+    client: BridgedClient,
+) -> None:
     with client.joined() as room:
         requests = b"".join(call(number, 2_000) for number in range(200))
         saying = threading.Thread(target=client.say, args=[requests])
@@ -278,7 +280,7 @@ def test_a_side_that_does_not_read_holds_up_the_other_and_nothing_of_it_is_lost(
         writing.join()
 
 
-def test_large_lines_pass_and_one_over_the_bound_is_refused(client: Client) -> None:
+def test_large_lines_pass_and_one_over_the_bound_is_refused(client: BridgedClient) -> None:
     with client.joined() as room:
         large, over = call(1, 1 << 21), call(2, 1 << 23)
         saying = threading.Thread(target=client.say, args=[large + over + call(3)])
@@ -295,7 +297,9 @@ def test_large_lines_pass_and_one_over_the_bound_is_refused(client: Client) -> N
     assert outcomes(client.read()) == {1: LOST, 3: LOST}
 
 
-def test_a_large_line_of_which_a_killed_room_has_read_a_part_is_whole_for_the_next(client: Client) -> None:
+def test_a_large_line_of_which_a_killed_room_has_read_a_part_is_whole_for_the_next(
+    client: BridgedClient,
+) -> None:
     large = call(1, 1 << 18)
     with client.joined() as room:
         client.say(call(0))
@@ -311,7 +315,7 @@ def test_a_large_line_of_which_a_killed_room_has_read_a_part_is_whole_for_the_ne
     assert outcomes(client.read()) == {0: LOST, 1: LOST, 2: LOST}
 
 
-def test_what_is_no_message_passes_and_hurts_nothing(client: Client) -> None:
+def test_what_is_no_message_passes_and_hurts_nothing(client: BridgedClient) -> None:
     junk = (
         b'\n \nnot json\n[]\n{}\n\xff\n{"id":{},"method":"x"}\n{"id":7,"result":{}}\n' + b"[" * 9999 + b"\n"
     )
@@ -325,7 +329,7 @@ def test_what_is_no_message_passes_and_hurts_nothing(client: Client) -> None:
     assert outcomes(client.read()) == {1: LOST}
 
 
-def test_an_answer_that_cannot_be_read_is_an_answer(client: Client) -> None:
+def test_an_answer_that_cannot_be_read_is_an_answer(client: BridgedClient) -> None:
     """The client has it, so it gets no second one when the room is killed."""
     deep = b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 5000 + b"]" * 5000 + b"}\n"
     with client.joined() as room:
@@ -353,7 +357,7 @@ def test_an_answer_that_cannot_be_read_is_an_answer(client: Client) -> None:
     )
 )
 def test_every_request_has_one_outcome_whenever_rooms_are_killed(rooms: list[Any]) -> None:
-    client, number, waiting = Client(), 0, b""
+    client, number, waiting = BridgedClient(), 0, b""
     expected: dict[Any, Any] = {}
     passed = b""  # whole lines that a room has not read whole
     for sizes, missing, most, count, more in rooms:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,33 +16,54 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import attrs
 import pytest
 from tests.support import run as run_async
 from tests.support.door_rooms import FakeRoom
 
-from greenroom.cli import attach_command as _cli_attach
-from greenroom.cli import serve_command
+from greenroom.cli import attach_command, serve_command, stop_command
 from greenroom.cli.common import read_config
 from greenroom.cli.main import run
 from greenroom.gateway import serve
-from greenroom.gateway.doors import attach_client, attach_server, background
-from greenroom.gateway.doors.attach_client import Refused, dial, join
+from greenroom.gateway.doors import attach_client, attach_server, background_gateway
+from greenroom.gateway.doors.attach_client import AttachRefused, dial, join
 from greenroom.gateway.doors.attach_protocol import (
     OF_CLIENT,
     REPLACED,
     STOPPED,
     BadHello,
     Hello,
-    Words,
+    RoomLines,
     send_hello,
 )
 from greenroom.gateway.doors.attach_server import Doorway
-from greenroom.gateway.doors.background import LARGEST, NoRoom, end_of, keep_small, open_log
+from greenroom.gateway.doors.background_gateway import (
+    LARGEST,
+    NoRoom,
+    RoomPlace,
+    end_of,
+    keep_small,
+    open_log,
+)
 from greenroom.gateway.doors.stdio_door import StdioDoor
 from greenroom.protocol.version import VERSION
 
 HELLO = Hello("9")
 LEAVING: tuple[dict[str, Any], ...] = ({"leaving": True},)
+
+
+@attrs.frozen
+class DialledPlace(RoomPlace):
+    """The place of a room of which the test says what dialling it finds."""
+
+    found: Callable[[], socket.socket | None]
+
+    def dial(self) -> socket.socket | None:
+        return self.found()
+
+
+def dialled_place(found: Callable[[], socket.socket | None], folder: Path = Path("FOLDER")) -> RoomPlace:
+    return DialledPlace("name", folder, folder / "room.sock", folder / "room.lock", folder / "log", found)
 
 
 class _Rooms:
@@ -56,7 +77,7 @@ class _Rooms:
         self.dialled: list[socket.socket] = []
         self.theirs: list[socket.socket] = []
         self.started = 0
-        self.place = SimpleNamespace(dial=self._dial, socket="SOCKET", log="LOG")
+        self.place = dialled_place(self._dial)
 
     def start(self) -> bool:
         self.started += 1
@@ -104,7 +125,7 @@ def test_where_no_room_runs_one_is_started_and_where_one_leaves_the_next_is_join
 def test_a_refusal_is_told_with_its_code_and_its_connection_is_closed() -> None:
     refusal = {"error": {"message": "There is no such profile. Name another.", "code": "unknown_profile"}}
     with _Rooms((refusal,)).known() as rooms:
-        with pytest.raises(Refused, match="Name another") as caught:
+        with pytest.raises(AttachRefused, match="Name another") as caught:
             join(rooms, HELLO, [], print)
         assert caught.value.code == "unknown_profile"
         assert not is_open(rooms.dialled[0])
@@ -167,7 +188,7 @@ def test_a_room_that_cannot_be_dialled_or_understood_says_what_to_do(tmp_path: P
     def broken() -> None:
         raise OSError(111, "full")
 
-    place: Any = SimpleNamespace(dial=broken, socket=tmp_path / "room.sock")
+    place = dialled_place(broken, tmp_path)
     with pytest.raises(NoRoom, match=r"room\.sock does not answer .*full.*try again"):
         dial(place)
     for said in (b"[]\n", b"x\n", b"1\n", b"[" * 100_000 + b"\n"):
@@ -175,7 +196,7 @@ def test_a_room_that_cannot_be_dialled_or_understood_says_what_to_do(tmp_path: P
         with ours, theirs:
             theirs.sendall(said)
             with pytest.raises(BadHello, match="greenroom stop"):
-                Words(ours).next()
+                RoomLines(ours).next()
 
 
 # ---- the commands ----------------------------------------------------------------------------------------------------
@@ -199,7 +220,7 @@ def test_attach_tells_who_its_client_is_and_passes_only_the_values_that_are_used
 ) -> None:
     heard: list[tuple[Any, Hello]] = []
     monkeypatch.setattr(
-        _cli_attach, "attach", lambda starting, hello, _most, _note: heard.append((starting, hello))
+        attach_command, "attach", lambda starting, hello, _most, _note: heard.append((starting, hello))
     )  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setenv("SOME_TOKEN", "secret")
     monkeypatch.setenv("ANOTHER_TOKEN", "hidden")
@@ -223,7 +244,7 @@ def test_attach_tells_who_its_client_is_and_passes_only_the_values_that_are_used
 def test_a_profile_that_is_not_there_is_refused_before_a_room_is_started(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_cli_attach, "attach", lambda *_: pytest.fail("it went on"))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(attach_command, "attach", lambda *_: pytest.fail("it went on"))  # pyright: ignore[reportUnknownLambdaType]
     assert run(["attach", "--config", os.fspath(config), "--profile", "home"]) == 2
     assert "work" in capsys.readouterr().err
 
@@ -232,10 +253,10 @@ def test_a_profile_that_is_not_there_is_refused_before_a_room_is_started(
 @pytest.mark.parametrize(
     ("words", "said", "told"),
     [
-        (None, "no background room runs", {"ended": None}),
-        (({"pid": 7},), "the background room (pid 7) has ended", {"ended": 7}),
-        (({"pid": 7}, {"leaving": True}), "the background room (pid 7) has ended", {"ended": 7}),
-        ((), "the background room has ended", {"ended": None}),
+        (None, "no background gateway runs", {"ended": None}),
+        (({"pid": 7},), "the background gateway (pid 7) has ended", {"ended": 7}),
+        (({"pid": 7}, {"leaving": True}), "the background gateway (pid 7) has ended", {"ended": 7}),
+        ((), "the background gateway has ended", {"ended": None}),
     ],
 )
 def test_stop_says_what_has_ended(
@@ -248,7 +269,7 @@ def test_stop_says_what_has_ended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with _Rooms(words).known() as rooms:
-        monkeypatch.setattr(_cli_attach, "dial", lambda _: rooms.place.dial())  # pyright: ignore[reportUnknownLambdaType]
+        monkeypatch.setattr(stop_command, "dial", lambda _: rooms.place.dial())  # pyright: ignore[reportUnknownLambdaType]
         assert run(["stop", "--config", os.fspath(config), *(["--json"] if as_json else [])]) == 0
         captured = capsys.readouterr()
         assert said in captured.err
@@ -262,9 +283,9 @@ def test_stop_says_what_has_ended(
 def test_stop_gives_up_on_a_room_that_does_not_end_and_says_what_to_do(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_cli_attach, "_STOPS_WITHIN", 0.01)
+    monkeypatch.setattr(stop_command, "_STOPS_WITHIN", 0.01)
     with _Rooms(({"pid": 7},), stays=True).known() as rooms:
-        monkeypatch.setattr(_cli_attach, "dial", lambda _: rooms.place.dial())  # pyright: ignore[reportUnknownLambdaType]
+        monkeypatch.setattr(stop_command, "dial", lambda _: rooms.place.dial())  # pyright: ignore[reportUnknownLambdaType]
         assert run(["stop", "--config", os.fspath(config)]) == 1
         assert "end its process" in capsys.readouterr().err
         assert not is_open(rooms.dialled[0])
@@ -381,7 +402,7 @@ def test_each_hello_is_welcomed_sent_away_or_refused(
             send_hello(ours, Hello(**said_hello), [] if said == "without its two pipes" else [2, 2])
             before, line = descriptors(), theirs.fileno()
             await doorway._serve_line(theirs)
-            told = Words(ours).next()
+            told = RoomLines(ours).next()
             assert descriptors() == before - {line}, "nothing of it stays open"
         if isinstance(said, str):
             assert told is not None
@@ -406,7 +427,7 @@ def test_a_client_whose_connection_fails_is_noted_without_its_words() -> None:
         assert len(notes) == 1
         assert "broken" in notes[0]
         doorway._failed(theirs, ExceptionGroup("group", [NoRoom("none. Try again.")]))
-        assert Words(ours).next() == {"error": {"code": NoRoom.code, "message": "none. Try again."}}
+        assert RoomLines(ours).next() == {"error": {"code": NoRoom.code, "message": "none. Try again."}}
     assert len(notes) == 1
 
 
@@ -461,6 +482,7 @@ class _Talks:
         self.opened: list[dict[str, Any]] = []
         self.did: list[Any] = []
         self.in_flight = 3
+        self.client_name = "cursor"
         self.receive_large = None
 
     @asynccontextmanager
@@ -483,7 +505,7 @@ class _Talks:
         self.did.append("closed")
 
 
-async def _word(line: socket.socket, words: Words) -> Any:
+async def _word(line: socket.socket, words: RoomLines) -> Any:
     if not words.has_more:
         await anyio.wait_readable(line)
     return words.next()
@@ -513,7 +535,7 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
         )
         send_hello(ours, hello, [stdin, stdout])
         doorway._coming = 1
-        words = Words(ours)
+        words = RoomLines(ours)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(doorway._serve_line, theirs)
             assert await _word(ours, words) == {"pid": os.getpid(), "version": "9.0"}
@@ -521,7 +543,9 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
             (shown,) = doorway.view()["clients"]
             seconds = shown.pop("seconds")
             assert 0.0 <= seconds < 60.0
-            assert shown == {"pid": 5, "expose": "direct", "profile": profile or "work", "inFlight": 3}
+            assert shown == {
+                "pid": 5, "name": "cursor", "expose": "direct", "profile": profile or "work", "inFlight": 3
+            }  # fmt: skip
             assert talks.opened == [
                 {
                     "name": "attached-1",
@@ -641,7 +665,7 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
             send_hello(ours, Hello("9.0", stop=True), [])
             before = descriptors()
             await doorway._serve_line(theirs)
-            assert Words(ours).next() == {"pid": os.getpid(), "version": "9.0"}
+            assert RoomLines(ours).next() == {"pid": os.getpid(), "version": "9.0"}
             ours.setblocking(False)
             with pytest.raises(BlockingIOError):  # it is open until our process ends
                 ours.recv(10)
@@ -659,15 +683,15 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
 def test_who_waits_too_long_for_the_one_that_starts_a_room_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_READY_WITHIN", 0.05)
+    monkeypatch.setattr(background_gateway, "_READY_WITHIN", 0.05)
     path = tmp_path / "lock"
     first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
-        background._take(first)
+        background_gateway._take(first)
         with pytest.raises(NoRoom, match=r"Another process has been starting.*Try again"):
-            background._take(second)
+            background_gateway._take(second)
         os.close(first)
-        background._take(second)
+        background_gateway._take(second)
     finally:
         os.close(second)
 
@@ -684,9 +708,9 @@ def test_who_waits_too_long_for_the_one_that_starts_a_room_is_told_so(
 def test_a_room_that_does_not_become_ready_says_why_and_where_its_log_is(
     happens: str, log: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_READY_WITHIN", 0.05)
+    monkeypatch.setattr(background_gateway, "_READY_WITHIN", 0.05)
     (tmp_path / "log").write_text(log)
-    place: Any = SimpleNamespace(log=tmp_path / "log")
+    place = dialled_place(lambda: None, tmp_path)
     ready, theirs = os.pipe()
     try:
         if happens == "is ready":
@@ -694,10 +718,10 @@ def test_a_room_that_does_not_become_ready_says_why_and_where_its_log_is(
         if happens == "ends":
             os.close(theirs)
         if said is None:
-            background._await_ready(ready, place)
+            background_gateway._await_ready(ready, place)
         else:
             with pytest.raises(NoRoom, match=said) as caught:
-                background._await_ready(ready, place)
+                background_gateway._await_ready(ready, place)
             assert os.fspath(place.log) in caught.value.message
     finally:
         os.close(ready)
@@ -709,23 +733,23 @@ def test_what_starts_a_room_tells_that_it_is_ready_and_frees_the_lock(tmp_path: 
     ready, theirs = os.pipe()
     lock, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
-        background._take(lock)
-        background.say_ready(theirs, lock)
-        assert os.read(ready, 64) == background._READY
+        background_gateway._take(lock)
+        background_gateway.say_ready(theirs, lock)
+        assert os.read(ready, 64) == background_gateway._READY
         assert os.read(ready, 64) == b"", "it is closed"
-        background._take(other)
+        background_gateway._take(other)
     finally:
         os.close(ready)
         os.close(other)
     ready, theirs = os.pipe()
     os.close(ready)
-    background.say_ready(theirs, os.open(tmp_path / "lock", os.O_RDWR))  # nobody waits any more
+    background_gateway.say_ready(theirs, os.open(tmp_path / "lock", os.O_RDWR))  # nobody waits any more
 
 
 def test_attach_takes_only_what_a_client_can_be_shown(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_cli_attach, "attach", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(attach_command, "attach", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
     for shown in ("proxy", "direct", "meta"):
         assert run(["attach", "--config", os.fspath(config), "--expose", shown]) == 0
     assert run(["attach", "--config", os.fspath(config), "--expose", "all"]) == 2

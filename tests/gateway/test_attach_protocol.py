@@ -1,4 +1,4 @@
-"""What a client of a background room says first, and which versions and words are understood."""
+"""What a client of a background gateway says first, and which versions and words are understood."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import socket
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.gateway.doors.attach_protocol import (
     BadHello,
     Hello,
-    Words,
+    RoomLines,
     is_newer,
     read_hello,
     send_hello,
@@ -24,7 +25,7 @@ def test_versions_are_compared_by_their_numbers() -> None:
     assert not is_newer("0.1.0", "0.1.0.dev3")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     [
         b"",
@@ -66,4 +67,4 @@ def test_a_room_that_answers_and_closes_at_once_is_heard() -> None:
     with theirs, _ToAQuickRoom(fileno=ours.detach()) as line:
         line.room = theirs
         send_hello(line, Hello(version="999.0"), [])
-        assert Words(line).next() == {"leaving": True}
+        assert RoomLines(line).next() == {"leaving": True}

@@ -1,4 +1,4 @@
-"""Where the background room of a configuration is, who may be one, and what its log keeps."""
+"""Where the background gateway of a configuration is, who may be one, and what its log keeps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 from greenroom.config import private_files
 from greenroom.config.files import load_config, project_files
-from greenroom.gateway.doors.attach_client import Starting, attach, dial
+from greenroom.gateway.doors.attach_client import RoomStarter, attach, dial
 from greenroom.gateway.doors.attach_protocol import (
     Hello,
 )
 from greenroom.gateway.doors.attach_server import Listener
-from greenroom.gateway.doors.background import (
+from greenroom.gateway.doors.background_gateway import (
     LARGEST,
     NoRoom,
     RoomPlace,
@@ -82,7 +82,7 @@ def test_a_socket_in_a_folder_of_others_is_refused(tmp_path: Path) -> None:
         with pytest.raises(NoRoom, match="of your own"):
             dial(place)
         with pytest.raises(NoRoom, match="of your own"):
-            Starting(place, [], {}).start()
+            RoomStarter(place, [], {}).start()
 
 
 def test_a_room_that_runs_as_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_room_that_runs_as_another_user_is_refused(tmp_path: Path, monkeypatch
     with listening(tmp_path) as place:
         monkeypatch.setattr(private_files, "_peer_uid", somebody)
         with pytest.raises(NoRoom, match="is not yours"):
-            attach(lambda: Starting(place, [], {}), Hello("0"), 1 << 20, print)
+            attach(lambda: RoomStarter(place, [], {}), Hello("0"), 1 << 20, print)
 
 
 def test_a_room_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_room_that_cannot_start_says_why(tmp_path: Path) -> None:
     place = RoomPlace("x", tmp_path, run / "room-x.sock", run / "room-x.lock", tmp_path / "log" / "x.log")
     missing = os.fspath(tmp_path / "missing.json")
     with pytest.raises(NoRoom, match=r"missing\.json.*does not exist") as caught:
-        Starting(place, ["--config", missing], dict(os.environ)).start()
+        RoomStarter(place, ["--config", missing], dict(os.environ)).start()
     assert os.fspath(place.log) in caught.value.message
 
 

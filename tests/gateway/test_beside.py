@@ -8,13 +8,14 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.gateway.test_conversations import Person, talking
+from tests.gateway.test_conversations import talking
 from tests.support import in_virtual_time
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import settle, teach
 from tests.support.whole import direct_door, whole
 
 from greenroom import Greenroom
-from greenroom.actors.router import Learn
+from greenroom.actors.router import LearnedEntry
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.protocol.bounds import PROMOTED
 from greenroom.supervisor.room import port_of
@@ -37,12 +38,14 @@ def open_room(servers: Mapping[str, FakeServer], chosen: Any = None, **settings:
     return Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=fake_connectors(servers))
 
 
-async def names(person: Person, meta: Mapping[str, Any] | None = None) -> list[str]:
+async def names(person: MemoryClient, meta: Mapping[str, Any] | None = None) -> list[str]:
     answer = await person.ask("tools/list", {} if meta is None else {"_meta": meta})
     return [each["name"] for each in answer["result"]["tools"]]
 
 
-async def mcp(person: Person, meta: Mapping[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
+async def mcp(
+    person: MemoryClient, meta: Mapping[str, Any] | None = None, **arguments: Any
+) -> dict[str, Any]:
     said = {} if meta is None else {"_meta": meta}
     return (await person.ask("tools/call", {"name": "mcp", "arguments": arguments, **said}))["result"]
 
@@ -209,7 +212,9 @@ async def test_a_promoted_tool_that_is_chosen_later_is_listed_once() -> None:
 async def test_a_resource_under_a_tools_name_is_not_promoted() -> None:
     async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
         resources = ({"uri": "file:///x", "name": "x"},)
-        RoomInside(room).machinery.router.ref.tell(Learn(ServerEntry("a", "", tools=(), resources=resources)))
+        RoomInside(room).machinery.router.ref.tell(
+            LearnedEntry(ServerEntry("a", "", tools=(), resources=resources))
+        )
         await settle()
         async with talk("ann") as ann:
             refused = await mcp(ann, promote="a_get_x")
@@ -249,13 +254,13 @@ async def test_a_client_that_would_not_hear_of_it_is_told_how_to_call_the_tool()
             await mcp(ann, promote="a_echo")
             told = [said["params"] for said in ann.said if said.get("method") == CHANGED and "params" in said]
             assert told == [{"_meta": {"io.modelcontextprotocol/subscriptionId": listening}}]
-        new = Person()
+        new = MemoryClient()
         async with talk.conversations.open(new, talk.spawn, name="new") as new.session:
             listening = new.begin(
                 "subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META}
             )
             await new.heard(lambda said: said.get("method", "").endswith("/acknowledged"))
-            new.write({"method": "notifications/cancelled", "params": {"requestId": listening}})
+            new.say({"method": "notifications/cancelled", "params": {"requestId": listening}})
             await settle()
             refused = await mcp(new, META, promote="a_echo")
             assert details(refused)["error"] == "not_promoted"
@@ -323,7 +328,7 @@ async def test_a_stream_hears_only_what_was_wished_for_in_so_many_words(
 ) -> None:
     async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
         await teach(room, "a", [tool("echo")])
-        new = Person()
+        new = MemoryClient()
         async with talk.conversations.open(new, talk.spawn, name="new") as new.session:
             wanted = {} if wish is None else {"toolsListChanged": wish}
             listening = new.begin("subscriptions/listen", {"notifications": wanted, "_meta": META})

@@ -26,12 +26,12 @@ from greenroom.gateway.page.tape_page import TapePage
 from greenroom.gateway.page.timeline import lanes_of
 from greenroom.observe.taped_spans import tell_spans
 from greenroom.supervisor.room import port_of
-from greenroom.tape.comparing import compare_tapes
-from greenroom.tape.reading import BadTape, Tape, read_tape
-from greenroom.tape.recent import tape_of, write_tape
-from greenroom.tape.records import records_of
-from greenroom.tape.selection import selected
+from greenroom.tape.last_minutes_tape import tape_of, write_tape
 from greenroom.tape.story import as_json, told
+from greenroom.tape.tape_comparison import compare_tapes
+from greenroom.tape.tape_events import records_of
+from greenroom.tape.tape_reader import BadTape, Tape, read_tape
+from greenroom.tape.tape_selection import selected
 from greenroom.testing import FakeServer, fake_room, tool
 
 STRANGE: tuple[Any, ...] = (

@@ -26,7 +26,7 @@ from greenroom.config import file_watcher as bell
 from greenroom.config.model import Config
 from greenroom.config.parse import parse_config
 from greenroom.gateway import config_watch as watch
-from greenroom.gateway.event_log import Log
+from greenroom.gateway.event_log import EventLog
 from greenroom.protocol.errors import ConfigError, Problem, UsageError
 
 RELOADED = "configuration reloaded"
@@ -86,6 +86,16 @@ def put(file: Path, text: str) -> None:
 def config_of(*servers: str) -> str:
     entries = {name: {"command": name, "bootstrap": False} for name in servers}
     return json.dumps({"mcpServers": entries})
+
+
+def test_a_gateway_says_a_problem_of_its_configuration_once(short: Path) -> None:
+    file = short / "home/.config/mcp/mcp.json"
+    file.parent.mkdir(parents=True)
+    put(file, json.dumps({**json.loads(config_of("a")), "setings": {}}))
+    with serving(short):
+        pass
+    lines = (short / "stderr.txt").read_text().splitlines()
+    assert len([line for line in lines if "setings" in line]) == 1, "and Python's logging does not add to it"
 
 
 def status(folder: Path) -> dict[str, Any]:
@@ -299,32 +309,12 @@ async def test_it_rings_for_names_on_the_way_and_for_no_others(tmp_path: Path) -
 class Told:
     """The kernel's half of a bell, as a test has it: what it is asked to watch, and what it answers."""
 
-    class flags:  # noqa: N801
-        (
-            CREATE,
-            MOVED_FROM,
-            MOVED_TO,
-            DELETE,
-            ONLYDIR,
-            MASK_ADD,
-            MOVE_SELF,
-            DELETE_SELF,
-            CLOSE_WRITE,
-            ATTRIB,
-        ) = (1 << bit for bit in range(10))
-
     def __init__(self, refuse: OSError | None = None) -> None:
         self.refuse = refuse
         self.watched: list[str] = []
         self.closed = False
 
-    def INotify(self, **_: object) -> Told:  # noqa: N802
-        return self
-
-    def __enter__(self) -> Told:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.closed = True
 
     def add_watch(self, path: str, _mask: int) -> int:
@@ -348,7 +338,7 @@ async def test_what_cannot_be_watched_rings_at_once_never_or_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError, rings: str
 ) -> None:
     library, never = Told(refusal), anyio.Event()
-    monkeypatch.setattr(bell, "_inotify", lambda: library)
+    monkeypatch.setattr(bell, "Inotify", lambda: library)
     monkeypatch.setattr(bell.anyio, "wait_readable", lambda _kernel: never.wait())
     heard: list[str] = []
     with bell.hung_at([tmp_path / "x"], OptionalPart("it", heard.append)) as hung:
@@ -557,7 +547,7 @@ def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch
 async def test_a_setting_that_a_gateway_reads_once_is_said_when_it_changes() -> None:
     """All others are asked for where they count, in the configuration of the room."""
     reading, writing = os.pipe()
-    log = Log(writing)
+    log = EventLog(writing)
     try:
         async with Greenroom.open({}) as room:
             for name, said, attribute, _ in SETTINGS:
@@ -584,7 +574,6 @@ async def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_
     monkeypatch.setattr(bell, "LOOK_AGAIN", 0.0)
     told: list[str] = []
     part = OptionalPart("hearing", told.append)
-    bell.prepare()
     with no_more_descriptors():
         for _ in range(2):
             with bell.hung_at([tmp_path / "x"], part) as hung, anyio.fail_after(PATIENCE):
@@ -596,3 +585,38 @@ async def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_
     problem, again = told
     assert problem.startswith("hearing: Too many open files")
     assert again == "hearing: works again"
+
+
+@in_virtual_time
+async def test_commands_that_ask_for_a_reload_share_one_and_are_answered_when_the_gateway_ends() -> None:
+    state, answers, began = watch.ReloadState(), list[str](), list[float]()
+    is_held = anyio.Event()
+
+    async def reloading() -> None:
+        began.append(anyio.current_time())
+        await (is_held.wait() if len(began) == 3 else anyio.sleep(1))
+        if len(began) == 2:
+            raise ValueError("a bug")
+
+    async def ask() -> None:
+        try:
+            answers.append((await method({}))["notReloaded"])
+        except ValueError as error:
+            answers.append(str(error))
+
+    async with anyio.create_task_group() as commands:
+        async with anyio.create_task_group() as gateway:
+            method = watch.reload_now(gateway, reloading, state)
+            commands.start_soon(ask)
+            await anyio.sleep(0.5)
+            for _ in range(300):
+                commands.start_soon(ask)
+            await anyio.sleep(9)
+            assert began == [0, 1], "who comes while it is read has it read again, and only once"
+            assert answers == ["", *["a bug"] * 300]
+            for _ in range(2):
+                commands.start_soon(ask)
+                await anyio.sleep(1)
+            gateway.cancel_scope.cancel()
+        await ask()
+    assert answers[301:] == ["it is ending"] * 3

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ import pytest
 from tests.support import in_real_time, in_virtual_time, run
 from tests.support.bodies import body_of
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
 from greenroom.actors.workers import OptionalPart
 from greenroom.config.private_files import NotOurs, make_own_folder
-from greenroom.gateway.commands import commands
+from greenroom.gateway.control_methods import commands
 from greenroom.gateway.doors import control_client as client
 from greenroom.gateway.doors import control_protocol as place
 from greenroom.gateway.doors import control_server as control
@@ -87,7 +88,11 @@ def serving(
 
             async def listen(*, task_status: Any) -> None:
                 await control.serve_control(
-                    path, methods, OptionalPart("it", note), control.Lines(group), task_status=task_status
+                    path,
+                    control.ControlMethods(lambda: methods),
+                    OptionalPart("it", note),
+                    control.ControlConnections(group),
+                    task_status=task_status,
                 )
 
             await group.start(listen)
@@ -419,6 +424,64 @@ def test_a_gateway_that_answers_nobody_is_given_up(monkeypatch: pytest.MonkeyPat
         gateway.ask("call")
 
 
+def test_many_are_asked_at_once_and_what_came_in_time_is_read_behind_one_that_is_silent() -> None:
+    good = b'{"result": {"notReloaded": ""}}\n'
+    texts = {
+        b"": "does not answer: nothing came from it for 0.1 s",
+        b'{"result"': "does not answer",
+        good: "",
+        b"no JSON\n": "answered what cannot be read",
+        b"[" * 100_000 + b"\n": "answered what cannot be read",
+        b"[]\n": "answered what cannot be read",
+        b"7\n": "answered what cannot be read",
+        b'{"error": "no"}\n': "answered what cannot be read",
+        b'{"error": {"code": "x", "message": "it says so"}}\n': "it says so",
+    }
+    with ExitStack() as stack:
+        pairs = [[*map(stack.enter_context, socket.socketpair())] for _ in texts]
+        for (_, theirs), text in zip(pairs, texts, strict=True):
+            theirs.sendall(text)
+        gateways = [client.Gateway(1, ours, Path("/nowhere")) for ours, _ in pairs]
+        answers = client.ask_each(gateways, "reload", 0.1)
+        for (_, theirs), answer, said in zip(pairs, answers, texts.values(), strict=True):
+            assert theirs.recv(100) == b'{"method": "reload", "params": {}}\n'
+            assert (said in str(answer)) if said else answer == {"notReloaded": ""}
+
+
+def test_of_a_flood_in_place_of_a_short_answer_only_its_beginning_is_read() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        flood = threading.Thread(target=_flood, args=(theirs,))
+        flood.start()
+        (answer,) = client.ask_each([client.Gateway(1, ours, Path("/nowhere"))], "reload", PATIENCE)
+        ours.close()
+        flood.join()
+    assert "its answer does not end" in str(answer)
+
+
+def _flood(line: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            line.sendall(b"x" * 65_536)
+
+
+def test_where_many_commands_have_just_come_the_next_waits_for_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(listening(f"abc-{os.getpid()}.sock", backlog=1))
+        try:
+            while True:  # fill it
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(listener.getsockname())
+        except BlockingIOError:
+            pass
+        monkeypatch.setattr(client.time, "sleep", lambda _seconds: stack.enter_context(listener.accept()[0]))
+        with client.find_gateway("abc") or pytest.fail("none found") as gateway:
+            assert gateway.pid == os.getpid()
+
+
 @body_of(serving)
 async def test_who_is_not_of_this_user_is_hung_up_on_at_once(
     path: Path, /, monkeypatch: pytest.MonkeyPatch
@@ -463,7 +526,7 @@ def test_a_place_is_bound_over_what_was_left_there_and_moves_bound_or_not(tmp_pa
     folder = tmp_path / "run"
     make_own_folder(folder)
     (folder / "a.sock").touch()
-    spot = control.Place(folder / "z.sock")
+    spot = control.ControlSocket(folder / "z.sock")
     spot.move(folder / "a.sock")
     with spot.bound():
         assert mode_of(folder / "a.sock") == 0o600
@@ -478,7 +541,7 @@ def test_a_fork_does_not_remove_the_socket_of_its_parent(
 ) -> None:
     folder = tmp_path / "run"
     make_own_folder(folder)
-    spot = control.Place(folder / "a.sock")
+    spot = control.ControlSocket(folder / "a.sock")
     with spot.bound():
         monkeypatch.setattr(os, "getpid", lambda: 1)
     assert [each.name for each in folder.iterdir()] == ["a.sock"]
@@ -491,7 +554,7 @@ async def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
     told, bound = list[str](), list[float]()
 
     @contextmanager
-    def binds(_self: control.Place) -> Generator[str]:
+    def binds(_self: control.ControlSocket) -> Generator[str]:
         bound.append(anyio.current_time())
         if len(bound) == 1:
             raise OSError(errno.EACCES, "no such luck")
@@ -502,7 +565,7 @@ async def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
             raise OSError(errno.EMFILE, "too many open files")
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(control.Place, "bound", binds)
+    monkeypatch.setattr(control.ControlSocket, "bound", binds)
     monkeypatch.setattr(control, "_let_in", lets_in)
     path = tmp_path / "a.sock"
     told.clear()
@@ -512,7 +575,11 @@ async def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
 
         async def listen(*, task_status: Any) -> None:
             await control.serve_control(
-                path, METHODS, OptionalPart("it", told.append), control.Lines(group), task_status=task_status
+                path,
+                control.ControlMethods(lambda: METHODS),
+                OptionalPart("it", told.append),
+                control.ControlConnections(group),
+                task_status=task_status,
             )
 
         spot = await group.start(listen)
@@ -538,14 +605,14 @@ def test_when_no_command_can_be_taken_in_the_socket_is_given_up_for_a_while(
     async def body() -> None:
         nobody: Any = None
         with Full(socket.AF_UNIX) as listener, pytest.raises(OSError, match="no more"):
-            await control._let_in(listener, METHODS, nobody, nobody)
+            await control._let_in(listener, nobody, nobody, nobody)
 
     monkeypatch.setattr(anyio, "wait_readable", readable)
     run(backend, body)
 
 
 def test_a_place_whose_socket_is_gone_is_moved_in_name_alone(tmp_path: Path) -> None:
-    spot = control.Place(tmp_path / "run" / "a.sock")
+    spot = control.ControlSocket(tmp_path / "run" / "a.sock")
     with spot.bound():
         pass
     spot.move(tmp_path / "run" / "b.sock")
@@ -590,7 +657,7 @@ def test_a_gateway_that_cannot_be_asked_is_told_of_and_left_out(
         assert "1" in told[0]
 
 
-@pytest.mark.parametrize("names", [["a", 5], [5, "a"], [None], "a", {"a": 1}, None])
+@for_each("names", [["a", 5], [5, "a"], [None], "a", {"a": 1}, None])
 def test_a_list_of_names_has_only_names(names: Any) -> None:
     with pytest.raises(UsageError, match='"names" must be a list of strings'):
         texts_in({"names": names}, "names")

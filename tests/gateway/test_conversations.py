@@ -19,72 +19,16 @@ from tests.support.asking import Asking, AskingServer, Refused, asking_connector
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
 from tests.support.loops import on_asyncio, on_one_loop
+from tests.support.memory_client import MemoryClient
 from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
 from greenroom.catalogue.index import Index
-from greenroom.gateway.clients import Conversations
-from greenroom.gateway.endpoint import ClientSession
+from greenroom.gateway.conversations import Conversations
 from greenroom.protocol.errors import UsageError
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
-
-HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
-
-
-class Person:
-    """One client with an outlet in memory. `said` has all messages that came to it, in order."""
-
-    busy = False
-    session: ClientSession
-
-    def __init__(self) -> None:
-        self.said: list[dict[str, Any]] = []
-        self.answers: dict[str, Any] = {}  # what it answers at once, by the method it is asked
-        self._number = 0
-        self._news = anyio.Event()
-
-    def send(self, line: bytes) -> bool:
-        said = json.loads(line)
-        self.said.append(said)
-        self._news.set()
-        self._news = anyio.Event()
-        if "id" in said and said.get("method") in self.answers:
-            self.write({"id": said["id"], "result": self.answers[said["method"]]})
-        return True
-
-    def reply(self, result: Mapping[str, Any]) -> None:
-        """Answer the last request."""
-        request = [said for said in self.said if "id" in said and "method" in said][-1]
-        self.write({"id": request["id"], "result": result})
-
-    def write(self, message: Mapping[str, Any]) -> None:
-        self.session.receive(json.dumps({"jsonrpc": "2.0", **message}).encode())
-
-    def begin(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        self._number += 1
-        self.write({"id": self._number, "method": method, "params": dict(params or {})})
-        return self._number
-
-    async def answer(self, number: int) -> dict[str, Any]:
-        return await self.heard(lambda said: said.get("id") == number and "method" not in said)
-
-    async def heard(self, wanted: Any) -> dict[str, Any]:
-        """The first message that is `wanted`, which may still have to come."""
-        while not (found := [said for said in self.said if wanted(said)]):
-            await self._news.wait()
-        return found[0]
-
-    async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return await self.answer(self.begin(method, params))
-
-    def initialize(self, **capabilities: Any) -> None:
-        self.begin("initialize", {**HELLO, "capabilities": capabilities})
-        self.write({"method": "notifications/initialized"})
-
-    def methods(self) -> list[str]:
-        return [said["method"] for said in self.said if "method" in said]
 
 
 async def echo(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
@@ -97,13 +41,13 @@ def asking_room(servers: Mapping[str, AskingServer], entries: Any = None, **sett
     return open_room(named, entries=entries, connectors=asking_connectors(servers), **settings)
 
 
-def begin(person: Person, expose: str, name: str, **arguments: Any) -> int:
+def begin(person: MemoryClient, expose: str, name: str, **arguments: Any) -> int:
     if expose == "proxy":
         name, arguments = "mcp", {"tool": name, "args": arguments}
     return person.begin("tools/call", {"name": name, "arguments": arguments})
 
 
-async def call(person: Person, expose: str, name: str, **arguments: Any) -> dict[str, Any]:
+async def call(person: MemoryClient, expose: str, name: str, **arguments: Any) -> dict[str, Any]:
     return await person.answer(begin(person, expose, name, **arguments))
 
 
@@ -118,8 +62,8 @@ async def talking(room: Greenroom, expose: str = "direct") -> AsyncGenerator[Any
         @asynccontextmanager
         async def talk(
             name: str, *, profile: str | None = None, **capabilities: Any
-        ) -> AsyncGenerator[Person]:
-            person = Person()
+        ) -> AsyncGenerator[MemoryClient]:
+            person = MemoryClient()
             opened = conversations.open(person, tasks.start_soon, name=name, profile=profile)
             async with opened as person.session:
                 person.initialize(**capabilities)
@@ -201,7 +145,7 @@ BOTH = pytest.mark.parametrize("expose", ["direct", "proxy"])
 SAMPLED: Mapping[str, Any] = {"sampling": {}}
 
 
-def asked(person: Person) -> list[Any]:
+def asked(person: MemoryClient) -> list[Any]:
     """The requests that came to this client: their methods, and whom the server meant."""
     return [
         (said["method"], said["params"].get("for"))
@@ -372,7 +316,7 @@ async def test_t20_a_client_that_leaves_takes_its_requests_with_it_and_nobody_el
 # ---- what a server says -------------------------------------------------------------------------------------------
 
 
-def logs(person: Person) -> list[str]:
+def logs(person: MemoryClient) -> list[str]:
     return [said["params"]["data"] for said in person.said if said.get("method") == "notifications/message"]
 
 
@@ -387,7 +331,7 @@ async def test_a_first_list_is_complete_in_whatever_turn_it_is_asked_for() -> No
         talking(room) as talk,
         AsyncExitStack() as stack,
     ):
-        people: list[Person] = []
+        people: list[MemoryClient] = []
         while not room.tools():  # one more in each turn until the server is known
             people.append(await stack.enter_async_context(talk(f"p{len(people)}")))
             people[-1].begin("tools/list")
@@ -552,7 +496,7 @@ async def test_progress_and_cancellation_belong_to_the_request() -> None:
                 params = {"name": "s_steps", "arguments": {"who": who}, "_meta": {"progressToken": "t"}}
                 number = person.begin("tools/call", params)
             await anyio.sleep(1.5)
-            ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+            ann.say({"method": "notifications/cancelled", "params": {"requestId": number}})
             answer = await ben.answer(number)
             assert json.loads(answer["result"]["content"][0]["text"]) == {"who": "ben"}
             for person, who, often in ((ann, "ann", 1), (ben, "ben", 2)):
@@ -575,9 +519,9 @@ async def test_changed_roots_are_told_to_who_may_ask_what_they_are() -> None:
             for name in ("s", "own"):
                 await call(ann, "direct", f"{name}_echo")
             async with talk("ben", roots={}):
-                ann.write({"method": changed})
+                ann.say({"method": changed})
                 assert (changed in shared.notified, changed in own.notified) == (False, True)
-            ann.write({"method": changed})
+            ann.say({"method": changed})
             assert changed in shared.notified, "nobody else could be meant"
 
 
@@ -714,7 +658,7 @@ def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str
 @in_virtual_time
 async def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> None:
     """B17: at most 24 KiB each, after a list and a call."""
-    many = 200
+    many = 100
     server = AskingServer({"echo": echo})
     async with asking_room({"s": server}) as room, talking(room, expose) as talk:
         await teach(room, "s")
@@ -801,7 +745,7 @@ async def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_s
         conversations = Conversations(room, expose="proxy", version="1", note=lambda _text: None)
         for is_patient in (False, True):
             async with anyio.create_task_group() as tasks:
-                async with conversations.open(Person(), tasks.start_soon, name="ann"):
+                async with conversations.open(MemoryClient(), tasks.start_soon, name="ann"):
                     if is_patient:
                         await made_by_a_thread(lambda: port_of(room).catalogue.index.is_searchable)
                 tasks.cancel_scope.cancel()
@@ -870,7 +814,7 @@ async def test_a_client_is_shown_what_it_asked_for_else_what_its_profile_says_el
         for name in ("a", "b"):
             await room.connect(name)
         await room.settled()
-        person = Person()
+        person = MemoryClient()
         opened = talk.conversations.open(person, talk.spawn, name="ann", profile=profile, expose=own)
         async with opened as person.session:
             person.initialize()
@@ -878,7 +822,7 @@ async def test_a_client_is_shown_what_it_asked_for_else_what_its_profile_says_el
             seen = {None: ["a_of_a", "b_of_b"], "proxy": ["b_of_b"]}.get(profile, ["a_of_a"])
             assert sorted(each["name"] for each in listed) == sorted([*SHOWN[expose], *seen])
         with pytest.raises(UsageError, match="Nothing is exposed"):
-            async with talk.conversations.open(Person(), talk.spawn, name="ben", expose="all"):
+            async with talk.conversations.open(MemoryClient(), talk.spawn, name="ben", expose="all"):
                 raise AssertionError
         assert len(talk.conversations) == 0
 
@@ -913,11 +857,15 @@ async def test_the_values_that_a_client_brings_are_its_sessions_and_each_profile
     monkeypatch.setattr(Greenroom, "session", session)
     async with profiled_room() as room, talking(room, "proxy") as talk:
         spawned: list[Any] = []
-        opened = talk.conversations.open(Person(), spawned.append, name="ann", variables={"TOKEN": "of-ann"})
+        opened = talk.conversations.open(
+            MemoryClient(), spawned.append, name="ann", variables={"TOKEN": "of-ann"}
+        )
         async with opened:
             assert given == [("ann", {"TOKEN": "of-ann"}, None)]
             for name, profile in (("ben", None), ("cyd", "a"), ("dan", "a"), ("eve", "direct")):
-                async with talk.conversations.open(Person(), spawned.append, name=name, profile=profile):
+                async with talk.conversations.open(
+                    MemoryClient(), spawned.append, name=name, profile=profile
+                ):
                     pass
         assert given[1:3] == [("ben", {}, None), ("cyd", {}, "a")]
         assert len(spawned) == 2, "for who sees everything, and for `a`; who is shown all searches itself"

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from mcp import types
+from tests.support.rows import for_each
 from tests.support.said import said
 from tests.support.whole import RawClient, direct_door
 
@@ -183,7 +184,7 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "result",
     [
         {"content": []},
@@ -236,15 +237,13 @@ def test_what_was_read_is_under_the_uri_it_was_asked_by_where_it_says_none() -> 
     assert json.loads(odd)["contents"] == [{"uri": "u:asked", "text": "odd"}]
 
 
-@pytest.mark.parametrize(
-    "completion", [None, "odd", {}, {"values": None}, {"values": "x" * 101}, {"values": {"a": 1}}]
-)
+@for_each("completion", [None, "odd", {}, {"values": None}, {"values": "x" * 101}, {"values": {"a": 1}}])
 def test_a_completion_of_another_shape_passes_as_it_came(completion: Any) -> None:
     for came in (encoded({"completion": completion}), b"{}"):
         assert readable("completion/complete", {}, came) is came
 
 
-@pytest.mark.parametrize("count", [0, 99, 100, 101, 500])
+@for_each("count", [0, 99, 100, 101, 500])
 def test_no_more_completions_than_the_protocol_allows(count: int) -> None:
     completion: dict[str, Any] = {
         "values": [str(number) for number in range(count)],

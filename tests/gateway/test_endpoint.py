@@ -9,8 +9,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.lowlevel
@@ -19,28 +18,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import in_real_time, in_virtual_time, run
-from tests.support.door_rooms import NOW, FakeCall, FakeRoom
+from tests.support.door_rooms import NOW, FakeCall, FakeRoom, Hiding
+from tests.support.memory_client import MemoryClient
 from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room
+from tests.support.rows import for_each
 from tests.support.stdio import until
 
 from greenroom import Greenroom
 from greenroom.actors.host import Declaration, ServerRequest
-from greenroom.actors.router import Learn
+from greenroom.actors.router import LearnedEntry
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import ResourceEntry
 from greenroom.config.model import Scrub, Settings
-from greenroom.gateway.attribution import attributed_request, error_data_of, result_without_ours, without_ours
 from greenroom.gateway.client_host import ClientHost
-from greenroom.gateway.endpoint import Endpoint
 from greenroom.gateway.exposures import direct_results as answers
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.direct_client import DirectClient
 from greenroom.gateway.exposures.proxy import Proxy
 from greenroom.gateway.input_required import StateSigner, SuspendableCall, SuspendedCalls
+from greenroom.gateway.jobs import Job
+from greenroom.gateway.message_origin import (
+    attributed_request,
+    error_data_of,
+    result_without_ours,
+    without_ours,
+)
 from greenroom.gateway.next_steps import Commands
-from greenroom.gateway.requests import Job
 from greenroom.gateway.result_meta import OURS
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
@@ -58,52 +63,22 @@ ENVELOPE = {
 }
 
 
-class Client:
-    """What a client sees: lines out."""
+class McpClient(MemoryClient):
+    """A client of the `mcp` tool over a room of the test, or of another exposure."""
 
-    def __init__(self, exposure: Any = None, *, room: FakeRoom | None = None, **options: Any) -> None:
-        self.room = room or FakeRoom()
-        self.lines: list[bytes] = []
-        self.busy = False
-        self.takes_long_lines = True
-        self.notes: list[str] = []
-        exposure = exposure or Proxy(self.room)
-        endpoint = Endpoint(exposure, "9.9", note=self.notes.append, **options)
-        self.talk = endpoint.open(self, self._spawn)
-        self.spawn: Any = None
-
-    def _spawn(self, work: Any) -> None:
-        self.spawn(work)
-
-    def send(self, line: bytes) -> bool:
-        if len(line) > 4096 and not self.takes_long_lines:
-            return False
-        assert line.endswith(b"\n")
-        assert line.count(b"\n") == 1
-        self.lines.append(line)
-        return True
-
-    def say(self, message: Any) -> list[Any]:
-        """Send one message; what came back at once."""
-        before = len(self.lines)
-        self.talk.receive(message if isinstance(message, bytes) else json.dumps(message).encode())
-        return [json.loads(line) for line in self.lines[before:]]
-
-    def ask(self, method: str, params: Any = None, *, id: Any = 1) -> Any:
-        message = {"jsonrpc": "2.0", "id": id, "method": method}
-        answers = self.say(message if params is None else {**message, "params": params})
-        assert len(answers) == 1, answers
-        assert answers[0]["id"] == id
-        return answers[0].get("result", answers[0].get("error"))
+    def __init__(self, exposure: Any = None, **options: Any) -> None:
+        self.room = FakeRoom()
+        super().__init__(exposure or Proxy(self.room), **options)
 
     def call(self, arguments: Any = None, *, id: Any = 1, **params: Any) -> list[Any]:
-        params = {"name": "mcp", "arguments": arguments, **params}
-        return self.say({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+        """Call `mcp`. Returns what came back at once."""
+        self.begin("tools/call", {"name": "mcp", "arguments": arguments, **params}, id=id)
+        return self.fresh
 
 
-@pytest.mark.parametrize("version", rpc.HANDSHAKE_VERSIONS)
+@for_each("version", rpc.HANDSHAKE_VERSIONS)
 def test_every_handshake_version_is_agreed_to(version: str) -> None:
-    result = Client().ask("initialize", {"protocolVersion": version, "capabilities": {}})
+    result = McpClient().ask_at_once("initialize", {"protocolVersion": version, "capabilities": {}})
     assert result == {
         "protocolVersion": version,
         "capabilities": {"tools": {"listChanged": True}, "logging": {}},
@@ -114,27 +89,27 @@ def test_every_handshake_version_is_agreed_to(version: str) -> None:
 def test_our_results_satisfy_the_sdk_types() -> None:
     import mcp_types as types
 
-    client = Client()
-    types.InitializeResult.model_validate(client.ask("initialize", {"protocolVersion": "2025-11-25"}))
-    types.DiscoverResult.model_validate(client.ask("server/discover", {"_meta": ENVELOPE}))
-    types.ListToolsResult.model_validate(client.ask("tools/list", {"_meta": ENVELOPE}))
+    client = McpClient()
+    types.InitializeResult.model_validate(client.ask_at_once("initialize", {"protocolVersion": "2025-11-25"}))
+    types.DiscoverResult.model_validate(client.ask_at_once("server/discover", {"_meta": ENVELOPE}))
+    types.ListToolsResult.model_validate(client.ask_at_once("tools/list", {"_meta": ENVELOPE}))
     types.CallToolResult.model_validate(client.call({"search": "issue"})[0]["result"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "params"),
     [("ping", {"_meta": ENVELOPE}), ("server/discover", {}), ("resources/list", None), ("zebra", {})],
 )
 def test_methods_that_do_not_exist_in_the_requests_era(method: str, params: Any) -> None:
-    assert Client().ask(method, params)["code"] == -32601
+    assert McpClient().ask_at_once(method, params)["code"] == -32601
 
 
 def test_ids_come_back_as_they_were_written() -> None:
     for key in (0, -7, 12345678901234567890123, "a", "", "\u00e9\n"):
-        assert Client().ask("ping", id=key) == {}
+        assert McpClient().ask_at_once("ping", id=key) == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "code"),
     [
         (b"nonsense", -32700),
@@ -156,15 +131,15 @@ def test_ids_come_back_as_they_were_written() -> None:
     ],
 )
 def test_t26_a_bad_message_gets_an_error_and_the_next_one_is_served(line: bytes, code: int) -> None:
-    client = Client()
+    client = McpClient()
     (answer,) = client.say(line)
     assert answer["error"]["code"] == code
     assert "Traceback" not in json.dumps(answer)
-    assert client.ask("ping", id=2) == {}
+    assert client.ask_at_once("ping", id=2) == {}
 
 
 def test_what_needs_no_answer_gets_none() -> None:
-    client = Client()
+    client = McpClient()
     for line in (
         b'{"jsonrpc":"2.0","method":"notifications/initialized"}',
         b'{"jsonrpc":"2.0","method":"notifications/zebra","params":7}',
@@ -195,35 +170,35 @@ messages = st.fixed_dictionaries(
 
 @given(messages | json_values | st.binary(max_size=40))
 def test_no_message_whatever_breaks_the_conversation(message: Any) -> None:
-    client = Client()
-    for answer in client.say(message):
+    client = McpClient()
+    for answer in client.say(message if isinstance(message, bytes) else json.dumps(message).encode()):
         assert "error" not in answer or answer["error"]["code"] != -32603
     assert not [note for note in client.notes if "bug" in note]
-    assert client.ask("ping", id="after") == {}
+    assert client.ask_at_once("ping", id="after") == {}
 
 
 def test_a_call_is_answered_when_it_ends() -> None:
-    client = Client()
+    client = McpClient()
     assert client.call({"tool": "clock_now"}) == []
-    assert client.talk.in_flight == 1
+    assert client.session.in_flight == 1
     client.room.calls[0].end({"content": [{"type": "text", "text": "noon"}]})
     answer = json.loads(client.lines[0])
     assert answer["id"] == 1
     assert answer["result"]["content"] == [{"type": "text", "text": "noon"}]
-    assert client.talk.in_flight == 0
+    assert client.session.in_flight == 0
 
 
 def test_while_shutting_down_old_calls_are_answered_and_new_ones_refused() -> None:
-    client = Client()
+    client = McpClient()
     client.call({"tool": "clock_now"}, id=1)
-    client.talk.refuse_new()
+    client.session.refuse_new()
     assert "shutting down" in client.call({"tool": "clock_now"}, id=2)[0]["error"]["message"]
     client.room.calls[0].end({"content": []})
     assert json.loads(client.lines[-1])["id"] == 1
 
 
 def test_numbers_beyond_64_bits_survive() -> None:
-    client = Client()
+    client = McpClient()
     client.call({"tool": "clock_now"})
     client.room.calls[0].end(
         b'{"content":[{"type":"text","text":"x"}],"structuredContent":{"n":%d}}' % 10**30
@@ -253,7 +228,7 @@ class Broken(Proxy):
 async def test_a_bug_of_ours_costs_one_request_and_is_noted() -> None:
     async with anyio.create_task_group() as group:
         for later in (False, True):
-            client = Client(Broken(later=later))
+            client = McpClient(Broken(later=later))
             client.spawn = group.start_soon
             client.call({})
             await anyio.wait_all_tasks_blocked()
@@ -262,13 +237,13 @@ async def test_a_bug_of_ours_costs_one_request_and_is_noted() -> None:
             assert b"secret" not in line
             assert "ZeroDivisionError at test_endpoint.py, line " in client.notes[0]
             assert "secret" not in client.notes[0]
-            assert client.ask("ping", id=2) == {}
+            assert client.ask_at_once("ping", id=2) == {}
 
 
 @in_real_time
 async def test_t03_cancelling_a_job_that_waits_ends_its_task_alone() -> None:
     async with anyio.create_task_group() as group:
-        client = Client()
+        client = McpClient()
         client.spawn = group.start_soon
         client.room.on_connect = lambda server: client.room.learn(server, {**NOW, "name": "hello"})
         client.call({"connect": "fresh"}, id=1)
@@ -285,8 +260,8 @@ async def test_an_answered_call_leaves_nothing_to_the_garbage_collector(name: st
     async with Greenroom.open({"mcpServers": {"a": entry}}, cache_path=":memory:", bootstrap=False) as room:
         await room.connect("a")
         direct = name == "direct"
-        client = Client(Direct(port_of(room)) if direct else Proxy(port_of(room)))
-        client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        client = McpClient(Direct(port_of(room)) if direct else Proxy(port_of(room)))
+        client.ask_at_once("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
         params = {"name": "a_echo"} if direct else {"name": "mcp", "arguments": {"tool": "a_echo"}}
         gc.collect()
         gc.disable()
@@ -294,7 +269,7 @@ async def test_an_answered_call_leaves_nothing_to_the_garbage_collector(name: st
         try:
             for number in range(10):
                 client.say({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
-                while client.talk.in_flight:
+                while client.session.in_flight:
                     await anyio.lowlevel.checkpoint()
             assert b'"result"' in client.lines[-1]
             left = [each for each in gc.get_objects() if isinstance(each, Job)]
@@ -308,12 +283,12 @@ async def test_an_answered_call_leaves_nothing_to_the_garbage_collector(name: st
 
 @in_virtual_time
 async def test_a_long_error_of_a_client_is_not_read() -> None:
-    client = Client()
+    client = McpClient()
     async with anyio.create_task_group() as group:
 
         async def ask() -> None:
             with pytest.raises(RpcRefusal, match="The client's error has more than 131,072 bytes"):
-                await client.talk.ask("x", {})
+                await client.session.ask("x", {})
 
         group.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
@@ -323,11 +298,11 @@ async def test_a_long_error_of_a_client_is_not_read() -> None:
 
 @in_real_time
 async def test_the_answer_of_a_client_is_its_own_and_a_request_is_taken_back() -> None:
-    client, told, progress = Client(), list[Any](), list[Any]()
+    client, told, progress = McpClient(), list[Any](), list[Any]()
 
     async def ask(number: int) -> None:
         try:
-            told.append((number, await client.talk.ask("x", {"_meta": {"k": 1}}, progress.append)))
+            told.append((number, await client.session.ask("x", {"_meta": {"k": 1}}, progress.append)))
         except RpcRefusal as refusal:
             told.append((number, refusal.rpc_code, refusal.message, refusal.data))
 
@@ -432,6 +407,7 @@ class Ended:
     """A job as an exposure sees it."""
 
     commands = Commands()
+    subscription: Final = {"io.modelcontextprotocol/subscriptionId": 1}
     tasks = None
     ended = False
     in_task = False
@@ -535,7 +511,7 @@ async def test_what_servers_say_of_themselves_is_said_under_their_names_or_nothi
         assert direct.instructions() is None
         for server in ("a", "b"):
             RoomInside(room).machinery.router.ref.tell(
-                Learn(ServerEntry(server, "", instructions=f"Use {server}."))
+                LearnedEntry(ServerEntry(server, "", instructions=f"Use {server}."))
             )
         await room.settled()
         assert direct.instructions() == "# a\n\nUse a.\n\n# b\n\nUse b."
@@ -558,8 +534,8 @@ async def test_a_name_of_several_is_told_with_whose_it_may_be() -> None:
     async with open_room({"a": FakeServer(), "b": FakeServer()}, toolPrefix="none") as room:
         for server in "ab":
             await room.connect(server)
-        client = Client(Direct(port_of(room)))
-        answer = client.ask("tools/call", {"name": "echo"})
+        client = McpClient(Direct(port_of(room)))
+        answer = client.ask_at_once("tools/call", {"name": "echo"})
         assert answer["isError"]
         assert answer["_meta"]["greenroom/error"] == {"error": "ambiguous_tool"}
         assert "a_echo" in answer["content"][0]["text"]
@@ -726,11 +702,11 @@ CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 @in_real_time
 async def test_a_large_line_is_answered_like_a_short_one(message: Any) -> None:
     line = message if isinstance(message, bytes) else json.dumps(message).encode()
-    one, other = Client(), Client()
+    one, other = McpClient(), McpClient()
     async with anyio.create_task_group() as group:
         one.spawn = other.spawn = group.start_soon
-        one.talk.receive(line)
-        await other.talk.receive_large(bytearray(line))
+        one.session.receive(line)
+        await other.session.receive_large(bytearray(line))
         await until(lambda: len(other.lines) == len(one.lines))
     assert list(map(_but_words, other.lines)) == list(map(_but_words, one.lines))
     assert one.notes == other.notes == []
@@ -774,10 +750,10 @@ def _but_words(line: bytes) -> Any:
 )
 @in_real_time
 async def test_what_may_not_be_long_is_refused_with_the_reason(message: Any, said: str) -> None:
-    client = Client()
+    client = McpClient()
     async with anyio.create_task_group() as group:
         client.spawn = group.start_soon
-        await client.talk.receive_large(json.dumps(message).encode())
+        await client.session.receive_large(json.dumps(message).encode())
         await until(lambda: bool(client.lines))
     (answer,) = map(json.loads, client.lines)
     assert said in answer["error"]["message"]
@@ -793,29 +769,29 @@ async def test_what_a_client_said_to_a_gateway_that_is_gone_counts_here(
 ) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
     said = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
-    client = Client(exposure := Held())
-    client.talk.initialize_again(said, initialized=initialized, gateways=2)
-    assert (exposure.met, client.talk.initialized, client.talk.modern) == (
+    client = McpClient(exposure := Held())
+    client.session.initialize_again(said, initialized=initialized, gateways=2)
+    assert (exposure.met, client.session.initialized, client.session.modern) == (
         [{"roots": {}}],
         initialized,
         False,
     )
     assert client.lines == [], "it knows the answer"
     async with anyio.create_task_group() as group:
-        group.start_soon(client.talk.ask, "roots/list", {})
+        group.start_soon(client.session.ask, "roots/list", {})
         await anyio.wait_all_tasks_blocked()
         assert json.loads(client.lines[0])["id"] == "greenroom-2000000001"
         group.cancel_scope.cancel()
     for nothing in (b"", b"[]", b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'):
-        other = Client(exposure := Held())
-        other.talk.initialize_again(nothing, initialized=True, gateways=0)
-        assert (exposure.met, other.talk.initialized, other.lines) == ([], False, [])
+        other = McpClient(exposure := Held())
+        other.session.initialize_again(nothing, initialized=True, gateways=0)
+        assert (exposure.met, other.session.initialized, other.lines) == ([], False, [])
 
 
 # ---- what cannot be read ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "id_"),
     [
         (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{', 7),
@@ -825,10 +801,10 @@ async def test_what_a_client_said_to_a_gateway_that_is_gone_counts_here(
     ],
 )
 def test_what_is_no_json_is_answered_under_the_id_that_its_head_shows(line: bytes, id_: Any) -> None:
-    client = Client()
+    client = McpClient()
     (answer,) = client.say(line)
     assert (answer["id"], answer["error"]["code"]) == (id_, -32700)
-    client.talk.refuse_line(line, "too long")
+    client.session.refuse_line(line, "too long")
     said = json.loads(client.lines[-1])
     assert (said["id"], said["error"]["code"], said["error"]["message"]) == (id_, -32600, "too long")
 
@@ -846,7 +822,7 @@ class Hidden(FakeRoom):
     def scrubber(self, server: str, door: Scrub, /) -> Any:
         if door not in self.doors:
             return None
-        return SimpleNamespace(scrub=lambda raw: raw.replace(b"secret", b"***"))
+        return Hiding()
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -922,12 +898,12 @@ async def test_the_oldest_request_to_a_server_carries_its_request_unless_it_says
 # ---- who speaks ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("letter", range(len("greenroom/x")))
-@pytest.mark.parametrize("spelling", ["\\u%04x", "\\u%04X"])
+@for_each("letter", range(len("greenroom/x")))
+@for_each("spelling", ["\\u%04x", "\\u%04X"])
 def test_however_a_key_of_ours_is_spelled_it_is_taken_out(letter: int, spelling: str) -> None:
     key = "greenroom/x"
     spelled = key[:letter] + spelling % ord(key[letter]) + key[letter + 1 :]
-    client = Client(exposure := Held())
+    client = McpClient(exposure := Held())
     client.call({})
     exposure.jobs[0].answer_raw(b'{"content":[],"_meta":{"%b":1,"own":2}}' % spelled.encode())
     assert json.loads(client.lines[0])["result"] == {"content": [], "_meta": {"own": 2}}
@@ -937,37 +913,39 @@ def test_however_a_key_of_ours_is_spelled_it_is_taken_out(letter: int, spelling:
 
 
 def test_each_request_is_of_the_era_that_it_says_and_a_client_is_met_when_it_says_something_new() -> None:
-    client = Client(exposure := Held())
+    client = McpClient(exposure := Held())
     hello: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
     newer = {"_meta": {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"roots": {}}}}
     stamps, listed_by = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}, dict[str, Any]()
     for _ in range(2):
-        assert client.ask("initialize", hello)["protocolVersion"] == "2025-11-25"
-        assert (client.talk.modern, client.talk.initialized) == (False, False)
-        assert client.ask("tools/list") == {"tools": [{"modern": False}]}
-        listed = client.ask("tools/list", newer)
-        assert client.talk.modern
+        assert client.ask_at_once("initialize", hello)["protocolVersion"] == "2025-11-25"
+        assert (client.session.modern, client.session.initialized) == (False, False)
+        assert client.ask_at_once("tools/list") == {"tools": [{"modern": False}]}
+        listed = client.ask_at_once("tools/list", newer)
+        assert client.session.modern
         listed_by = listed.pop("_meta")
         assert listed_by["io.modelcontextprotocol/serverInfo"]["name"] == "greenroom"
         assert listed == {"tools": [{"modern": True}], **stamps}
     assert exposure.met == [{"roots": {}}], "it says the same of itself in both"
-    found = client.ask("server/discover", {"_meta": ENVELOPE})
+    found = client.ask_at_once("server/discover", {"_meta": ENVELOPE})
     assert (found["supportedVersions"], found["_meta"]) == (["2026-07-28"], listed_by)
     assert stamps.items() <= found.items()
     assert exposure.met == [{"roots": {}}, {}], "and now something else"
     for method in ("initialize", "ping"):
-        assert client.ask(method, {**hello, **newer})["code"] == -32601
+        assert client.ask_at_once(method, {**hello, **newer})["code"] == -32601
     for params in ({}, newer):
-        assert client.ask("prompts/list", params)["code"] == -32601
-    assert client.ask("initialize", {"protocolVersion": "1999-01-01"})["protocolVersion"] == "2025-11-25"
+        assert client.ask_at_once("prompts/list", params)["code"] == -32601
+    assert (
+        client.ask_at_once("initialize", {"protocolVersion": "1999-01-01"})["protocolVersion"] == "2025-11-25"
+    )
     for said in ("2031-01-01", 7):
-        error = client.ask("tools/list", {"_meta": {"io.modelcontextprotocol/protocolVersion": said}})
+        error = client.ask_at_once("tools/list", {"_meta": {"io.modelcontextprotocol/protocolVersion": said}})
         assert (error["code"], error["data"]) == (
             -32022, {"supported": ["2026-07-28"], "requested": str(said)},
         )  # fmt: skip
     for method, is_initialized in (("x", False), ("initialized", True)):
         client.say({"jsonrpc": "2.0", "method": f"notifications/{method}"})
-        assert client.talk.initialized is is_initialized
+        assert client.session.initialized is is_initialized
     assert exposure.heard_of == ["notifications/x"]
 
 
@@ -976,7 +954,7 @@ def test_what_is_told_is_stamped_for_its_era_and_keeps_what_was_said() -> None:
         ({}, {"content", "_meta"}),
         ({"_meta": ENVELOPE}, {"content", "_meta", "resultType"}),
     ):
-        (answer,) = Client().call({}, **meta)
+        (answer,) = McpClient().call({}, **meta)
         assert set(answer["result"]) == fields
         assert answer["result"]["_meta"]["greenroom/details"]["mode"] == "status"
         assert ("io.modelcontextprotocol/serverInfo" in answer["result"]["_meta"]) is bool(meta)
@@ -984,7 +962,7 @@ def test_what_is_told_is_stamped_for_its_era_and_keeps_what_was_said() -> None:
         ("resources/read", {"uri": "x:/"}, True),
         ("tools/call", {"name": "x"}, False),
     ):
-        client = Client(exposure := Held())
+        client = McpClient(exposure := Held())
         client.say({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": ENVELOPE}})
         exposure.jobs[0].answer_raw(b'{"contents":[]}')
         result = json.loads(client.lines[0])["result"]
@@ -997,12 +975,12 @@ def test_what_is_told_is_stamped_for_its_era_and_keeps_what_was_said() -> None:
 
 
 def test_t21_a_cancelled_call_is_cancelled_at_the_server_never_answered_and_its_id_is_free() -> None:
-    client = Client(max_open=1)
+    client = McpClient(max_open=1)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
     client.call({"tool": "clock_now"}, id="x")
     for _ in range(2):
         assert client.say(cancelled) == []
-        assert (client.room.calls[0].cancelled, client.talk.in_flight) == (True, 0)
+        assert (client.room.calls[0].cancelled, client.session.in_flight) == (True, 0)
     client.room.calls[0].end({"content": []})
     assert client.lines == []
     client.call({"tool": "clock_now"}, id="x")
@@ -1014,7 +992,7 @@ def test_t21_a_cancelled_call_is_cancelled_at_the_server_never_answered_and_its_
 
 
 def test_calls_in_flight_have_different_ids_and_are_bounded_and_end_with_their_client() -> None:
-    client = Client(max_open=2)
+    client = McpClient(max_open=2)
     for number, refused in (
         (1, None),
         (1, "still in flight"),
@@ -1031,9 +1009,9 @@ def test_calls_in_flight_have_different_ids_and_are_bounded_and_end_with_their_c
         {"id": 6, "method": "resources/read", "params": {"uri": "x:/"}},
     ):
         client.say({"jsonrpc": "2.0", **message})
-        assert client.talk.in_flight == 1, "what is refused at once is in flight no more"
+        assert client.session.in_flight == 1, "what is refused at once is in flight no more"
     said = len(client.lines)
-    client.talk.close()
+    client.session.close()
     assert client.room.calls[1].cancelled
     client.room.calls[1].end({"content": []})
     assert len(client.lines) == said
@@ -1041,7 +1019,7 @@ def test_calls_in_flight_have_different_ids_and_are_bounded_and_end_with_their_c
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_an_answer_the_client_has_no_room_for_becomes_a_short_error(raw: bool) -> None:
-    client = Client(exposure := Held())
+    client = McpClient(exposure := Held())
     client.takes_long_lines = False
     client.call({}, id=5)
     if raw:
@@ -1054,7 +1032,7 @@ def test_an_answer_the_client_has_no_room_for_becomes_a_short_error(raw: bool) -
 
 
 def test_progress_goes_to_who_asked_for_it_under_its_own_token_while_it_waits_and_reads() -> None:
-    client = Client(exposure := Held())
+    client = McpClient(exposure := Held())
     for key, meta in ((1, {}), (2, {"_meta": {"progressToken": "mine"}})):
         client.call({}, id=key, **meta)
     unasked, asked = exposure.jobs
@@ -1066,7 +1044,7 @@ def test_progress_goes_to_who_asked_for_it_under_its_own_token_while_it_waits_an
     assert told["params"] == {**theirs, "progressToken": "mine", "_meta": {"theirs": 2}}
     client.busy = True
     asked.progress({"progress": 2})
-    client.talk.tell("notifications/y")
+    client.session.tell("notifications/y")
     assert len(client.lines) == 1, "who is behind with reading is told nothing more"
     client.busy = False
     asked.answer({"content": []})
@@ -1078,7 +1056,7 @@ def test_progress_goes_to_who_asked_for_it_under_its_own_token_while_it_waits_an
 @in_virtual_time
 async def test_first_lists_wait_until_the_same_moment_and_are_requests_like_others(modern: bool) -> None:
     params = {"_meta": ENVELOPE} if modern else {}
-    client = Client(exposure := Held(10.0), max_open=3)
+    client = McpClient(exposure := Held(10.0), max_open=3)
     came: list[tuple[float, int, Any]] = []
     async with anyio.create_task_group() as group:
         client.spawn = group.start_soon
@@ -1097,12 +1075,12 @@ async def test_first_lists_wait_until_the_same_moment_and_are_requests_like_othe
         listed, refused = came[1][2]["result"], came[2][2]["error"]
         assert (listed["tools"], "ttlMs" in listed) == ([{"modern": modern}], modern)
         assert refused["code"] == -32601
-        client = Client(exposure)
+        client = McpClient(exposure)
         client.spawn = group.start_soon
         client.say({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
-        assert client.talk.in_flight == 1
-        client.talk.close()
-    assert (client.talk.in_flight, client.lines, client.notes) == (0, [], [])
+        assert client.session.in_flight == 1
+        client.session.close()
+    assert (client.session.in_flight, client.lines, client.notes) == (0, [], [])
 
 
 # ---- requests to a client ------------------------------------------------------------------------------------------
@@ -1132,11 +1110,11 @@ async def test_an_odd_answer_of_a_client_is_read_as_far_as_it_can_be(
     said: str, heard: Any, large: bool
 ) -> None:
     line = f'{{"jsonrpc":"2.0","id":"greenroom-1",{said}'.encode()
-    client, told = Client(), list[Any]()
+    client, told = McpClient(), list[Any]()
 
     async def ask() -> None:
         try:
-            told.append(await client.talk.ask("x", {}))
+            told.append(await client.session.ask("x", {}))
         except RpcRefusal as refusal:
             told.append((refusal.rpc_code, refusal.message))
 
@@ -1150,9 +1128,9 @@ async def test_an_odd_answer_of_a_client_is_read_as_far_as_it_can_be(
         await anyio.wait_all_tasks_blocked()
         assert told == []
         if large:
-            await client.talk.receive_large(bytearray(line))
+            await client.session.receive_large(bytearray(line))
         else:
-            client.talk.receive(line)
+            client.session.receive(line)
     (outcome,) = told
     if isinstance(heard, dict):
         assert outcome == heard
@@ -1163,36 +1141,36 @@ async def test_an_odd_answer_of_a_client_is_read_as_far_as_it_can_be(
 
 @in_real_time
 async def test_a_large_answer_of_a_client_is_read_whole() -> None:
-    client, heard = Client(), list[Any]()
+    client, heard = McpClient(), list[Any]()
     said = {"jsonrpc": "2.0", "id": "greenroom-1", "result": {"a": 1, "x": "y" * (1 << 20)}}
 
     async def ask() -> None:
-        heard.append(await client.talk.ask("roots/list", {}))
+        heard.append(await client.session.ask("roots/list", {}))
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
-        await client.talk.receive_large(bytearray(json.dumps(said).encode()))
+        await client.session.receive_large(bytearray(json.dumps(said).encode()))
     assert heard == [said["result"]]
 
 
 @in_real_time
 async def test_a_request_that_cannot_be_written_and_one_whose_client_leaves_are_over() -> None:
-    client, told = Client(), list[str]()
+    client, told = McpClient(), list[str]()
 
     async def ask() -> None:
         try:
-            await client.talk.ask("roots/list", {})
+            await client.session.ask("roots/list", {})
         except RpcRefusal as refusal:
             told.append(refusal.message)
 
     with pytest.raises(TypeError):
-        await client.talk.ask("roots/list", {"odd": object()})
+        await client.session.ask("roots/list", {"odd": object()})
     assert client.lines == []
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
-        client.talk.close()
+        client.session.close()
     assert (told, len(client.lines)) == (["The client is gone."], 1)
 
 
@@ -1285,7 +1263,7 @@ def followed() -> tuple[Job, Any, Ends]:
     return job, call, ends
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("end", "told", "cancels"),
     [
         (lambda job: job.answer({"x": 1}), {"x": 1}, 0),

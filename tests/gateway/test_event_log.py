@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from greenroom.gateway.event_log import Log, Teller, line_of
+from greenroom.gateway.event_log import EventLog, Teller, line_of
 from greenroom.gateway.serve import events_file
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
@@ -66,6 +66,7 @@ def _step(before: State, after: State, cause: Cause | None = None, detail: str =
 
 def test_each_thing_is_told_once() -> None:
     assert _step(State.IDLE, State.CONNECTING) is None
+    assert _step(State.IDLE, State.CLOSED, Cause.SHUTDOWN) is None, "it never ran"
     assert _step(State.CLOSED, State.IDLE, Cause.LOST, "died") is None
     assert _step(State.CONNECTING, State.CONNECTED) == "clock: connecting → connected"
     assert _step(State.DRAINING, State.CLOSED, Cause.LOST, "died") == "clock: draining → closed (lost, died)"
@@ -195,7 +196,7 @@ def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
 def test_t15_a_log_that_nobody_reads_stops_nothing_and_says_what_it_left_out() -> None:
     reader, writer = os.pipe()
     try:
-        log = Log(writer)
+        log = EventLog(writer)
         for _ in range(2000):
             log.line("x" * 200)
         os.set_blocking(reader, False)
@@ -214,7 +215,7 @@ def test_what_was_left_out_is_said_once() -> None:
     reader, writer = os.pipe()
     try:
         os.set_blocking(reader, False)
-        log = Log(writer)
+        log = EventLog(writer)
         for _ in range(3):
             while select.select((), (writer,), (), 0)[1]:
                 os.write(writer, b"x" * 4096)
@@ -233,7 +234,7 @@ def test_what_was_left_out_is_said_once() -> None:
 def test_a_line_of_the_log_is_one_line_and_no_longer_than_is_written_at_once() -> None:
     reader, writer = os.pipe()
     try:
-        Log(writer).line("a\n  b\tc " + "\U0001f600" * 5000)
+        EventLog(writer).line("a\n  b\tc " + "\U0001f600" * 5000)
         said = os.read(reader, 1 << 20)
         assert said.startswith(b"greenroom: a b c ")
         assert said.count(b"\n") == 1

@@ -51,8 +51,9 @@ def switches(pid: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("watches", [False, True])  # its configuration, a moment after it has begun to serve
+@pytest.mark.parametrize(  # watches: its configuration, a moment after it has begun to serve
+    ("end", "watches"), [(None, False), (None, True), (signal.SIGTERM, True), (signal.SIGINT, True)]
+)
 def test_t51_with_nothing_running_it_is_gone_in_a_moment(
     tmp_path: Path, end: int | None, watches: bool
 ) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.gateway import faulty, serve
 from tests.support.homes import own_config
 from tests.support.raw_http import Handler, Seen, raw_http
+from tests.support.rows import for_each
 
 from greenroom.cli.main import run
 from greenroom.config.model import Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings, idle_time
@@ -106,7 +108,10 @@ RESTING: list[tuple[dict[str, Any], dict[str, Any], Said]] = [
     (
         {"needs_auth": True, "down": 'Server "a b" needs a login.'},  # each row of the one has the other
         {},
-        ("It refuses every request until somebody logs in.", "greenroom auth 'a b'"),
+        (
+            'It refuses every request until somebody logs in, or its entry has its token ("bearerToken").',
+            "greenroom auth 'a b'",
+        ),
     ),
     (
         {"down": "It was drained."},
@@ -126,12 +131,12 @@ def test_why_it_does_not_run(row: dict[str, Any], entry: dict[str, Any], expecte
 
 
 def test_the_settings_say_what_an_entry_does_not() -> None:
-    per_session = attrs.evolve(SETTINGS, isolation=Isolation.PER_SESSION)
+    per_session = msgspec.structs.replace(SETTINGS, isolation=Isolation.PER_SESSION)
     assert said(KNOWN, {}, per_session)[0][0].startswith("It does not run for everybody")
     assert said(KNOWN, {"isolation": Isolation.PERSISTENT}, per_session)[0] == (f"{LAZY} {IDLE}", None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "settings", "expected"),
     [
         ({}, {}, f"{IDLE} {NEXT_CALL}"),
@@ -146,13 +151,17 @@ def test_the_settings_say_what_an_entry_does_not() -> None:
     ],
 )
 def test_of_one_that_runs_until_when(entry: dict[str, Any], settings: dict[str, Any], expected: str) -> None:
-    assert said(UP, entry, attrs.evolve(SETTINGS, **settings)) == [(CALLS, None), (expected, None), TOOLS]
+    assert said(UP, entry, msgspec.structs.replace(SETTINGS, **settings)) == [
+        (CALLS, None),
+        (expected, None),
+        TOOLS,
+    ]
 
 
 CONNECTING: dict[str, Any] = {**KNOWN, "state": State.CONNECTING}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("row", "entry", "expected"),
     [
         ({"waiting": 3.4}, {}, "It has been connecting for 3 s; the limit is 30 s (connectTimeoutMs)."),
@@ -186,7 +195,7 @@ def test_of_one_that_is_stopped_what_may_finish(entry: dict[str, Any], thing: st
     assert found == [(f"{may} Then its {thing} is ended.", None), TOOLS]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("place", "what", "step"),
     [
         (
@@ -225,18 +234,37 @@ def test_how_it_failed_and_when_it_is_tried_again() -> None:
         ("It last failed 3 min ago: exited with code 1", "greenroom logs 'a b'"),
         (
             "Its circuit breaker refuses calls for 5 s more (restartBackoff, cooldownMs).",
-            "wait, or try it now: greenroom reconnect 'a b'",
+            "wait, or try it now: greenroom refresh 'a b'",
         ),
     ]
-    assert said({**row, "tool_count": 1}, {})[1:] == [
-        *trouble,
+    failed, refused = trouble
+    rest = without_step("It does not run.")
+    assert said({**row, "tool_count": 1}, {}) == [
+        failed,  # why it does not run
+        rest,
+        refused,
         ("1 tool is known.", None),
         ("Its lists are not whole: cut at 100 pages", None),
     ]
-    assert said({**row, "problems": ()}, {})[1:] == [*trouble, NO_TOOLS]  # it has a step already
+    assert said({**row, "problems": ()}, {}) == [failed, rest, refused, NO_TOOLS]  # it has a step already
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize("runs", [True, False])
+def test_one_that_has_failed_does_not_run_because_of_that(runs: bool) -> None:
+    """It was said to rest because it is lazy, and the failure came after that."""
+    row = {"failure": "exited with code 1", "failed_ago": 4.0, "failed_starts": 5}
+    failed, *rest, tools = said(row, {}, runs=runs)
+    assert failed == (
+        "It last failed 4 s ago (5 starts in a row): exited with code 1",
+        "greenroom logs 'a b'",
+    )
+    tried = "It does not run. The next call of one of its tools tries to start it (lifecycle)."
+    assert rest == [(tried, None)] * runs, "whether a gateway runs does not matter before it can start"
+    assert tools == (NO_TOOLS[0], "when that is mended: greenroom refresh 'a b'")
+    assert said({**UP, **row}, {}, runs=True)[0] == (CALLS, None), "what runs now is said first"
+
+
+@for_each(
     ("row", "step"),
     [
         ({}, "greenroom refresh 'a b'"),
@@ -265,7 +293,7 @@ def test_what_keeps_it_out_is_said_alone() -> None:
 
 def test_without_a_gateway_that_is_the_reason() -> None:
     step = "greenroom serve --background"
-    reason = ("It does not run: there is no gateway of this configuration.", step)
+    reason = ("It does not run, because no gateway of this configuration does.", step)
     assert said(KNOWN, {}, runs=False) == [reason, TOOLS]
     assert said({}, {}, runs=False) == [
         reason,
@@ -309,11 +337,20 @@ def test_what_it_does_for_each_session_is_said_with_its_process_and_its_trouble(
         ("For session:y: It last failed 4 s ago: lost", "greenroom logs 'a b'"),
         (
             "For session:y: Its circuit breaker refuses calls for 2 s more (restartBackoff, cooldownMs).",
-            "wait, or try it now: greenroom reconnect 'a b'",
+            "wait, or try it now: greenroom refresh 'a b'",
         ),
         ("For call:7 it is idle; calls: 0 in flight, 0 queued.", None),
         ("For call:7: A start waits for its turn: 3 servers start at a time (startPermits).", None),
     ]
+
+
+def test_one_that_older_clients_use_is_not_said_to_rest() -> None:
+    older = ServerStatus(NAME, scope="handshake", state=State.CONNECTED, pid=5)
+    assert said(KNOWN, {}, others=[older]) == [
+        ("For older clients it is connected, process 5; calls: 0 in flight, 0 queued.", None),
+        TOOLS,
+    ]
+    assert said(UP, {}, others=[older])[0] == (CALLS, None)
 
 
 def test_a_discovery_is_no_address_of_its_own_and_ends_by_itself() -> None:
@@ -343,7 +380,7 @@ def test_of_every_row_something_is_said(
         assert all(what and "None" not in what and "inf" not in what for what, _ in found)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lifecycle", "own", "general", "expected"),
     [
         (Lifecycle.LAZY, None, 5.0, 5.0),
@@ -379,7 +416,7 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     assert lines[0] == "a"
-    assert lines[1] == "  It does not run: there is no gateway of this configuration."
+    assert lines[1] == "  It does not run, because no gateway of this configuration does."
     assert lines[4] == "    → greenroom refresh a"
     assert lines[5].startswith("✗ its program is not found or cannot be run: nowhere-4711")
     assert lines[6].startswith("    → ")
@@ -502,3 +539,25 @@ def test_a_running_gateway_explains_what_it_knows_itself(
     assert there["reasons"][1]["what"].startswith("It does not run, because it is lazy")
     steps = [one["step"] for one in login["reasons"] if one["step"] is not None]
     assert steps == ["greenroom auth --config mcp.json login"]
+
+
+def test_a_cause_is_told_once_with_what_mends_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    entries = {"gone": {"command": "nowhere-4711"}, "down": {"url": f"http://127.0.0.1:{port}/mcp"}}
+    own_config(home, json.dumps({"mcpServers": entries}))
+    assert run(["refresh"]) == 1
+    assert "greenroom: to see why one failed: greenroom explain gone\n" in capsys.readouterr().err
+    for name, cause, step in (
+        ("gone", "nowhere-4711", 'correct "command" of gone'),
+        ("down", "no connection can be made", "start the server"),
+    ):
+        assert run(["explain", name]) == 0
+        said = capsys.readouterr().out
+        head, failed, mend = said.splitlines()[:3]
+        assert (head, cause in failed, mend.startswith(f"    → {step}")) == (name, True, True), said
+        assert "✗" not in said
+        assert "⚠" not in said
+        assert "gateway" not in said
+    assert run(["refresh", "gone"]) == 1
+    assert capsys.readouterr().err.endswith("greenroom: to see why: greenroom explain gone\n")

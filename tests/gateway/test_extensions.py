@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.gateway import HELLO, serve
 from tests.support.lister import lister, tool
+from tests.support.rows import for_each
 
 from greenroom.catalogue.namespace import is_ours, qualified, unqualified
 from greenroom.gateway.client_host import extensions_of, extensions_of_all
@@ -55,7 +56,7 @@ def test_apps_pass_the_direct_door(tmp_path: Path, modern: bool) -> None:
     with serve(tmp_path, given, "--expose", "direct") as gateway:
         if not modern:
             _ask(gateway, "initialize", {**HELLO, "capabilities": THEIRS})
-            gateway.notify("notifications/initialized")
+            gateway.tell("notifications/initialized")
         told = _ask(gateway, "tools/call", {"name": "one_client", "arguments": {}, **said})
         assert json.loads(told["content"][0]["text"]) == THEIRS
         tools = {each["name"]: each for each in _ask(gateway, "tools/list", said)["tools"]}
@@ -96,7 +97,7 @@ def test_each_app_has_its_own_page_though_two_have_the_same_address(tmp_path: Pa
 def test_beside_the_mcp_tool_servers_are_told_of_no_extension(tmp_path: Path) -> None:
     with serve(tmp_path, {"one": _app(tmp_path, "one")}) as gateway:
         _ask(gateway, "initialize", {**HELLO, "capabilities": THEIRS})
-        gateway.notify("notifications/initialized")
+        gateway.tell("notifications/initialized")
         result = gateway.mcp(tool="one_client")
         assert json.loads(result["content"][0]["text"]) == {}
         details = gateway.mcp(tool="one_show")["_meta"]["greenroom/details"]
@@ -112,7 +113,7 @@ def test_what_does_not_pass_is_left_out() -> None:
     assert extensions_of_all(two) == {"extensions": {"a": {"x": 1, "y": 2}, "b": {}}}
 
 
-@pytest.mark.parametrize("uri", ["ui://a", "ui://greenroom/b/c", "greenroom://b/c", "file:///x", "UI://a"])
+@for_each("uri", ["ui://a", "ui://greenroom/b/c", "greenroom://b/c", "file:///x", "UI://a"])
 def test_a_qualified_uri_says_its_server_and_the_original(uri: str) -> None:
     long = qualified("my/server", uri)
     assert is_ours(long)

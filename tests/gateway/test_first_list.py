@@ -39,7 +39,7 @@ def test_t48_it_waits_so_long_and_no_longer_and_the_change_is_told(tmp_path: Pat
         assert names(gateway) == {"quick"}
         release(tmp_path)
         changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-        until(lambda: names(gateway) == {"quick", "slow"} and changed in gateway.notifications)
+        until(lambda: names(gateway) == {"quick", "slow"} and changed in gateway.told)
         gateway.end()
 
 

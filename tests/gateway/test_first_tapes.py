@@ -12,7 +12,7 @@ import pytest
 from greenroom import CallError, Greenroom
 from greenroom.cli.main import run
 from greenroom.gateway.page.tape_page import TapePage
-from greenroom.tape.reading import read_tape
+from greenroom.tape.tape_reader import read_tape
 
 TODAY = Path(__file__).parents[2] / "docs" / "incidents" / "crash-loop.tape"
 FIRST_WORDS = {

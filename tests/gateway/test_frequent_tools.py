@@ -9,12 +9,13 @@ from typing import Any
 
 import anyio
 from tests.gateway.test_beside import mcp, names
-from tests.gateway.test_conversations import Person, talking
+from tests.gateway.test_conversations import talking
 from tests.support import in_real_time, in_virtual_time
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import settle, teach
 
 from greenroom import Greenroom
-from greenroom.gateway.clients import Conversations
+from greenroom.gateway.conversations import Conversations
 from greenroom.gateway.frequent_tools import FILE, ToolCount, counted, most_called
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
@@ -107,7 +108,7 @@ async def test_a_file_that_cannot_be_used_is_said_once_and_calls_go_on(tmp_path:
         conversations = Conversations(room, expose="proxy", version="1", note=notes.append)
         await tasks.start(conversations.watch)
         for name in ("ann", "ben", "cat"):
-            person = Person()
+            person = MemoryClient()
             async with conversations.open(person, tasks.start_soon, name=name) as person.session:
                 person.initialize()
                 assert await names(person) == ["mcp"]

@@ -6,11 +6,12 @@ import socket
 
 import pytest
 from tests.gateway.test_http_request import asked
+from tests.support.rows import for_each
 
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 from greenroom.gateway.doors.http_request import (
     CLOSE,
-    Refusal,
+    HttpRefusal,
 )
 
 
@@ -20,7 +21,7 @@ def placed(access: Access, host: bytes | None, origin: bytes | None = None) -> i
     headers += [(b"origin", origin)] if origin is not None else []
     try:
         access.check_place(asked(headers))
-    except Refusal as refusal:
+    except HttpRefusal as refusal:
         return refusal.status if CLOSE in refusal.headers else -1
     return 0
 
@@ -64,11 +65,11 @@ def test_a_request_names_one_of_our_hosts(
     listens: str, host: bytes | None, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "This-Machine")
-    access = Access(listens, [Token.of("ann", "0123456789abcdef")], hosts=["Gate.Example"])
+    access = Access(listens, [BearerToken.of("ann", "0123456789abcdef")], hosts=["Gate.Example"])
     assert [placed(access, host) for _ in range(2)] == [status] * 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("origin", "status", "reads"),
     [
         (b"https://app.example", 0, True),

@@ -22,7 +22,7 @@ from tests.support.identity_stage import Stage, identity_stage
 
 from greenroom import Greenroom
 from greenroom.errors import CredentialNeeded, SessionNeeded
-from greenroom.gateway.doors.http_auth import Access, OAuth, Terms, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken, OAuth, Terms
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.state_handles import NEW_STATE, STATE
 
@@ -56,7 +56,7 @@ async def gateway(
     def access(port: int) -> Access:
         resource = stage.provider.gateway = f"http://127.0.0.1:{port}/mcp"
         terms = Terms(issuer=stage.provider.issuer, resource=resource, audiences=(resource,))
-        return Access("127.0.0.1", (Token.of("ben", STATIC),), oauth=OAuth(terms, notes.append))
+        return Access("127.0.0.1", (BearerToken.of("ben", STATIC),), oauth=OAuth(terms, notes.append))
 
     options: dict[str, Any] = {"cache_path": ":memory:", "tracer_provider": tracer_provider}
     if kept is not None:

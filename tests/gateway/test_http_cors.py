@@ -10,7 +10,7 @@ from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
 from tests.support.http_door import ACCEPT, HELLO, Opened, request
 
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 
 TOKEN = "token-of-a-page-0123456789"
 PAGE = "https://app.example"
@@ -19,7 +19,7 @@ PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-he
 
 
 def access() -> Access:
-    return Access("127.0.0.1", (Token.of("page", TOKEN),), origins=(f"{PAGE}/",))
+    return Access("127.0.0.1", (BearerToken.of("page", TOKEN),), origins=(f"{PAGE}/",))
 
 
 @body_of(with_door, access=access())

@@ -21,12 +21,16 @@ from tests.support.bodies import body_of
 from tests.support.http_door import ACCEPT, Opened, Person, request
 from tests.support.patience import PATIENCE
 
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.protocol.errors import UsageError
 
 ANN, BEN = "token-of-ann-0123456789", "token-of-ben-0123456789"
-TOKENS = (Token.of("ann", ANN), Token.of("ben", BEN), Token.of("cyd", "token-of-cyd-0123456789", "work"))
+TOKENS = (
+    BearerToken.of("ann", ANN),
+    BearerToken.of("ben", BEN),
+    BearerToken.of("cyd", "token-of-cyd-0123456789", "work"),
+)
 HELLO = json.dumps(request("initialize", 1, {"protocolVersion": "2025-11-25", "capabilities": {}}))
 
 
@@ -560,5 +564,5 @@ def test_tokens_are_not_shown() -> None:
     assert ANN not in repr(TOKENS)
     for text in ("short", "with a space in it 123", "täst-token-0123456789"):
         with pytest.raises(UsageError, match="'ann'") as refused:
-            Token.of("ann", text)
+            BearerToken.of("ann", text)
         assert text not in str(refused.value)

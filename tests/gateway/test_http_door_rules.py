@@ -13,14 +13,15 @@ import anyio
 import pytest
 from tests.gateway.test_http_request import Wire, virtually
 from tests.support.bodies import body_of
+from tests.support.rows import for_each
 
-from greenroom.gateway.arrivals import Arrivals
 from greenroom.gateway.doors.http_app import HttpDoor
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 from greenroom.gateway.doors.http_request import (
     Caller,
     Rules,
 )
+from greenroom.gateway.inbound_bytes import InboundBytes
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 
@@ -57,7 +58,7 @@ class Guests:
         self.all: list[Guest] = []
         self.looked_up: list[tuple[Any, Any]] = []
         self.refuses = False
-        self.arrivals = Arrivals(lambda: 1 << 20)
+        self.arrivals = InboundBytes(lambda: 1 << 20)
 
     @asynccontextmanager
     async def open(self, outlet: Any, _spawn: Any, **how: Any) -> AsyncGenerator[Guest]:
@@ -243,7 +244,7 @@ async def test_a_call_is_compared_with_the_tool_that_its_profile_shows(ask: Apar
     assert len(ask.door.sessions) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("of_door", "of_token", "path", "seen"),
     [
         (None, None, "/mcp", None),
@@ -261,7 +262,7 @@ def test_a_client_sees_its_own_profile_else_the_doors_else_the_one_it_names(
     of_door: str | None, of_token: str | None, path: str, seen: str | int | None
 ) -> None:
     token = "0123456789abcdef"
-    access = Access("127.0.0.1", [Token.of("ann", token, of_token)])
+    access = Access("127.0.0.1", [BearerToken.of("ann", token, of_token)])
 
     async def body(ask: Apart) -> None:
         hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})

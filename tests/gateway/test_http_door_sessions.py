@@ -17,32 +17,33 @@ from tests.support import in_virtual_time, run_virtual
 from tests.support.bodies import body_of
 from tests.support.kept import paths_to
 from tests.support.loops import on_asyncio
+from tests.support.rows import for_each
 
-from greenroom.gateway.doors.http_messages import Read
-from greenroom.gateway.doors.http_request import Caller, Refusal, Rules
+from greenroom.gateway.doors.caller_shares import Shares
+from greenroom.gateway.doors.http_messages import PostedMessage
+from greenroom.gateway.doors.http_request import Caller, HttpRefusal, Rules
 from greenroom.gateway.doors.http_sessions import HttpSession, HttpSessions, Member
-from greenroom.gateway.doors.http_streams import Reply, Stream
-from greenroom.gateway.doors.shares import Shares
+from greenroom.gateway.doors.http_streams import PostReply, SseStream
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 
 ANN, BOB = Caller("ann"), Caller("bob")
 
 
-def read(text: bytes, key: bytes = b"") -> Read:
-    return Read(rpc.read_client_line(text), key)
+def read(text: bytes, key: bytes = b"") -> PostedMessage:
+    return PostedMessage(rpc.read_client_line(text), key)
 
 
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
 
 
+@attrs.define
 class Hears:
-    """A conversation that only hears."""
+    """A conversation that only hears: `receive` is given what its client sends."""
 
-    in_flight = 0
-
-    def receive(self, *_: Any) -> None:
-        pass
+    receive: Callable[..., None] = lambda *_: None
+    in_flight: int = 0
+    may_be_several: bool = False
 
 
 class Talk:
@@ -56,7 +57,7 @@ class Talk:
     def asks(self, key: int | str) -> None:
         said = wired(key)
         self.session.take(
-            Read(rpc.read_client_line(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % said), said)
+            PostedMessage(rpc.read_client_line(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % said), said)
         )
 
     def is_answered(self, key: int | str) -> None:
@@ -64,7 +65,7 @@ class Talk:
 
     def cancels(self, key: int | str) -> None:
         text = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % wired(key)
-        assert self.session.take(Read(rpc.read_client_line(text), b"")) is None
+        assert self.session.take(PostedMessage(rpc.read_client_line(text), b"")) is None
 
 
 def wired(key: int | str) -> bytes:
@@ -75,8 +76,8 @@ def wired(key: int | str) -> bytes:
 # ---- one session ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_stream", [False, True])
-@pytest.mark.parametrize("end", [Talk.is_answered, Talk.cancels, lambda talk, _: talk.session.close()])
+@for_each("is_stream", [False, True])
+@for_each("end", [Talk.is_answered, Talk.cancels, lambda talk, _: talk.session.close()])
 def test_nothing_is_kept_of_a_request_that_has_ended(
     end: Callable[[Talk, str], None], is_stream: bool
 ) -> None:
@@ -90,7 +91,7 @@ def test_nothing_is_kept_of_a_request_that_has_ended(
     talk.asks("the one")  # its id is free
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "left"),
     [
         ({}, [1, 2, 3]),
@@ -131,15 +132,6 @@ def test_only_what_a_client_has_not_read_holds_notifications_up(bound: int, is_t
 # ---- all sessions --------------------------------------------------------------------------------------------------
 
 
-@attrs.define
-class Client:
-    """The gateway's part of a session. `receive` is given what its client sends."""
-
-    receive: Callable[..., None] = lambda *_: None
-    in_flight: int = 0
-    may_be_several: bool = False
-
-
 class Conversations:
     """Those of a room, for which each session is a name."""
 
@@ -151,7 +143,7 @@ class Conversations:
     @asynccontextmanager
     async def open(self, member: Member, spawn: Any, *, name: str, **_: Any) -> AsyncGenerator[Any]:
         self.open_ones.append(name)
-        yield Client()
+        yield Hears()
         self.open_ones.remove(name)
 
 
@@ -204,11 +196,11 @@ def test_no_one_of_several_callers_can_take_all_places(
 ) -> None:
     async def main(sessions: HttpSessions, _: Conversations) -> None:
         first = [await opened(sessions, has_no_session=has_no_session) for _ in range(of_each)]
-        with pytest.raises(Refusal, match="sessions"):
+        with pytest.raises(HttpRefusal, match="sessions"):
             await opened(sessions, has_no_session=has_no_session)
         for _place in range(in_all - of_each):
             await opened(sessions, BOB, has_no_session=has_no_session)
-        with pytest.raises(Refusal, match="sessions"):
+        with pytest.raises(HttpRefusal, match="sessions"):
             await opened(sessions, Caller("eve"), has_no_session=has_no_session)
         sessions.end(first[0])
         await opened(sessions, has_no_session=has_no_session)
@@ -226,10 +218,10 @@ async def test_a_session_is_found_by_who_opened_it_under_its_profile_and_by_nobo
         ("x", ANN, "work"), (session.id, BOB, "work"), (session.id, ANN, None), (session.id, ANN, "home"),
         (session.id, Caller("ann", "work"), "work"), (session.id, Caller("ann", None, "app"), "work"),
     ):  # fmt: skip
-        with pytest.raises(Refusal):
+        with pytest.raises(HttpRefusal):
             sessions.find(id_, caller, profile)
     session.over.set()
-    with pytest.raises(Refusal):
+    with pytest.raises(HttpRefusal):
         sessions.find(session.id, ANN, "work")
     session.over = anyio.Event()
 
@@ -240,7 +232,7 @@ async def test_who_still_waits_when_a_session_ends_is_answered(
     sessions: HttpSessions, conversations: Conversations, /, has_no_session: bool
 ) -> None:
     member = await opened(sessions, has_no_session=has_no_session)
-    reply = Reply(b"7", lambda: Stream(1, Rules()))
+    reply = PostReply(b"7", lambda: SseStream(1, Rules()))
     member._replies[7 if has_no_session else b"7"] = reply
     sessions.end(member)
     assert reply.answer is not None
@@ -252,14 +244,14 @@ async def test_who_still_waits_when_a_session_ends_is_answered(
 REQUEST = b'{"jsonrpc":"2.0","id":"greenroom-1","method":"roots/list"}'
 
 
-def events(stream: Stream) -> list[bytes]:
+def events(stream: SseStream) -> list[bytes]:
     """The messages that no reader has had."""
     text = b"".join(stream._unread_frames())
     return [line[6:] for line in text.splitlines() if line.startswith(b"data: {")]
 
 
-@pytest.mark.parametrize("listens", [False, True])
-@pytest.mark.parametrize("waits", [False, True])
+@for_each("listens", [False, True])
+@for_each("waits", [False, True])
 def test_a_server_request_goes_to_the_latest_call_and_a_note_to_who_listens(
     listens: bool, waits: bool
 ) -> None:
@@ -325,7 +317,7 @@ def test_an_answer_under_an_id_that_nobody_gave_is_that_of_the_request_that_is_r
     def receive(*_: Any) -> None:
         assert talk.session.send(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}')
 
-    talk.session.client = cast("Any", Client(receive))
+    talk.session.client = cast("Any", Hears(receive))
     text = b'{"jsonrpc":"2.0","id":"a","method":"ping"}'
     reply = talk.session.take(read(text, b'"a"'))
     assert reply is not None
@@ -420,7 +412,7 @@ async def test_requests_that_come_together_are_of_one_client_also_when_it_cannot
         async def come() -> None:
             try:
                 found.append(await sessions.stateless_client(ANN, None, {}, b"a"))
-            except Refusal as refusal:
+            except HttpRefusal as refusal:
                 found.append(refusal.status)
 
         for refuses in (True, False):
@@ -445,7 +437,7 @@ def test_of_several_callers_each_has_at_least_one_place(most: int, of_each: int)
     async def main(sessions: HttpSessions, _: Conversations) -> None:
         for _number in range(of_each):
             await opened(sessions)
-        with pytest.raises(Refusal, match="sessions"):
+        with pytest.raises(HttpRefusal, match="sessions"):
             await opened(sessions)
 
     with_sessions(main, 2, max_sessions=most)

@@ -12,7 +12,7 @@ from tests.support.asking import Asking, AskingServer
 from tests.support.http_door import Opened, events_in, messages, request
 
 from greenroom.gateway.doors.http_request import Rules
-from greenroom.gateway.doors.http_streams import Stream
+from greenroom.gateway.doors.http_streams import SseStream
 from greenroom.protocol.bounds import LARGE_MESSAGE, LONG_META_BYTES, MESSAGE_VALUES
 
 LONG = "é, a line\n" * (LARGE_MESSAGE // 8)
@@ -88,7 +88,7 @@ def test_what_is_large_and_no_request_is_refused_as_on_stdio() -> None:
 
 
 def test_a_long_message_on_a_stream_is_written_in_pieces_and_without_line_ends() -> None:
-    stream = Stream(3, Rules(replay_bytes=8 << 20))
+    stream = SseStream(3, Rules(replay_bytes=8 << 20))
     stream.put(b'{"a":1}\n')
     stream.put(b'{"b":' + b"\r" * LARGE_MESSAGE + b"2}\n")
     stream.put(b'{"c":3}\n')

@@ -29,11 +29,12 @@ from tests.support.gateway import PATIENCE, faulty
 from tests.support.http_door import HELLO, NO_CERTIFICATES, Opened, http_door, request
 from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
+from tests.support.rows import for_each
 
 from greenroom.actors.transports.http_faults import ExchangeFault
 from greenroom.config.model import Settings
-from greenroom.gateway.doors.http_auth import Access, OAuth, Terms, Token, terms_in
-from greenroom.gateway.doors.http_request import Refusal
+from greenroom.gateway.doors.http_auth import Access, BearerToken, OAuth, Terms, terms_in
+from greenroom.gateway.doors.http_request import HttpRefusal
 from greenroom.gateway.doors.issuer_keys import IssuerKeys, _keys_in, _metadata_urls
 from greenroom.protocol.bounds import ACCESS_TOKEN_BYTES, ISSUER_BYTES, ISSUER_KEYS
 from greenroom.protocol.errors import UsageError
@@ -45,7 +46,7 @@ Body = Callable[[Opened, AuthServer], Awaitable[None]]
 
 
 def with_oauth(
-    body: Body, notes: list[str] | None = None, tokens: Sequence[Token] = (), **terms: Any
+    body: Body, notes: list[str] | None = None, tokens: Sequence[BearerToken] = (), **terms: Any
 ) -> None:
     """Run `body` with a door that takes the tokens of an authorization server, which signs with `KEY`."""
     with auth_server(signs=True, keys=[KEY.public()]) as stage:
@@ -236,9 +237,9 @@ def test_a_session_belongs_to_the_subject_and_the_program_that_opened_it() -> No
         ben = await opened.session(**bearer(STATIC))
         assert text_of(await ben.call("own_echo", text="a")) == "a"
 
-    with_oauth(body, tokens=[Token.of("oauth-ann", STATIC)])
+    with_oauth(body, tokens=[BearerToken.of("oauth-ann", STATIC)])
     with pytest.raises(UsageError, match="another name"):
-        Token.of("oauth:ann", STATIC)
+        BearerToken.of("oauth:ann", STATIC)
 
 
 @body_of(with_oauth, profile_claim="team", profiles={"mcp:work": "work", "mcp:home": "home"})
@@ -423,12 +424,12 @@ async def test_a_token_is_remembered_until_it_ends_or_the_keys_change(
         assert (await door.caller(token)).name == f"oauth:{issuer.subject}"
     known, keys._keys = keys._keys, ()  # so nothing can be checked now
     assert await door.caller(good)
-    with pytest.raises(Refusal):  # it has ended, and was taken only because clocks may differ
+    with pytest.raises(HttpRefusal):  # it has ended, and was taken only because clocks may differ
         await door.caller(ended)
     keys._keys = known
     here[:] = [OTHER.public()]
     await keys._look()
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(HttpRefusal) as refused:
         await door.caller(good)
     assert "unknown key" in refused.value.message
     for number in range(4):
@@ -494,7 +495,7 @@ def test_without_the_issuers_keys_nobody_comes_and_everybody_is_told_to_wait(sai
         with_oauth(
             body,
             ["the keys of the issuer "],
-            [Token.of("ben", STATIC)],
+            [BearerToken.of("ben", STATIC)],
             keys=f"{other.base}/jwks",
         )
 
@@ -533,7 +534,7 @@ async def test_metadata_of_another_issuer_or_without_a_safe_place_is_not_used(
 # ---- configuration ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "word"),
     [
         ({"http_oauth_resource": None}, '"resource"'),
@@ -566,8 +567,8 @@ def test_other_machines_may_come_when_there_is_an_issuer() -> None:
     assert Access("0.0.0.0", oauth=OAuth(terms, lambda _: None)).callers == 2
 
 
-@pytest.mark.parametrize("end", ["", "/"])
-@pytest.mark.parametrize("path", ["", "/realms/x"])
+@for_each("end", ["", "/"])
+@for_each("path", ["", "/realms/x"])
 def test_where_an_issuers_metadata_may_be(path: str, end: str) -> None:
     assert _metadata_urls(f"https://i:8443{path}{end}") == (
         f"https://i:8443/.well-known/oauth-authorization-server{path}",
@@ -656,12 +657,12 @@ async def test_one_of_two_keys_with_the_same_id_is_not_guessed() -> None:
 
     door = OAuth(US, [].append)
     door._keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
-    with pytest.raises(Refusal, match="unknown key") as refused:
+    with pytest.raises(HttpRefusal, match="unknown key") as refused:
         await door.caller(AuthServer().signed(KEY, aud="us").encode())
     assert (refused.value.status, b"invalid_token" in refused.value.headers[0][1]) == (401, True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "claims", "seen"),
     [
         ({}, {}, None),
@@ -682,7 +683,7 @@ async def test_one_of_two_keys_with_the_same_id_is_not_guessed() -> None:
 def test_what_the_claims_of_a_token_let_it_see(more: Any, claims: Any, seen: str | int | None) -> None:
     door = OAuth(attrs.evolve(US, **more), [].append)
     if seen == 403:
-        with pytest.raises(Refusal, match="Forbidden") as refused:
+        with pytest.raises(HttpRefusal, match="Forbidden") as refused:
             door._caller_of({"sub": "ann", **claims})
         ((name, challenge),) = refused.value.headers
         assert (refused.value.status, name) == (403, b"www-authenticate")
@@ -697,7 +698,7 @@ def test_what_the_claims_of_a_token_let_it_see(more: Any, claims: Any, seen: str
             assert (caller.name, caller.profile, caller.client) == ("oauth:ann", seen, client)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "scopes"),
     [
         ({}, None),

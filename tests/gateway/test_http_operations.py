@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
-import attrs
+import msgspec
 import pytest
+from starlette.requests import Request
 from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_door_attacks import ANN, TOKENS
 from tests.gateway.test_http_request import virtually
 from tests.support import in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
-from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
+from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom, KnownRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
 from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
-from greenroom import Greenroom
+from greenroom import CallError, Greenroom
+from greenroom.actors.peer import PeerHooks
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.gateway.doors.http_app import Operations
 from greenroom.gateway.doors.http_auth import Access
 from greenroom.gateway.doors.http_request import Caller
 from greenroom.gateway.doors.http_streams import Feed
 from greenroom.gateway.event_log import TOLD, follow
+from greenroom.protocol.errors import ConnectFailed
 from greenroom.protocol.events import Note, NoteCode
 from greenroom.testing.fake_servers import tool
 
 
 def with_operations(
-    body: Callable[[Opened, Greenroom, Feed], Awaitable[None]], entries: Any = None, **door: Any
+    body: Callable[[Opened, Greenroom, Feed], Awaitable[None]],
+    entries: Any = None,
+    two: type[AskingServer] = AskingServer,
+    **door: Any,
 ) -> None:
     """Run `body(opened, room, feed)` with a door over two servers; the tools of one are known."""
 
     async def main() -> None:
-        servers = {"one": AskingServer({"echo": echo}), "two": AskingServer({"echo": echo})}
+        servers = {"one": AskingServer({"echo": echo}), "two": two({"echo": echo})}
         with anyio.fail_after(PATIENCE):
             async with asking_room(servers, entries) as room, anyio.create_task_group() as tasks:
                 await teach(room, "one", [tool("echo", "Says it again.")])
@@ -84,6 +89,23 @@ async def test_health_and_readiness(opened: Opened, room: Greenroom, feed: Feed,
     opened.door.refuse_new()
     assert await asked("/ready") == (503, {"status": "not_ready"})
     assert (await asked("/health"))[0] == 200
+
+
+class AbsentServer(AskingServer):
+    """A server whose program is not there."""
+
+    def open(self, hooks: PeerHooks) -> Any:
+        raise ConnectFailed("its program is not there", server="two")
+
+
+@body_of(with_operations, two=AbsentServer)
+async def test_a_lazy_server_whose_start_failed_is_not_healthy(
+    opened: Opened, room: Greenroom, feed: Feed, /
+) -> None:
+    with pytest.raises(CallError, match="is not there"):
+        await room.connect("two")
+    answer = await opened.http.get("/health/all")
+    assert (answer.status_code, answer.json()["servers"]) == (503, {"one": "idle", "two": "failed"})
 
 
 @body_of(with_operations, {"two": {"disabled": True}})
@@ -183,13 +205,13 @@ async def test_a_door_that_shows_a_profile_has_no_pages_about_the_rest(
 @in_virtual_time
 async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_counted() -> None:
     room: Any = FakeRoom()
-    room.config = attrs.evolve(room.config, servers={}, broken={})
+    room.config = msgspec.structs.replace(room.config, servers={}, broken={})
     room.approvals = ["one", "two"]
     operations = Operations(room, "9.9", Feed(15.0))
     await anyio.sleep(100.04)
     said: list[Any] = []
     for page in (operations._any, operations._all, operations._status):
-        answer = await page(cast("Any", SimpleNamespace(state=SimpleNamespace(caller=Caller()))))
+        answer = await page(Request({"type": "http", "state": {"caller": Caller()}}))
         said.append((answer.status_code, json.loads(bytes(answer.body))))
     assert said[0] == (200, {"status": "healthy", "alive_servers": [], "dead_servers": []})
     assert said[1] == (200, {"status": "healthy", "servers": {}})
@@ -206,7 +228,7 @@ async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_cou
 
 def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() -> None:
     hidden = "What \u200bit is"
-    room = FakeRoom()
+    room = KnownRoom()
     room.entries["github"] = ServerEntry(
         "github",
         "h",
@@ -215,12 +237,12 @@ def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() ->
         templates=({"name": "day", "uriTemplate": "day://{n}", "description": hidden},),
         prompts=({"name": "ask", "arguments": [{"name": "a"}]}, {"name": "plain"}, {"name": "third"}),
     )
-    room.reindex()
     said: dict[str, Any] = {}
 
     async def main() -> None:
-        pages = Operations(cast("Any", room), "9.9", Feed(15.0)).pages()
-        said.update(json.loads(bytes((await pages["/map"](cast("Any", None))).body)))
+        async with room.open() as opened:
+            pages = Operations(opened, "9.9", Feed(15.0)).pages()
+            said.update(json.loads(bytes((await pages["/map"](cast("Any", None))).body)))
 
     virtually(main)
     assert {tool["name"]: tool["original"] for tool in said["tools"] if tool["kind"] == "tool"} == {

@@ -17,13 +17,13 @@ from greenroom.gateway.doors.http_request import (
     Caller,
     Rules,
 )
-from greenroom.gateway.doors.http_streams import Feed, Reply, Stream, reply_time
+from greenroom.gateway.doors.http_streams import Feed, PostReply, SseStream, reply_time
 from greenroom.protocol.events import Note, NoteCode
 
 
 @body_of(virtually)
 async def test_who_claims_to_have_read_what_has_not_come_yet_hears_what_comes() -> None:
-    stream, wire = Stream(0, Rules()), Wire()
+    stream, wire = SseStream(0, Rules()), Wire()
     stream.put(b"1")
     async with anyio.create_task_group() as tasks:
         request = wire.request("GET")
@@ -38,7 +38,7 @@ async def test_who_claims_to_have_read_what_has_not_come_yet_hears_what_comes() 
 
 @body_of(virtually)
 async def test_an_older_reader_that_goes_takes_nothing_from_the_newer_one() -> None:
-    stream, older, newer = Stream(0, Rules()), Wire(), Wire()
+    stream, older, newer = SseStream(0, Rules()), Wire(), Wire()
     async with anyio.create_task_group() as tasks:
         first, second = older.request("GET"), newer.request("GET")
         first.begin_stream()
@@ -61,7 +61,7 @@ async def test_an_older_reader_that_goes_takes_nothing_from_the_newer_one() -> N
 
 @body_of(virtually)
 async def test_a_reply_that_is_a_stream_already_is_not_waited_for() -> None:
-    reply = Reply(b"1", lambda: Stream(1, Rules()))
+    reply = PostReply(b"1", lambda: SseStream(1, Rules()))
     reply.become_stream()
     then: list[bool] = []
     reply.when_decided(lambda: then.append(True), reply_time(3600.0))

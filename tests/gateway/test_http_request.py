@@ -15,19 +15,20 @@ import pytest
 from tests.support import in_real_time, run_virtual
 from tests.support.bodies import body_of
 from tests.support.loops import on_asyncio
+from tests.support.rows import for_each
 
 from greenroom.config.model import Settings
 from greenroom.gateway.doors import http_request, http_server
+from greenroom.gateway.doors.door_connection import DoorConnection, DoorConnections
 from greenroom.gateway.doors.http_app import HttpDoor
 from greenroom.gateway.doors.http_auth import Access
-from greenroom.gateway.doors.http_connection import Connections, HttpConnection
 from greenroom.gateway.doors.http_request import (
     CLOSE,
     Caller,
+    ClientGone,
     Deadlines,
-    Gone,
-    Refusal,
-    Request,
+    DoorRequest,
+    HttpRefusal,
     Rules,
     body_time,
     rules_of,
@@ -46,7 +47,7 @@ class Wire(asyncio.Transport):
         self,
         pieces: Iterable[bytes] = (),
         pause: float = 0.0,
-        door: Callable[[Request], object] = lambda _request: None,
+        door: Callable[[DoorRequest], object] = lambda _request: None,
     ) -> None:
         super().__init__()
         self.raw = b""
@@ -56,13 +57,13 @@ class Wire(asyncio.Transport):
         self.unsent = list(pieces)
         self._pause = pause
         self._door = door
-        self._requests: list[Request] = []
-        self._connection = HttpConnection(Connections(self._take, Rules()))
+        self._requests: list[DoorRequest] = []
+        self._connection = DoorConnection(DoorConnections(self._take, Rules()))
         self._connection.connection_made(self)
 
     def request(
         self, method: str = "POST", headers: Headers = (), target: bytes = b"/mcp", *, is_whole: bool = True
-    ) -> Request:
+    ) -> DoorRequest:
         """The request, whose head has come. `is_whole`: its body will."""
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         how = b"content-length: 0\r\n" if is_whole and not self.unsent else b"transfer-encoding: chunked\r\n"
@@ -70,7 +71,7 @@ class Wire(asyncio.Transport):
         self._send(is_whole)
         return self._requests[0]
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: DoorRequest) -> None:
         self._requests.append(request)
         self._door(request)
 
@@ -150,16 +151,16 @@ class Wire(asyncio.Transport):
         return self.raw.endswith(b"\r\n0\r\n\r\n")
 
 
-def asked(headers: Headers) -> Request:
+def asked(headers: Headers) -> DoorRequest:
     """A request of which only the headers matter."""
-    return Request(cast("Any", None), "POST", b"/mcp", dict(headers))
+    return DoorRequest(cast("Any", None), "POST", b"/mcp", dict(headers))
 
 
 def virtually(body: Callable[[], Awaitable[None]]) -> None:
     run_virtual("asyncio", body)
 
 
-def within(seconds: float) -> Deadlines[Request]:
+def within(seconds: float) -> Deadlines[DoorRequest]:
     return body_time(Rules(body_time=seconds))
 
 
@@ -187,14 +188,14 @@ async def test_a_connection_is_closed_after_a_request_that_has_not_come_whole(
     method: str, is_whole: bool
 ) -> None:
     wire = Wire([b"{}"])
-    wire.request(method, is_whole=is_whole).refuse(Refusal(415, "no"))
+    wire.request(method, is_whole=is_whole).refuse(HttpRefusal(415, "no"))
     assert (CLOSE in wire.headers) is wire.is_closing() is not is_whole
 
 
 @body_of(virtually)
 async def test_the_pieces_of_a_body_have_one_time_together() -> None:
     request = Wire([b"[", b"1", b"]"], pause=20.0).request()
-    with pytest.raises(Refusal, match="did not arrive in time"):
+    with pytest.raises(HttpRefusal, match="did not arrive in time"):
         await request.body(100, within(50.0))
     assert anyio.current_time() == 50.0
 
@@ -224,7 +225,7 @@ async def test_a_head_is_as_long_as_it_may_be(more: int, is_refused: bool) -> No
     assert (fault is not None and (fault.status, fault.headers) == (431, (CLOSE,))) is is_refused
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("accept", "takes"),
     [
         (b"application/json", True),
@@ -264,7 +265,7 @@ async def test_a_body_comes_whole_on_one_line_and_is_no_longer_than_it_may_be(
         found = await request.body(most, within(10.0))
         assert (found, type(found)) == (body, bytes)
     else:
-        with pytest.raises(Refusal, match=f"{most} bytes") as refused:
+        with pytest.raises(HttpRefusal, match=f"{most} bytes") as refused:
             await request.body(most, within(10.0))
         assert refused.value.status == body
 
@@ -272,7 +273,7 @@ async def test_a_body_comes_whole_on_one_line_and_is_no_longer_than_it_may_be(
 @body_of(virtually)
 async def test_of_a_body_that_is_too_long_no_more_is_waited_for() -> None:
     wire = Wire([b"x" * 10] * 100, pause=1.0)
-    with pytest.raises(Refusal, match="25 bytes"):
+    with pytest.raises(HttpRefusal, match="25 bytes"):
         await wire.request().body(25, within(1000.0))
     assert len(wire.unsent) == 97
     wire.goes()
@@ -291,7 +292,7 @@ async def test_a_client_that_goes_before_its_body_has_come_is_not_answered(befor
     wire = Wire([b"{"] * before)
     request = wire.request(is_whole=False)
     wire.goes()
-    with pytest.raises(Gone):
+    with pytest.raises(ClientGone):
         await request.body(100, within(10.0))
     request.answer(200, b"{}")
     assert wire.raw == b""
@@ -331,19 +332,19 @@ def test_how_each_request_is_refused() -> None:
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-@pytest.mark.parametrize("error", [ValueError("a secret"), Gone(), Refusal(418, "no tea")])
+@pytest.mark.parametrize("error", [ValueError("a secret"), ClientGone(), HttpRefusal(418, "no tea")])
 def test_whatever_goes_wrong_its_client_hears_of_it_once_and_no_secret(
     error: Exception, has_begun: bool
 ) -> None:
     notes: list[str] = []
 
     class Wrong(Access):
-        async def caller(self, request: Request) -> Caller:
+        async def caller(self, request: DoorRequest) -> Caller:
             if has_begun:
                 request.begin_stream()
             raise error
 
-        def caller_known(self, request: Request) -> Caller | bytes:
+        def caller_known(self, request: DoorRequest) -> Caller | bytes:
             return b""
 
     async def main() -> Wire:
@@ -355,7 +356,7 @@ def test_whatever_goes_wrong_its_client_hears_of_it_once_and_no_secret(
 
     wire = run_virtual("asyncio", main)
     is_bug = isinstance(error, ValueError)
-    status = [500] if is_bug else [418] if isinstance(error, Refusal) else []
+    status = [500] if is_bug else [418] if isinstance(error, HttpRefusal) else []
     assert ([wire.status] if wire.raw else []) == ([200] if has_begun else status)
     assert wire.is_cut is (is_bug and has_begun)
     assert b"secret" not in wire.raw

@@ -24,11 +24,12 @@ import pytest
 from tests.support.forked import GREENROOM
 from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids, serve, started
 from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
+from tests.support.rows import for_each
 
 from greenroom.cli.main import run
 from greenroom.config.model import Settings
 from greenroom.gateway import serve as _serve_http
-from greenroom.gateway.doors.http_auth import Token, tokens_in
+from greenroom.gateway.doors.http_auth import BearerToken, tokens_in
 from greenroom.gateway.doors.http_request import is_loopback, is_safe
 from greenroom.protocol.errors import UsageError
 
@@ -41,7 +42,7 @@ class Served:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self.log = log
-        self.url = self._said(r"serving (\S+)")
+        self.url = self.said(r"serving (\S+)")
         self.http = httpx2.Client(
             trust_env=False,
             timeout=PATIENCE,
@@ -49,7 +50,8 @@ class Served:
             verify=NO_CERTIFICATES,
         )
 
-    def _said(self, pattern: str) -> str:
+    def said(self, pattern: str) -> str:
+        """The group of this pattern in what it logs, which may still have to come."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if found := re.search(pattern, self.log.read_text()):
@@ -181,7 +183,7 @@ def test_a_second_signal_hurries(tmp_path: Path) -> None:
         caller.start()
         wait_for(tmp_path / "one.log", "call sleep")
         one.process.send_signal(signal.SIGTERM)
-        one._said(r"(draining)")
+        one.said(r"(draining)")
         one.process.send_signal(signal.SIGTERM)
         caller.join(PATIENCE)
         one.process.wait(PATIENCE)
@@ -269,6 +271,8 @@ def test_the_adapters_file_opens_its_door_with_its_token_and_never_without(tmp_p
             assert "hi" in one.post(call("one_echo", text="hi"), **session).text
             http.headers.pop("authorization")
             assert one.post(request("initialize", 0, HELLO)).status_code == 401
+            page = http.get(one.said(r"the page: (\S+)"))
+            assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     for environ in ({}, {"T": ""}, {"T": "short"}):
         with log.open("wb") as stderr, serving(good, **environ) as gateway:
             assert gateway.process.wait(PATIENCE) == 2, environ
@@ -314,7 +318,7 @@ def test_each_line_of_a_token_file_is_a_token_or_is_refused_with_what_is_wrong(
 
 def test_a_token_with_a_space_is_refused() -> None:
     with pytest.raises(UsageError, match="without spaces"):
-        Token.of("ann", f"{GOOD} x")
+        BearerToken.of("ann", f"{GOOD} x")
 
 
 def test_who_may_come_is_read_again_while_the_door_is_open(tmp_path: Path) -> None:
@@ -460,7 +464,7 @@ def test_it_says_where_it_serves(host: str, port: int, cert: Path | None, url: s
     assert _serve_http._url(listener, _serve_http.HttpOptions(host, port, cert=cert)) == url
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "is_ours"),
     [
         ("127.0.0.1", True),

@@ -8,22 +8,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from tests.gateway.test_client_tasks import EXTENSION, META, RELATED
 from tests.gateway.test_http_door import ACCEPT_BOTH, message_in
-from tests.gateway.test_tasks import EXTENSION, META, RELATED
 from tests.support import run
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, Person, http_door, request
 from tests.support.rooms import open_room, teach
 
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 from greenroom.testing.fake_servers import FakeCall, FakeServer
 
 DECLARED = {"_meta": {META + "clientCapabilities": {"extensions": {EXTENSION: {}}}}}
 ANN, BOB = ({"authorization": f"Bearer {name}{'x' * 30}"} for name in ("ann", "bob"))
 
 
-def _token(name: str) -> Token:
-    return Token.of(name, f"{name}{'x' * 30}")
+def _token(name: str) -> BearerToken:
+    return BearerToken.of(name, f"{name}{'x' * 30}")
 
 
 @asynccontextmanager

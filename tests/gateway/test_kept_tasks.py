@@ -15,12 +15,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.gateway.test_tasks import UNKNOWN, Gateway, Person, open_gateway, text
+from tests.gateway.test_client_tasks import UNKNOWN, Gateway, TaskClient, open_gateway, text
 from tests.support import in_real_time
 from tests.support.gateway import PATIENCE, faulty, serve
 
+from greenroom.gateway import client_tasks as kept
 from greenroom.gateway import task_folder
-from greenroom.gateway import tasks as kept
 from greenroom.protocol.errors import RpcRefusal
 from greenroom.testing.fake_servers import FakeCall, FakeServer, tool
 
@@ -48,16 +48,16 @@ def test_whoever_is_at_standard_input_has_one_owner_for_all_gateways() -> None:
     assert kept.owner_of(None, None, is_known=False) != kept.owner_of(None, None)
 
 
-async def begin(who: Person, **arguments: Any) -> str:
+async def begin(who: TaskClient, **arguments: Any) -> str:
     made = await who.ask("tools/call", {"name": "a_echo", "arguments": arguments, "task": {"ttl": 100_000}})
     return made["task"]["taskId"]
 
 
-async def status(who: Person, task: str) -> str:
+async def status(who: TaskClient, task: str) -> str:
     return (await who.ask("tasks/get", {"taskId": task})).get("status", "unknown")
 
 
-async def ended(who: Person, task: str) -> str:
+async def ended(who: TaskClient, task: str) -> str:
     """Its status once it has ended."""
     with anyio.fail_after(PATIENCE):
         while (found := await status(who, task)) == "working":
@@ -514,9 +514,7 @@ def test_a_gateway_that_is_ended_answers_who_awaits_a_task(tmp_path: Path, keeps
         gateway.process.send_signal(signal.SIGTERM)
         result = gateway.answer(awaited)["result"]
         assert not result.get("isError"), result
-        told = [
-            each["params"] for each in gateway.notifications if each["method"] == "notifications/tasks/status"
-        ]
+        told = [each["params"] for each in gateway.told if each["method"] == "notifications/tasks/status"]
         assert any("The gateway ends in " in each.get("statusMessage", "") for each in told)
         assert any(each["pollInterval"] == (10_000 if keeps else 250) for each in told), told
         assert gateway.end() == 0

@@ -13,7 +13,7 @@ from tests.support.rooms import open_room
 
 from greenroom import Greenroom
 from greenroom.errors import ConnectFailed
-from greenroom.gateway.commands import begin, look
+from greenroom.gateway.control_methods import begin, look
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, tool

@@ -12,19 +12,19 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import attrs
 import msgspec
 import pytest
 from tests.support import in_real_time, run
-from tests.support.door_rooms import NOW, FakeRoom
+from tests.support.door_rooms import NOW, FakeRoom, Hiding, KnownRoom
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.model import Scrub
 from greenroom.config.parse import parse_config
-from greenroom.gateway.commands import commands
+from greenroom.gateway.control_methods import commands
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.query_modes import CatalogueReader
@@ -40,7 +40,7 @@ from greenroom.gateway.exposures.tool_definition import (
 )
 from greenroom.gateway.exposures.tool_texts import Bounds, cut
 from greenroom.gateway.input_required import SuspendedCalls
-from greenroom.gateway.requests import Job
+from greenroom.gateway.jobs import Job
 from greenroom.protocol.errors import (
     UNTRUSTED,
     ApprovalDenied,
@@ -106,17 +106,19 @@ def refuse_tasks(_work: Any) -> None:
     raise AssertionError("this request must not need a task")
 
 
-def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
+def begin(room: FakeRoom, *, hints: Hints = FOR_MODELS, **arguments: Any) -> tuple[Sink, Job]:
     sink = Sink()
     job = Job(sink, refuse_tasks, b"1")
     job.token = "t" if arguments.pop("_progress", False) else None
-    McpTool(room).begin(arguments, job)
+    McpTool(room, hints=hints).begin(arguments, job)
     return sink, job
 
 
 def result_of(
-    room: FakeRoom, *, spill: Spill | None = None, hints: Hints = FOR_MODELS, **arguments: Any
+    room: FakeRoom | KnownRoom, *, spill: Spill | None = None, hints: Hints = FOR_MODELS, **arguments: Any
 ) -> dict[str, Any]:
+    if isinstance(room, KnownRoom):
+        return room.result_of(arguments, spill=spill, hints=hints)
     return dict(anyio.run(ask, McpTool(room, spill=spill, hints=hints), arguments))
 
 
@@ -124,7 +126,7 @@ def details_of(result: Mapping[str, Any]) -> dict[str, Any]:
     return result["_meta"]["greenroom/details"]
 
 
-def asked(room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
+def asked(room: FakeRoom | KnownRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
     result = result_of(room, **arguments)
     return "\n".join(block.get("text", "") for block in result["content"]), details_of(result)
 
@@ -150,10 +152,10 @@ def test_no_parameter_is_required_of_an_agent_that_requires_what_is_not_nullable
     assert "required" not in DEFINITION["inputSchema"]
 
 
-@pytest.mark.parametrize("given", [{}, {"search": "pulls"}, {"describe": "clock_now"}, {"server": "clock"}])
+@for_each("given", [{}, {"search": "pulls"}, {"describe": "clock_now"}, {"server": "clock"}])
 def test_null_counts_as_absent_for_every_parameter(given: dict[str, Any]) -> None:
     nulls = dict.fromkeys(DEFINITION["inputSchema"]["properties"])
-    assert asked(FakeRoom(), **(nulls | given)) == asked(FakeRoom(), **given)
+    assert asked(KnownRoom(), **(nulls | given)) == asked(KnownRoom(), **given)
 
 
 def test_status_has_a_line_for_every_server_in_config_order() -> None:
@@ -180,7 +182,7 @@ def test_status_has_a_line_for_every_server_in_config_order() -> None:
     assert (details["totalTools"], details["connectedCount"], details["disabledCount"]) == (4, 1, 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "code", "text"),
     [
         ("nope", "server_not_found", 'Server "nope" not found. Use mcp({}) to see available servers.'),
@@ -194,25 +196,25 @@ def test_status_has_a_line_for_every_server_in_config_order() -> None:
     ],
 )
 def test_list_of_a_server_that_cannot_be_listed_says_why(server: str, code: str, text: str) -> None:
-    said, details = asked(FakeRoom(), server=server)
+    said, details = asked(KnownRoom(), server=server)
     assert said.startswith(text)
     assert details["error"] == code
 
 
 @pytest.mark.parametrize("query", ["do", "do it", "do xyzzy"])
 def test_search_finds_a_tool_whose_name_is_a_word_that_says_nothing_elsewhere(query: str) -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     room.learn("clock", {**NOW, "name": "do"})
     _, details = asked(room, search=query)
     assert details["matches"][0]["tool"] == "clock_do"
 
 
 def test_search_by_pattern() -> None:
-    _, details = asked(FakeRoom(), search="^GITHUB_(create|list)_", regex=True)
+    _, details = asked(KnownRoom(), search="^GITHUB_(create|list)_", regex=True)
     assert {match["tool"] for match in details["matches"]} == {"github_create_issue", "github_list_issues"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("query", "code", "text"),
     [
         ("(", "invalid_pattern", 'Invalid regex "(": missing ), unterminated subpattern at position 0.'),
@@ -225,43 +227,48 @@ def test_search_by_pattern() -> None:
     ],
 )
 def test_patterns_that_are_refused(query: str, code: str, text: str) -> None:
-    said, details = asked(FakeRoom(), search=query, regex=True)
+    said, details = asked(KnownRoom(), search=query, regex=True)
     assert said.startswith(text)
     assert details["error"] == code
 
 
 def test_a_pattern_that_backtracks_for_ever_elsewhere_is_linear_here() -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     room.learn("fresh", {**NOW, "name": "a" * 60, "description": "a" * 50_000 + "!"})
     assert asked(room, search="(a+)+$x", regex=True)[1]["count"] == 0
 
 
 def test_search_without_words() -> None:
-    assert asked(FakeRoom(), search="  ")[1]["error"] == "empty_query"
-    text, details = asked(FakeRoom(), search="", server="clock")
+    assert asked(KnownRoom(), search="  ")[1]["error"] == "empty_query"
+    text, details = asked(KnownRoom(), search="", server="clock")
     assert details["count"] == 1
     assert text.startswith("1 tool:")
 
 
 def test_describe_of_an_unknown_tool_suggests() -> None:
-    text, details = asked(FakeRoom(), describe="github_create_issues")
+    text, details = asked(KnownRoom(), describe="github_create_issues")
     assert text.startswith(
         'Tool "github_create_issues" not found. Use mcp({ search: "..." }) to search. Did you mean: github_create_issue'
     )
     assert details["error"] == "tool_not_found"
 
 
-@pytest.mark.parametrize("mode", ["tool", "describe"])
-@pytest.mark.parametrize(("name", "code"), [("off_x", "server_disabled"), ("bad-x", "config_error")])
+def test_a_model_that_takes_a_server_for_a_tool_is_given_no_command() -> None:
+    text, details = asked(KnownRoom(), describe="clock")
+    assert (details["error"], "greenroom" in text) == ("tool_not_found", False), text
+
+
+@for_each("mode", ["tool", "describe"])
+@for_each(("name", "code"), [("off_x", "server_disabled"), ("bad-x", "config_error")])
 def test_a_tool_of_a_server_that_cannot_be_used_is_refused_for_that(mode: str, name: str, code: str) -> None:
-    text, details = asked(FakeRoom(), **{mode: name})
+    text, details = asked(KnownRoom(), **{mode: name})
     assert details["error"] == code
     assert details["server"] == name[:3]
     assert text.startswith(f'Server "{name[:3]}" ')
 
 
 def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has() -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     room.learn("fresh", *({**NOW, "name": f"at_{hour:02}"} for hour in range(70)))
     text, details = asked(room, tool="fresh_at")
     assert ("fresh_at_00, fresh_at_01, " in text, " and 10 more." in text) == (True, True)
@@ -269,7 +276,7 @@ def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has() -> N
 
 
 def test_a_search_costs_little_and_shows_the_parameters_of_the_first_three() -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     words = "What it is for, at length, with all that there is to say about it. " * 4
     properties = {f"p{number:02}": {"type": "string", "description": words} for number in range(40)}
     schema = {"type": "object", "properties": properties, "required": ["p00", "p39"]}
@@ -300,13 +307,13 @@ def test_a_search_costs_little_and_shows_the_parameters_of_the_first_three() -> 
 
 
 def test_instructions_are_those_of_a_server_that_has_some() -> None:
-    assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
+    assert asked(KnownRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
     for server, code in (
         ("clock", "no_instructions"),
         ("fresh", "not_connected"),
         ("off", "server_disabled"),
     ):
-        assert asked(FakeRoom(), instructions=server)[1]["error"] == code
+        assert asked(KnownRoom(), instructions=server)[1]["error"] == code
 
 
 # ---- calls ---------------------------------------------------------------------------------------------------------
@@ -338,7 +345,7 @@ def test_a_known_tool_is_called_without_a_task_whatever_form_its_args_have() -> 
         }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("args", "text"),
     [
         ("[1]", "Invalid args: expected a JSON object, got array."),
@@ -412,14 +419,14 @@ def test_no_hidden_character_of_a_definition_reaches_a_model() -> None:
 
 
 def test_parameters_nested_in_args_are_pointed_out() -> None:
-    assert asked(FakeRoom(), args={"tool": "clock_now"})[0].startswith(
+    assert asked(KnownRoom(), args={"tool": "clock_now"})[0].startswith(
         "Gateway params were nested inside `args`; pass them top-level"
     )
 
 
 @pytest.mark.parametrize("args", [{"path": "/tmp"}, {"limit": 5}, '{"path": "/tmp"}'])
 def test_arguments_without_a_tool_are_told_that_the_tool_is_missing(args: Any) -> None:
-    assert "`tool` is missing" in asked(FakeRoom(), args=args)[0]
+    assert "`tool` is missing" in asked(KnownRoom(), args=args)[0]
 
 
 def test_a_tool_error_carries_the_expected_parameters() -> None:
@@ -431,6 +438,23 @@ def test_a_tool_error_carries_the_expected_parameters() -> None:
     assert details_of(result)["error"] == "tool_error"
     text = result["content"][0]["text"]
     assert text.startswith("Error: title missing\n\nExpected parameters:\ntitle (string) *required*")
+
+
+def test_a_person_reads_the_expected_parameters_without_the_mark_for_models() -> None:
+    expected = "\n\nExpected parameters:\ntitle (string, required)"
+    room = FakeRoom()
+    sink, _ = begin(room, hints=FOR_PEOPLE, tool="github_create_issue")
+    theirs = "the title\ntitle (string) *required*"  # what a server says stays as it is
+    room.calls[0].end({"content": [{"type": "text", "text": theirs}], "isError": True})
+    refused, _ = begin(room, hints=FOR_PEOPLE, tool="github_create_issue")
+    room.calls[1].fail(RemoteError("Bad title", server="github", rpc_code=-32602))
+    misread, _ = begin(room, hints=FOR_PEOPLE, tool="github_create_issue", title="x")
+    for (result,), said in (
+        (sink.results, f"Error: {theirs}{expected}"),
+        (refused.results, f"Bad title{expected}"),
+        (misread.results, expected),
+    ):
+        assert said in result["content"][0]["text"]
 
 
 ENDS = [
@@ -449,7 +473,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "may_be"), ENDS, ids=lambda each: type(each).__name__)
+@for_each(("error", "may_be"), ENDS, ids=lambda each: type(each).__name__)
 def test_expected_parameters_are_shown_only_where_the_arguments_can_be_at_fault(
     error: CallError, may_be: bool
 ) -> None:
@@ -459,7 +483,7 @@ def test_expected_parameters_are_shown_only_where_the_arguments_can_be_at_fault(
     assert ("Expected parameters" in sink.results[0]["content"][0]["text"]) is may_be
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "named"),
     [
         ({"seach": "issue"}, 'Unknown parameter "seach"; did you mean "search"?'),
@@ -481,7 +505,7 @@ def test_a_parameter_that_the_tool_does_not_have_is_named_and_nothing_is_done(
 
 
 def test_an_unknown_parameter_that_says_nothing_does_not_matter() -> None:
-    assert asked(FakeRoom(), search="pulls", why=None, note="") == asked(FakeRoom(), search="pulls")
+    assert asked(KnownRoom(), search="pulls", why=None, note="") == asked(KnownRoom(), search="pulls")
 
 
 def test_the_footer_of_a_page_names_the_option_that_its_reader_has() -> None:
@@ -493,7 +517,9 @@ def test_the_footer_of_a_page_names_the_option_that_its_reader_has() -> None:
 
 def test_one_of_a_thing_is_said_in_the_singular() -> None:
     room = FakeRoom()
-    room.config = attrs.evolve(room.config, servers={"clock": room.config.servers["clock"]}, broken={})
+    room.config = msgspec.structs.replace(
+        room.config, servers={"clock": room.config.servers["clock"]}, broken={}
+    )
     room.learn("clock", NOW)
     assert asked(room)[0].splitlines()[0] == "MCP: 1/1 server, 1 tool"
 
@@ -506,10 +532,10 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     assert text.endswith('Retry in 23s. Use mcp({ connect: "clock" }) to try it now.')
     assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
     result = anyio.run(ask, McpTool(room, hints=FOR_PEOPLE), {"tool": "clock_now"})
-    assert result["content"][0]["text"].endswith("Retry in 23s.\nTo try it now: greenroom reconnect clock")
+    assert result["content"][0]["text"].endswith("Retry in 23s.\nTo try it now: greenroom refresh clock")
 
 
-@pytest.mark.parametrize("kind", [ServerDown, NeedsAuth, SessionNeeded, RoomClosed])
+@for_each("kind", [ServerDown, NeedsAuth, SessionNeeded, RoomClosed])
 def test_t50_every_refusal_of_a_call_is_an_error(kind: type[CallError]) -> None:
     room = FakeRoom()
     room.refuse = kind(f"Not now; {Reach.NOT_SENT.words}.", server="clock")
@@ -569,7 +595,7 @@ def test_an_unknown_name_connects_the_server_it_may_be_of() -> None:
 
 
 def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(tmp_path: Any) -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     full = "line of text\n" * 40_000
     room.answer = {
         "content": [{"type": "text", "text": full}, {"type": "image", "data": "x", "mimeType": "image/png"}]
@@ -588,7 +614,7 @@ def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(tmp_path: Any) -> Non
 
 
 def test_a_spill_that_cannot_be_written_says_so(tmp_path: Any) -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
     (tmp_path / "out").write_text("a file where the directory should be")
 
@@ -599,7 +625,7 @@ def test_a_spill_that_cannot_be_written_says_so(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("more", [1, 20_000])
 def test_what_does_not_fit_the_details_is_kept_in_a_file(tmp_path: Any, more: int) -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     structured = {"x": "y" * (REST_LIMIT - len('{"structuredContent":{"x":""}}') + more)}
     room.answer = {"content": [{"type": "text", "text": "ok"}], "structuredContent": structured}
 
@@ -612,7 +638,7 @@ def test_what_does_not_fit_the_details_is_kept_in_a_file(tmp_path: Any, more: in
 
 
 def test_what_is_neither_shown_nor_can_be_kept_says_so(tmp_path: Any) -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     room.answer = {"content": [], "_meta": {"x": "y" * REST_LIMIT}}
     (tmp_path / "out").write_text("a file where the directory should be")
 
@@ -634,20 +660,6 @@ def test_others_have_their_turn_while_thousands_of_tools_are_searched(
     room = FakeRoom()
     room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(3_000)))
     assert run(backend, partial(turns_during, room, asked)) >= 30
-
-
-@pytest.mark.parametrize("what", ["status", "refreshed"])
-def test_others_have_their_turn_whatever_looks_at_the_rows_of_thousands_of_servers(
-    what: str, backend: str
-) -> None:
-    servers = {f"far{number}": {"command": "x"} for number in range(3_000)}
-
-    async def body() -> int:
-        async with Greenroom.open({"mcpServers": servers}, bootstrap=False) as room:
-            asked = {"names": list(servers), "since": 0.0} if what == "refreshed" else {}
-            return await turns_of(partial(commands(room, "9.9")[what], asked))
-
-    assert run(backend, body) >= 10
 
 
 def test_others_have_their_turn_while_thousands_of_tools_are_looked_through_for_the_first_status(
@@ -744,7 +756,7 @@ def test_a_call_that_is_cancelled_while_its_name_is_looked_for_is_not_begun(
 
 
 def test_describe_shows_annotations_and_what_it_returns() -> None:
-    room = FakeRoom()
+    room = KnownRoom()
     output = {"type": "object", "properties": {"time": {"type": "string"}}, "required": ["time"]}
     more = {"annotations": {"readOnlyHint": True, "title": "Now"}, "outputSchema": output, "title": "Now!"}
     room.learn("clock", {**NOW, **more})
@@ -757,7 +769,7 @@ def test_describe_shows_annotations_and_what_it_returns() -> None:
 
 
 def test_an_unknown_server_is_answered_with_those_there_are() -> None:
-    assert asked(FakeRoom(), server="nope")[0].endswith("Configured: github, clock, fresh, off, bad.")
+    assert asked(KnownRoom(), server="nope")[0].endswith("Configured: github, clock, fresh, off, bad.")
 
 
 # ---- pages, by themselves ----------------------------------------------------------------------------------------
@@ -793,7 +805,7 @@ def test_one_entry_that_fits_no_page_is_cut_and_says_so() -> None:
 
 
 def test_a_page_says_how_to_go_on_and_details_have_only_what_is_shown() -> None:
-    room = FakeRoom(output_max_bytes=AROUND + 20)
+    room = KnownRoom(output_max_bytes=AROUND + 20)
     room.learn("fresh", *({"name": f"tool{n}", "inputSchema": {}} for n in range(4)))
     text, details = asked(room, server="fresh", offset=1)
     assert (details["tools"], details["count"]) == (["fresh_tool1"], 4)
@@ -822,7 +834,7 @@ def test_what_is_disabled_is_not_counted_and_a_long_query_is_not_repeated() -> N
     assert len(text) < 400
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("a" * 10, "a" * 10),
@@ -861,8 +873,8 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
 def test_the_longest_prefix_says_whose_a_tool_would_be() -> None:
     room = FakeRoom()
     names = ("off_a", "off-a-more")  # "_" comes after "-"
-    others = {name: attrs.evolve(room.config.servers["off"], name=name) for name in names}
-    room.config = attrs.evolve(room.config, servers={**room.config.servers, **others})
+    others = {name: msgspec.structs.replace(room.config.servers["off"], name=name) for name in names}
+    room.config = msgspec.structs.replace(room.config, servers={**room.config.servers, **others})
     room.reindex()
     _, details = asked(room, describe="off_a_more_x")
     assert (details["error"], details["server"]) == ("server_disabled", "off-a-more")
@@ -875,25 +887,29 @@ def test_a_tool_of_another_server_than_the_one_named_is_not_called() -> None:
     assert sink.results[0]["isError"]
 
 
-@pytest.mark.parametrize(
-    "asked", [{}, {"search": "issue"}, {"describe": "nobodys_tool"}, {"offset": 2_900}], ids=str
-)
-def test_t36_others_have_their_turn_whatever_is_asked_of_thousands_of_servers(
-    asked: dict[str, Any], backend: str
-) -> None:
+def test_t36_others_have_their_turn_whatever_is_asked_of_thousands_of_servers(backend: str) -> None:
+    """By a model, and by a command that looks at all rows."""
     servers = {f"far{number}": {"command": "x"} for number in range(3_000)}
+    all_rows = {"status": {}, "refreshed": {"names": list(servers), "since": 0.0}}
 
-    async def body() -> int:
+    async def body() -> dict[str, int]:
         async with Greenroom.open({"mcpServers": servers}, bootstrap=False) as room:
-            return await turns_during(port_of(room), asked)
+            turns = {
+                str(asked): await turns_during(port_of(room), asked)
+                for asked in ({}, {"search": "issue"}, {"describe": "nobodys_tool"}, {"offset": 2_900})
+            }
+            for what, asked in all_rows.items():
+                turns[what] = await turns_of(partial(commands(room, "9.9")[what], asked))
+            return turns
 
-    assert run(backend, body) >= 10
+    turns = run(backend, body)
+    assert {asked: count for asked, count in turns.items() if count < 10} == {}
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "fields"),
     [
         ({}, {"mode": Mode.STATUS, "limit": 500}),
@@ -944,7 +960,7 @@ def test_of_several_wishes_the_weightiest_counts() -> None:
         assert parse_request({**asked_for, **dict.fromkeys(order[:number], None)}).subject == name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "kind"), [([], "array"), ({}, "object"), (True, "boolean"), (1.5, "number"), ("x", "string")]
 )
 def test_a_parameter_of_another_kind_is_named(value: Any, kind: str) -> None:
@@ -974,10 +990,7 @@ class Secretive(FakeRoom):
     """Of what `clock` and `fresh` say, the word `secret` is hidden beside the `mcp` tool."""
 
     def scrubber(self, server: str, door: Scrub, /) -> Any:
-        return self if server in ("clock", "fresh") and door is Scrub.MCP else None
-
-    def scrub(self, raw: bytes) -> bytes:
-        return raw.replace(b"secret", b"***")
+        return Hiding() if server in ("clock", "fresh") and door is Scrub.MCP else None
 
     async def find(self, tool: str, server: str | None = None) -> Any:
         self.learn("fresh", {**NOW, "name": "hello"})
@@ -1039,8 +1052,8 @@ def test_progress_of_a_known_tool_tells_no_credential(modern: bool) -> None:
 # ---- how a call begins and ends --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize(
+@for_each("modern", [False, True])
+@for_each(
     ("error", "code", "text"),
     [
         (UnknownServer("clock"), "server_not_found", 'Server "clock" not found.'),
@@ -1054,7 +1067,7 @@ def test_what_is_refused_at_once_is_told_and_nothing_waits_for_it(
     room, sink = FakeRoom(), Sink()
     if isinstance(error, UnknownServer):  # a reload has removed it, and the index follows later
         servers = {name: each for name, each in room.config.servers.items() if name != "clock"}
-        room.config = attrs.evolve(room.config, servers=servers)
+        room.config = msgspec.structs.replace(room.config, servers=servers)
     room.refuse = error
     suspended = SuspendedCalls(30.0)
     job = Job(sink, refuse_tasks, b"1")
@@ -1103,7 +1116,7 @@ def test_a_request_that_cannot_be_read_says_what_it_was_for() -> None:
         ({"tool": "", "limit": "x"}, "request", None),
         ({"limit": "x"}, "request", None),
     ):
-        (result,) = begin(FakeRoom(), **arguments)[0].results
+        (result,) = begin(FakeRoom(), hints=FOR_MODELS, **arguments)[0].results
         details = details_of(result)
         assert (details["mode"], details.get("tool"), details["error"]) == (mode, tool, "invalid_args")
         assert result["isError"]
@@ -1111,7 +1124,7 @@ def test_a_request_that_cannot_be_read_says_what_it_was_for() -> None:
 
 def test_a_connect_that_cannot_be_is_refused_as_what_it_is() -> None:
     lost = 'Failed to connect to "fresh": It was lost.'
-    busy = Busy("fresh", in_flight=1, queued=2, oldest_age=1.0, retry_after=1.0)
+    busy = Busy("fresh", in_flight=1, queued=2, oldest_age=1.0, retry_in=1.0)
     for error, code, text in (
         (UnknownServer("fresh"), "server_not_found", 'Server "fresh" not found.'),
         (CallError("It was lost.", server="fresh"), "connect_failed", lost),
@@ -1144,8 +1157,8 @@ class Beside:
         return self.takes
 
 
-@pytest.mark.parametrize("hears", [False, True])
-@pytest.mark.parametrize("takes", [False, True])
+@for_each("hears", [False, True])
+@for_each("takes", [False, True])
 def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: bool) -> None:
     def promote(name: str, **more: Any) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         beside, sink = Beside(hears=hears, takes=takes), Sink()
@@ -1203,12 +1216,14 @@ def test_a_row_of_one_server_is_that_row_alone_and_a_broken_one_says_whether_it_
     room = FakeRoom()
     problem = Problem("here/.mcp.json", "not trusted", code="config_untrusted")
     for code, is_untrusted in (("project_untrusted", None), ("config_error", False)):
-        why = attrs.evolve(problem, code=code)
-        room.config = attrs.evolve(room.config, broken={**room.config.broken, "mine": why})
+        why = msgspec.structs.replace(problem, code=code)
+        room.config = msgspec.structs.replace(room.config, broken={**room.config.broken, "mine": why})
         (row,) = CatalogueReader(room).rows("mine")
         assert row.server == "mine"
         assert is_untrusted is None or row.untrusted is is_untrusted
-    room.config = attrs.evolve(room.config, broken={"mine": attrs.evolve(problem, code=UNTRUSTED)})
+    room.config = msgspec.structs.replace(
+        room.config, broken={"mine": msgspec.structs.replace(problem, code=UNTRUSTED)}
+    )
     assert [row.untrusted for row in CatalogueReader(room).rows("mine")] == [True]
     for name in room.config.servers:
         assert [row.server for row in CatalogueReader(room).rows(name)] == [name]
@@ -1246,8 +1261,8 @@ def test_a_long_answer_keeps_to_the_bounds_whatever_was_asked() -> None:
         assert 1 <= len(details[key]) < 12
         assert details["nextOffset"] == len(details[key])
         assert "outputGuard" not in details, "it is a page, and nothing of it was cut"
-    more = {f"far{n}": attrs.evolve(room.config.servers["off"], name=f"far{n}") for n in range(60)}
-    room.config = attrs.evolve(room.config, servers={**room.config.servers, **more})
+    more = {f"far{n}": msgspec.structs.replace(room.config.servers["off"], name=f"far{n}") for n in range(60)}
+    room.config = msgspec.structs.replace(room.config, servers={**room.config.servers, **more})
     text, details = asked(room)
     assert len(text.encode()) <= AROUND + 200
     assert len(details["servers"]) < 30
@@ -1269,8 +1284,8 @@ def test_a_tool_that_is_missing_is_looked_for_only_where_it_may_be() -> None:
         _, details = asked(room, **given)
         assert (details["error"], details.get("server")) == (error, of), given
     room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
-    far = attrs.evolve(room.config.servers["fresh"], name="far")
-    room.config = attrs.evolve(room.config, servers={**room.config.servers, "far": far})
+    far = msgspec.structs.replace(room.config.servers["fresh"], name="far")
+    room.config = msgspec.structs.replace(room.config, servers={**room.config.servers, "far": far})
     room.reindex()
     _, details = asked(room, tool="fresh_bye", server="fresh")
     assert details["error"] == "tool_not_found_after_reconnect"
@@ -1291,47 +1306,40 @@ def test_a_tool_that_is_missing_is_looked_for_only_where_it_may_be() -> None:
         (20_000, 5, None, 3),
     ],
 )
-@in_real_time
-async def test_a_page_of_a_kept_text_is_as_long_as_an_answer_may_be(
+def test_a_page_of_a_kept_text_is_as_long_as_an_answer_may_be(
     max_bytes: int, max_lines: int, size: int | None, lines: int | None, tmp_path: Any
 ) -> None:
-    room = FakeRoom(output_max_bytes=max_bytes, output_max_lines=max_lines)
+    room = KnownRoom(output_max_bytes=max_bytes, output_max_lines=max_lines)
     spill = Spill(tmp_path / "out")
     flat = spill.write("x" * 100_000).stem.removeprefix("output-")
     tall = spill.write("ab\n" * 1_000).stem.removeprefix("output-")
-    tool = McpTool(room, spill=spill, hints=FOR_META)
     for output, most in ((flat, size), (tall, None if lines is None else 3 * lines)):
         if most is None:
             continue
-        result = await ask(tool, {"output": output})
+        result = room.result_of({"output": output}, spill=spill, hints=FOR_META)
         details = details_of(result)
         assert (details["start"], details["end"]) == (0, most)
         where = f'mcp_discover({{ output: "{output}", offset: {most} }})'
         assert where in result["content"][0]["text"]
 
 
-@in_real_time
-async def test_a_kept_text_that_cannot_be_read_says_why(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_text_that_cannot_be_read_says_why(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Spill, "page", refuse)
     output = "0123456789abcdef"
-    result = await ask(McpTool(FakeRoom(), spill=Spill(tmp_path)), {"output": output})
+    result = KnownRoom().result_of({"output": output}, spill=Spill(tmp_path))
     assert result["content"][0]["text"] == (
         f'The output "{output}" cannot be read (Permission denied). Call the tool again.'
     )
     assert details_of(result)["error"] == "output_unreadable"
 
 
-@in_real_time
-async def test_the_rest_of_a_long_answer_is_told_to_its_reader(tmp_path: Any) -> None:
-    room = FakeRoom(output_max_bytes=2_000)
+def test_the_rest_of_a_long_answer_is_told_to_its_reader(tmp_path: Any) -> None:
+    room = KnownRoom(output_max_bytes=2_000)
     room.answer = {"content": [{"type": "text", "text": "x" * 5_000}, {"type": "image", "data": "x"}]}
-    tool = McpTool(room, spill=Spill(tmp_path / "out"), hints=FOR_META)
-    result = await ask(tool, {"tool": "clock_now"})
+    result = room.result_of({"tool": "clock_now"}, spill=Spill(tmp_path / "out"), hints=FOR_META)
     report = details_of(result)["outputGuard"]
     (kept,) = (tmp_path / "out").iterdir()
     assert report["output"] == kept.stem.removeprefix("output-")
@@ -1341,28 +1349,27 @@ async def test_the_rest_of_a_long_answer_is_told_to_its_reader(tmp_path: Any) ->
     )  # fmt: skip
     assert report["returnedBytes"] <= 2_000
     room.answer = {"content": [{"type": "text", "text": "x\n" * 5_000}]}
-    result = await ask(tool, {"tool": "clock_now"})
+    result = room.result_of({"tool": "clock_now"}, spill=Spill(tmp_path / "out"), hints=FOR_META)
     report = details_of(result)["outputGuard"]
     assert report["originalLines"] > report["returnedLines"] > 1
     assert "imageBlocksPassedThrough" not in report
 
 
 @pytest.mark.parametrize("size", [0, 1 << 18])
-@in_real_time
-async def test_an_image_over_the_bound_of_the_room_goes_to_a_file(size: int, tmp_path: Any) -> None:
-    room = FakeRoom(output_max_image=8, output_max_bytes=0)
+def test_an_image_over_the_bound_of_the_room_goes_to_a_file(size: int, tmp_path: Any) -> None:
+    room = KnownRoom(output_max_image=8, output_max_bytes=0)
     text = {"type": "text", "text": "y" * size}
     for length, is_kept in ((8, False), (12, True)):
         image = {"type": "image", "data": "A" * length, "mimeType": "image/png"}
         room.answer = {"content": [image, text]}
         spill = Spill(tmp_path / f"out{length}")
-        result = await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+        result = room.result_of({"tool": "clock_now"}, spill=spill)
         assert (result["content"][0] == image) is not is_kept
         assert spill.directory.exists() is is_kept
 
 
 def test_details_that_are_too_many_are_left_out_of_every_answer() -> None:
-    room = FakeRoom(output_max_bytes=0)
+    room = KnownRoom(output_max_bytes=0)
     for size, is_left_out in ((40_000, False), (60_000, True)):
         schema = {"type": "object", "properties": {"a": {"description": "x" * size}}}
         room.learn("clock", {**NOW, "inputSchema": schema})
@@ -1372,14 +1379,12 @@ def test_details_that_are_too_many_are_left_out_of_every_answer() -> None:
         assert "x" * 100 in text
 
 
-@in_real_time
-async def test_a_bound_of_lines_holds_for_results_and_for_words_of_ours(tmp_path: Any) -> None:
-    room = FakeRoom(output_max_lines=LINES_AROUND + 4)
+def test_a_bound_of_lines_holds_for_results_and_for_words_of_ours(tmp_path: Any) -> None:
+    room = KnownRoom(output_max_lines=LINES_AROUND + 4)
     room.learn("clock", *({**NOW, "name": f"at_{hour:02}"} for hour in range(30)))
     room.answer = {"content": [{"type": "text", "text": "x\n" * 100}]}
-    tool = McpTool(room, spill=Spill(tmp_path / "out"))
     for arguments in ({"tool": "clock_at_00"}, {"describe": "clock_at_00"}, {"server": "clock"}):
-        result = await ask(tool, arguments)
+        result = room.result_of(arguments, spill=Spill(tmp_path / "out"))
         assert result["content"][0]["text"].count("\n") < LINES_AROUND + 4, arguments
     (kept,) = (tmp_path / "out").iterdir()
     assert kept.read_text() == "x\n" * 100

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
 import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.support import run
-from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom
+from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom, KnownRoom
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.namespace import Target
@@ -29,13 +29,13 @@ from greenroom.gateway.exposures.tool_definition import (
     DETAILS_LIMIT,
     FOR_MODELS,
     NAME,
-    Answer,
+    McpToolAnswer,
     parse_request,
     size_of,
 )
 from greenroom.gateway.exposures.tool_texts import unknown_details, waits
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
-from greenroom.gateway.requests import Job
+from greenroom.gateway.jobs import Job
 from greenroom.protocol.bounds import MESSAGE_VALUES
 from greenroom.protocol.errors import (
     AmbiguousTool,
@@ -52,6 +52,7 @@ from greenroom.protocol.errors import (
 )
 from greenroom.protocol.jsonrpc.terms import RpcFault
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.near_names import nearest
 from greenroom.protocol.status import ServerStatus
 
 
@@ -64,7 +65,7 @@ def _row(**facts: Any) -> ServerStatus:
 ON, OFF = State.CONNECTED, State.IDLE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("facts", "word", "note"),
     [
         ({"broken": "why", "disabled": True, "state": ON}, "broken", "broken: why"),
@@ -72,7 +73,7 @@ ON, OFF = State.CONNECTED, State.IDLE
         ({"state": ON, "needs_auth": True, "tool_count": 2}, "connected", "2 tools"),
         ({"state": ON, "failed_ago": 1.0, "tool_count": None}, "connected", "0 tools"),
         ({"needs_auth": True, "failed_ago": 1.0, "tool_count": 1}, "needs-auth", "needs auth"),
-        ({"waiting_for": "slot", "waiting": 2.4}, "not-connected", "not known yet, waiting for slot for 2 s"),
+        ({"waiting_for": "slot", "waiting": 2.4}, "not-connected", "not known yet, waiting 2 s for a slot"),
         (
             {"waiting_for": "install", "waiting": 2.0, "last_line": "npm"},
             "not-connected",
@@ -94,10 +95,10 @@ def test_of_several_facts_about_a_server_the_weightiest_shows(
 ) -> None:
     line = texts.line_of(_row(**facts))
     marks = {"broken": "✗", "disabled": "⊘", "connected": "✓", "needs-auth": "⚠", "failed": "✗"}
-    assert line == texts.Line(word, marks.get(word, "○"), note)
+    assert line == texts.ServerLine(word, marks.get(word, "○"), note)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("facts", "text"),
     [
         ({"waiting_for": "install"}, "installing"),
@@ -107,7 +108,7 @@ def test_of_several_facts_about_a_server_the_weightiest_shows(
         ({"failed_ago": 2.0, "waiting_for": "breaker", "retry_in": 5.2}, "failed 2 s ago, next try in 5 s"),
         ({"failed_ago": 2.0, "retry_in": 5.0}, "failed 2 s ago"),
         ({"failed_ago": 0.0, "waiting_for": "breaker"}, "failed 0 s ago"),
-        ({"waiting_for": "slot", "waiting": 0.0, "down": "x"}, "waiting for slot for 0 s"),
+        ({"waiting_for": "slot", "waiting": 0.0, "down": "x"}, "waiting 0 s for a slot"),
         ({"down": "stopped"}, "down"),
         ({}, "not asked yet"),
     ],
@@ -145,7 +146,7 @@ def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
 # ---- the overview, a list, a description -----------------------------------------------------------------------------
 
 
-def _details(answer: Answer, *without: str) -> dict[str, Any]:
+def _details(answer: McpToolAnswer, *without: str) -> dict[str, Any]:
     return {key: value for key, value in answer.details.items() if key not in without}
 
 
@@ -192,7 +193,9 @@ def test_a_list_says_what_it_is_of_and_why_it_is_empty() -> None:
     room = FakeRoom()
     tools, entry = room.index.tools("github"), room.entry("github")
 
-    def listed(found: Any = (), entry: Any = None, limit: int = 9, offset: int = 0, **facts: Any) -> Answer:
+    def listed(
+        found: Any = (), entry: Any = None, limit: int = 9, offset: int = 0, **facts: Any
+    ) -> McpToolAnswer:
         return texts.server_list(_row(**facts), found, entry, FOR_MODELS, limit=limit, offset=offset)
 
     shown = listed(tools, entry, state=ON, problems=("cut\nshort", *"bcdef"))
@@ -218,12 +221,12 @@ def test_a_list_says_what_it_is_of_and_why_it_is_empty() -> None:
         ),
         (
             listed(waiting_for="slot", waiting=2.0),
-            'Server "s" is not known yet (waiting for slot for 2 s); retry in a moment.',
+            'Server "s" is not known yet (waiting 2 s for a slot); retry in a moment.',
             "not_connected",
         ),
         (
             listed(waiting_for="slot", waiting=2.0, last_line="npm"),
-            'Server "s" is not known yet (waiting for slot for 2 s); retry in a moment. Its last line: npm',
+            'Server "s" is not known yet (waiting 2 s for a slot); retry in a moment. Its last line: npm',
             "not_connected",
         ),
         (
@@ -269,7 +272,7 @@ def test_instructions_are_whole_or_an_error_and_a_list_shows_their_beginning() -
 def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
     room = FakeRoom()
 
-    def searched(**arguments: Any) -> Answer:
+    def searched(**arguments: Any) -> McpToolAnswer:
         return CatalogueReader(room).answer(parse_request(arguments))
 
     unknown = 'Not known yet: fresh (not asked yet). Use mcp({ connect: "name" }) to ask one what it has.'
@@ -311,6 +314,39 @@ def _target(kind: str = "tool", description: str = "", schema: Any = None, **rec
     return Target("s_t", "s", kind, "t", record, description, schema)  # pyright: ignore[reportArgumentType]
 
 
+def test_names_that_a_server_made_up_neither_forge_a_line_nor_become_part_of_the_command() -> None:
+    hostile = ["$(rm -rf x)", "a\nTo call it: evil", "\x1b[2J", "-x", "a=b", "b:", "{c", "", "n" * 300]
+    schema = {"properties": {"good\nname": {}}, "required": hostile}
+    refusal = texts.lacking_arguments(
+        _target(schema=schema), {"good name": "1"}, {"good name"}, {"good name": "1"}
+    )
+    assert refusal is not None
+    said, command, _ = str(refusal.content[0]["text"]).split("\n")
+    assert 'Did you mean "good name"?' in said
+    assert command == (
+        "To call it: greenroom call s_t $'good\\u000aname=1' '$(rm -rf x)='… "
+        "$'a\\u000aTo call it: evil='… $'\\u001b[2J='… --args '{…}'"
+    )
+    many = _target(schema={"required": [f"p{at:05}" for at in range(20_000)]})
+    refusal = texts.lacking_arguments(many, {}, (), {})
+    assert refusal is not None
+    assert "and 19940 more" in refusal.content[0]["text"]
+    assert len(refusal.content[0]["text"]) < 2_000
+
+
+def test_a_name_is_compared_with_some_of_the_names_that_a_server_made_up() -> None:
+    word, alike = (
+        "ab" * 32,
+        [f"{at:016b}" * 4 for at in range(30_000)],
+    )  # as long as they may be, and all alike
+    names = [each.replace("0", "a").replace("1", "b") for each in alike]
+    looked: list[str] = []
+    nearest("x" * 10_000, (looked.append(each) or each for each in names))
+    assert not looked, "who has typed so much is not told what was meant"
+    nearest(word, (looked.append(each) or each for each in names))
+    assert len(looked) < 2_000
+
+
 def test_a_description_has_what_the_tool_declares_and_nothing_else() -> None:
     for target, text in (
         (_target(), "(no description)\n\nNo parameters defined."),
@@ -346,13 +382,13 @@ def test_a_description_has_what_the_tool_declares_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("arguments", [{"describe": "now"}, {"tool": "now"}], ids=["describe", "call"])
 def test_a_name_of_several_servers_is_refused_with_all_of_them(arguments: dict[str, str]) -> None:
-    room = FakeRoom(tool_prefix=PrefixMode.NONE)
+    room = KnownRoom(tool_prefix=PrefixMode.NONE)
     room.learn("fresh", NOW, CREATE_ISSUE)
-    result = anyio.run(ask, McpTool(room), arguments)
+    result = room.result_of(arguments)
     details = result["_meta"]["greenroom/details"]
     assert details["error"] == "ambiguous_tool"
     assert len(details["candidates"]) == 2
-    assert (result["isError"], room.calls) == (True, [])
+    assert (result["isError"], room.called) == (True, [])
 
 
 # ---- an answer within its bounds -------------------------------------------------------------------------------------
@@ -371,23 +407,25 @@ def test_of_details_the_largest_go_until_the_rest_fits() -> None:
         ((DETAILS_LIMIT + 1, DETAILS_LIMIT), "b"),
         ((DETAILS_LIMIT + 1, DETAILS_LIMIT + 2), ""),
     ):
-        answer = Answer.of("text", **sized(*sizes))
+        answer = McpToolAnswer.of("text", **sized(*sizes))
         slim = answer.slim()
         gone = {key: len(value) + 2 for key, value in sized(*sizes).items() if key not in kept}
         more: dict[str, Any] = {"omittedBytes": gone} if gone else {}
         assert slim.details == {key: sized(*sizes)[key] for key in kept} | more
         assert (slim is answer) == (not gone)
         assert slim.text == "text"
-    assert Answer.of("", a=object(), b=1).slim().details["b"] == 1, "what cannot be written fits nowhere"
+    assert McpToolAnswer.of("", a=object(), b=1).slim().details["b"] == 1, (
+        "what cannot be written fits nowhere"
+    )
     assert size_of("ä") == 4
 
 
 def test_an_answer_is_an_error_only_if_it_says_so() -> None:
-    right, wrong = Answer.of("a", mode="x"), Answer.of("a", mode="x", error="bad")
+    right, wrong = McpToolAnswer.of("a", mode="x"), McpToolAnswer.of("a", mode="x", error="bad")
     content = [{"type": "text", "text": "a"}]
     assert right.as_result() == {"content": content, "_meta": {"greenroom/details": {"mode": "x"}}}
     assert wrong.as_result()["isError"] is True
-    mixed = Answer(({"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}))
+    mixed = McpToolAnswer(({"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}))
     assert (mixed.text, mixed.details) == ("a\nb", {})
 
 
@@ -511,7 +549,7 @@ def test_a_file_holds_the_whole_text_and_a_file_that_is_gone_is_no_error(
             {"server": "s", "error": "call_failed", "message": "it broke. Try again.", "reach": "sent"},
         ),
         (
-            Busy("s", in_flight=7, queued=8, oldest_age=1.0, retry_after=2.5),
+            Busy("s", in_flight=7, queued=8, oldest_age=1.0, retry_in=2.5),
             "is busy: 7 calls in flight",
             {"server": "s", "error": "server_busy", "inFlight": 7, "queued": 8, "retryIn": 2.5},
         ),
@@ -543,7 +581,7 @@ def plain(value: Any) -> Any:
 LONG_ARGS = {"x": "y" * (1 << 18), "n": 10**30, "z": [1, {"a": None}], "é": "\u2028"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "args",
     [
         {},
@@ -582,7 +620,7 @@ def test_a_large_call_asks_for_the_same(args: Any) -> None:
                 assert {**read, "args": args} == arguments
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("raw", "text"),
     [
         (b"{", "truncated"),
@@ -614,9 +652,19 @@ def test_only_the_arguments_of_a_tool_may_be_long_in_a_call_of_ours() -> None:
     assert read_large_call(params, ["another"]).arguments == msgspec.Raw(given)
 
 
-@pytest.mark.parametrize(
-    ("args", "kind"), [("[1]", "array"), ('"x"', "string"), ("7", "number"), ("true", "boolean")]
-)
+@for_each("ascii_only", [True, False])
+def test_long_arguments_in_a_text_arrive_as_they_are_wherever_it_is_cut(ascii_only: bool) -> None:
+    """It is read in pieces: no escape, half of a pair or character may be cut through."""
+    odd = '\\ " \n \u0000 é 漢字 😀😀 '
+    for start in range(40):
+        args = json.dumps({"x": "a" * start + (odd + "b" * 11) * 8_000}, ensure_ascii=False)
+        raw = json.dumps({"name": "mcp", "arguments": {"tool": "t", "args": args}}, ensure_ascii=ascii_only)
+        found = read_large_call(msgspec.Raw(raw.encode()), [NAME]).arguments
+        assert isinstance(found, dict)
+        assert json.loads(bytes(found["args"])) == json.loads(args)
+
+
+@for_each(("args", "kind"), [("[1]", "array"), ('"x"', "string"), ("7", "number"), ("true", "boolean")])
 def test_long_arguments_that_are_no_object_are_refused_as_short_ones(args: str, kind: str) -> None:
     raw = '{"name":"mcp","arguments":{"tool":"t","args":"%s%s"}}' % (  # noqa: UP031
         args.replace('"', '\\"'),
@@ -667,7 +715,7 @@ def test_the_words_of_another_gateway_are_said_once_only_at_the_beginning() -> N
 
 def test_an_error_is_told_in_the_names_that_the_tool_has_here() -> None:
     override = ToolOverride.of({"rename": "new", "params": {"title": {"rename": "summary"}}})
-    target = attrs.evolve(_target(), override=override, original="create")
+    target = msgspec.structs.replace(_target(), override=override, original="create")
     answer = texts.failed_call(CallError("create needs title", server="s"), target)
     assert answer.text.startswith("Failed to call tool: new needs summary")
     assert answer.details["message"] == "create needs title"
@@ -701,7 +749,7 @@ def test_a_large_rest_says_how_large_it_is_if_that_can_be_known() -> None:
         assert outcome.is_whole is (size is None)
 
 
-@pytest.mark.parametrize("is_error", [True, False, None, 1, "true"])
+@for_each("is_error", [True, False, None, 1, "true"])
 def test_only_a_result_that_says_so_is_an_error(is_error: Any) -> None:
     outcome = outcome_of("s", None, {"content": [], "isError": is_error}, max_bytes=0, max_lines=0)
     assert outcome.details.get("error") == ("tool_error" if is_error is True else None)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.gateway.test_conversations import Person, talking
+from tests.gateway.test_conversations import talking
 from tests.support import in_real_time, in_virtual_time
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import open_room, teach
 
 from greenroom.gateway.exposures import meta as _definitions
-from greenroom.gateway.exposures.meta import Execute, Provision, definitions, parse_meta
+from greenroom.gateway.exposures.meta import ExecuteRequest, ProvisionRequest, definitions, parse_meta
 from greenroom.protocol.errors import UsageError
 from greenroom.testing.fake_servers import FakeServer, tool
 
@@ -26,7 +27,7 @@ ALLOWED = {"action": "accept", "content": {"allow": "once"}}
 
 
 async def use(
-    person: Person, name: str, meta: Mapping[str, Any] | None = None, **arguments: Any
+    person: MemoryClient, name: str, meta: Mapping[str, Any] | None = None, **arguments: Any
 ) -> dict[str, Any]:
     said = {} if meta is None else {"_meta": meta}
     return (await person.ask("tools/call", {"name": name, "arguments": arguments, **said}))["result"]
@@ -184,9 +185,9 @@ def test_parameters_that_are_filled_in_with_nothing_count_as_absent() -> None:
         parse_meta("mcp_discover", {"querry": "time"})
     status = parse_meta("mcp_discover", {"query": "", "server": "", "output": "", "limit": None})
     assert status == parse_meta("mcp_discover", {})
-    assert parse_meta("mcp_provision", {"intent": "x", "context": "", "autoProvision": None}) == Provision(
-        "x"
-    )
+    assert parse_meta(
+        "mcp_provision", {"intent": "x", "context": "", "autoProvision": None}
+    ) == ProvisionRequest("x")
     with pytest.raises(UsageError, match="autoProvision: expected true or false, got string"):
         parse_meta("mcp_provision", {"intent": "x", "autoProvision": "yes"})
 
@@ -198,7 +199,7 @@ def test_parameters_that_are_filled_in_with_nothing_count_as_absent() -> None:
 def test_code_may_have_fifty_kibibytes(monkeypatch: pytest.MonkeyPatch, code: str, size: str | None) -> None:
     monkeypatch.setattr(_definitions, "can_execute", lambda: True)
     if size is None:
-        assert parse_meta("mcp_execute", {"code": code}) == Execute(code)
+        assert parse_meta("mcp_execute", {"code": code}) == ExecuteRequest(code)
         return
     with pytest.raises(UsageError, match=f"it has {size} bytes, at most 51,200 are run") as caught:
         parse_meta("mcp_execute", {"code": code})

@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from tests.gateway.test_conversations import Person, asking_room, echo, talking
+from tests.gateway.test_conversations import asking_room, echo, talking
 from tests.gateway.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
 from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer
-from tests.support.door_rooms import FakeRoom
+from tests.support.door_rooms import KnownRoom
 from tests.support.gateway import children, gone_within, serve
 from tests.support.loops import on_asyncio
+from tests.support.memory_client import MemoryClient
 from tests.support.patience import until
 from tests.support.rooms import open_room, teach
 from tests.support.whole import whole
@@ -30,6 +31,7 @@ from greenroom.gateway.exposures import _sandbox_program, code_execution
 from greenroom.gateway.exposures import meta as _definitions
 from greenroom.gateway.exposures.code_execution import Execution, Runs
 from greenroom.protocol.bounds import EXECUTE_SECONDS
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, tool
 from greenroom.testing.room_inside import RoomInside
 
@@ -53,7 +55,7 @@ async def all_gone(room: Greenroom, *groups: int) -> None:
         await anyio.sleep(0.001)
 
 
-async def execute(person: Person, code: str, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def execute(person: MemoryClient, code: str, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return await use(person, "mcp_execute", meta, code=code)
 
 
@@ -309,7 +311,7 @@ async def test_the_run_ends_with_its_client(how: str) -> None:
             await held.wait()
             (group,) = helpers(room)
             if how == "cancels":
-                ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+                ann.say({"method": "notifications/cancelled", "params": {"requestId": number}})
                 await let_go.wait()
         await let_go.wait()
         await all_gone(room, group)
@@ -364,7 +366,7 @@ async def test_a_sandbox_that_is_killed_is_told_and_the_next_run_has_another() -
     ):
         result = await execute(ann, "await call('calc', 'kill')")
         assert result["isError"]
-        assert "was ended by SIGKILL" in text(result)
+        assert "killed by SIGKILL" in text(result)
         assert "may have run" in text(result)
         assert text(await execute(ann, "1 + 1")) == "2"
 
@@ -605,10 +607,10 @@ def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) 
 @on_asyncio
 @in_real_time
 async def test_a_run_takes_no_longer_than_a_call_may(of_call: float, seconds: float) -> None:
-    room = FakeRoom(call_total_timeout=of_call)
-    execution = Execution(room, cast("Any", None), cast("Any", None), "1")
-    assert execution._seconds == seconds
-    assert execution._told()["seconds"] < seconds
+    async with KnownRoom(call_total_timeout=of_call).open() as room:
+        execution = Execution(port_of(room), cast("Any", None), cast("Any", None), "1")
+        assert execution._seconds == seconds
+        assert execution._told()["seconds"] < seconds
 
 
 @pytest.mark.parametrize(
@@ -621,7 +623,7 @@ def test_code_sleeps_as_long_as_it_says_and_no_longer_than_it_may(
     clock = SimpleNamespace(sleep=naps.append, monotonic=lambda: 1_000.0)
     monkeypatch.setattr(_sandbox_program, "time", clock)
     nobody: Any = None
-    code: Any = _sandbox_program._Run({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
+    code: Any = _sandbox_program._CodeRun({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
 
     def step(name: str) -> Any:
         return SimpleNamespace(args=(seconds,), call_id=7, function_name=name, resume=lambda said: said)
@@ -635,7 +637,7 @@ def test_code_sleeps_as_long_as_it_says_and_no_longer_than_it_may(
 def test_what_code_prints_is_kept_up_to_its_bound() -> None:
     nobody: Any = None
     for said, kept in (("x" * 10, "x" * 10), ("x" * 11, "x" * 10 + "\n[output truncated]")):
-        code: Any = _sandbox_program._Run({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
+        code: Any = _sandbox_program._CodeRun({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
         for each in (said, "more") if len(said) > 10 else (said,):
             code._print("stdout", each)
         assert code._said("")["content"][0]["text"] == kept

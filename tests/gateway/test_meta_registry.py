@@ -18,6 +18,7 @@ from tests.support import in_real_time
 from tests.support.gateway import PATIENCE
 from tests.support.loops import on_asyncio
 from tests.support.rooms import open_room, teach
+from tests.support.rows import for_each
 
 from greenroom.catalogue.search import asked_words
 from greenroom.config.parse import parse_config
@@ -179,7 +180,7 @@ async def test_a_registry_that_is_not_there_is_named() -> None:
 # ---- what strangers write --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("server", "start"),
     [
         (
@@ -212,7 +213,7 @@ def test_names_and_descriptions_are_one_line_bounded_and_without_hidden_characte
     assert len(offer.description) == 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said", [None, [], {}, {"servers": {}}, {"servers": [None, [], {"server": 1}, {"name": 4}, {"name": ""}]}]
 )
 def test_what_is_no_list_of_servers_has_none(said: Any) -> None:
@@ -223,7 +224,7 @@ def test_no_more_than_one_page_is_read() -> None:
     assert len(offers_in({"servers": [{"name": f"n{number}"} for number in range(50)]})) == 30
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "description", "points"),
     [
         ("a/git", "", 10),
@@ -252,7 +253,7 @@ def test_the_words_of_a_query_are_those_that_say_what_it_is_about() -> None:
     assert asked_words("ab abc") == ["abc"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "is_taken"),
     [
         ("https://registry.example", True),

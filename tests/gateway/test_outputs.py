@@ -11,21 +11,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tests.support.door_rooms import FakeRoom
+from tests.support.door_rooms import KnownRoom
 from tests.support.gateway import serve
 from tests.support.lister import lister, tool
+from tests.support.rows import for_each
 
 from greenroom.gateway.exposures import result_texts
-from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.output_files import Spill, id_of
 from greenroom.gateway.exposures.result_texts import (
     REST_LIMIT,
-    Keeping,
+    OutputRules,
     has_binaries,
     may_have_binaries,
     outcome_of,
@@ -93,8 +92,7 @@ def test_nothing_but_a_kept_text_has_pages(tmp_path: Path, output: str) -> None:
         for name in ("secret.txt", f"output-{'0' * 16}.txt"):
             (tmp_path / folder / name).write_text("secret")
 
-    tool = McpTool(FakeRoom(), spill=Spill(tmp_path / "out"))
-    result = anyio.run(ask, tool, {"output": output, "offset": 1})
+    result = KnownRoom().result_of({"output": output, "offset": 1}, spill=Spill(tmp_path / "out"))
     text = result["content"][0]["text"]
     assert "secret\n" not in text
     assert "of 6" not in text
@@ -143,7 +141,7 @@ def test_a_model_reads_a_long_text_to_its_end_without_access_to_files(tmp_path: 
 
 def test_binary_content_goes_to_files_with_the_right_suffix(tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
-    room = FakeRoom()
+    room = KnownRoom()
     room.answer = {
         "content": [
             {"type": "text", "text": "before"},
@@ -161,8 +159,7 @@ def test_binary_content_goes_to_files_with_the_right_suffix(tmp_path: Path) -> N
         ]
     }
 
-    tool = McpTool(room, spill=Spill(tmp_path / "out"))
-    content = anyio.run(ask, tool, {"tool": "clock_now"})["content"]
+    content = room.result_of({"tool": "clock_now"}, spill=Spill(tmp_path / "out"))["content"]
     kept = {path.suffix: path for path in (tmp_path / "out").iterdir()}
     assert {suffix: path.read_bytes() for suffix, path in kept.items()} == {
         ".mp3": b"sound",
@@ -221,7 +218,7 @@ def test_binary_content_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
     assert block["text"].startswith("[Audio content: audio/wav]\nBinary content could not be saved: ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content",
     [[], [{"type": "text", "text": "x"}], [{"type": "image", "data": "x"}], [3, None], "text", [{"blob": 3}]],
 )
@@ -307,16 +304,16 @@ def test_details_that_do_not_fit_are_kept_unless_they_are_too_large_for_that(
 
 
 def test_how_long_files_are_kept_is_a_setting(tmp_path: Path) -> None:
-    room = FakeRoom(output_keep=3_600.0, output_keep_bytes=150_000)
+    room = KnownRoom(output_keep=3_600.0, output_keep_bytes=150_000)
     room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
     spill = Spill(tmp_path / "out")
     old, recent = spill.write("old"), spill.write("recent")
     _age(old, 3_601)
 
-    anyio.run(ask, McpTool(room, spill=spill), {"tool": "clock_now"})
+    room.result_of({"tool": "clock_now"}, spill=spill)
     assert not old.exists()
     assert recent.exists()
-    anyio.run(ask, McpTool(room, spill=spill), {"tool": "clock_now"})
+    room.result_of({"tool": "clock_now"}, spill=spill)
     assert len(spill.kept()) == 1, "two would be more than is to be kept"
 
 
@@ -331,7 +328,7 @@ def test_a_page_begins_with_a_whole_character(tmp_path: Path) -> None:
         assert text.encode()[page.start : page.end].decode() == page.text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "is_binary"),
     [
         ({"type": "image", "data": "x" * 4}, False),
@@ -347,7 +344,7 @@ def test_a_page_begins_with_a_whole_character(tmp_path: Path) -> None:
         ({"blob": ""}, False),
     ],
 )
-@pytest.mark.parametrize("key", ["content", "contents"])
+@for_each("key", ["content", "contents"])
 def test_what_is_binary(block: Any, is_binary: bool, key: str) -> None:
     for others in (0, 1, 1_000):
         blocks = [{"type": "text", "text": "x"}] * others
@@ -366,7 +363,7 @@ def test_an_output_that_cannot_be_written_whole_is_not_kept(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", ["content", "contents", "resultType", "ttlMs", "cacheScope"])
+@for_each("key", ["content", "contents", "resultType", "ttlMs", "cacheScope"])
 def test_what_is_said_elsewhere_is_not_in_the_details(key: str) -> None:
     value = "x" if key == "resultType" else [] if "content" in key else 1
     assert "mcpResult" not in outcome_of("s", None, {key: value}, max_bytes=0, max_lines=0).details
@@ -407,8 +404,8 @@ def test_why_an_output_was_not_written_is_told_even_if_the_rest_of_it_cannot_be_
 # ---- large results ---------------------------------------------------------------------------------------------------
 
 
-def keeping(folder: Path) -> Keeping:
-    return Keeping(Spill(folder), FOR_MODELS, {"max_bytes": MAX_BYTES, "max_lines": MAX_LINES}, 0)
+def keeping(folder: Path) -> OutputRules:
+    return OutputRules(Spill(folder), FOR_MODELS, {"max_bytes": MAX_BYTES, "max_lines": MAX_LINES}, 0)
 
 
 def test_a_large_structure_is_kept_as_the_json_that_it_is(tmp_path: Path) -> None:

@@ -27,20 +27,20 @@ from greenroom import Greenroom
 from greenroom.cli.main import run
 from greenroom.config.files import open_config
 from greenroom.gateway.doors.http_app import Operations
-from greenroom.gateway.doors.http_auth import Access, Token, tokens_in
+from greenroom.gateway.doors.http_auth import Access, BearerToken, tokens_in
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.doors.http_streams import Feed
+from greenroom.gateway.page.page_routes import Routes
 from greenroom.gateway.page.room_page import RoomPage
-from greenroom.gateway.page.routes import Routes
 from greenroom.protocol.errors import GreenroomError, UsageError
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import tool
 
 OWNER, READER, BOUND = ("owner-token-owner-token", "reader-token-reader", "bound-token-bound-token")
 TOKENS = (
-    Token.of("olga", OWNER, is_owner=True),
-    Token.of("rita", READER),
-    Token.of("bert", BOUND, "small"),
+    BearerToken.of("olga", OWNER, is_owner=True),
+    BearerToken.of("rita", READER),
+    BearerToken.of("bert", BOUND, "small"),
 )
 _BEFORE_A_LOOK_AT_ALL = 4.0  # seconds
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.gateway.page.timeline import lanes_of
+from greenroom.gateway.page.timeline import RoomNow, lanes_of
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.event_records import record_of
@@ -27,6 +27,7 @@ from greenroom.protocol.events import (
     Transition,
 )
 from greenroom.protocol.lifecycle import Cause, Reason, State
+from greenroom.protocol.status import ServerStatus
 
 Record = dict[str, Any]
 
@@ -210,3 +211,36 @@ def test_two_spans_of_a_lane_are_one_inside_the_other_or_apart(moves: list[Any])
             (since, end), (since_2, end_2) = one, other
             apart = end <= since_2 or end_2 <= since
             assert apart or (since <= since_2 and end_2 <= end) or (since_2 <= since and end <= end_2)
+
+
+def test_what_is_open_in_a_room_that_runs_ends_now() -> None:
+    records = _life()[:4]
+    (lane,) = (each for each in lanes_of(records, RoomNow(0.0, 50.0, ())) if each["name"] == "ann")
+    (call,) = (each for each in lane["spans"] if each["kind"] == "call")
+    assert (call["start"], call["end"], call["about"]["outcome"]) == (0.0, 50.0, "open")
+
+
+def test_what_began_before_the_first_record_is_known_from_how_the_room_is() -> None:
+    ended = [_record(1, 20.0, Transition, before=State.CONNECTED, after=State.DRAINING, incarnation=3)]
+    rows = [
+        ServerStatus("a", state=State.DRAINING, incarnation=3),
+        ServerStatus("b", state=State.CONNECTED, incarnation=2),
+        ServerStatus("b", "session:ann", state=State.CONNECTING),
+        ServerStatus("c", waiting_for="slot", waiting=15.0),
+        ServerStatus("d", waiting_for="slot", waiting=500.0),
+        ServerStatus("e"),
+    ]
+    lanes = lanes_of(ended, RoomNow(10.0, 50.0, rows))
+    spans = {
+        (each["name"], each.get("scope"), span["name"], span["start"], span["end"], span.get("isCut", False))
+        for each in lanes
+        for span in each["spans"]
+    }
+    assert spans == {
+        ("a", "shared", "connected", 10.0, 20.0, True),
+        ("a", "shared", "draining", 20.0, 50.0, False),
+        ("b", "shared", "connected", 10.0, 50.0, True),
+        ("b[session:ann]", "session:ann", "connecting", 10.0, 50.0, True),
+        ("c", "shared", "waits for slot", 35.0, 50.0, False),
+        ("d", "shared", "waits for slot", 10.0, 50.0, True),
+    }

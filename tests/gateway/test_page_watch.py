@@ -23,10 +23,10 @@ from tests.support.rooms import settle, teach
 from greenroom import Greenroom
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
-from greenroom.gateway.commands import held_view
+from greenroom.gateway.control_methods import held_view
 from greenroom.gateway.doors.http_request import Caller
+from greenroom.gateway.json_views import room_status_view, status_view
 from greenroom.gateway.page.room_page import RoomPage
-from greenroom.gateway.views import room_status_view, status_view
 from greenroom.protocol.errors import GreenroomError
 from greenroom.protocol.events import Kind
 from greenroom.protocol.jsonrpc import encode

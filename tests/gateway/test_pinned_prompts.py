@@ -113,7 +113,7 @@ def test_what_has_changed_is_quarantined_at_direct_until_it_is_accepted(tmp_path
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert EVIL in json.dumps(ask(gateway, "resources/list"))
-        changes = {each["method"] for each in gateway.notifications}
+        changes = {each["method"] for each in gateway.told}
         assert {f"notifications/{kind}/list_changed" for kind in ("prompts", "resources")} <= changes
     assert "3 changed" in (tmp_path / "stderr.txt").read_text()
 

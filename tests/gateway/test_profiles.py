@@ -8,18 +8,19 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.gateway.test_conversations import Person, call, echo, talking
+from tests.gateway.test_conversations import call, echo, talking
 from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import http_door, request
 from tests.support.loops import on_asyncio
+from tests.support.memory_client import MemoryClient
 
 from greenroom import Greenroom
 from greenroom.config.model import Profile
 from greenroom.config.parse import parse_config
 from greenroom.config.schema import config_schema
-from greenroom.gateway.doors.http_auth import Access, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken
 from greenroom.protocol.errors import UnknownServer, UnknownTool, UsageError
 from greenroom.supervisor.room import port_of
 
@@ -246,7 +247,7 @@ async def test_a_profile_says_how_its_clients_are_shown_what_they_see() -> None:
             listed = [await one.ask("tools/list") for one in (ann, ben)]
             names = [[tool["name"] for tool in one["result"]["tools"]] for one in listed]
             assert names == [["notes_echo", "notes_write", f"notes_{PLANTED}_write"], ["mcp"]]
-        dan = Person()
+        dan = MemoryClient()
         opened = talk.conversations.open(dan, talk.spawn, name="dan", profile="plain", expose="proxy")
         async with opened as dan.session:
             dan.initialize()
@@ -332,8 +333,8 @@ async def test_the_first_tools_chosen_beside_the_mcp_tool_are_announced_where_th
 @in_real_time
 async def test_a_path_and_a_token_choose_the_profile_over_http() -> None:
     tokens = (
-        Token.of("ann", "token-of-ann-0123456789"),
-        Token.of("ben", "token-of-ben-0123456789", "work"),
+        BearerToken.of("ann", "token-of-ann-0123456789"),
+        BearerToken.of("ben", "token-of-ben-0123456789", "work"),
     )
     ann, ben = ({"authorization": f"Bearer token-of-{name}-0123456789"} for name in ("ann", "ben"))
     with anyio.fail_after(PATIENCE):

@@ -10,11 +10,12 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.gateway.test_conversations import Person, asking_room, talking
+from tests.gateway.test_conversations import asking_room, talking
 from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer
 from tests.support.http_door import http_door
 from tests.support.loops import on_asyncio
+from tests.support.memory_client import MemoryClient
 from tests.support.patience import PATIENCE
 from tests.support.rooms import open_room, teach
 from tests.support.whole import RawClient, direct_door, whole
@@ -67,11 +68,11 @@ class Counting:
         return " ".join(names)
 
 
-async def use(person: Person, params: Mapping[str, Any]) -> dict[str, Any]:
+async def use(person: MemoryClient, params: Mapping[str, Any]) -> dict[str, Any]:
     return await person.ask("tools/call", params)
 
 
-async def result(person: Person, params: Mapping[str, Any]) -> dict[str, Any]:
+async def result(person: MemoryClient, params: Mapping[str, Any]) -> dict[str, Any]:
     said = await use(person, params)
     assert "result" in said, said
     return said["result"]
@@ -213,7 +214,7 @@ async def test_an_answer_that_comes_twice_waits_for_the_one_call_and_after_its_e
             first = await result(ann, request(expose))
             back = request(expose) | again_with(first, ANN)
             copies = [ann.begin("tools/call", back) for _ in range(3)]
-            ann.write({"method": "notifications/cancelled", "params": {"requestId": copies[0]}})
+            ann.say({"method": "notifications/cancelled", "params": {"requestId": copies[0]}})
             await anyio.sleep(1.0)
             assert len(asked) == 1
             may_end.set()
@@ -245,7 +246,7 @@ async def test_the_call_is_cancelled_when_the_last_of_its_requests_is(expose: st
             for number, is_over in zip(copies, (False, True), strict=True):
                 await anyio.sleep(1.0)
                 assert not cancelled
-                ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+                ann.say({"method": "notifications/cancelled", "params": {"requestId": number}})
                 await anyio.sleep(1.0)
                 assert bool(cancelled) is is_over
             assert (len(asked), ann.session.in_flight) == (1, 0)
@@ -294,7 +295,7 @@ async def test_other_arguments_another_session_and_a_call_that_is_not_suspended_
         await teach(room, "s", [tool("ask"), tool("hold")])
         async with talk("ann") as ann, talk("ben") as ben:
             states: set[str] = set()
-            cases: list[tuple[Person, dict[str, Any]]] = [
+            cases: list[tuple[MemoryClient, dict[str, Any]]] = [
                 (ann, {"n": 1}),
                 (ann, {"n": 1.0}),
                 (ann, {"n": True}),

@@ -22,9 +22,9 @@ from greenroom.errors import GreenroomError
 from greenroom.gateway.page.tape_page import TapePage
 from greenroom.observe.taped_spans import tell_spans
 from greenroom.supervisor.room import port_of
-from greenroom.tape.reading import Tape, read_tape
-from greenroom.tape.recent import tape_of, write_tape
+from greenroom.tape.last_minutes_tape import tape_of, write_tape
 from greenroom.tape.story import as_json, told
+from greenroom.tape.tape_reader import Tape, read_tape
 from greenroom.testing import FakeServer, fake_room, tool
 
 # Of a variable of the configuration; `$` would name another one.

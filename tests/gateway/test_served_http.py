@@ -19,14 +19,14 @@ from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
 from greenroom import Greenroom
 from greenroom.config.model import Config
 from greenroom.config.parse import parse_config
-from greenroom.gateway.doors.http_auth import Token
-from greenroom.gateway.doors.http_connection import Door
-from greenroom.gateway.doors.http_request import Request
-from greenroom.gateway.serve import HttpOptions, Options, Served, served_http
+from greenroom.gateway.doors.door_connection import Door
+from greenroom.gateway.doors.http_auth import BearerToken
+from greenroom.gateway.doors.http_request import DoorRequest
+from greenroom.gateway.serve import HttpOptions, Options, ServedRoom, served_http
 from greenroom.protocol.errors import UsageError
 
 TOKEN = "a-token-of-the-tests-0123456789"
-EMBEDDED = HttpOptions("127.0.0.1", 0, tokens=(Token.of("tests", TOKEN),))
+EMBEDDED = HttpOptions("127.0.0.1", 0, tokens=(BearerToken.of("tests", TOKEN),))
 
 
 def config_of(folder: Path, *servers: str, **settings: Any) -> Config:
@@ -41,7 +41,7 @@ def open_room(config: Config) -> Greenroom:
 @asynccontextmanager
 async def served(
     folder: Path, *servers: str, **more: Any
-) -> AsyncGenerator[tuple[Served, httpx2.AsyncClient]]:
+) -> AsyncGenerator[tuple[ServedRoom, httpx2.AsyncClient]]:
     headers = {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
     config = config_of(folder, *servers)
     async with (
@@ -142,7 +142,7 @@ def test_the_door_may_be_wrapped(tmp_path: Path) -> None:
     def wrap(door: Door, room: Greenroom) -> Door:
         rooms.append(room)
 
-        def mine(request: Request) -> None:
+        def mine(request: DoorRequest) -> None:
             if request.path == b"/mine":
                 request.answer(200, b"mine")
             else:

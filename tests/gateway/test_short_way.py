@@ -1,4 +1,4 @@
-"""The short way through the `mcp` tool: what passes as the bytes that came says the same as on the long way."""
+"""The short way through a gateway: what passes as the bytes that came says the same as on the long way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from tests.support.gateway import serve
 
 from greenroom.catalogue.namespace import Target
+from greenroom.gateway.exposures.direct_client import uris_in
+from greenroom.gateway.exposures.direct_results import is_for_all, readable_tool
 from greenroom.gateway.exposures.result_texts import outcome_of, plain_answer
 from greenroom.gateway.exposures.tool_definition import parse_request, read_plain_request
+from greenroom.gateway.message_origin import result_without_ours
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.jsonrpc.encoding import encode
 from greenroom.protocol.jsonrpc.incoming import decode_result
+from greenroom.protocol.jsonrpc.outgoing import for_handshake
+from greenroom.protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
+from greenroom.protocol.version_differences import older_result
 
 TARGET = Target("s_do", "s", "tool", "do", {"name": "do"}, "", None)
 TEXTS = st.text(st.sampled_from('aé€😀\n\\"'), max_size=12)
@@ -64,6 +70,54 @@ def test_a_result_that_passes_as_it_came_says_what_it_would_say_decoded(
         assert outcome.is_whole
         assert json.loads(encode(short)) == outcome.answer().as_result()
         assert b"\n" not in encode(short)
+
+
+shown = st.sampled_from(
+    [
+        {"type": "text", "text": 'a "resource" of greenroom'},
+        {"type": "image", "data": "AAAA"},
+        {"type": "audio", "data": "AAAA"},
+        {"type": "resource_link", "uri": "file:///a"},
+        {"type": "resource", "resource": {"uri": "file:///b"}},
+        {"text": "of no type"},
+        "no block",
+    ]
+)
+results_for_direct = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.one_of(st.lists(shown, max_size=3), st.just("one text"), st.none()),
+        "structuredContent": st.sampled_from([{"a": 1}, [1], "a", None]),
+        "_meta": st.sampled_from([{"of": "the server"}, {"greenroom/error": 1}]),
+        "resultType": st.just("complete"),
+        "more": st.just([1]),
+    },
+)
+
+
+@given(results_for_direct, st.sampled_from(HANDSHAKE_VERSIONS), st.booleans(), st.sampled_from([None, 1]))
+@example({"content": [{"type": "text", "text": "hi"}], "structuredContent": {}}, "2025-06-18", False, None)
+def test_what_passes_the_direct_door_at_once_is_what_the_long_way_makes_of_it(
+    result: dict[str, Any], version: str, newer: bool, indent: int | None
+) -> None:
+    raw = json.dumps(result, indent=indent).encode()
+    if is_for_all(raw):
+        assert readable_tool(raw) == result_without_ours(raw) == raw
+        assert older_result(raw, version, newer=newer) == raw
+        assert json.loads(for_handshake(raw)) == result
+        assert not any(uris_in(raw))
+
+
+def test_texts_images_and_a_structured_object_pass_the_direct_door_at_once() -> None:
+    content = b'[{"type":"text","text":"hi"},{"annotations":{},"type":"image","data":""}]'
+    assert is_for_all(b'{"content":%b}' % content)
+    assert is_for_all(b'{"isError":true,"structuredContent": {"a":[]},"content":%b}' % content)
+    for member in (
+        b'"structuredContent":[]',
+        b'"\\u005fmeta":{"greenroom\\u002ferror":1}',
+        b'"resultType":"x"',
+    ):
+        assert not is_for_all(b'{"content":%b,%b}' % (content, member))
 
 
 def test_only_text_within_the_bounds_passes_as_it_came() -> None:

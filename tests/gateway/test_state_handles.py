@@ -24,13 +24,13 @@ from tests.support.rooms import open_room, teach
 from tests.support.said import asked, said
 
 from greenroom import Greenroom
-from greenroom.gateway.doors.http_auth import Access, OAuth, Terms, Token
+from greenroom.gateway.doors.http_auth import Access, BearerToken, OAuth, Terms
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.state_handles import META_KEY, NEW_STATE, STATE
 from greenroom.testing.fake_servers import FakeServer
 
 ANN, BEN = "token-of-ann-0123456789", "token-of-ben-0123456789"
-TOKENS = (Token.of("ann", ANN), Token.of("ben", BEN))
+TOKENS = (BearerToken.of("ann", ANN), BearerToken.of("ben", BEN))
 NOTES = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_notes"]}
 CONFIG: dict[str, Any] = {
     "mcpServers": {
@@ -391,7 +391,9 @@ async def oauth_door(**terms: Any) -> AsyncGenerator[tuple[Opened, AuthServer]]:
         def access(port: int) -> Access:
             resource = f"http://127.0.0.1:{port}/mcp"
             said = Terms(issuer=stage.base, resource=resource, audiences=(resource,), **terms)
-            return Access("127.0.0.1", (Token.of("oauth-ann", ANN),), oauth=OAuth(said, lambda _note: None))
+            return Access(
+                "127.0.0.1", (BearerToken.of("oauth-ann", ANN),), oauth=OAuth(said, lambda _note: None)
+            )
 
         async with Greenroom.open(CONFIG, cache_path=":memory:") as room:
             await room.connect("board")

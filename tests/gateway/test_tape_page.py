@@ -11,7 +11,7 @@ from tests.support import run
 
 from greenroom.gateway.page import tape_page
 from greenroom.gateway.page.tape_page import TapePage
-from greenroom.tape.reading import read_tape
+from greenroom.tape.tape_reader import read_tape
 
 HEAD = {"k": "tape", "v": 1, "at": 0.0, "greenroom": "1", "python": "3", "config": {"mcpServers": {}}}
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.test_conversations import Person, talking
+from tests.gateway.test_conversations import talking
 from tests.gateway.test_meta import ERAS
 from tests.support import in_real_time, in_virtual_time
 from tests.support.attached import background
 from tests.support.http_door import MODERN, http_door
 from tests.support.http_rooms import room_at
 from tests.support.loops import on_asyncio
+from tests.support.memory_client import MemoryClient
 from tests.support.raw_http import raw_http
 from tests.support.rooms import open_room, teach
+from tests.support.rows import for_each
 from tests.support.whole import direct_door, whole
 
 from greenroom.protocol.trace_context import trace_in
@@ -58,7 +60,7 @@ BAD_PARENTS = [
 ]
 
 
-async def _call(person: Person, name: str, arguments: Any, meta: Mapping[str, Any]) -> None:
+async def _call(person: MemoryClient, name: str, arguments: Any, meta: Mapping[str, Any]) -> None:
     answer = await person.ask("tools/call", {"name": name, "arguments": arguments, "_meta": meta})
     assert not answer["result"].get("isError"), answer
 
@@ -106,7 +108,7 @@ async def test_a_forged_parent_is_left_out_and_the_call_is_made(expose: str) -> 
     assert not [call for call in server.calls if {*TRACE} & {*call.get("_meta", {})}]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "kept"),
     [
         ({"tracestate": "a=1,b@c=2, d=3"}, True),

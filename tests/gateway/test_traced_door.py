@@ -86,7 +86,7 @@ async def test_what_becomes_of_a_request_is_told(expose: str) -> None:
             await ann.answer(begin("a_none"))
             left = begin("b_echo")
             await settle()
-            ann.write({"method": "notifications/cancelled", "params": {"requestId": left}})
+            ann.say({"method": "notifications/cancelled", "params": {"requestId": left}})
             await ann.ask("no/such", {})
             await ann.ask("tools/list", {})
             await anyio.sleep(60)

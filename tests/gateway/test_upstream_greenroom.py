@@ -19,7 +19,7 @@ from greenroom.actors.backend import current_backend
 from greenroom.actors.transports.http_connection import HttpConnector
 from greenroom.actors.transports.link import linked
 from greenroom.config.model import ServerDefinition, Settings
-from greenroom.gateway.clients import Conversations
+from greenroom.gateway.conversations import Conversations
 from greenroom.gateway.doors.http_server import bound
 from greenroom.gateway.doors.link_door import LinkDoor
 from greenroom.protocol.errors import CallError, Reach, RemoteError

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,13 +14,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from http.client import HTTPConnection
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 from playwright.sync_api import Browser, BrowserContext, Page
+from tests.support.http_client import HttpClient
 from tests.support.patience import PATIENCE
 
 HERE: Final = Path(__file__).resolve().parent
@@ -48,7 +49,11 @@ class Room:
         return f"http://127.0.0.1:{self.port}"
 
     def status(self) -> dict[str, Any]:
-        asked = urllib.request.Request(f"{self.url}/status", headers={"authorization": f"Bearer {READER}"})
+        return self.ask("/status")
+
+    def ask(self, path: str) -> dict[str, Any]:
+        """What the gateway answers to a reader."""
+        asked = urllib.request.Request(f"{self.url}{path}", headers={"authorization": f"Bearer {READER}"})
         with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
             return json.load(answer)
 
@@ -63,59 +68,96 @@ class Room:
             time.sleep(0.05)
         return said
 
-    def client(self) -> Client:
-        return Client(self.port)
+    def client(self) -> HttpClient:
+        """A client that is initialized."""
+        client = HttpClient(self.url, READER)
+        client.initialize()
+        return client
+
+    @contextmanager
+    def anew(self) -> Generator[Room]:
+        """The gateway killed, and another one of the same configuration at the same port."""
+        self.process.kill()
+        self.process.wait()
+        words = ("serve", "--expose", "direct", "--config", str(self.home / "greenroom.json"))
+        with serving(self.home, *words, port=self.port) as room:
+            yield room
+
+
+def hanging_call(client: HttpClient) -> threading.Thread:
+    """Start `one`, and let `one_erase` be in flight until `one` dies. Returns what waits for its answer."""
+    client.call("one_echo", text="up")
+    return client.begin("one_erase", text="all", seconds=600)
+
+
+def room_that_bills(start: Callable[..., Room], about: Path) -> tuple[Room, HttpClient]:
+    """A room whose `one` has a tool `pay` that is known, and is described by what `about` holds when `one` starts."""
+    about.write_text("Pays a bill, once.")
+    room = start({"one": rough("pay", f"@{about}")})
+    client = room.client()
+    client.call("one_pay", text="a")
+    return room, client
 
 
 @attrs.define(eq=False)
-class Client:
-    """A client of the gateway over Streamable HTTP, which cannot be asked anything."""
+class Cable:
+    """What lies between a browser and a gateway, and can be cut."""
 
-    port: int
-    session: str | None = None
-    answers: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
+    listener: socket.socket
+    to: int
+    ends: list[socket.socket] = attrs.field(factory=list[socket.socket])
+    is_cut: bool = False
 
-    def __attrs_post_init__(self) -> None:
-        about = {"name": "tester", "version": "1"}
-        self.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
-        self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    @property
+    def port(self) -> int:
+        return self.listener.getsockname()[1]
 
-    def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return self._post({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    def cut(self) -> None:
+        self.is_cut = True
+        for end in self.ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
-    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return self.ask("tools/call", {"name": tool, "arguments": arguments})
+    def mend(self) -> None:
+        self.is_cut = False
 
-    def begin(self, tool: str, **arguments: Any) -> threading.Thread:
-        """Call it, and go on; the answer is appended to `answers`."""
+    def run(self) -> None:
+        """Until the listener is closed."""
+        with suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                if self.is_cut:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self.to))
+                self.ends += (near, far)
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
 
-        def run() -> None:
-            self.answers.append(self.call(tool, **arguments))
+    @staticmethod
+    def _carry(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while some := one.recv(1 << 16):
+                other.sendall(some)
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_WR)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        return thread
 
-    def _post(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            "authorization": f"Bearer {READER}",
-            **({"mcp-session-id": self.session} if self.session else {}),
-        }
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            connection.request("POST", "/mcp", json.dumps(message), headers)
-            answer = connection.getresponse()
-            self.session = answer.getheader("mcp-session-id") or self.session
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        lines = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")] or [
-            text
-        ]
-        said = [json.loads(line) for line in lines if line.strip()]
-        return next((one for one in said if "id" in one and "method" not in one), {})
+@contextmanager
+def cable_to(room: Room) -> Generator[Cable]:
+    cable = Cable(socket.create_server(("127.0.0.1", 0)), room.port)
+    thread = threading.Thread(target=cable.run)
+    thread.start()
+    try:
+        yield cable
+    finally:
+        with suppress(OSError):
+            cable.listener.shutdown(socket.SHUT_RDWR)
+        cable.listener.close()
+        cable.cut()
+        thread.join(PATIENCE)
+        for end in cable.ends:
+            end.close()
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -173,12 +215,12 @@ def running(entries: Entries, settings: Mapping[str, Any], expose: str = "direct
 
 
 @contextmanager
-def serving(home: Path, *words: str) -> Generator[Room]:
-    """What this command serves over HTTP."""
-    log = home / "log"
+def serving(home: Path, *words: str, port: int = 0) -> Generator[Room]:
+    """What this command serves over HTTP, at a port that is free unless one is named."""
+    log = home / f"log-{port}"
     with log.open("wb") as written:
         process = subprocess.Popen(
-            [sys.executable, "-m", "greenroom", *words, "--http", "127.0.0.1:0"],
+            [sys.executable, "-m", "greenroom", *words, "--http", f"127.0.0.1:{port}"],
             cwd=home,
             env=_environment(home),
             stdin=subprocess.DEVNULL,

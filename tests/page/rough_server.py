@@ -1,8 +1,8 @@
 """A stdio MCP server that does what its tools are told: `python -S rough_server.py [NAME-OF-A-TOOL DESCRIPTION]…`.
 
-`echo` says its text again (with `fails` as an error), `slow` takes some seconds, `die` ends the process, and `erase`
-says that it destroys something. Each further pair of arguments is a tool of that name, with that description; `@FILE`:
-the one in this file.
+`echo` says its text again (with `fails` as an error, with `aloud` on stderr, too), `slow` takes some seconds, `die`
+ends the process, and `erase` says that it destroys something, and takes `seconds`. Each further pair of arguments is a
+tool of that name, with that description; `@FILE`: the one in this file.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def call(key: Any, params: dict[str, Any]) -> None:
             print("It ends itself now.", file=sys.stderr, flush=True)
             os._exit(7)
         case _:
+            time.sleep(float(arguments.get("seconds", 0)))
             text = str(arguments.get("text", ""))
+            if arguments.get("aloud"):
+                print(text, file=sys.stderr, flush=True)
     said: dict[str, Any] = {"isError": True} if arguments.get("fails") else {}
     send(id=key, result={"content": [{"type": "text", "text": text}], **said})
 

@@ -23,7 +23,7 @@ SIZES = {"wide": {"width": 1600, "height": 1000}, "phone": {"width": 360, "heigh
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_axe_finds_nothing_serious(room_of: Callable[..., Room], tab: Tab, mode: str, size: str) -> None:
     entries = {"one": rough(), "gone": {"command": "/there/is/none"}, "off": rough(disabled=True)}
-    room = room_of(entries, approve="destructive")
+    room = room_of(entries, approve="destructive", drainTimeoutMs=200)
     client = room.client()
     # axe is not of the page, so its policy is not asked.
     page = tab.open(room, color_scheme=mode, viewport=SIZES[size], bypass_csp=True)
@@ -49,7 +49,7 @@ def serious(page: Page, tab: Tab, places: Sequence[str]) -> list[str]:
     found: list[str] = []
     for where in places:
         tab.go(page, where)
-        page.wait_for_timeout(700)
+        page.wait_for_timeout(350)
         if page.evaluate("() => document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             found.append(f"{where or 'overview'} is wider than the screen")
         said = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")

@@ -5,7 +5,7 @@ words. How a client is asked depends on its version (`input_required`). A client
 requests. Its servers are initialized by handshake, because only then can they ask. For a client of 2026-07-28 they
 may speak either era.
 
-A request names the server that makes it (`attribution`), because the person who reads it has to know. When we ask
+A request names the server that makes it (`message_origin`), because the person who reads it has to know. When we ask
 whether a call may be sent, no server is named. One about a task of the client names the task, and its answer what the
 server named: each side has ids of its own. A server's requests and notifications pass without credentials, where
 results lose these (`safety.scrubber`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists
@@ -31,15 +31,15 @@ from ..protocol.tasks import EXTENSION as TASKS
 from ..protocol.tasks import RELATED
 from ..protocol.version_differences import knows_notification, older_question
 from ..safety.scrubber import names_credential, scrubbed_params, scrubbed_server_request
-from .attribution import attributed_request, without_ours
 from .input_required import SuspendedCalls
+from .message_origin import attributed_request, without_ours
 
 if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
-    from .exposures.exposure import Client
+    from .exposures.exposure import ClientView
 
 
-OnUpdate = Callable[["Client", str, Mapping[str, Any]], None]
+OnUpdate = Callable[["ClientView", str, Mapping[str, Any]], None]
 _UNASKED_LEVEL: Final = "info"
 _NOTHING: Final[Mapping[str, Any]] = {}
 _OURS: Final = frozenset(
@@ -52,7 +52,7 @@ _OURS: Final = frozenset(
 )
 
 
-def _nobody_watches(_client: Client, _server: str, _params: Mapping[str, Any]) -> None:
+def _nobody_watches(_client: ClientView, _server: str, _params: Mapping[str, Any]) -> None:
     pass
 
 
@@ -73,13 +73,13 @@ class ClientHost:
         self._on_update = on_update
         self._door = door
         self._passes_extensions = passes_extensions
-        self._client: Client | None = None  # once it has said what it can answer
+        self._client: ClientView | None = None  # once it has said what it can answer
         self.suspended: SuspendedCalls = SuspendedCalls(room.catalogue.config.settings.call_total_timeout)
         room.answer_with(self)
 
     # ---- what the client does --------------------------------------------------------------------------------
 
-    def came(self, client: Client) -> None:
+    def came(self, client: ClientView) -> None:
         """The client declared its capabilities."""
         self._client = client
         self._room.client_came()
@@ -89,7 +89,7 @@ class ClientHost:
         if method == "notifications/roots/list_changed":
             self._room.roots_changed()
 
-    def left(self, client: Client) -> None:
+    def left(self, client: ClientView) -> None:
         self._client = None
         self.suspended.left(client)
 
@@ -115,7 +115,9 @@ class ClientHost:
             raise not_found(request.method)
         params = request.params
         if not request.is_ours:
-            params = scrubbed_server_request(self._room, self._door, request.server, request.method, params)
+            params = scrubbed_server_request(
+                self._room.scrubber, self._door, request.server, request.method, params
+            )
             params = attributed_request(request.server, request.method, params)
             params = older_question(request.method, params, client.version)
         task = client.task_of(request.call)
@@ -138,8 +140,12 @@ class ClientHost:
             return
         if method == UPDATED:
             self._on_update(client, address.server, params or {})
-        elif not names_credential(self._room, self._door, address.server, method):
-            said = None if params is None else scrubbed_params(self._room, self._door, address.server, params)
+        elif not names_credential(self._room.scrubber, self._door, address.server, method):
+            said = (
+                None
+                if params is None
+                else scrubbed_params(self._room.scrubber, self._door, address.server, params)
+            )
             client.tell(method, None if said is None else without_ours(said))
 
 

@@ -22,15 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.abc
 import msgspec
 from anyio.lowlevel import checkpoint
 
 from ..actors.workers import OptionalPart, apart
-from ..config.file_watcher import hung_at, prepare
+from ..config.file_watcher import hung_at
 from ..config.model import SETTING_KEY, Config, Settings
 from ..config.parse import not_skipped
 from ..protocol.errors import ConfigError, GreenroomError
-from .event_log import Log
+from .event_log import EventLog
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
@@ -47,6 +48,8 @@ class ReloadState(msgspec.Struct):
     empty if it is used."""
 
     refused: str = ""
+    alone: anyio.Lock = msgspec.field(default_factory=anyio.Lock)  # one reads at a time
+    asked: anyio.Lock = msgspec.field(default_factory=anyio.Lock)  # and one for commands
 
     def in_status(self, status: Handler) -> Handler:
         """The method `status` of a gateway, whose answer also has `refused`."""
@@ -81,7 +84,7 @@ NOBODY: Final = Follower()
 async def watch_configuration(
     room: Greenroom,
     reread: Callable[[], Config],
-    log: Log,
+    log: EventLog,
     reloaded: Callable[[], Awaitable[object]] = checkpoint,
     pins: Collection[Path] = (),
     state: ReloadState | None = None,
@@ -99,7 +102,6 @@ async def watch_configuration(
     while True:
         await anyio.sleep(_DEBOUNCE)  # also the first time, so that starting up goes first
         places = [*map(Path, room.config.places), *follower.files]
-        await apart(prepare)
         with hung_at([*places, *pins], kernel) as bell:
             if pins and pinned != (pinned := look(pins)):
                 await room.accept()
@@ -115,13 +117,19 @@ async def watch_configuration(
 async def reload(
     room: Greenroom,
     reread: Callable[[], Config],
-    log: Log,
+    log: EventLog,
     state: ReloadState,
     follower: Follower = NOBODY,
 ) -> bool:
     """Read the configuration again, and reload the room if it has changed. After any problem the old one
     stays in use; the log is told once of each, and `state` has it. True: the room was reloaded."""
+    async with state.alone:
+        return await _reload(room, reread, log, state, follower)
 
+
+async def _reload(
+    room: Greenroom, reread: Callable[[], Config], log: EventLog, state: ReloadState, follower: Follower
+) -> bool:
     def read() -> tuple[Config | None, Callable[[], object]]:
         config = _reread_if_other(reread, room.config)
         return config, follower.prepare(config or room.config)
@@ -147,6 +155,49 @@ async def reload(
         state.refused = why
         log.line(f"the changed configuration is not used, the old one stays: {why}")
     return False
+
+
+class _Asked(msgspec.Struct, eq=False):
+    """A reload that commands wait for."""
+
+    ended: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    is_done: bool = False
+    fault: Exception | None = None
+
+
+def reload_now(
+    tasks: anyio.abc.TaskGroup, reloading: Callable[[], Awaitable[object]], state: ReloadState
+) -> Handler:
+    """The method `reload` of a gateway: reads the configuration now, and answers once it is in use, or why it is not.
+    A command that goes away in between does not stop it: it runs in `tasks`. Commands that come while another one waits
+    to begin share that one, so that hundreds of them have the files read twice."""
+    next_one: list[_Asked] = []  # at most one, which has not begun to read
+
+    async def run(one: _Asked) -> None:
+        try:
+            async with state.asked:
+                next_one.clear()
+                await reloading()
+            one.is_done = True
+        except Exception as error:  # it is the command's to say
+            one.fault = error
+        finally:  # the gateway may end meanwhile
+            one.ended.set()
+
+    async def method(_params: Mapping[str, Any]) -> Any:
+        if not next_one and not tasks.cancel_scope.cancel_called:
+            next_one.append(_Asked())
+            tasks.start_soon(run, next_one[0])
+        if next_one:
+            one = next_one[0]
+            await one.ended.wait()
+            if one.fault is not None:
+                raise one.fault
+            if one.is_done:
+                return {"notReloaded": state.refused}
+        return {"notReloaded": "it is ending"}
+
+    return method
 
 
 def not_followed(before: Settings, now: Settings) -> list[str]:

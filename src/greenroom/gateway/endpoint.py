@@ -5,7 +5,7 @@ requests in flight in both directions, cancellation, progress. Each client has a
 what is in flight. The `Endpoint` behind it is shared and has no state, so a door with many clients opens many
 sessions of one endpoint.
 
-`requests` says which method exists in which era of the protocol and answers those that take time, and `ClientRequests`
+`jobs` says which method exists in which era of the protocol and answers those that take time, and `ClientRequests`
 has our own requests to the client. An unknown method is -32601, and so is one that the
 exposure does not have.
 
@@ -39,14 +39,13 @@ from ..protocol.tasks import ABOUT_TASKS, with_extension
 from ..protocol.trace_context import trace_in
 from ..protocol.value_count import takes_long_to_decode
 from ..safety.audit import AUDITED
-from .arrivals import Arrivals
 from .exposures.exposure import Exposure
-from .next_steps import Commands
-from .requests import (
+from .inbound_bytes import InboundBytes
+from .jobs import (
     JOBS,
     LISTS,
     METHODS,
-    Answers,
+    AnswerSink,
     Job,
     Spawn,
     check_cursor,
@@ -55,20 +54,21 @@ from .requests import (
     read_large,
     stateless_meta,
 )
+from .next_steps import Commands
 
 if TYPE_CHECKING:
-    from .tasks import ClientTasks, KeptTask
+    from .client_tasks import ClientTasks, KeptTask
 
 
 class Outlet(Protocol):
-    """The way to one client."""
+    """What sends lines to one client of a door."""
 
     @property
     def busy(self) -> bool:
         """Whether so much waits for the client to read that no further notification should be sent."""
         ...
 
-    def send(self, line: bytes) -> bool:
+    def send(self, line: bytes, /) -> bool:
         """Send one line, newline included. Returns False if it was dropped because too much is waiting already. A short
         line is never dropped. Must not block or raise."""
         ...
@@ -94,7 +94,9 @@ class Endpoint(msgspec.Struct, frozen=True, eq=False):
     version: str
     max_open: int = 1024
     note: Callable[[str], None] = _no_note
-    arrivals: Arrivals = msgspec.field(default_factory=lambda: Arrivals(lambda: Settings().max_queued_bytes))
+    arrivals: InboundBytes = msgspec.field(
+        default_factory=lambda: InboundBytes(lambda: Settings().max_queued_bytes)
+    )
     commands: Commands = msgspec.field(default_factory=Commands)
 
     def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
@@ -117,7 +119,7 @@ class ClientSession:
         self._outlet = outlet
         self._spawn = spawn
         self._open = open_jobs(endpoint.max_open)
-        self._answers = Answers(self._open, outlet.send, self.tell, endpoint.server_info(), endpoint.note)
+        self._answers = AnswerSink(self._open, outlet.send, self.tell, endpoint.server_info(), endpoint.note)
         self._client_requests = ClientRequests(outlet.send)
         self._lists_by: float | None = None  # until when its lists may wait; set when it asks for one
         self._at_once: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
@@ -132,6 +134,7 @@ class ClientSession:
         self.on_refused: Callable[..., object] = _nobody_asks
         self.identify: Callable[[CallerIdentity], object] = _nobody_asks
         self._introduced = False
+        self.client_name: str | None = None  # what the client calls itself, once it has said so
         self.tasks: ClientTasks | None = None  # if its calls can become tasks
         self.spawn_beside: Spawn = spawn  # runs what outlives the client
         self.may_be_several = False
@@ -142,7 +145,7 @@ class ClientSession:
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
-        """See `Client`."""
+        """See `ClientView`."""
         return await self._client_requests.ask(method, params, on_progress)
 
     @property
@@ -256,7 +259,7 @@ class ClientSession:
         self._exposure.left(self)
 
     def leave(self) -> None:
-        """The same while tasks of the client go on: from 2026-07-28 on a later client may answer what they ask."""
+        """The client is gone, but its tasks go on: from 2026-07-28 on a later client may answer what they ask."""
         if not self.modern:
             self.close()
             return
@@ -405,7 +408,7 @@ class ClientSession:
 
     @property
     def version(self) -> str:
-        """See `Client`."""
+        """See `ClientView`."""
         return rpc.MODERN_VERSIONS[-1] if self.modern else self._answers.version
 
     def begin_task(self, job: Job) -> bool:
@@ -428,7 +431,7 @@ class ClientSession:
         return self._answers.bug(error)
 
     def task_of(self, call: object) -> KeptTask | None:
-        """See `Client`. A task that a model has begun is none of a client of 2026-07-28: it could not answer."""
+        """See `ClientView`. A task that a model has begun is none of a client of 2026-07-28: it could not answer."""
         task = None if self.tasks is None or call is None else self.tasks.working_on(call)
         return task if task is not None and task.modern is self.modern else None
 
@@ -496,6 +499,7 @@ class ClientSession:
             self._varies = modern and (self._varies or self._introduced)
             self._introduced = True
             self._declared = said
+            self.client_name = _name_in(info)
             self.on_introduced(info)
             self._exposure.came(self)
 
@@ -508,11 +512,17 @@ class ClientSession:
             self._outlet.send(rpc.encode_notification(method, params, rpc.encode))
 
     async def tell_long(self, method: str, params: Mapping[str, Any]) -> None:
-        """The same with params that hold megabytes. What cannot be written is not sent."""
+        """Send a notification whose params hold megabytes, as `tell` does. What cannot be written is not sent."""
         with suppress(*rpc.UNWRITABLE):
             line = await aside(partial(rpc.encode_notification, method, params, rpc.encode))
             if not self._gone and not self._outlet.busy:
                 self._outlet.send(line)
+
+
+def _name_in(info: object) -> str | None:
+    """The name in a client's introduction of itself."""
+    name = cast("Mapping[str, object]", info).get("name") if isinstance(info, Mapping) else None
+    return name[:_LONGEST_NAME] if isinstance(name, str) and name else None
 
 
 def _declared(capabilities: object) -> Mapping[str, Any]:
@@ -544,6 +554,7 @@ def _instructions(exposure: Exposure) -> dict[str, str]:
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 _OURS: Final = "greenroom-"
+_LONGEST_NAME: Final = 60  # characters of what a client calls itself
 _IDS_OF_ONE: Final = 1_000_000_000  # requests of one gateway to one client, at most
 
 

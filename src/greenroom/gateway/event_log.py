@@ -19,6 +19,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
+from ..protocol.address import DISCOVERY, Address
 from ..protocol.events import (
     BreakerDecision,
     BreakerMove,
@@ -28,9 +29,11 @@ from ..protocol.events import (
     Kind,
     Lagged,
     Transition,
+    WarmChildMoved,
+    WarmMove,
 )
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.lifecycle import Cause, State
-from ..protocol.patterns import lazy_pattern
 from ..protocol.safe_text import counted, one_line
 from .next_steps import PLAIN, Commands
 
@@ -38,7 +41,7 @@ _ATOMIC: Final = select.PIPE_BUF
 TOLD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.NOTE})
 
 
-class Log:
+class EventLog:
     """Writes lines to a descriptor, each after `greenroom: `. Never waits, never raises. `commands`: those that lines
     tell of."""
 
@@ -75,18 +78,27 @@ def line_of(event: Event | Lagged) -> str | None:
         return f"{counted(event.missed, 'event')} {'was' if event.missed == 1 else 'were'} dropped here"
     if event.kind not in TOLD:
         return None
-    who = str(event.address) if event.address is not None else "room"
+    who = "room" if event.address is None else _name_of(event.address)
     if isinstance(event, EndDecision | Eviction) or (
         isinstance(event, BreakerDecision) and event.cause is not None
     ):
         return None  # it follows from an ending that was told
+    if isinstance(event, WarmChildMoved) and event.move is not WarmMove.LOST:
+        return None
     if not isinstance(event, Transition):
         return f"{who}: {event.detail}"
     if event.after in (State.CONNECTING, State.IDLE):
         return None
+    if event.before is State.IDLE and event.cause is Cause.SHUTDOWN:
+        return None  # nothing of it ran
     if event.cause is Cause.CONNECT_FAILED:
         return f"{who}: {event.detail or event.before.value}" if event.after is State.DRAINING else None
     return f"{who}: {event.before.value} → {event.after.value}{_because(event)}"
+
+
+def _name_of(address: Address) -> str:
+    """The address for people. A child that is only asked for its lists is the server to them."""
+    return address.server if address.scope == DISCOVERY else str(address)
 
 
 Hear = Callable[[Event | Lagged], None]
@@ -145,11 +157,10 @@ class Teller:
         if event.move is BreakerMove.QUARANTINED:
             was_quarantined, trouble.quarantined = trouble.quarantined, True
             return None if was_quarantined else f"{line_of(event)}; {_refuses(event)}"
-        return (
-            None
-            if was_tripped
-            else f"{event.address}: circuit breaker: {counted(event.failures, 'failure')} in a row; {_refuses(event)}"
-        )
+        if was_tripped:
+            return None
+        who = "room" if event.address is None else _name_of(event.address)
+        return f"{who}: circuit breaker: {counted(event.failures, 'failure')} in a row; {_refuses(event)}"
 
     def _of(self, server: str) -> _Trouble:
         return self._trouble.setdefault(server, _Trouble())
@@ -159,7 +170,7 @@ def _refuses(event: BreakerDecision) -> str:
     return f"calls are refused for {event.open_for:.0f} s, then one is let through"
 
 
-def to_log(log: Log) -> Hear:
+def to_log(log: EventLog) -> Hear:
     teller = Teller()
 
     def hear(event: Event | Lagged) -> None:

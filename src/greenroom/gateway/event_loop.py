@@ -3,9 +3,9 @@
 Names are resolved in threads that nobody waits for. Both loops wait at their end for their own resolver threads, and
 a resolver may hang for half a minute.
 
-anyio gives a loop the future of a waiting task as what to call when its socket can be read. If the task is cancelled in
-the turn in which the socket has something, the future is called although it has ended. That is no error, so no log
-has a line of it.
+When a socket can be read, a loop calls what anyio gave it: the future of the task that waits for the socket. If that
+task is cancelled in the same turn, the future is called although it has ended. That is no error, so no log has a line
+of it.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ comes next. If somebody has to do something before the server can be used, the r
 * *The gateway explains its own servers* (`explained`, over the control socket). What is read where the command runs may
   be another configuration: its settings were given as options, its variables by the client that started it. Without a
   gateway nothing runs. Then the row is the cache's, which knows the tools and nothing else.
-* *What is wrong* with the set-up is not said here: `cli.checks` finds that, and the command shows it below.
+* *What is wrong* with the set-up is not said here: `cli.doctor_checks` finds that, and the command shows it below.
 * *The order* is that of the questions: what does it do, since when and until when; what went wrong last; when is it
-  tried again; what is known of its tools. No two reasons contradict each other: when a start waits, or calls are
-  refused, the first one only says that it does not run.
+  tried again; what is known of its tools. If it does not run since it failed, that is the reason, so it comes first.
+  No two reasons contradict each other: after a failure, when a start waits, or when calls are refused, the state is
+  only that it does not run.
 * *Steps* are commands for this configuration (`Commands`), or a few words.
 """
 
@@ -32,10 +33,10 @@ from ..config.model import (
     restart_policy,
 )
 from ..config.references import isolation_of
-from ..protocol.address import DISCOVERY
+from ..protocol.address import DISCOVERY, HANDSHAKE
 from ..protocol.events import Place
 from ..protocol.lifecycle import State
-from ..protocol.status import ServerStatus, about, status_from
+from ..protocol.status import ServerStatus, about, scope_in_words, status_from
 from .next_steps import Commands
 
 _SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
@@ -47,7 +48,7 @@ _AFTER_A_LOSS: Final = {
 
 
 @attrs.frozen
-class Reason:
+class Explanation:
     """One sentence about a server. `step`: a command, or what to do; None: nobody has to do anything."""
 
     what: str
@@ -55,7 +56,7 @@ class Reason:
 
 
 @attrs.frozen
-class _Of:
+class _Subject:
     """What the reasons are made of. `is_discovery`: the row shows a discovery, which only asks for its lists."""
 
     row: ServerStatus
@@ -76,6 +77,176 @@ class _Of:
     def thing(self) -> str:
         """What it has while it is connected."""
         return "process" if self.definition.command is not None else "connection"
+
+    @property
+    def failed_last(self) -> bool:
+        """Whether it does not run, or connects again, because it failed. If it is down, that says why."""
+        row = self.row
+        is_up = row.state in (State.CONNECTED, State.DRAINING)
+        return row.failure is not None and not (is_up or row.needs_auth or row.down is not None)
+
+    def session(self, row: ServerStatus) -> Iterator[Explanation]:
+        """What one of its further addresses does, waits for and failed with."""
+        whom = scope_in_words(row.scope)
+        theirs, before = attrs.evolve(self, row=row), f"For {whom}: "
+        yield Explanation(f"For {whom} it is {row.state.value}{theirs.process}; {_calls(row)}.")
+        if row.replaced is not None:
+            ended = f"its {self.thing} before was ended ({row.replaced}), and what that kept is gone."
+            yield Explanation(before + ended)
+        for one in (*theirs.failure(), *theirs.wait(), *theirs.trouble()):
+            yield Explanation(before + one.what, one.step)
+
+    def state(self) -> Iterator[Explanation]:
+        match self.row.state:
+            case State.CONNECTED if self.is_discovery:
+                yield Explanation(f"It is asked for its lists now{self.process}, and is stopped after that.")
+            case State.CONNECTED:
+                policy = restart_policy(self.definition, self.settings.restart_policy)
+                yield Explanation(f"It is connected{self.process}; {_calls(self.row)}.")
+                yield Explanation(f"{self._until()} If its {self.thing} is lost, {_AFTER_A_LOSS[policy]}")
+            case State.CONNECTING:
+                yield self._connecting()
+            case State.DRAINING:
+                may = f"its calls in flight ({self.row.in_flight}) may finish (drainTimeoutMs)"
+                yield Explanation(f"It is being stopped: {may}. Then its {self.thing} is ended.")
+            case State.IDLE | State.CLOSED:
+                yield self._idle()
+
+    def _connecting(self) -> Explanation:
+        row = self.row
+        since = "" if row.waiting is None else f" for {row.waiting:.0f} s"
+        line = f" Its last line: {row.last_line}" if row.last_line else ""
+        if row.waiting_for == "install":
+            most = _span(self.definition.install_timeout or self.settings.install_timeout)
+            return Explanation(
+                f"It has been installing its program{since}; the limit is {most} (installTimeoutMs).{line}"
+            )
+        most = _span(self.definition.connect_timeout or self.settings.connect_timeout)
+        return Explanation(f"It has been connecting{since}; the limit is {most} (connectTimeoutMs).{line}")
+
+    def _idle(self) -> Explanation:
+        row, definition = self.row, self.definition
+        if row.needs_auth:
+            return self.login()
+        if row.down is not None:
+            return Explanation(f"It is down: {row.down}", self.commands.live("reconnect", self.name))
+        if row.session_variables:
+            names = ", ".join(row.session_variables)
+            return Explanation(f"It runs only for sessions that give it what its entry asks for: {names}.")
+        own = isolation_of(definition, self.settings)
+        if own is Isolation.PER_SESSION:
+            return Explanation(
+                f"It does not run for everybody: each session has its own {self.thing} (isolation)."
+            )
+        if own is Isolation.PER_CALL:
+            return Explanation(
+                f"It does not run between calls: each call has its own {self.thing} (isolation)."
+            )
+        if row.waiting_for is not None or row.retry_in is not None:
+            return Explanation("It does not run.")
+        if self.failed_last and definition.lifecycle is Lifecycle.LAZY:
+            return Explanation(
+                "It does not run. The next call of one of its tools tries to start it (lifecycle)."
+            )
+        if definition.lifecycle is Lifecycle.LAZY:
+            until = "" if idle_time(definition, self.settings) == math.inf else f" {self._until()}"
+            what = "It does not run, because it is lazy: the next call of one of its tools starts it (lifecycle)."
+            return Explanation(f"{what}{until}")
+        word = definition.lifecycle.value
+        what = (
+            f"It does not run now, although its lifecycle is {word}. The next call starts it at the latest."
+        )
+        return Explanation(what)
+
+    def login(self) -> Explanation:
+        what = 'It refuses every request until somebody logs in, or its entry has its token ("bearerToken").'
+        return Explanation(what, self.commands.about("auth", self.name))
+
+    def _until(self) -> str:
+        if self.definition.lifecycle is Lifecycle.KEEP_ALIVE:
+            return "It is kept alive: it is never stopped because nobody calls it (lifecycle)."
+        idle = idle_time(self.definition, self.settings)
+        if idle == math.inf:
+            return "It is never stopped because nobody calls it (idleTimeout)."
+        return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
+
+    def wait(self) -> Iterator[Explanation]:
+        """A start that waits for its turn."""
+        row, settings = self.row, self.settings
+        since = "" if row.waiting is None else f" It has waited for {row.waiting:.0f} s."
+        match row.waiting_for:
+            case Place.SLOT.value if row.scope.startswith("session:"):
+                most = settings.max_session_connections
+                what = (
+                    f"A start waits for a slot: all {most} for children of sessions are taken and were called"
+                )
+                what = f"{what} within the last minute (maxSessionConnections).{since}"
+                yield Explanation(
+                    what, "wait until one has not been called for a minute, or raise maxSessionConnections"
+                )
+            case Place.SLOT.value:
+                most = settings.max_connections
+                what = f"A start waits for a slot: all {most} of the pool are taken (maxConnections).{since}"
+                yield Explanation(what, "wait until another server is idle, or raise maxConnections")
+            case Place.PERMIT.value:
+                most = settings.start_permits
+                start = "1 server starts" if most == 1 else f"{most} servers start"
+                yield Explanation(f"A start waits for its turn: {start} at a time (startPermits).{since}")
+            case Place.TURN.value:
+                what = f"A look at its tools waits until fewer servers start (startPermits: {settings.start_permits})."
+                yield Explanation(f"{what}{since}")
+            case Place.INSTALL_TURN.value:
+                most = settings.install_turns
+                what = f"Its first start waits for its turn: {most} may install at a time (installTurns)."
+                yield Explanation(f"{what}{since}")
+            case Place.BREAKER.value:
+                yield Explanation(f"A start waits until its circuit breaker lets it pass.{since}")
+            case _:  # for nothing, or for its install, which is said above
+                pass
+
+    def failure(self) -> Iterator[Explanation]:
+        """How it failed last."""
+        row = self.row
+        if row.failure is not None:
+            ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
+            often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
+            is_ours = self.definition.command is not None  # a program that we start
+            step = self.commands.about("logs", self.name) if is_ours else None
+            yield Explanation(f"It last failed{ago}{often}: {row.failure}", step)
+
+    def trouble(self) -> Iterator[Explanation]:
+        """What refuses its calls."""
+        row = self.row
+        if row.quarantined is not None:
+            until = "until it answers a call again (restartIntensity, restartPeriodMs)"
+            yield Explanation(
+                f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}."
+            )
+        for at, each in enumerate(row.limited, 1):
+            step = "wait: the error of a call says how long; or raise it where it stands"
+            yield Explanation(
+                f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None
+            )
+        if row.retry_in is not None:
+            refuses = f"Its circuit breaker refuses calls for {math.ceil(row.retry_in)} s more"
+            step = f"wait, or try it now: {self.commands.live('refresh', self.name)}"
+            yield Explanation(f"{refuses} (restartBackoff, cooldownMs).", step)
+
+    def tools(self) -> Iterator[Explanation]:
+        row = self.row
+        if row.tool_count is None:
+            has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
+            refresh = self.commands.live("refresh", self.name)
+            refresh = f"when that is mended: {refresh}" if row.failure is not None else refresh
+            yield Explanation(
+                "Nothing is known of its tools yet.",
+                None if row.waiting is not None or has_other_step else refresh,
+            )
+        else:
+            are = "1 tool is" if row.tool_count == 1 else f"{row.tool_count} tools are"
+            yield Explanation(f"{are} known.")
+        for problem in row.problems:
+            yield Explanation(f"Its lists are not whole: {problem}")
 
 
 def explained(
@@ -106,177 +277,36 @@ def reasons(
     *,
     runs: bool,
     others: Iterable[ServerStatus] = (),
-) -> list[Reason]:
+) -> list[Explanation]:
     """Why the server of this row is as it is. `definition`: None when it cannot be used. `others`: the rows of its
     further addresses, one for each session or call. `runs`: whether a gateway does; else nothing can run."""
     name = row.server
     if row.untrusted:
         what = "Its file belongs to this project, and nobody has trusted it yet."
-        return [Reason(what, commands.about("trust"))]
+        return [Explanation(what, commands.about("trust"))]
     if row.broken is not None or definition is None:
         what = f"It cannot be used: {row.broken or 'its entry is not valid.'}"
-        return [Reason(what, f"correct its entry, or: {commands.about('disable', name)}")]
+        return [Explanation(what, f"correct its entry, or: {commands.about('disable', name)}")]
     if row.disabled:
         where = f" in {source}" if (source := definition.sources.get("disabled")) else ""
-        return [Reason(f"It is disabled{where}.", commands.about("enable", name))]
+        return [Explanation(f"It is disabled{where}.", commands.about("enable", name))]
     others = list(others)
-    of = _Of(row, definition, settings, commands, is_discovery=any(one.scope == DISCOVERY for one in others))
-    if not runs:
-        step = commands.about("serve", options=("--background",))
-        said = [Reason("It does not run: there is no gateway of this configuration.", step)]
-        login = [_of_login(of)] if row.needs_auth else []
-        return [*said, *login, *_of_trouble(of), *_of_tools(of)]
-    sessions = [one for other in others if other.scope != DISCOVERY for one in _of_session(of, other)]
-    return [*_of_state(of), *_of_wait(row, settings), *_of_trouble(of), *sessions, *_of_tools(of)]
-
-
-def _of_session(of: _Of, row: ServerStatus) -> Iterator[Reason]:
-    """What one of its further addresses does, waits for and failed with."""
-    theirs, before = attrs.evolve(of, row=row), f"For {row.scope}: "
-    yield Reason(f"For {row.scope} it is {row.state.value}{theirs.process}; {_calls(row)}.")
-    if row.replaced is not None:
-        ended = f"its {of.thing} before was ended ({row.replaced}), and what that kept is gone."
-        yield Reason(before + ended)
-    for one in (*_of_wait(row, of.settings), *_of_trouble(theirs)):
-        yield Reason(before + one.what, one.step)
-
-
-# ---- what it does ----------------------------------------------------------------------------------------------------
-def _of_state(of: _Of) -> Iterator[Reason]:
-    match of.row.state:
-        case State.CONNECTED if of.is_discovery:
-            yield Reason(f"It is asked for its lists now{of.process}, and is stopped after that.")
-        case State.CONNECTED:
-            policy = restart_policy(of.definition, of.settings.restart_policy)
-            yield Reason(f"It is connected{of.process}; {_calls(of.row)}.")
-            yield Reason(f"{_until(of)} If its {of.thing} is lost, {_AFTER_A_LOSS[policy]}")
-        case State.CONNECTING:
-            yield _connecting(of)
-        case State.DRAINING:
-            may = f"its calls in flight ({of.row.in_flight}) may finish (drainTimeoutMs)"
-            yield Reason(f"It is being stopped: {may}. Then its {of.thing} is ended.")
-        case State.IDLE | State.CLOSED:
-            yield _idle(of)
-
-
-def _connecting(of: _Of) -> Reason:
-    row = of.row
-    since = "" if row.waiting is None else f" for {row.waiting:.0f} s"
-    line = f" Its last line: {row.last_line}" if row.last_line else ""
-    if row.waiting_for == "install":
-        most = _span(of.definition.install_timeout or of.settings.install_timeout)
-        return Reason(
-            f"It has been installing its program{since}; the limit is {most} (installTimeoutMs).{line}"
-        )
-    most = _span(of.definition.connect_timeout or of.settings.connect_timeout)
-    return Reason(f"It has been connecting{since}; the limit is {most} (connectTimeoutMs).{line}")
-
-
-def _idle(of: _Of) -> Reason:
-    row, definition = of.row, of.definition
-    if row.needs_auth:
-        return _of_login(of)
-    if row.down is not None:
-        return Reason(f"It is down: {row.down}", of.commands.live("reconnect", of.name))
-    if row.session_variables:
-        names = ", ".join(row.session_variables)
-        return Reason(f"It runs only for sessions that give it what its entry asks for: {names}.")
-    own = isolation_of(definition, of.settings)
-    if own is Isolation.PER_SESSION:
-        return Reason(f"It does not run for everybody: each session has its own {of.thing} (isolation).")
-    if own is Isolation.PER_CALL:
-        return Reason(f"It does not run between calls: each call has its own {of.thing} (isolation).")
-    if row.waiting_for is not None or row.retry_in is not None:
-        return Reason("It does not run.")
-    if definition.lifecycle is Lifecycle.LAZY:
-        until = "" if idle_time(definition, of.settings) == math.inf else f" {_until(of)}"
-        what = "It does not run, because it is lazy: the next call of one of its tools starts it (lifecycle)."
-        return Reason(f"{what}{until}")
-    word = definition.lifecycle.value
-    what = f"It does not run now, although its lifecycle is {word}. The next call starts it at the latest."
-    return Reason(what)
-
-
-def _of_login(of: _Of) -> Reason:
-    return Reason("It refuses every request until somebody logs in.", of.commands.about("auth", of.name))
-
-
-def _until(of: _Of) -> str:
-    if of.definition.lifecycle is Lifecycle.KEEP_ALIVE:
-        return "It is kept alive: it is never stopped because nobody calls it (lifecycle)."
-    idle = idle_time(of.definition, of.settings)
-    if idle == math.inf:
-        return "It is never stopped because nobody calls it (idleTimeout)."
-    return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
-
-
-# ---- what it waits for, and what went wrong --------------------------------------------------------------------------
-def _of_wait(row: ServerStatus, settings: Settings) -> Iterator[Reason]:
-    """A start that waits for its turn."""
-    since = "" if row.waiting is None else f" It has waited for {row.waiting:.0f} s."
-    match row.waiting_for:
-        case Place.SLOT.value if row.scope.startswith("session:"):
-            most = settings.max_session_connections
-            what = f"A start waits for a slot: all {most} for children of sessions are taken and were called"
-            what = f"{what} within the last minute (maxSessionConnections).{since}"
-            yield Reason(
-                what, "wait until one has not been called for a minute, or raise maxSessionConnections"
-            )
-        case Place.SLOT.value:
-            most = settings.max_connections
-            what = f"A start waits for a slot: all {most} of the pool are taken (maxConnections).{since}"
-            yield Reason(what, "wait until another server is idle, or raise maxConnections")
-        case Place.PERMIT.value:
-            most = settings.start_permits
-            start = "1 server starts" if most == 1 else f"{most} servers start"
-            yield Reason(f"A start waits for its turn: {start} at a time (startPermits).{since}")
-        case Place.TURN.value:
-            what = f"A look at its tools waits until fewer servers start (startPermits: {settings.start_permits})."
-            yield Reason(f"{what}{since}")
-        case Place.INSTALL_TURN.value:
-            most = settings.install_turns
-            what = f"Its first start waits for its turn: {most} may install at a time (installTurns)."
-            yield Reason(f"{what}{since}")
-        case Place.BREAKER.value:
-            yield Reason(f"A start waits until its circuit breaker lets it pass.{since}")
-        case _:  # for nothing, or for its install, which is said above
-            pass
-
-
-def _of_trouble(of: _Of) -> Iterator[Reason]:
-    row = of.row
-    if row.failure is not None:
-        ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
-        often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
-        is_ours = of.definition.command is not None  # a program that we start
-        step = of.commands.about("logs", of.name) if is_ours else None
-        yield Reason(f"It last failed{ago}{often}: {row.failure}", step)
-    if row.quarantined is not None:
-        until = "until it answers a call again (restartIntensity, restartPeriodMs)"
-        yield Reason(f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.")
-    for at, each in enumerate(row.limited, 1):
-        step = "wait: the error of a call says how long; or raise it where it stands"
-        yield Reason(f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None)
-    if row.retry_in is not None:
-        refuses = f"Its circuit breaker refuses calls for {math.ceil(row.retry_in)} s more"
-        step = f"wait, or try it now: {of.commands.live('reconnect', of.name)}"
-        yield Reason(f"{refuses} (restartBackoff, cooldownMs).", step)
-
-
-def _of_tools(of: _Of) -> Iterator[Reason]:
-    row = of.row
-    if row.tool_count is None:
-        has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
-        refresh = of.commands.live("refresh", of.name)
-        yield Reason(
-            "Nothing is known of its tools yet.",
-            None if row.waiting is not None or has_other_step else refresh,
-        )
+    subject = _Subject(
+        row, definition, settings, commands, is_discovery=any(one.scope == DISCOVERY for one in others)
+    )
+    if runs:
+        # What only older clients use stands beside the shared address, which rests then.
+        resting = (State.IDLE, State.CLOSED)
+        is_up = any(one.scope == HANDSHAKE and one.state not in resting for one in others)
+        here = [*subject.wait()] if is_up and row.state in resting else [*subject.state(), *subject.wait()]
+        sessions = [one for other in others if other.scope != DISCOVERY for one in subject.session(other)]
     else:
-        are = "1 tool is" if row.tool_count == 1 else f"{row.tool_count} tools are"
-        yield Reason(f"{are} known.")
-    for problem in row.problems:
-        yield Reason(f"Its lists are not whole: {problem}")
+        what = "It does not run, because no gateway of this configuration does."
+        idle = Explanation(what, commands.about("serve", options=("--background",)))
+        here = [] if subject.failed_last else [idle]  # else its failure is the reason
+        here, sessions = [*here, *([subject.login()] if row.needs_auth else [])], []
+    first, then = (subject.failure(), here) if subject.failed_last else (here, subject.failure())
+    return [*first, *then, *subject.trouble(), *sessions, *subject.tools()]
 
 
 def _calls(row: ServerStatus) -> str:

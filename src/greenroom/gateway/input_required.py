@@ -53,7 +53,7 @@ from ..actors.timers import at_most
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
-from .requests import Job
+from .jobs import Job
 
 _KEY: Final = "question"
 _NOT_COMPARED: Final = frozenset({"_meta", "requestState", "inputResponses"})
@@ -176,7 +176,7 @@ class SuspendableCall:
             job.follow(self._call)
         elif self._call is not None:
             for each in self.jobs:
-                each.follow(cast("Any", _Shared(self)))
+                each.follow(cast("Any", _SharedCall(self)))
 
     def left(self) -> None:
         """One of several jobs was cancelled."""
@@ -189,8 +189,12 @@ class SuspendableCall:
         if self._call is not None:
             self._call.cancel()
 
+    def carries(self, client: Any, server: str) -> bool:
+        jobs = self.jobs
+        return self.server in (server, None) and bool(jobs) and jobs[0].client is client
 
-class _Shared:
+
+class _SharedCall:
     """What each of several jobs follows in place of the call that all of them wait for."""
 
     on_task: Any = None  # none of them becomes a task
@@ -265,7 +269,7 @@ class SuspendedCalls:
         """The call whose request carries the server request. Raises `RpcRefusal`."""
         while True:
             asked = [each for each in self._running if call is None or each.is_of(call)]
-            able = next((each for each in asked if _carries(each, client, server)), None)
+            able = next((each for each in asked if each.carries(client, server)), None)
             if able is not None:
                 return able
             if call is None or not asked or not await asked[0].carried():
@@ -385,11 +389,6 @@ def undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
     params = asked.get("params")
     said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
     return lacking(capabilities, str(asked.get("method")), said)
-
-
-def _carries(suspendable: SuspendableCall, client: Any, server: str) -> bool:
-    jobs = suspendable.jobs
-    return suspendable.server in (server, None) and bool(jobs) and jobs[0].client is client
 
 
 def _asks_the_same(one: Mapping[str, msgspec.Raw], other: Mapping[str, msgspec.Raw]) -> bool:

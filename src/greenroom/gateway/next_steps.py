@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import typed
 
 WITH_PID: Final = frozenset(
@@ -59,8 +59,8 @@ class Commands(msgspec.Struct, frozen=True):
         return _NAMED.sub(with_options, text)
 
     def filled_in(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same for the texts of ours in some JSON. Where a tool has changed, its description is ours, too. What a
-        server says stays as it is."""
+        """Some JSON, with these options behind each command that our texts in it name without them. Where a tool has
+        changed, its description is ours, too. What a server says stays as it is."""
         if self == Commands():
             return said
         ours = (*_OURS, "description") if said.get("changed") else _OURS

@@ -1,6 +1,6 @@
 """Our keys in the `_meta` of a result, for programs.
 
-Only Greenroom sets them (`attribution`). They are not in `structuredContent`, because that is the server's answer
+Only Greenroom sets them (`message_origin`). They are not in `structuredContent`, because that is the server's answer
 in another form, and many clients show it to their model in place of the text. No client shows `_meta` to
 anybody.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..protocol import upstream
+from ..protocol import upstream_error
 
 DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
-ERROR: Final = upstream.ERROR  # at the direct door: why the server did not answer a call
-SERVER: Final = upstream.SERVER  # in a server's requests and in the data of its errors: its name
+ERROR: Final = upstream_error.ERROR  # at the direct door: why the server did not answer a call
+SERVER: Final = upstream_error.SERVER  # in a server's requests and in the data of its errors: its name
 OURS: Final = "greenroom/"
 
 

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
-import attrs
 import msgspec
 from anyio.lowlevel import checkpoint
 
@@ -37,22 +36,18 @@ from ..actors.workers import OptionalPart, apart
 from ..catalogue.store import default_cache_path
 from ..config.keys import keys_of
 from ..config.model import Config, Settings
-from ..observe.events_file import EventsFile
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.safe_text import in_words
 from ..safety.pins_file import pins_file
 from ..supervisor.room import port_of
-from .clients import Conversations
-from .commands import commands
-from .config_watch import NOBODY, Follower, ReloadState, watch_configuration
+from .config_watch import NOBODY, Follower, ReloadState, reload, reload_now, watch_configuration
+from .conversations import Conversations
 from .doors import control_server as control
 from .doors.control_protocol import name_of, socket_path
-from .doors.control_server import Handler
 from .doors.stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from .endpoint import ClientSession
-from .event_log import TOLD, Hear, Log, follow, to_log
+from .event_log import TOLD, EventLog, Hear, follow, to_log
 from .next_steps import PLAIN, Commands
-from .page.methods import page_methods
 
 if TYPE_CHECKING:
     import socket
@@ -60,11 +55,11 @@ if TYPE_CHECKING:
     from ..observe.metrics import Metrics
     from ..supervisor.room import Greenroom
     from .doors.attach_server import Doorway, Listener
-    from .doors.background import RoomPlace
+    from .doors.background_gateway import RoomPlace
+    from .doors.door_connection import Door
     from .doors.http_app import HttpDoor
-    from .doors.http_auth import Access, Terms, Token
-    from .doors.http_connection import Door
-    from .page.acts import Switch
+    from .doors.http_auth import Access, BearerToken, Terms
+    from .page.page_actions import Switch
     from .page.room_page import RoomPage
 
 
@@ -135,7 +130,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     """
     collect_again()
     want_orphans()
-    log = Log(commands=options.commands)
+    log = EventLog(commands=options.commands)
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
@@ -155,7 +150,7 @@ async def _serve_room(
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
     hearers: list[Hear],
-    log: Log,
+    log: EventLog,
 ) -> None:
     room = open_room(config)
     port_of(room).services.await_client(_CLIENT_WITHIN)
@@ -167,7 +162,7 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         set_room_aside()
-        lines = control.Lines(outer)
+        lines = control.ControlConnections(outer)
         conversations = Conversations(
             room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
         )
@@ -204,19 +199,18 @@ async def _until_asked(
     door: StdioDoor,
     outer: anyio.abc.TaskGroup,
     leaving: Exit,
-    log: Log,
-    lines: control.Lines,
+    log: EventLog,
+    lines: control.ControlConnections,
 ) -> None:
     """Serve the client and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(conversations.watch)
-        methods = commands(room, options.version, options.commands.config)
 
         def clients() -> list[dict[str, Any]]:
             return [{"session": _CLIENT_SESSION, "inFlight": client.in_flight}]
 
         page = partial(_page, room, options, conversations, "stdio", clients, time.time())
-        await attend(commanding, room, options, log, {**methods, **page_methods(page)}, lines)
+        await attend(commanding, room, options, log, partial(_methods, room, options, page), lines)
         outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
         lines.leave()
@@ -228,9 +222,9 @@ async def attend(
     commanding: anyio.abc.TaskGroup,
     room: Greenroom,
     options: Options,
-    log: Log,
-    methods: Mapping[str, control.Handler],
-    lines: control.Lines,
+    log: EventLog,
+    make_methods: Callable[[], Mapping[str, control.Handler]],
+    lines: control.ControlConnections,
     reloaded: Callable[[], Awaitable[object]] = checkpoint,
     follower: Follower = NOBODY,
 ) -> None:
@@ -240,20 +234,33 @@ async def attend(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
     state = ReloadState()
-    methods = {**methods, "status": state.in_status(methods["status"])}
+    reread = options.reread
+
+    async def moved() -> None:
+        _follow(place, room, control_socket)
+        await reloaded()
+
+    def make() -> Mapping[str, control.Handler]:
+        methods = {**make_methods()}
+        methods["status"] = state.in_status(methods["status"])
+        if reread is not None:
+
+            async def again(reread: Callable[[], Config] = reread) -> None:
+                if await reload(room, reread, log, state, follower):
+                    await moved()
+
+            methods["reload"] = reload_now(commanding, again, state)
+        return methods
+
+    methods = control.ControlMethods(make)
     serving = partial(control.serve_control, _socket_of(room), methods, control_socket, lines)
-    place: control.Place = await commanding.start(serving)
-    if options.reread is not None:
+    place: control.ControlSocket = await commanding.start(serving)
+    if reread is not None:
         watching = OptionalPart("watching the configuration", log.line, "A changed file is not noticed.")
-
-        async def moved() -> None:
-            _follow(place, room, control_socket)
-            await reloaded()
-
         pins = [pins_file(default_cache_path()).path]
         commanding.start_soon(
             watching.keep,
-            partial(watch_configuration, room, options.reread, log, moved, pins, state, follower),
+            partial(watch_configuration, room, reread, log, moved, pins, state, follower),
         )
 
 
@@ -282,6 +289,24 @@ def _ending_signals() -> list[signal.Signals]:
     return ending
 
 
+def _methods(
+    room: Greenroom,
+    options: Options,
+    page: Callable[[], RoomPage],
+    more: Callable[[], Mapping[str, Any]] = dict,
+) -> Mapping[str, control.Handler]:
+    """The methods of the control socket. `more`: what the status also says."""
+    from .control_methods import commands
+    from .page.page_methods import page_methods
+
+    methods = commands(room, options.version, options.commands.config)
+
+    async def status(params: Mapping[str, Any]) -> Any:
+        return {**await methods["status"](params), **more()}
+
+    return {**methods, "status": status, **page_methods(page)}
+
+
 def _page(
     room: Greenroom,
     options: Options,
@@ -306,7 +331,7 @@ def _page(
     )
 
 
-def _follow(place: control.Place, room: Greenroom, part: OptionalPart) -> None:
+def _follow(place: control.ControlSocket, room: Greenroom, part: OptionalPart) -> None:
     """Rename the socket after a reload. The configuration may consist of other files now, and commands derive the
     socket's name from these."""
     try:
@@ -324,6 +349,8 @@ def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], objec
     written."""
     if path is None:
         return []
+    from ..observe.events_file import EventsFile
+
     file = EventsFile(path, OptionalPart(f"the events file {path}", tell))
     stack.callback(file.close)
     return [file]
@@ -352,9 +379,9 @@ class HttpOptions(msgspec.Struct, frozen=True):
 
     host: str
     port: int
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[BearerToken, ...] = ()
     token_file: Path | None = None  # for `tokens_of`
-    tokens_of: Callable[[Config], tuple[Token, ...]] | None = None  # reads them again; None: they stay
+    tokens_of: Callable[[Config], tuple[BearerToken, ...]] | None = None  # reads them again; None: they stay
     oauth: Terms | None = None
     profile: str | None = None
     cert: Path | None = None
@@ -382,8 +409,7 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
             outer.cancel_scope.cancel()
 
 
-@attrs.frozen
-class Served:
+class ServedRoom(msgspec.Struct, frozen=True, eq=False):
     """A room that is served by `served_http`."""
 
     room: Greenroom
@@ -408,9 +434,9 @@ async def served_http(
     http: HttpOptions,
     *,
     wrap: Callable[[Door, Greenroom], Door] = _as_it_is,
-) -> AsyncGenerator[Served]:
+) -> AsyncGenerator[ServedRoom]:
     """A room with its HTTP door, inside a program that has other things to do. The end comes from outside: by
-    `Served.end`, or when the block is left. Nothing of the process is touched: no signals, no alarm, no tuning, and
+    `ServedRoom.end`, or when the block is left. Nothing of the process is touched: no signals, no alarm, no tuning, and
     there are no commands and no watch over configuration files. So it may be in any thread, on asyncio.
 
     `wrap` is given the door and the room, and returns the door that is served instead. Port 0
@@ -421,28 +447,28 @@ async def served_http(
             leaving = Exit(lambda: None)
             serving = _Serving(prepared, config, options, http, outer, leaving)
             async with serving.opened(open_room(config), wrap) as opened:
-                yield Served(opened.room, opened.url, opened.conversations, opened.door, leaving)
+                yield ServedRoom(opened.room, opened.url, opened.conversations, opened.door, leaving)
             outer.cancel_scope.cancel()
 
 
-class _Prepared(msgspec.Struct, frozen=True):
+class _Preparation(msgspec.Struct, frozen=True):
     """What there is before the room."""
 
     access: Access
     listener: socket.socket
-    log: Log
+    log: EventLog
     hearers: list[Hear]
     metrics: Metrics | None  # None: nobody wants them
 
 
 @contextmanager
-def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[_Prepared]:
+def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[_Preparation]:
     """Check all that can be checked before a room is opened, and listen. Raises `UsageError`."""
     from ..observe.metrics import Metrics
     from .doors.http_auth import Access, OAuth
     from .doors.http_server import bound, check_tls
 
-    log = Log(options.log_to, options.commands)
+    log = EventLog(options.log_to, options.commands)
     settings = config.settings
     oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
     access = Access(
@@ -452,10 +478,10 @@ def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[
     metrics = Metrics(settings.http_metrics_tools) if settings.http_metrics else None
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
-        yield _Prepared(access, stack.enter_context(bound(http.host, http.port)), log, hearers, metrics)
+        yield _Preparation(access, stack.enter_context(bound(http.host, http.port)), log, hearers, metrics)
 
 
-class _Opened(msgspec.Struct, frozen=True):
+class _OpenDoor(msgspec.Struct, frozen=True):
     """A room whose door is open, and the lines of the commands that it may answer."""
 
     room: Greenroom
@@ -463,13 +489,13 @@ class _Opened(msgspec.Struct, frozen=True):
     door: HttpDoor
     page: RoomPage
     url: str
-    lines: control.Lines
+    lines: control.ControlConnections
 
 
 class _Serving(msgspec.Struct, frozen=True):
     """What the parts of serving one room over HTTP share."""
 
-    prepared: _Prepared
+    prepared: _Preparation
     config: Config
     options: Options
     http: HttpOptions
@@ -479,7 +505,7 @@ class _Serving(msgspec.Struct, frozen=True):
     @asynccontextmanager
     async def opened(
         self, room: Greenroom, wrap: Callable[[Door, Greenroom], Door] = _as_it_is
-    ) -> AsyncGenerator[_Opened]:
+    ) -> AsyncGenerator[_OpenDoor]:
         """Run the room and its door until the block is left. Then the room drains while the door still answers."""
         # A gateway on standard input and output needs none of these, nor starlette and httptools below them.
         from ..observe.metrics import HEARD
@@ -487,7 +513,7 @@ class _Serving(msgspec.Struct, frozen=True):
         from .doors.http_request import rules_of
         from .doors.http_server import HttpServer
         from .doors.http_streams import Feed
-        from .page.routes import Routes
+        from .page.page_routes import Routes
 
         port_of(room).services.expect_clients()
         port_of(room).services.keep_recent()
@@ -529,11 +555,14 @@ class _Serving(msgspec.Struct, frozen=True):
                 outer.start_soon(access.oauth.keep)
             listener = self.prepared.listener
             server = HttpServer(wrap(door, room), listener, rules, cert=self.http.cert, key=self.http.key)
-            opened = _Opened(room, conversations, door, page, _url(listener, self.http), control.Lines(outer))
+            opened = _OpenDoor(
+                room, conversations, door, page, _url(listener, self.http), control.ControlConnections(outer)
+            )
             await outer.start(conversations.keep_tasks)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
                 log.line(f"serving {opened.url}")
+                log.line(f"the page: {opened.url.removesuffix('mcp')}")
                 try:
                     async with anyio.create_task_group() as watching:
                         await watching.start(conversations.watch)
@@ -549,12 +578,11 @@ class _Serving(msgspec.Struct, frozen=True):
                     server.close()
                     await opened.lines.closed(self.leaving.last_words)
 
-    async def until_asked(self, opened: _Opened) -> None:
+    async def until_asked(self, opened: _OpenDoor) -> None:
         """Serve commands and follow the configuration's files, until it is time to end."""
         options, log = self.options, self.prepared.log
         async with anyio.create_task_group() as attending:
-            methods = _commands(commands(opened.room, options.version, options.commands.config), opened.door)
-            methods = {**methods, **page_methods(lambda: opened.page)}
+            methods = partial(_methods, opened.room, options, lambda: opened.page, _clients_of(opened.door))
             follower = self._follower(opened.door)
             await attend(attending, opened.room, options, log, methods, opened.lines, follower=follower)
             await self.leaving.asked.wait()
@@ -604,18 +632,14 @@ def _url(listener: socket.socket, http: HttpOptions) -> str:
     return f"{'https' if http.cert else 'http'}://{named}:{port}/mcp"
 
 
-def _commands(methods: Mapping[str, Handler], door: HttpDoor) -> Mapping[str, Handler]:
-    """The methods of the control socket. The status also shows the clients, and why each is still here."""
-
-    async def status(params: Mapping[str, Any]) -> Any:
-        return {**await methods["status"](params), "clients": door.sessions.view()}
-
-    return {**methods, "status": status}
+def _clients_of(door: HttpDoor) -> Callable[[], Mapping[str, Any]]:
+    """For the status: the clients, and why each is still here."""
+    return lambda: {"clients": door.sessions.view()}
 
 
-# ---- The background room: one room for all clients of a configuration, without a client of its own ------------------
+# ---- The background gateway: one room for all clients of a configuration, without a client of its own ----------------
 #
-# It is `greenroom serve`, started by `background` with standard input and output to nowhere. Clients come
+# It is `greenroom serve`, started by `doors.background_gateway` with standard input and output to nowhere. Clients come
 # through its socket (`attach_server`), and commands through its control socket, as to any gateway.
 #
 # It ends politely: after a SIGTERM, when `greenroom stop` or a newer Greenroom asks for it, or when nobody has been
@@ -629,7 +653,7 @@ _LAST_RESORT_IN_BACKGROUND: Final = (
 )
 
 
-class RoomLog(Log):
+class RoomLog(EventLog):
     """Writes to the room's standard error, which goes to a file of bounded size. Each line says when."""
 
     def __init__(self, path: Path, commands: Commands = PLAIN) -> None:
@@ -639,14 +663,14 @@ class RoomLog(Log):
 
     def go_on_at(self, path: Path) -> None:
         """Write to this file from now on. Raises `OSError`."""
-        from .doors.background import direct_log
+        from .doors.background_gateway import direct_log
 
         self.line(f"the configuration is made of other files now; this log goes on at {path}")
         self._path = path
         direct_log(path)
 
     def line(self, text: str) -> None:
-        from .doors.background import keep_small
+        from .doors.background_gateway import keep_small
 
         super().line(f"{datetime.now().astimezone().isoformat(sep=' ', timespec='seconds')} {text}")
         self._lines += 1
@@ -656,8 +680,8 @@ class RoomLog(Log):
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """Where the background room is (`place`). `place_of` says where the room of another configuration would be, and may
-    read files. `on_ready` is called once clients can attach."""
+    """Where the background gateway is (`place`). `place_of` says where the room of another configuration would be, and
+    may read files. `on_ready` is called once clients can attach."""
 
     place: RoomPlace
     place_of: Callable[[Config], RoomPlace]
@@ -665,7 +689,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 async def serve_background(config: Config, open_room: OpenRoom, options: Options, where: Whereabouts) -> None:
-    """Serve the clients of the background room until it ends. Raises `UsageError` when the events file cannot be
+    """Serve the clients of the background gateway until it ends. Raises `UsageError` when the events file cannot be
     written, `OSError` when the socket cannot be made."""
     from .doors.attach_server import Listener
 
@@ -689,7 +713,7 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
             async with anyio.create_task_group() as owner:
                 await room.start(owner)
                 set_room_aside()
-                listener, lines = Listener(where.place.socket), control.Lines(outer)
+                listener, lines = Listener(where.place.socket), control.ControlConnections(outer)
                 doorway = _doorway(room, options, listener, leaving, log)
                 await outer.start(doorway.conversations.keep_tasks)
                 try:
@@ -735,18 +759,17 @@ async def _until_asked_in_background(
     leaving: Exit,
     log: RoomLog,
     where: Whereabouts,
-    lines: control.Lines,
+    lines: control.ControlConnections,
 ) -> None:
     """Serve clients and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(doorway.conversations.watch)
-        methods = _commands_of_background_room(room, options, doorway)
 
         def clients() -> list[dict[str, Any]]:
             return doorway.view()["clients"]
 
         page = partial(_page, room, options, doorway.conversations, "background", clients, time.time())
-        methods = {**methods, **page_methods(page)}
+        methods = partial(_methods, room, options, page, lambda: {"background": doorway.view()})
         reloaded = partial(_move, room, doorway, listener, where, log)
         await attend(commanding, room, options, log, methods, lines, reloaded)
         commanding.start_soon(doorway.take, listener, outer)
@@ -764,30 +787,18 @@ async def _move(
 ) -> None:
     """Move to where clients and commands look for the room of the present configuration: its socket, its log and its
     working directory. If another room is there already, give way to it."""
-    from .doors.background import move_room
+    from .doors.background_gateway import move_room
 
     try:
         place = await apart(partial(where.place_of, room.config))
         if place.socket == listener.path:
             return
         if not await apart(partial(move_room, listener.path, place)):
-            log.line("another background room runs for the files that the configuration is made of now")
+            log.line("another background gateway runs for the files that the configuration is made of now")
             doorway.give_way()
             return
         listener.path = place.socket
         log.go_on_at(place.log)
         os.chdir(place.folder)
     except (GreenroomError, OSError) as error:
-        log.line(f"clients that attach from now on may start another background room: {in_words(error)}")
-
-
-def _commands_of_background_room(
-    room: Greenroom, options: Options, doorway: Doorway
-) -> Mapping[str, control.Handler]:
-    """The methods of the control socket. The status also shows who is attached."""
-    methods = commands(room, options.version, options.commands.config)
-
-    async def status(params: Mapping[str, Any]) -> Any:
-        return {**await methods["status"](params), "background": doorway.view()}
-
-    return {**methods, "status": status}
+        log.line(f"clients that attach from now on may start another background gateway: {in_words(error)}")

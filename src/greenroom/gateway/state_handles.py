@@ -29,8 +29,8 @@ from ..protocol.value_count import has_more_values
 
 if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
-    from .exposures.exposure import Client, Exposure
-    from .requests import Job
+    from .exposures.exposure import ClientView, Exposure
+    from .jobs import Job
 
 NEW_STATE: Final = "greenroom_new_state"
 STATE: Final = "greenroom_state"
@@ -106,7 +106,7 @@ def _members(arguments: bytes) -> dict[str, msgspec.Raw]:
 
 def _value(handle: msgspec.Raw) -> object:
     """What the argument says. Null alone counts as absent, as models fill in what they are offered. Whatever else is no
-    handle is refused, or a call that was meant for one state would reach the one that others share (issue 38)."""
+    handle is refused, or a call that was meant for one state would reach the one that others share."""
     try:
         return rpc.read_value(handle)
     except RpcFault:
@@ -123,7 +123,7 @@ def no_such_state() -> dict[str, Any]:
     }
 
 
-class WithStateHandles:
+class StateHandleExposure:
     """An `Exposure` whose tools take handles. `handle`: that of this client; None: it was known without one. `lasts`:
     the seconds that a state which nobody uses is kept."""
 
@@ -188,20 +188,20 @@ class WithStateHandles:
     async def settle(self) -> None:
         await self._exposure.settle()
 
-    async def announce(self, client: Client) -> None:
+    async def announce(self, client: ClientView) -> None:
         await self._exposure.announce(client)
 
     @property
     def suspended(self) -> Sized:
         return self._exposure.suspended
 
-    def came(self, client: Client) -> None:
+    def came(self, client: ClientView) -> None:
         self._exposure.came(client)
 
-    def heard(self, client: Client, method: str) -> None:
+    def heard(self, client: ClientView, method: str) -> None:
         self._exposure.heard(client, method)
 
-    def left(self, client: Client) -> None:
+    def left(self, client: ClientView) -> None:
         self._exposure.left(client)
 
 

@@ -97,7 +97,7 @@ class TaskRecord(msgspec.Struct):
         return _name(self.owner, self.id)
 
 
-class Found(msgspec.Struct):
+class FolderTask(msgspec.Struct):
     """A task of another gateway. `is_lost`: it has not ended, and its gateway has. `result`: None if it has none, or if
     it was not read. `error`: None if it has not failed."""
 
@@ -157,7 +157,7 @@ class TaskFolder:
                     if trouble is not None:
                         self._note(f"a task cannot be kept in {self._path}: {trouble}")
 
-    async def find(self, owner: str, task_id: str) -> Found | None:
+    async def find(self, owner: str, task_id: str) -> FolderTask | None:
         """The task of this id and owner that another gateway has, or had."""
         if not _ID.fullmatch(task_id):
             return None
@@ -165,7 +165,7 @@ class TaskFolder:
         self._tell_unreadable()
         return found
 
-    async def others(self, owner: str) -> list[Found]:
+    async def others(self, owner: str) -> list[FolderTask]:
         """All tasks of this owner that other gateways have, or had, without their results."""
         found = await aside(partial(self._others, owner), _THREAD)
         self._tell_unreadable()
@@ -231,22 +231,22 @@ class TaskFolder:
             if _GATEWAY.fullmatch(entry.name) and entry != self._own and _is_ours(entry)
         ]
 
-    def _find(self, owner: str, task_id: str) -> Found | None:
+    def _find(self, owner: str, task_id: str) -> FolderTask | None:
         with suppress(OSError):
             for folder in self._gateways():
                 if (found := self._read(folder / _name(owner, task_id), whole=True)) is not None:
                     return found
         return None
 
-    def _others(self, owner: str) -> list[Found]:
-        found = list[Found]()
+    def _others(self, owner: str) -> list[FolderTask]:
+        found = list[FolderTask]()
         with suppress(OSError):
             for folder in self._gateways():
                 paths = [path for path in folder.iterdir() if path.name.startswith(f"{owner}-")]
                 found += filter(None, (self._read(path, whole=False) for path in paths[:TASKS_OF_ONE]))
         return found
 
-    def _read(self, path: Path, *, whole: bool) -> Found | None:
+    def _read(self, path: Path, *, whole: bool) -> FolderTask | None:
         """The task in this file. None: there is no such file, it is none of ours, or its time is over."""
         try:
             with open(open_own(path, os.O_RDONLY), "rb") as file:
@@ -262,7 +262,7 @@ class TaskFolder:
             self._unreadable = f"{path}: {problem}"
             return None
         is_lost = not record.status.is_final and not _lives(path.parent)
-        return Found(record, is_lost, result, error)
+        return FolderTask(record, is_lost, result, error)
 
     def _sweep(self) -> None:
         with self._turn():

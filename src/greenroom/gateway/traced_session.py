@@ -23,13 +23,13 @@ from ..protocol.jsonrpc.terms import RpcFault
 from ..protocol.result import says_error
 from ..protocol.trace_context import TraceContext, trace_in
 from .endpoint import ClientSession
-from .requests import LISTS, Job
+from .jobs import LISTS, Job
 
 if TYPE_CHECKING:
     from ..observe.tracing import Tracing
     from ..supervisor.port import RoomPort
     from .endpoint import Endpoint, Outlet
-    from .requests import Spawn
+    from .jobs import Spawn
 
 
 _PIPES: Final = frozenset({"stdio", "attach"})  # doors that clients come to by a pipe
@@ -97,7 +97,7 @@ class TracedJob(Job):
 
     client: TracedSession
     is_traced = True
-    trace: TraceContext | None = None
+    trace: TraceContext | None
     span: RequestSpan | None = None
 
     def begin_span(self) -> None:

@@ -1,1 +1,1 @@
-"""The doors: standard input and output, HTTP, the background room, and the control socket for commands."""
+"""The doors: standard input and output, HTTP, the background gateway, and the control socket for commands."""

@@ -36,7 +36,7 @@ from ...protocol.jsonrpc.incoming import (
 )
 from ...protocol.jsonrpc.outgoing import error_line
 from ...protocol.jsonrpc.terms import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcFault
-from .attach_protocol import OF_CLIENT, Words
+from .attach_protocol import OF_CLIENT, RoomLines
 
 GIVEN_UP: Final = "given up"  # why it ends: the client has ended, and the room does not notice
 _CHUNK: Final = 1 << 16  # what a pipe holds
@@ -47,12 +47,12 @@ _LAST_ANSWERS: Final = 1.0  # seconds a client has to read what is left at the e
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is; EIO: its terminal was closed
 _LOST: Final = RpcFault(
     INTERNAL_ERROR,
-    "The background room ended before it answered. The request was sent to it and may have run.",
+    "The background gateway ended before it answered. The request was sent to it and may have run.",
     {"error": "room_lost", "reach": "sent"},
 )
 
 
-class Lines:
+class LineBuffer:
     """Splits what comes into whole lines, and holds the rest. A line over `most` bytes is dropped, and `on_overlong` is
     given its head."""
 
@@ -119,8 +119,8 @@ class Bridge:
         self._stdin = stdin
         self._stdout = stdout
         self._max_line = max_line
-        self._requests = Lines(max_line, self._refuse)
-        self._answers = Lines(sys.maxsize, lambda _head: None)
+        self._requests = LineBuffer(max_line, self._refuse)
+        self._answers = LineBuffer(sys.maxsize, lambda _head: None)
         # Ids of the requests that have no answer, in their order, and how often each is open; and the lines of the
         # client that the room may not have read. Both are without the news, the lines that were passed on last.
         self._open: Counter[bytes] = Counter()
@@ -155,7 +155,9 @@ class Bridge:
         """The room is gone: answer what may have run, and keep for the next room what has not. Call it before the next
         `Hello` is made."""
         self._take_last_answers(pipes)
-        self._answers = Lines(sys.maxsize, lambda _head: None)  # of half an answer the client gets nothing
+        self._answers = LineBuffer(
+            sys.maxsize, lambda _head: None
+        )  # of half an answer the client gets nothing
         self._catch_up(pipes)
         again = self._not_read(pipes)
         for _, message in read_client_lines(again):
@@ -200,7 +202,7 @@ class Bridge:
 
     # ---- with a room -----------------------------------------------------------------------------------------
 
-    def run(self, line: socket.socket, words: Words, pipes: Pipes) -> str:
+    def run(self, line: socket.socket, words: RoomLines, pipes: Pipes) -> str:
         """Pass lines on, until one side has ended. Returns why: what the room said or what was found, or an empty text
         for a room that was killed."""
         self._poll = poll = select.poll()

@@ -1,4 +1,4 @@
-"""`greenroom attach`: joins its client to the background room.
+"""`greenroom attach`: joins its client to the background gateway.
 
 It makes two pipes, passes their far ends to the room (SCM_RIGHTS), and copies lines between them and its client
 (`attach_bridge`). When the room is killed, the client notices nothing but errors for what may have run: a new room is
@@ -25,8 +25,8 @@ import attrs
 from ...config.private_files import NotOurs, peer_pid
 from ...protocol.errors import GreenroomError
 from .attach_bridge import GIVEN_UP, Bridge, Pipes
-from .attach_protocol import OF_CLIENT, STOPPED, Hello, Words, send_hello
-from .background import NoRoom, RoomPlace, start_room
+from .attach_protocol import OF_CLIENT, STOPPED, Hello, RoomLines, send_hello
+from .background_gateway import NoRoom, RoomPlace, start_room
 
 _TRIES: Final = 10  # rooms that may be leaving while we come
 _ANSWER_WITHIN: Final = 60.0  # seconds for the room's answer to a hello
@@ -37,13 +37,13 @@ _LOSSES: Final = 1
 
 
 class RoomLost(GreenroomError):
-    """The background room ended again, right after it had been replaced."""
+    """The background gateway ended again, right after it had been replaced."""
 
     code = "room_lost"
 
 
-class Refused(GreenroomError):
-    """The background room does not take this client."""
+class AttachRefused(GreenroomError):
+    """The background gateway does not take this client."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Refused(GreenroomError):
 
 
 @attrs.frozen
-class Starting:
+class RoomStarter:
     """How a room is started where none runs: `greenroom serve WORDS`, with this environment."""
 
     place: RoomPlace
@@ -69,10 +69,12 @@ class Starting:
         return line is not None
 
 
-def attach(find: Callable[[], Starting], hello: Hello, max_line: int, note: Callable[[str], object]) -> None:
+def attach(
+    find: Callable[[], RoomStarter], hello: Hello, max_line: int, note: Callable[[str], object]
+) -> None:
     """Join our standard input and output to the room until the client ends or the room is stopped. `find` is asked
     before each room, because the configuration may be made of other files than when the last one came. Blocking.
-    Raises `NoRoom`, `Refused`, `RoomLost`, or `OSError`."""
+    Raises `NoRoom`, `AttachRefused`, `RoomLost`, or `OSError`."""
     lost = 0  # rooms, one soon after the other
     bridge = Bridge(0, 1, max_line)
     with _without_blocking(1):
@@ -86,14 +88,16 @@ def attach(find: Callable[[], Starting], hello: Hello, max_line: int, note: Call
                     with line:
                         end = bridge.run(line, words, pipes)
                     if end == STOPPED:
-                        note("the background room was stopped. Start this client again to start another.")
+                        note("the background gateway was stopped. Start this client again to start another.")
                     if end in (GIVEN_UP, OF_CLIENT, STOPPED):
                         return
                     bridge.lose(pipes)
                 lost = lost + 1 if not end and time.monotonic() - since < _SOON else 1
                 if lost > _LOSSES:
-                    raise RoomLost(f"The background room ended again at once. Its log: {starting.place.log}")
-                note("the background room has ended; going on with another.")
+                    raise RoomLost(
+                        f"The background gateway ended again at once. Its log: {starting.place.log}"
+                    )
+                note("the background gateway has ended; going on with another.")
                 hello = attrs.evolve(
                     hello, rooms=hello.rooms + 1, initialize=bridge.initialize, initialized=bridge.initialized
                 )
@@ -116,26 +120,26 @@ def _without_blocking(fd: int) -> Generator[None]:
 
 
 def join(
-    starting: Starting, hello: Hello, descriptors: Sequence[int], note: Callable[[str], object]
-) -> tuple[socket.socket, Words]:
+    starting: RoomStarter, hello: Hello, descriptors: Sequence[int], note: Callable[[str], object]
+) -> tuple[socket.socket, RoomLines]:
     """A connection to a room that has taken our client. Starts the room if there is none, and waits for an older one
-    to leave. `note` is told what takes long. Raises `NoRoom` or `Refused`."""
+    to leave. `note` is told what takes long. Raises `NoRoom` or `AttachRefused`."""
     for _ in range(_TRIES):
         line = dial(starting.place)
         if line is None:
             starting.start()
             continue
-        words = Words(line)
+        words = RoomLines(line)
         answer = _answer(line, words, hello, descriptors, note)
         if answer is not None and "error" in answer:
             line.close()
-            raise Refused(str(answer["error"]["message"]), str(answer["error"]["code"]))
+            raise AttachRefused(str(answer["error"]["message"]), str(answer["error"]["code"]))
         if answer is not None and "leaving" not in answer:
             line.settimeout(None)
             return line, words
         with line:
             _until_gone(line, words, note)
-    raise NoRoom("Each background room that was found was just ending. Try again.")
+    raise NoRoom("Each background gateway that was found was just ending. Try again.")
 
 
 def dial(place: RoomPlace) -> socket.socket | None:
@@ -143,17 +147,15 @@ def dial(place: RoomPlace) -> socket.socket | None:
     try:
         return place.dial()
     except NotOurs as error:
-        raise NoRoom(f"The background room at {place.socket} is not used: {error.strerror}.") from None
+        raise NoRoom(f"The background gateway at {place.socket} is not used: {error.strerror}.") from None
     except OSError as error:
-        text = (
-            f"The background room at {place.socket} does not answer ({error}). End its process and try again."
-        )
+        text = f"The background gateway at {place.socket} does not answer ({error}). End its process and try again."
         raise NoRoom(text) from None
 
 
 def _answer(
     line: socket.socket,
-    words: Words,
+    words: RoomLines,
     hello: Hello,
     descriptors: Sequence[int],
     note: Callable[[str], object],
@@ -174,7 +176,7 @@ def _answer(
         return None
 
 
-def _until_gone(line: socket.socket, words: Words, note: Callable[[str], object]) -> None:
+def _until_gone(line: socket.socket, words: RoomLines, note: Callable[[str], object]) -> None:
     """Wait until a room that is leaving has closed the connection."""
     waits = f"{_named(line)} is ending, and lets its calls finish; it is waited for {_LEAVES_WITHIN:g} s."
     try:
@@ -182,11 +184,11 @@ def _until_gone(line: socket.socket, words: Words, note: Callable[[str], object]
             while words.next() is not None:
                 pass
     except OSError:
-        raise NoRoom("An older background room does not end. Stop it: greenroom stop.") from None
+        raise NoRoom("An older background gateway does not end. Stop it: greenroom stop.") from None
 
 
 def _next(
-    line: socket.socket, words: Words, within: float, tell: Callable[[], object]
+    line: socket.socket, words: RoomLines, within: float, tell: Callable[[], object]
 ) -> dict[str, Any] | None:
     """The room's next word. `tell` is called when it has not come soon. Raises `TimeoutError`."""
     soon = min(_TOLD_AFTER, within)
@@ -203,4 +205,4 @@ def _next(
 
 def _named(line: socket.socket) -> str:
     pid = peer_pid(line)
-    return "The background room" if pid is None else f"The background room (pid {pid})"
+    return "The background gateway" if pid is None else f"The background gateway (pid {pid})"

@@ -1,4 +1,4 @@
-"""What an attaching process and the background room say to each other, on the room's socket.
+"""What an attaching process and the background gateway say to each other, on the room's socket.
 
 Lines of JSON. First the hello of the one that attaches, with the ends of two pipes. Then the room's answer: `pid` and
 `version`, or `leaving` (it is older than the client, has no other clients and makes room for a newer one), or `error`.
@@ -58,6 +58,18 @@ class Hello:
     rooms: int = 0
     stop: bool = False  # nobody attaches: the room is asked to leave
 
+    @property
+    def is_sound(self) -> bool:
+        texts = (self.expose, self.profile, self.room, self.initialize)
+        variables = cast("Any", self.variables)
+        return (
+            isinstance(cast("Any", self.version), str)
+            and all(isinstance(cast("Any", number), int) for number in (self.pid, self.rooms))
+            and all(text is None or isinstance(cast("Any", text), str) for text in texts)
+            and isinstance(variables, dict)
+            and all(isinstance(value, str) for value in cast("dict[str, Any]", variables).values())
+        )
+
 
 def send_hello(line: socket.socket, hello: Hello, descriptors: Sequence[int]) -> None:
     """Blocking. Raises `OSError`."""
@@ -92,21 +104,9 @@ def read_hello(data: bytes) -> Hello:
         hello = Hello(**{name: value for name, value in said.items() if name in known})
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise BadHello("The room's socket takes the hello of greenroom attach, and nothing else.") from None
-    if not _is_sound(hello):
+    if not hello.is_sound:
         raise BadHello("This hello of greenroom attach cannot be read.")
     return hello
-
-
-def _is_sound(hello: Hello) -> bool:
-    texts = (hello.expose, hello.profile, hello.room, hello.initialize)
-    variables = cast("Any", hello.variables)
-    return (
-        isinstance(cast("Any", hello.version), str)
-        and all(isinstance(cast("Any", number), int) for number in (hello.pid, hello.rooms))
-        and all(text is None or isinstance(cast("Any", text), str) for text in texts)
-        and isinstance(variables, dict)
-        and all(isinstance(value, str) for value in cast("dict[str, Any]", variables).values())
-    )
 
 
 def say(line: socket.socket, **word: Any) -> None:
@@ -116,7 +116,7 @@ def say(line: socket.socket, **word: Any) -> None:
         line.send(json.dumps(word).encode() + b"\n")
 
 
-class Words:
+class RoomLines:
     """The lines that come from the room, on a blocking socket."""
 
     def __init__(self, line: socket.socket) -> None:
@@ -139,7 +139,7 @@ class Words:
         except (ValueError, RecursionError):
             word = None
         if not isinstance(word, dict):
-            raise BadHello("The background room answers in an unknown form. Stop it: greenroom stop.")
+            raise BadHello("The background gateway answers in an unknown form. Stop it: greenroom stop.")
         return cast("dict[str, Any]", word)
 
     @property

@@ -1,4 +1,4 @@
-"""Takes the clients that attach to the background room, and serves each until it ends.
+"""Takes the clients that attach to the background gateway, and serves each until it ends.
 
 A client comes as a hello with two descriptors: the pipe with its requests, and the one for its answers. From then on it
 is a client like any other on a pair of descriptors, with a session of its own (`Conversations`). Its connection to us
@@ -43,7 +43,7 @@ from .stdio_door import StdioDoor
 
 if TYPE_CHECKING:
     from ...supervisor.room import Greenroom
-    from ..clients import Conversations
+    from ..conversations import Conversations
     from ..endpoint import ClientSession
 
 
@@ -55,14 +55,14 @@ _DESCRIPTORS: Final = 2
 
 
 @attrs.define(eq=False)
-class Attached:
+class AttachedClient:
     """A client that is attached now."""
 
     name: str
     hello: Hello
     line: socket.socket
     since: float
-    in_flight: Callable[[], int] = lambda: 0
+    talk: ClientSession | None = None  # once its conversation is open
 
 
 @attrs.define(eq=False)
@@ -78,7 +78,7 @@ class Doorway:
     note: Callable[[str], None]
     leave: Callable[[], None]
     is_leaving: Callable[[], bool]
-    clients: dict[str, Attached] = attrs.field(factory=dict[str, Attached], init=False)
+    clients: dict[str, AttachedClient] = attrs.field(factory=dict[str, AttachedClient], init=False)
     why: str = attrs.field(default=STOPPED, init=False)  # why the room ends
     _changed: anyio.Event = attrs.field(factory=anyio.Event, init=False)
     _closed: anyio.Event = attrs.field(factory=anyio.Event, init=False)  # the room has closed
@@ -96,9 +96,10 @@ class Doorway:
             "clients": [
                 {
                     "pid": client.hello.pid,
+                    "name": client.talk and client.talk.client_name,
                     "expose": client.hello.expose,
                     "profile": self._profile_of(client.hello),
-                    "inFlight": client.in_flight(),
+                    "inFlight": client.talk.in_flight if client.talk else 0,
                     "seconds": round(now - client.since, 1),
                 }
                 for client in self.clients.values()
@@ -112,7 +113,7 @@ class Doorway:
             async with at_most(idle if nobody else math.inf):
                 await changed.wait()
             if not changed.is_set():
-                self.note(f"nobody has been attached for {idle / 60:g} min: the background room ends")
+                self.note(f"nobody has been attached for {idle / 60:g} min: the background gateway ends")
                 self._leave(STOPPED)
                 return
 
@@ -207,8 +208,8 @@ class Doorway:
             return
         if hello.room is not None and hello.room == self.room.run_id:
             text = (
-                "This background room would be its own client: one of its servers starts greenroom attach for the same "
-                "configuration. Take that entry out of the file that Greenroom reads."
+                "This background gateway would be its own client: one of its servers starts greenroom attach for the "
+                "same configuration. Take that entry out of the file that Greenroom reads."
             )
             raise UsageError(text)
         if len(descriptors) != _DESCRIPTORS:
@@ -220,7 +221,7 @@ class Doorway:
 
     async def _serve(self, hello: Hello, line: socket.socket, requests: int, answers: int) -> None:
         name = f"attached-{next(self._numbers)}"
-        client = self.clients[name] = Attached(name, hello, line, anyio.current_time())
+        client = self.clients[name] = AttachedClient(name, hello, line, anyio.current_time())
         self._tell()
         door = StdioDoor(current_backend(), requests, answers, max_line=self.max_line)
         try:
@@ -230,7 +231,7 @@ class Doorway:
             del self.clients[name]
             self._tell()
 
-    async def _converse(self, client: Attached, door: StdioDoor) -> None:
+    async def _converse(self, client: AttachedClient, door: StdioDoor) -> None:
         """Serve the client until it ends or the room does."""
         hello, over = client.hello, anyio.Event()
 
@@ -257,7 +258,7 @@ class Doorway:
                 door="attach",
             )
             async with opening as talk:
-                client.in_flight = lambda: talk.in_flight
+                client.talk = talk
                 initialize = (hello.initialize or "").encode("utf-8", "surrogateescape")
                 talk.initialize_again(initialize, initialized=hello.initialized, gateways=hello.rooms)
                 say(client.line, pid=os.getpid(), version=self.version)
@@ -312,7 +313,7 @@ async def _ended(line: socket.socket) -> None:
             return
 
 
-# ---- The socket of the background room, while the room takes clients ------------------------------------------------
+# ---- The socket of the background gateway, while the room takes clients ----------------------------------------------
 
 _BACKLOG: Final = 1024  # clients may all start at once; a full backlog would keep some waiting
 

@@ -12,8 +12,9 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from .control_protocol import control_directory
 ANSWER_WITHIN: Final = 2.0  # seconds
 HELLO_WITHIN: Final = 0.5  # seconds for a gateway that is only to be named
 MOST_ELSEWHERE: Final = 5
+_LOOK_AGAIN: Final = 0.01  # seconds
+_SHORT: Final = 1 << 20  # bytes of a short answer
 _OF_A_GATEWAY: Final = re.compile(r"[0-9a-f]+-[0-9]+\.sock")  # of any; others lie there too
 
 
@@ -74,22 +77,55 @@ class Gateway:
 
     def _ask(self, request: Mapping[str, Any] | None, quickly: bool = False) -> dict[str, Any]:
         """Send a request, if there is one, and return the next line of the answer."""
-        reach = Reach.NOT_SENT
+        if request is not None:
+            self.send(request)
+        with self._as_lost(Reach.SENT):
+            return self._read(self._read_line(quickly))
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send one request, and wait for nothing. Raises `GatewayLost`."""
+        with self._as_lost(Reach.NOT_SENT):
+            self.connection.sendall(json.dumps(request).encode() + b"\n")
+
+    @contextmanager
+    def _as_lost(self, reach: Reach, within: float = ANSWER_WITHIN) -> Generator[None]:
         try:
-            if request is not None:
-                self.connection.sendall(json.dumps(request).encode() + b"\n")
-            reach = Reach.SENT
-            answer = self._read_line(quickly)
+            yield
         except TimeoutError:
-            raise silent(self.pid, reach) from None
+            raise silent(self.pid, reach, within) from None
         except OSError as error:
             why = f"The gateway (pid {self.pid}) went away: {error}"
             raise GatewayLost(why, "Run the command again.", reach) from None
-        if "error" in answer:
-            raise GatewayError(answer["error"]["message"], answer["error"]["code"])
-        return answer
 
-    def _read_line(self, quickly: bool) -> dict[str, Any]:
+    def _read(self, line: bytes) -> dict[str, Any]:
+        try:
+            answer: Any = json.loads(line)
+            if "error" not in (said := {**answer}):
+                return said
+            message, code = str(answer["error"]["message"]), str(answer["error"]["code"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            text = f"The gateway (pid {self.pid}) answered what cannot be read. Restart it."
+            raise GatewayError(text) from None
+        raise GatewayError(message, code)
+
+    def answer_by(self, until: float, within: float) -> Any:
+        """The result of the one request that was sent `within` so many seconds before then. It is short. Raises
+        `GatewayError`."""
+        line = bytearray()
+        with self._as_lost(Reach.SENT, within):
+            is_late = False
+            while not line.endswith(b"\n"):
+                if is_late:
+                    raise TimeoutError
+                is_late = time.monotonic() >= until  # what came in time is read, though others kept us
+                self.connection.settimeout(max(until - time.monotonic(), _LOOK_AGAIN))
+                part = self.connection.recv(_SHORT)
+                line += part
+                if not part or len(line) > _SHORT:
+                    raise OSError("it closed the connection" if not part else "its answer does not end")
+        return self._read(bytes(line)).get("result")
+
+    def _read_line(self, quickly: bool) -> bytes:
         parts = [bytes(self._rest)]
         while (end := parts[-1].find(b"\n")) < 0:
             try:
@@ -102,7 +138,7 @@ class Gateway:
                 raise OSError("it closed the connection")
         self._rest[:] = parts[-1][end + 1 :]
         parts[-1] = parts[-1][:end]
-        return json.loads(b"".join(parts))
+        return b"".join(parts)
 
     def _is_responding(self) -> bool:
         """Whether the gateway still answers a request on another connection. One that takes no more is ending, or its
@@ -125,6 +161,29 @@ class Gateway:
         self.connection.close()
 
 
+def ask_each(gateways: Sequence[Gateway], method: str, within: float) -> list[Any]:
+    """Ask all of these at once. Returns the result of each, or the `GatewayError` in its place: together they have so
+    many seconds, so that one that does not answer keeps the others from nothing."""
+    answers: list[Any] = [None] * len(gateways)
+    until = time.monotonic() + within
+    for place, gateway in enumerate(gateways):
+        with _kept(answers, place):
+            gateway.send({"method": method, "params": {}})
+    for place, gateway in enumerate(gateways):
+        if answers[place] is None:
+            with _kept(answers, place):
+                answers[place] = gateway.answer_by(until, within)
+    return answers
+
+
+@contextmanager
+def _kept(answers: list[Any], place: int) -> Generator[None]:
+    try:
+        yield
+    except GatewayError as error:
+        answers[place] = error
+
+
 def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
     """Connect to the newest gateway of `config`, or to the one with this `pid`, whatever its configuration. None: there
     is none.
@@ -144,16 +203,16 @@ def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
 
 
 @attrs.frozen
-class Elsewhere:
+class OtherGateway:
     """A gateway of another configuration. `folder`: where it works; "" if it did not say."""
 
     pid: int
     folder: str
 
 
-def find_elsewhere(config: str) -> list[Elsewhere]:
+def find_elsewhere(config: str) -> list[OtherGateway]:
     """The gateways that run for other configurations, the newest first, some at most."""
-    found: list[Elsewhere] = []
+    found: list[OtherGateway] = []
     with suppress(UsageError):
         for pid, path in _candidates(None):
             if path.name.startswith(f"{config}-") or len(found) == MOST_ELSEWHERE:
@@ -161,7 +220,7 @@ def find_elsewhere(config: str) -> list[Elsewhere]:
             with suppress(GatewayError):
                 line = _connect(path, pid)
                 if line is not None:
-                    found.append(Elsewhere(pid, _folder_of(Gateway(pid, line, path))))
+                    found.append(OtherGateway(pid, _folder_of(Gateway(pid, line, path))))
     return found
 
 
@@ -256,14 +315,22 @@ def _connect(path: Path, pid: int) -> socket.socket | None:
 def _dial(line: socket.socket, path: Path) -> None:
     """Connect to a socket. It and the process that listens on it must be this user's. Raises `NotOurs`, or
     another `OSError`."""
+    until = time.monotonic() + ANSWER_WITHIN
     with socket_in(path.parent) as (_, prefix):
-        line.connect(prefix + path.name)
+        while True:
+            try:
+                line.connect(prefix + path.name)
+                break
+            except BlockingIOError:  # many commands have just come, and the kernel does not wait for a place
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_AGAIN)
     check_peer(line)
 
 
-def silent(pid: int, reach: Reach = Reach.NOT_SENT) -> GatewayLost:
+def silent(pid: int, reach: Reach = Reach.NOT_SENT, within: float = ANSWER_WITHIN) -> GatewayLost:
     """The error about a gateway from which nothing came in time."""
-    why = f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s"
+    why = f"The gateway (pid {pid}) does not answer: nothing came from it for {within:g} s"
     step = "It may be stopped or stuck. Continue or end that process, or name another gateway with --pid."
     return GatewayLost(why, step, reach, "gateway_silent")
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ...config.private_files import fits_socket
-from ...config.reading import is_object, kind_of
+from ...config.private_files import cache_folder, fits_socket
+from ...config.value_kinds import is_object, kind_of
 from ...protocol.errors import UsageError
 from ...protocol.safe_text import repair_utf8
 
@@ -112,9 +112,7 @@ def control_directory() -> Path:
     """Where the sockets are: `run/` in the user's cache directory. If that path is too long for a socket, and
     the system has no other way to it (Linux has one), it is a folder beside the temporary files, which is
     checked as strictly."""
-    import platformdirs
-
-    wanted = platformdirs.user_cache_path("greenroom", appauthor=False) / "run"
+    wanted = cache_folder() / "run"
     if fits_socket(wanted, _LONGEST_NAME):
         return wanted
     import tempfile  # a start that finds its folder needs none

@@ -9,7 +9,9 @@ closes the socket, logs that once and tries again later. Commands that are alrea
 Messages are JSON, one per line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code",
 "message"}}` out. Each request gets one answer, in order; one that is a stream has lines `{"part": …}` before it. When a
 command disconnects, its request is cancelled. A gateway that ends takes no more requests, and answers those that it has
-(`Lines`), except streams.
+(`ControlConnections`), except streams.
+
+The methods are loaded when the first request comes, in a thread: most gateways are never asked anything.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
+import msgspec
 
 from ...actors.transports.lines import LineSplitter
 from ...config.private_files import NotOurs, bind_own, check_peer, make_own_folder, socket_in
@@ -43,13 +45,12 @@ _THEY_LEFT: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 Handler = Callable[[Mapping[str, Any]], Any]  # returns an awaitable; raises GreenroomError
 
 
-@attrs.define(eq=False)
-class Place:
+class ControlSocket(msgspec.Struct, eq=False):
     """The path of the socket, even while there is none. It changes when the gateway reads its configuration
     from other files."""
 
     path: Path
-    _bound_by: int = attrs.field(default=0, init=False)  # only this process removes it, none of its forks
+    _bound_by: int = 0  # only this process removes it, none of its forks
 
     def move(self, path: Path) -> None:
         """Rename the socket. Both paths are in the same folder. Raises `OSError`."""
@@ -77,15 +78,14 @@ class Place:
                         self.path.unlink(missing_ok=True)
 
 
-@attrs.define(eq=False)
-class Lines:
+class ControlConnections(msgspec.Struct, eq=False):
     """The connections of commands. They run in the `group` of the gateway, because they outlive the listener: calls of
     commands drain with all others."""
 
     group: anyio.abc.TaskGroup
-    _asking: dict[anyio.CancelScope, bool] = attrs.field(factory=dict["anyio.CancelScope", bool], init=False)
-    _is_leaving: bool = attrs.field(default=False, init=False)
-    _on_end: Callable[[], object] = attrs.field(default=lambda: None, init=False)
+    _asking: dict[anyio.CancelScope, bool] = msgspec.field(default_factory=dict["anyio.CancelScope", bool])
+    _is_leaving: bool = False
+    _on_end: Callable[[], object] = lambda: None
 
     @contextmanager
     def open(self, scope: anyio.CancelScope) -> Generator[None]:
@@ -128,17 +128,32 @@ class Lines:
             await ended.wait()
 
 
+class ControlMethods(msgspec.Struct, eq=False):
+    """The methods by their names. `make` is called when they are first needed, in a thread."""
+
+    make: Callable[[], Mapping[str, Handler]]
+    _made: Mapping[str, Handler] | None = None
+
+    async def there(self) -> Mapping[str, Handler]:
+        if self._made is None:
+            from ...actors.workers import apart
+
+            made = await apart(self.make)
+            self._made = self._made or made  # another request may have come meanwhile
+        return self._made
+
+
 async def serve_control(
     path: Path,
-    methods: Mapping[str, Handler],
+    methods: ControlMethods,
     part: OptionalPart,
-    lines: Lines,
+    lines: ControlConnections,
     *,
-    task_status: anyio.abc.TaskStatus[Place],
+    task_status: anyio.abc.TaskStatus[ControlSocket],
 ) -> None:
-    """Listen on `path` until cancelled. Starts with its `Place` as soon as it listens, or after its first
+    """Listen on `path` until cancelled. Starts with its `ControlSocket` as soon as it listens, or after its first
     failure to listen."""
-    place = Place(path)
+    place = ControlSocket(path)
     is_started = False
 
     def started() -> None:
@@ -160,7 +175,7 @@ async def serve_control(
 
 
 async def _let_in(
-    listener: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: OptionalPart
+    listener: socket.socket, methods: ControlMethods, lines: ControlConnections, part: OptionalPart
 ) -> None:
     """Accept commands until cancelled. Raises `OSError` when no more can be accepted."""
     import anyio
@@ -184,7 +199,7 @@ async def _let_in(
 
 
 async def _serve_line(
-    line: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: OptionalPart
+    line: socket.socket, methods: ControlMethods, lines: ControlConnections, part: OptionalPart
 ) -> None:
     """Serve one command. An error ends this command's connection only."""
     import anyio.abc
@@ -196,7 +211,7 @@ async def _serve_line(
             part.tell(f"{part.name}: the connection of a command was closed: {in_words(error)}")
 
 
-async def _serve_client(stream: Any, methods: Mapping[str, Handler], lines: Lines) -> None:
+async def _serve_client(stream: Any, methods: ControlMethods, lines: ControlConnections) -> None:
     """Answer a command's requests one after another. When it disconnects, the request in progress is
     cancelled."""
     import anyio
@@ -254,12 +269,12 @@ async def _streamed(parts: AsyncGenerator[str], stream: Any, scope: anyio.Cancel
                 await anyio.lowlevel.checkpoint()
 
 
-async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]:
+async def _answer(line: bytes, methods: ControlMethods) -> dict[str, Any]:
     try:
         method, params = parse_request(line)
     except UsageError as fault:
         return _error("invalid_request", fault.message)
-    handler = methods.get(method)
+    handler = (await methods.there()).get(method)
     if handler is None:
         text = (
             f"This gateway does not know the method {method!r}. If it is older than this command, restart it."

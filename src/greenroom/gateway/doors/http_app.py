@@ -24,36 +24,34 @@ from starlette.routing import Route
 
 from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
-from ...observe.metrics import NOTHING, USABLE_SERVERS, Metrics, word_of
+from ...observe.metrics import HEALTHY, NOTHING, Metrics, word_of
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.safe_text import without_stderr
 from ...protocol.tasks import ABOUT_TASKS
 from ...supervisor.room import port_of
-from ..arrivals import Arriving
 from ..exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from ..exposures.tool_texts import tool_details
+from ..inbound_bytes import InboundMessage
+from ..json_views import room_status_view
 from ..next_steps import PLAIN, Commands
 from ..state_handles import GONE, NEW_STATE, no_such_state
-from ..views import room_status_view
+from .caller_shares import Shares
 from .http_auth import WELL_KNOWN, Access
 from .http_messages import (
-    Read,
-    Stateless,
+    PostedMessage,
+    StatelessRequest,
     UnsupportedVersion,
-    check_mirrored,
     check_older,
-    name_in,
     read_message,
     read_short,
     read_stateless,
-    without_handle,
 )
 from .http_paths import Page, Paths, as_asgi
 from .http_request import (
     Caller,
-    Refusal,
-    Request,
+    DoorRequest,
+    HttpRefusal,
     Rules,
     body_time,
     busy,
@@ -63,14 +61,13 @@ from .http_request import (
     takes,
 )
 from .http_sessions import HttpSession, HttpSessions, StatelessClient, untold
-from .http_streams import Feed, Reply
-from .shares import Shares
+from .http_streams import Feed, PostReply
 
 if TYPE_CHECKING:
     from ...catalogue.index import Index
     from ...catalogue.namespace import Target
     from ...supervisor.room import Greenroom
-    from ..clients import Conversations
+    from ..conversations import Conversations
 
 
 # ---- What operators ask the door -------------------------------------------------------------------------------------
@@ -88,8 +85,9 @@ if TYPE_CHECKING:
 # | `/metrics` | numbers for Prometheus, if the settings turn them on |
 # | `/events` | the room's events as server-sent events; `Last-Event-ID` is a sequence number |
 #
-# A lazy server that has not been started can be used: its first call starts it. The first two need no token. A caller
-# that is bound to a profile gets none of the others, because they show what is outside it.
+# A lazy server that has not been started can be used: its first call starts it. One whose last start failed cannot,
+# though its next call tries again. The first two need no token. A caller that is bound to a profile gets none of the
+# others, because they show what is outside it.
 
 
 class Operations:
@@ -135,7 +133,7 @@ class Operations:
 
     async def _any(self, _request: PageRequest) -> Response:
         words = await self._words()
-        alive = [name for name, word in words.items() if word in USABLE_SERVERS]
+        alive = [name for name, word in words.items() if word in HEALTHY]
         dead = [name for name in words if name not in alive]
         is_well = bool(alive) or not words
         said = {"status": _health_word(is_well), "alive_servers": alive, "dead_servers": dead}
@@ -143,7 +141,7 @@ class Operations:
 
     async def _all(self, _request: PageRequest) -> Response:
         words = await self._words()
-        is_well = all(word in USABLE_SERVERS for word in words.values())
+        is_well = all(word in HEALTHY for word in words.values())
         return _answer(is_well, {"status": _health_word(is_well), "servers": words})
 
     async def _words(self) -> dict[str, str]:
@@ -177,7 +175,9 @@ class Operations:
 
     async def _numbers(self, request: PageRequest) -> Response:
         if self._metrics is None:
-            raise Refusal(404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.')
+            raise HttpRefusal(
+                404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.'
+            )
         accept = request.headers.get("accept", "")
         text, media_type = await self._metrics.text(self._room, self._sessions, self._refusals, accept)
         return Response(text, headers={"content-type": media_type})
@@ -320,7 +320,7 @@ class HttpDoor(Paths):
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def __call__(self, request: Request) -> None:
+    def __call__(self, request: DoorRequest) -> None:
         if self._access.may_read(request):
             if request.method == "OPTIONS" and _PREFLIGHT in request.headers:
                 self.later(request, self._preflights(*as_asgi(request)))
@@ -336,7 +336,7 @@ class HttpDoor(Paths):
         assert self._access.oauth is not None
         return Response(self._access.oauth.metadata, media_type="application/json")
 
-    def _find(self, request: Request) -> None:
+    def _find(self, request: DoorRequest) -> None:
         named = None
         if request.path != b"/mcp":
             path = _MCP.fullmatch(request.path)
@@ -350,10 +350,10 @@ class HttpDoor(Paths):
         else:
             self.later(request, self._mcp_by_issuer(request, named))
 
-    async def _mcp_by_issuer(self, request: Request, named: bytes | None) -> None:
+    async def _mcp_by_issuer(self, request: DoorRequest, named: bytes | None) -> None:
         self._mcp(request, await self._access.caller(request), named)
 
-    def _mcp(self, request: Request, caller: Caller, named: bytes | None) -> None:
+    def _mcp(self, request: DoorRequest, caller: Caller, named: bytes | None) -> None:
         self.hold_place(request, caller)
         profile = self._profile_of(caller, None if named is None else named.decode("latin-1"))
         match request.method:
@@ -381,11 +381,11 @@ class HttpDoor(Paths):
 
     # ---- /mcp ----------------------------------------------------------------------------------------------------
 
-    def _post(self, request: Request, caller: Caller, profile: str | None) -> None:
+    def _post(self, request: DoorRequest, caller: Caller, profile: str | None) -> None:
         accept, kind = request.headers.get(b"accept", b""), request.headers.get(b"content-type", b"")
         is_short = len(accept) + len(kind) < _SHORT
         if unfit := (_unfit_remembered if is_short else _unfit)(accept, kind):
-            raise Refusal(*unfit)
+            raise HttpRefusal(*unfit)
         if request.is_short:
             message = read_short(request.short_body(self._rules.max_body), request.trace)
             self._take(message, request, caller, profile)
@@ -393,20 +393,24 @@ class HttpDoor(Paths):
             self.later(request, self._post_later(request, caller, profile, self._access))
 
     async def _post_later(
-        self, request: Request, caller: Caller, profile: str | None, access: Access
+        self, request: DoorRequest, caller: Caller, profile: str | None, access: Access
     ) -> None:
         """Take a message that has not come whole yet, or takes long to read."""
         try:
-            with Arriving(self._conversations.arrivals) as arriving:
+            with InboundMessage(self._conversations.arrivals) as arriving:
                 body = await request.body(self._rules.max_body, self._body_time, arriving)
                 message = await read_message(body, request.trace)
         except RpcFault as fault:
             raise busy(fault) from None
         if self._access is not access and await self._access.caller(request) != caller:  # while the body came
-            raise Refusal(401, "Unauthorized: what this token may do has changed. Send the request again.")
+            raise HttpRefusal(
+                401, "Unauthorized: what this token may do has changed. Send the request again."
+            )
         self._take(message, request, caller, profile)
 
-    def _take(self, message: Read, request: Request, caller: Caller, profile: str | None) -> None:
+    def _take(
+        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
+    ) -> None:
         if _is_stateless(request):
             self._take_stateless(message, request, caller, profile)
         else:
@@ -414,9 +418,11 @@ class HttpDoor(Paths):
 
     # ---- a message of 2026-07-28 ---------------------------------------------------------------------------------
 
-    def _take_stateless(self, message: Read, request: Request, caller: Caller, profile: str | None) -> None:
+    def _take_stateless(
+        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
+    ) -> None:
         if message.envelope.method is None:
-            raise Refusal(400, "Invalid request: a client of this version has no requests to answer.")
+            raise HttpRefusal(400, "Invalid request: a client of this version has no requests to answer.")
         # A notification: this version has none to act on, and the SDK's server drops them, too.
         if not message.key:
             version = request.text(b"mcp-protocol-version") or ""
@@ -434,11 +440,11 @@ class HttpDoor(Paths):
             self.later(request, self._serve_later(said, request, caller, profile))
             return
         if (target := self._target_of(said, profile)) is not None:
-            check_mirrored(said, target, request)
+            said.check_mirrored(target, request)
         self._serve(known, said, request)
 
     async def _serve_later(
-        self, said: Stateless, request: Request, caller: Caller, profile: str | None
+        self, said: StatelessRequest, request: DoorRequest, caller: Caller, profile: str | None
     ) -> None:
         """Serve a client that has not come before, may be known by a handle, or sends megabytes."""
         said, stateless = await self._client_of(said, request, caller, profile)
@@ -446,43 +452,45 @@ class HttpDoor(Paths):
             request.answer(200, rpc.result_line(said.key, no_such_state()))
             return
         if (target := self._target_of(said, profile)) is not None:
-            check = partial(check_mirrored, said, target, request)
+            check = partial(said.check_mirrored, target, request)
             await aside(check) if said.message.is_large else check()
         self._serve(stateless, said, request)
 
-    def _target_of(self, said: Stateless, profile: str | None) -> Target | None:
+    def _target_of(self, said: StatelessRequest, profile: str | None) -> Target | None:
         """The tool that a call names, if arguments of its calls are repeated in headers."""
         if said.method != _CALL or "name" not in said.params:
             return None
-        target = self._conversations.listed(name_in(said), profile)
+        target = self._conversations.listed(said.name, profile)
         return target if target is not None and target.mirrored else None
 
-    def _serve(self, stateless: StatelessClient, said: Stateless, request: Request) -> None:
+    def _serve(self, stateless: StatelessClient, said: StatelessRequest, request: DoorRequest) -> None:
         self.sessions.touch(stateless)
         self._identify(stateless, request)
         stateless.serve(said, request)
 
     async def _client_of(
-        self, said: Stateless, request: Request, caller: Caller, profile: str | None
-    ) -> tuple[Stateless, StatelessClient | None]:
+        self, said: StatelessRequest, request: DoorRequest, caller: Caller, profile: str | None
+    ) -> tuple[StatelessRequest, StatelessClient | None]:
         """The request without its handle, and the client that it comes from. None: the handle of a call is worth
-        nothing. Raises `Refusal` for such a handle of another request."""
+        nothing. Raises `HttpRefusal` for such a handle of another request."""
         handle, calls = None, said.method == _CALL
         if self._rules.state_handles:
-            said, handle = await without_handle(said)
-            if calls and name_in(said) == NEW_STATE:
+            said, handle = await said.without_handle()
+            if calls and said.name == NEW_STATE:
                 return said, await self.sessions.new_state(caller, profile, self._variables(request))
         if handle is not None:
             found = self.sessions.with_state(handle, caller, profile)
             if found is None and not calls:
-                raise Refusal(400, GONE, code=rpc.INVALID_PARAMS, key=said.key)
+                raise HttpRefusal(400, GONE, code=rpc.INVALID_PARAMS, key=said.key)
             return said, found
         variables = self._variables(request)
         return said, await self.sessions.stateless_client(caller, profile, variables, said.who)
 
     # ---- a message in a session ----------------------------------------------------------------------------------
 
-    def _take_in_session(self, message: Read, request: Request, caller: Caller, profile: str | None) -> None:
+    def _take_in_session(
+        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
+    ) -> None:
         check_older(message, request)
         is_request, method = message.is_request, message.envelope.method
         session_id = request.text(b"mcp-session-id")
@@ -491,7 +499,7 @@ class HttpDoor(Paths):
         elif is_request and method == _INITIALIZE:
             session = None
         else:
-            raise Refusal(400, "Bad Request: Missing session ID. Open a session with initialize.")
+            raise HttpRefusal(400, "Bad Request: Missing session ID. Open a session with initialize.")
         if is_request and self.is_ending and method not in ABOUT_TASKS:
             raise ending()
         if session is None:
@@ -504,7 +512,9 @@ class HttpDoor(Paths):
         else:
             session.answer(reply, request)
 
-    async def _open(self, message: Read, request: Request, caller: Caller, profile: str | None) -> None:
+    async def _open(
+        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
+    ) -> None:
         session = await self.sessions.open_session(caller, profile, self._variables(request))
         self._identify(session, request)
         reply = self._given(session, message)
@@ -516,29 +526,29 @@ class HttpDoor(Paths):
         else:
             session.answer(reply, request)
 
-    def _given(self, session: HttpSession, message: Read) -> Reply | None:
+    def _given(self, session: HttpSession, message: PostedMessage) -> PostReply | None:
         self.sessions.touch(session)
         if message.envelope.method == _INITIALIZE and not message.is_large:
             session.version = _asked_version(message.envelope)
         return session.take(message)
 
-    async def _get(self, request: Request, caller: Caller, profile: str | None) -> None:
+    async def _get(self, request: DoorRequest, caller: Caller, profile: str | None) -> None:
         if not request.accepts(b"text/event-stream"):
-            raise Refusal(406, "Not Acceptable: the client must accept text/event-stream.")
+            raise HttpRefusal(406, "Not Acceptable: the client must accept text/event-stream.")
         session = self._session(request, caller, profile)
         await session.listen(request, request.text(b"last-event-id"))
 
-    def _delete(self, request: Request, caller: Caller, profile: str | None) -> None:
+    def _delete(self, request: DoorRequest, caller: Caller, profile: str | None) -> None:
         self.sessions.end(self._session(request, caller, profile), "its client has ended it")
         request.answer(200, headers=())
 
-    def _session(self, request: Request, caller: Caller, profile: str | None) -> HttpSession:
+    def _session(self, request: DoorRequest, caller: Caller, profile: str | None) -> HttpSession:
         session_id = request.text(b"mcp-session-id")
         if session_id is None:
-            raise Refusal(400, "Bad Request: Session ID is required.")
+            raise HttpRefusal(400, "Bad Request: Session ID is required.")
         return self.sessions.find(session_id, caller, profile)
 
-    def _identify(self, member: HttpSession | StatelessClient, request: Request) -> None:
+    def _identify(self, member: HttpSession | StatelessClient, request: DoorRequest) -> None:
         """Tell the room who sends this request, if a server is called as its caller. A token that is renewed counts
         from the request on that brings it."""
         oauth = self._access.oauth
@@ -549,7 +559,7 @@ class HttpDoor(Paths):
             member.shown = shown
             member.client.identify(identity)
 
-    def _variables(self, request: Request) -> dict[str, str]:
+    def _variables(self, request: DoorRequest) -> dict[str, str]:
         """The values that this request brings for its session."""
         given = request.headers
         return {
@@ -569,7 +579,7 @@ def _unfit(accept: bytes, kind: bytes) -> tuple[int, str] | None:
 _unfit_remembered: Final = lru_cache(256)(_unfit)  # nearly all say the same
 
 
-def _is_stateless(request: Request) -> bool:
+def _is_stateless(request: DoorRequest) -> bool:
     """Whether a request is of 2026-07-28, or of a version that we do not know. The answer to the latter names the
     versions that we know."""
     version = request.headers.get(b"mcp-protocol-version")

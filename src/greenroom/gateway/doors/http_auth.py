@@ -33,7 +33,7 @@ from ...config.model import Settings
 from ...config.references import expand, missing_variables
 from ...protocol.bounds import ACCESS_TOKEN_BYTES
 from ...protocol.errors import UsageError
-from .http_request import CLOSE, OAUTH, Caller, Refusal, Request, is_loopback, is_safe
+from .http_request import CLOSE, OAUTH, Caller, DoorRequest, HttpRefusal, is_loopback, is_safe
 
 # ---- Who may use the door: hosts, origins, bearer tokens ------------------------------------------------------------
 #
@@ -57,7 +57,7 @@ _SHORTEST: Final = 16  # characters of a token
 
 
 @attrs.frozen
-class Token:
+class BearerToken:
     """A bearer token, without its text."""
 
     name: str
@@ -66,7 +66,7 @@ class Token:
     is_owner: bool = False
 
     @classmethod
-    def of(cls, name: str, text: str, profile: str | None = None, *, is_owner: bool = False) -> Token:
+    def of(cls, name: str, text: str, profile: str | None = None, *, is_owner: bool = False) -> BearerToken:
         if len(text) < _SHORTEST or not text.isascii() or not text.isprintable() or " " in text:
             raise UsageError(
                 f"The token {name!r} cannot be used: it needs {_SHORTEST} or more printable ASCII characters "
@@ -79,15 +79,15 @@ class Token:
 
 def tokens_in(
     settings: Settings, environ: Mapping[str, str], file: Path | None, profile: str | None
-) -> tuple[Token, ...]:
+) -> tuple[BearerToken, ...]:
     """The tokens of the configuration and of a file. The file has one a line, or a name, a token and perhaps a
     profile on each. Raises `UsageError` when one of them cannot be used."""
-    found: list[Token] = []
+    found: list[BearerToken] = []
     profiles = settings.http_token_profiles
     for name, text in _expanded(settings.http_tokens, environ):
-        found.append(Token.of(name, text, profiles.get(name, profile)))
+        found.append(BearerToken.of(name, text, profiles.get(name, profile)))
     for name, text in _expanded(settings.http_owner_tokens, environ):
-        found.append(Token.of(name, text, is_owner=True))
+        found.append(BearerToken.of(name, text, is_owner=True))
     if file is not None:
         found += _in_file(file, profile)
     if owners := profiles.keys() & settings.http_owner_tokens.keys():
@@ -111,7 +111,7 @@ def _expanded(tokens: Mapping[str, str], environ: Mapping[str, str]) -> Iterable
         yield name, expand(text, environ)
 
 
-def _in_file(file: Path, profile: str | None) -> Iterable[Token]:
+def _in_file(file: Path, profile: str | None) -> Iterable[BearerToken]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -123,9 +123,9 @@ def _in_file(file: Path, profile: str | None) -> Iterable[Token]:
         raise UsageError(f"The token file {file} has no token. Write one into it, on a line of its own.")
     for number, said in enumerate(words, 1):
         if len(said) == 1:
-            yield Token.of(f"token-{_digest(said[0].encode()).hex()[:8]}", said[0], profile)
+            yield BearerToken.of(f"token-{_digest(said[0].encode()).hex()[:8]}", said[0], profile)
         elif len(said) <= 3:
-            yield Token.of(said[0], said[1], said[2] if len(said) == 3 else profile)
+            yield BearerToken.of(said[0], said[1], said[2] if len(said) == 3 else profile)
         else:
             raise UsageError(
                 f"Line {number} of the tokens in {file} has too many words: name, token, profile."
@@ -143,13 +143,13 @@ class Access:
     def __init__(
         self,
         host: str,
-        tokens: Iterable[Token] = (),
+        tokens: Iterable[BearerToken] = (),
         *,
         oauth: OAuth | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
     ) -> None:
-        self.tokens: tuple[Token, ...] = tuple(tokens)
+        self.tokens: tuple[BearerToken, ...] = tuple(tokens)
         self.oauth = oauth
         self._by_token = {token: _caller(token) for token in self.tokens}
         is_private = is_loopback(host)
@@ -201,17 +201,17 @@ class Access:
         """Whether a token is an owner's."""
         return any(token.is_owner for token in self.tokens)
 
-    def check_place(self, request: Request) -> None:
-        """Raises `Refusal` for a host or an origin that is not allowed."""
+    def check_place(self, request: DoorRequest) -> None:
+        """Raises `HttpRefusal` for a host or an origin that is not allowed."""
         if not self._judged(b"h", request.headers.get(b"host", b"")):
-            raise Refusal(
+            raise HttpRefusal(
                 421, "Misdirected Request: this gateway has another name. http.hosts can add this one.", CLOSE
             )
         origin = request.headers.get(b"origin")
         if origin is not None and not self._judged(b"o", origin):
-            raise Refusal(403, "Forbidden: the origin of this page is not in http.origins.", CLOSE)
+            raise HttpRefusal(403, "Forbidden: the origin of this page is not in http.origins.", CLOSE)
 
-    def may_read(self, request: Request) -> bool:
+    def may_read(self, request: DoorRequest) -> bool:
         """Whether a page that `http.origins` names sent this request, so that the page may read the answer.
 
         Pages of this machine may send requests without being named, as any program here may. A browser lets them
@@ -238,27 +238,27 @@ class Access:
             return True
         return origin.startswith(("http://", "https://")) and _name_of(origin) in _LOOPBACK
 
-    async def caller(self, request: Request) -> Caller:
-        """The caller that sends this request. Raises `Refusal` without a valid token where one is needed."""
+    async def caller(self, request: DoorRequest) -> Caller:
+        """The caller that sends this request. Raises `HttpRefusal` without a valid token where one is needed."""
         found = self.caller_known(request)
         if isinstance(found, Caller):
             return found
         assert self.oauth is not None
         return await self.oauth.caller(found)
 
-    def caller_known(self, request: Request) -> Caller | bytes:
-        """The same, as far as nobody has to be asked for it: a token that only its issuer can vouch for is returned
-        instead."""
+    def caller_known(self, request: DoorRequest) -> Caller | bytes:
+        """The caller that sends this request, if nobody has to be asked for that. A token that only its issuer can
+        vouch for is returned instead."""
         oauth = self.oauth
         if not self.tokens and oauth is None:
             return _ANYBODY
         given = request.headers.get(b"authorization")
         if not given:
             challenge = _CHALLENGE if oauth is None else oauth.challenge()
-            raise Refusal(401, "Unauthorized: a bearer token is needed.", challenge)
+            raise HttpRefusal(401, "Unauthorized: a bearer token is needed.", challenge)
         bearer = _BEARER.fullmatch(given)
         digest = _digest(bearer[1] if bearer else b"")
-        found: Token | None = None
+        found: BearerToken | None = None
         for token in self.tokens:  # all of them, whichever fits
             if hmac.compare_digest(token.digest, digest):
                 found = token
@@ -267,13 +267,13 @@ class Access:
         if oauth is not None:
             token = bearer[1] if bearer else b""
             return oauth.remembered(token) or token
-        raise Refusal(401, "Unauthorized: this token is not known.", _WRONG)
+        raise HttpRefusal(401, "Unauthorized: this token is not known.", _WRONG)
 
 
 _ANYBODY: Final = Caller()
 
 
-def _caller(token: Token) -> Caller:
+def _caller(token: BearerToken) -> Caller:
     return Caller(token.name, token.profile, is_owner=token.is_owner)
 
 
@@ -407,8 +407,8 @@ class OAuth:
         said.append(f'resource_metadata="{self._place}"')
         return (b"www-authenticate", ", ".join(said).encode())
 
-    def _wrong(self, why: str) -> Refusal:
-        return Refusal(401, f"Unauthorized: {why}.", self.challenge("invalid_token"))
+    def _wrong(self, why: str) -> HttpRefusal:
+        return HttpRefusal(401, f"Unauthorized: {why}.", self.challenge("invalid_token"))
 
     def identity(self, header: bytes, caller: Caller) -> CallerIdentity | None:
         """Who has come with this header as this caller, with the token. None: it was no token of the issuer."""
@@ -420,7 +420,7 @@ class OAuth:
     # ---- who comes -----------------------------------------------------------------------------------------------
 
     def remembered(self, token: bytes) -> Caller | None:
-        """The caller that this token names, if it was checked before. Raises `Refusal`."""
+        """The caller that this token names, if it was checked before. Raises `HttpRefusal`."""
         if len(token) > ACCESS_TOKEN_BYTES:
             raise self._wrong("the token is too long")
         if self._generation != self._keys.generation:
@@ -435,7 +435,7 @@ class OAuth:
         return None
 
     async def caller(self, token: bytes) -> Caller:
-        """The caller that this token names. Raises `Refusal`."""
+        """The caller that this token names. Raises `HttpRefusal`."""
         known = self.remembered(token)
         if known is not None:
             return known
@@ -457,7 +457,7 @@ class OAuth:
             keys = await self._keys.find(header.get("kid"))
             if keys is None:
                 text = "The authorization server's keys cannot be had at the moment. Try again later."
-                raise Refusal(503, text, _RETRY)
+                raise HttpRefusal(503, text, _RETRY)
             if len(keys) != 1:
                 raise self._wrong("the token is signed by an unknown key")
             key = keys[0]
@@ -485,13 +485,15 @@ class OAuth:
         scopes = _scopes_in(claims)
         terms = self._terms
         if not scopes.issuperset(terms.scopes):
-            raise Refusal(403, "Forbidden: the token lacks a scope.", self.challenge("insufficient_scope"))
+            raise HttpRefusal(
+                403, "Forbidden: the token lacks a scope.", self.challenge("insufficient_scope")
+            )
         profile = _said_in(claims, terms.profile_claim) if terms.profile_claim is not None else None
         if profile is None:
             profile = next((name for scope, name in terms.profiles.items() if scope in scopes), None)
         if profile is None and terms.binds:
             text = "Forbidden: the token belongs to no profile of this gateway."
-            raise Refusal(403, text, self.challenge("insufficient_scope"))
+            raise HttpRefusal(403, text, self.challenge("insufficient_scope"))
         subject = _said_in(claims, "sub")
         if subject is None:
             raise self._wrong("the token is nobody's")

@@ -23,9 +23,9 @@ from ...protocol.header_params import decode_value, mismatch
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.tasks import CANCEL, GET, UPDATE
 from ...protocol.trace_context import TraceContext
-from ..requests import read_large
+from ..jobs import read_large
 from ..state_handles import META_KEY, state_in
-from .http_request import HEADER_MISMATCH, Refusal, Request
+from .http_request import HEADER_MISMATCH, DoorRequest, HttpRefusal
 
 if TYPE_CHECKING:
     from ..endpoint import ClientSession
@@ -68,7 +68,7 @@ def kind_of(line: bytes) -> tuple[MessageKind, bytes, bytes]:
 Parts = Mapping[str, msgspec.Raw]
 
 
-class Read(msgspec.Struct, frozen=True, eq=False):
+class PostedMessage(msgspec.Struct, frozen=True, eq=False):
     """A message that was read: its envelope, its id (empty: it has none), and its size. `parts` are the members of the
     params of a large request; None for any other message."""
 
@@ -97,9 +97,21 @@ class Read(msgspec.Struct, frozen=True, eq=False):
         else:
             client.receive(b"", self.envelope, self.size)
 
+    @property
+    def progress_token(self) -> object:
+        """The progress token of a request; None when it has none."""
+        parts, params = self.parts, self.envelope.params
+        if parts is None and bytes(params).find(_PROGRESS_TOKEN) < 0:
+            return None
+        try:
+            meta = rpc.read_meta(rpc.read_parts(params) if parts is None else parts)
+        except RpcFault:
+            return None  # the conversation refuses it
+        return None if meta is None else meta.get("progressToken")
 
-async def read_message(body: bytes | bytearray, trace: TraceContext | None = None) -> Read:
-    """The envelope of a body, whose headers say `trace`. Raises `Refusal` when it is not one JSON-RPC message."""
+
+async def read_message(body: bytes | bytearray, trace: TraceContext | None = None) -> PostedMessage:
+    """The envelope of a body, whose headers say `trace`. Raises `HttpRefusal` when it is not one JSON-RPC message."""
     if len(body) < LARGE_MESSAGE:
         return read_short(body, trace)
     key, parts = b"", None
@@ -109,38 +121,26 @@ async def read_message(body: bytes | bytearray, trace: TraceContext | None = Non
         if key and message.method is not None:
             parts = await aside(partial(read_large, message.params))
     except RpcFault as fault:
-        raise Refusal(400, fault.message, code=fault.code, key=key) from None
-    return _checked(Read(message, key, parts, is_large=True, size=len(body), trace=trace))
+        raise HttpRefusal(400, fault.message, code=fault.code, key=key) from None
+    return _checked(PostedMessage(message, key, parts, is_large=True, size=len(body), trace=trace))
 
 
-def read_short(body: bytes | bytearray, trace: TraceContext | None) -> Read:
-    """The same for a body that is not of megabytes."""
+def read_short(body: bytes | bytearray, trace: TraceContext | None) -> PostedMessage:
+    """The envelope of a body that is not of megabytes. Raises as `read_message` does."""
     key = b""
     try:
         message = rpc.read_client_line(body)
         key = rpc.read_id(message)
     except RpcFault as fault:
-        raise Refusal(400, fault.message, code=fault.code, key=key) from None
-    return _checked(Read(message, key, size=len(body), trace=trace))
+        raise HttpRefusal(400, fault.message, code=fault.code, key=key) from None
+    return _checked(PostedMessage(message, key, size=len(body), trace=trace))
 
 
-def _checked(read: Read) -> Read:
+def _checked(read: PostedMessage) -> PostedMessage:
     message = read.envelope
     if message.method is None and not rpc.nbytes(message.result) and not rpc.nbytes(message.error):
-        raise Refusal(400, "Invalid request: it has no method.")
+        raise HttpRefusal(400, "Invalid request: it has no method.")
     return read
-
-
-def progress_token(message: Read) -> object:
-    """The progress token of a request; None when it has none."""
-    parts, params = message.parts, message.envelope.params
-    if parts is None and _PROGRESS_TOKEN not in bytes(params):
-        return None
-    try:
-        meta = rpc.read_meta(rpc.read_parts(params) if parts is None else parts)
-    except RpcFault:
-        return None  # the conversation refuses it
-    return None if meta is None else meta.get("progressToken")
 
 
 def same_token(one: object, other: object) -> bool:
@@ -169,31 +169,81 @@ def cancelled_key(message: rpc.ClientMessage) -> bytes:
 
 
 # ---- 2026-07-28 ------------------------------------------------------------------------------------------------------
-class Stateless(msgspec.Struct, frozen=True, eq=False):
+class StatelessRequest(msgspec.Struct, frozen=True, eq=False):
     """A request of 2026-07-28. `who` identifies its client. `params` are those of `message`."""
 
-    message: Read
+    message: PostedMessage
     key: bytes
     method: str
     params: Parts
     meta: dict[str, Any]
     who: bytes
 
+    async def without_handle(self) -> tuple[StatelessRequest, object]:
+        """The request without the handle of a state, and that handle; None: it is given none. Raises `HttpRefusal` for
+        arguments that cannot be looked into."""
+        if self.method != "tools/call":
+            return self, self.meta.get(META_KEY)
+        look = self._without_handle
+        try:
+            return await aside(look) if self.message.is_large else look()
+        except RpcFault as fault:
+            raise HttpRefusal(400, fault.message, code=fault.code, key=self.key) from None
 
-def read_stateless(message: Read, request: Request) -> Stateless:
-    """Check a request of 2026-07-28 against its headers. Raises `Refusal` as the SDK's server does, in the same
+    def _without_handle(self) -> tuple[StatelessRequest, object]:
+        message = self.message
+        nests = self.name == _MCP_TOOL
+        handle, arguments = state_in(self.params.get("arguments"), self.meta, nests=nests)
+        if arguments is None:
+            return self, handle
+        params = {**self.params, "arguments": arguments}
+        raw = msgspec.Raw(msgspec.json.encode(params))
+        envelope = rpc.ClientMessage(self.method, raw, id=message.envelope.id)
+        parts = params if message.is_large else None
+        message = msgspec.structs.replace(message, envelope=envelope, parts=parts)
+        return msgspec.structs.replace(self, params=params, message=message), handle
+
+    @property
+    def name(self) -> object:
+        """The name that a request gives, of a tool or a prompt; None: it gives none."""
+        return _value(self.params["name"]) if "name" in self.params else None
+
+    def check_mirrored(self, target: Target, request: DoorRequest) -> None:
+        """Check the headers that repeat arguments of a call of this tool. Raises `HttpRefusal` for a header that
+        contradicts its argument. For a large message this is work for a thread."""
+        header = mismatch(target.mirrored, self.params.get("arguments"), request.headers)
+        if header is not None:
+            text = f"The header {header} does not match the argument of {target.name} in the body."
+            raise HttpRefusal(400, text, code=HEADER_MISMATCH, key=self.key)
+
+    def with_id(self, number: int, token: bool) -> PostedMessage:
+        """The request under another id, which is also its progress token."""
+        key, message = b"%d" % number, self.message
+        params, parts = message.envelope.params, message.parts
+        if token:
+            meta = msgspec.Raw(msgspec.json.encode({**self.meta, "progressToken": number}))
+            if parts is None:
+                params = msgspec.Raw(msgspec.json.encode({**self.params, "_meta": meta}))
+            else:
+                parts = {**parts, "_meta": meta}
+        envelope = rpc.ClientMessage(self.method, params, id=msgspec.Raw(key))
+        return PostedMessage(envelope, key, parts, message.is_large, message.size, message.trace)
+
+
+def read_stateless(message: PostedMessage, request: DoorRequest) -> StatelessRequest:
+    """Check a request of 2026-07-28 against its headers. Raises `HttpRefusal` as the SDK's server does, in the same
     order."""
     key, method = message.key, message.envelope.method or ""
     try:
         params = rpc.read_parts(message.envelope.params) if message.parts is None else message.parts
         meta = rpc.read_meta(params)
     except RpcFault as fault:
-        raise Refusal(400, fault.message, code=fault.code, key=key) from None
+        raise HttpRefusal(400, fault.message, code=fault.code, key=key) from None
     needed = (rpc.VERSION_KEY, rpc.CAPABILITIES_KEY)
     if meta is None or (missing := [name for name in needed if name not in meta]):
         what = ", ".join(needed if meta is None else missing)  # pyright: ignore[reportPossiblyUnboundVariable]
         text = f"Invalid params: params._meta must be an object with {what}."
-        raise Refusal(400, text, code=rpc.INVALID_PARAMS, key=key)
+        raise HttpRefusal(400, text, code=rpc.INVALID_PARAMS, key=key)
     _match(request, b"mcp-protocol-version", meta[rpc.VERSION_KEY], "the version in params._meta", key)
     _match(request, b"mcp-method", method, "the method", key)
     named = _NAMED_BY.get(method)
@@ -204,14 +254,14 @@ def read_stateless(message: Read, request: Request) -> Stateless:
         raise UnsupportedVersion(str(version), key)
     info = meta.get(_INFO_KEY)
     who = rpc.encode([info] if info else [None, meta[rpc.CAPABILITIES_KEY]])
-    return Stateless(message, key, method, params, meta, who)
+    return StatelessRequest(message, key, method, params, meta, who)
 
 
-def check_older(message: Read, request: Request) -> None:
-    """Check a request that its headers call one of a version before 2026-07-28. Raises `Refusal` when its body says
+def check_older(message: PostedMessage, request: DoorRequest) -> None:
+    """Check a request that its headers call one of a version before 2026-07-28. Raises `HttpRefusal` when its body says
     otherwise (2026-07-28, basic/transports: a server must refuse that)."""
     params = message.envelope.params
-    if message.parts is None and _VERSION not in bytes(params):
+    if message.parts is None and bytes(params).find(_VERSION) < 0:
         return
     try:
         meta = rpc.read_meta(rpc.read_parts(params) if message.parts is None else message.parts)
@@ -222,51 +272,11 @@ def check_older(message: Read, request: Request) -> None:
         _match(request, b"mcp-protocol-version", said, "the version in params._meta", message.key)
 
 
-async def without_handle(said: Stateless) -> tuple[Stateless, object]:
-    """The request without the handle of a state, and that handle; None: it is given none. Raises `Refusal` for
-    arguments that cannot be looked into."""
-    if said.method != "tools/call":
-        return said, said.meta.get(META_KEY)
-    look = partial(_without_handle, said)
-    try:
-        return await aside(look) if said.message.is_large else look()
-    except RpcFault as fault:
-        raise Refusal(400, fault.message, code=fault.code, key=said.key) from None
-
-
-def _without_handle(said: Stateless) -> tuple[Stateless, object]:
-    message = said.message
-    nests = name_in(said) == _MCP_TOOL
-    handle, arguments = state_in(said.params.get("arguments"), said.meta, nests=nests)
-    if arguments is None:
-        return said, handle
-    params = {**said.params, "arguments": arguments}
-    raw = msgspec.Raw(msgspec.json.encode(params))
-    envelope = rpc.ClientMessage(said.method, raw, id=message.envelope.id)
-    parts = params if message.is_large else None
-    message = msgspec.structs.replace(message, envelope=envelope, parts=parts)
-    return msgspec.structs.replace(said, params=params, message=message), handle
-
-
-def name_in(said: Stateless) -> object:
-    """The name that a request gives, of a tool or a prompt; None: it gives none."""
-    return _value(said.params["name"]) if "name" in said.params else None
-
-
-def _match(request: Request, header: bytes, said: object, what: str, key: bytes) -> None:
+def _match(request: DoorRequest, header: bytes, said: object, what: str, key: bytes) -> None:
     given = request.text(header)
     if given is None or (decode_value(given) if header == b"mcp-name" else given) != said:
         text = f"The header {header.decode()} does not match {what} in the body."
-        raise Refusal(400, text, code=HEADER_MISMATCH, key=key)
-
-
-def check_mirrored(said: Stateless, target: Target, request: Request) -> None:
-    """Check the headers that repeat arguments of a call of this tool. Raises `Refusal` for a header that contradicts
-    its argument. Of a large message: work for a thread."""
-    header = mismatch(target.mirrored, said.params.get("arguments"), request.headers)
-    if header is not None:
-        text = f"The header {header} does not match the argument of {target.name} in the body."
-        raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)
+        raise HttpRefusal(400, text, code=HEADER_MISMATCH, key=key)
 
 
 def _value(raw: msgspec.Raw) -> Any:
@@ -276,7 +286,7 @@ def _value(raw: msgspec.Raw) -> Any:
         return None
 
 
-class UnsupportedVersion(Refusal):
+class UnsupportedVersion(HttpRefusal):
     def __init__(self, requested: str, key: bytes = b"") -> None:
         super().__init__(400, "Unsupported protocol version", code=rpc.UNSUPPORTED_VERSION, key=key)
         self._requested = requested
@@ -285,20 +295,6 @@ class UnsupportedVersion(Refusal):
     def body(self) -> bytes:
         data = {"supported": list(rpc.MODERN_VERSIONS), "requested": self._requested}
         return rpc.error_line(self.key, RpcFault(self.code, self.message, data))
-
-
-def with_id(said: Stateless, number: int, token: bool) -> Read:
-    """The request under another id, which is also its progress token."""
-    key, message = b"%d" % number, said.message
-    params, parts = message.envelope.params, message.parts
-    if token:
-        meta = msgspec.Raw(msgspec.json.encode({**said.meta, "progressToken": number}))
-        if parts is None:
-            params = msgspec.Raw(msgspec.json.encode({**said.params, "_meta": meta}))
-        else:
-            parts = {**parts, "_meta": meta}
-    envelope = rpc.ClientMessage(said.method, params, id=msgspec.Raw(key))
-    return Read(envelope, key, parts, message.is_large, message.size, message.trace)
 
 
 def answer_under(key: bytes, number: int, line: bytes) -> bytes:

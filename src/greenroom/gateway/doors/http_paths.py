@@ -3,7 +3,7 @@
 A door that knows a path itself answers in the step in which a request came (`_find`). All others are pages of
 starlette's router, each in a task.
 
-What is refused is a `Refusal`; any other exception is a bug of ours, which is noted, and which its request alone
+What is refused is a `HttpRefusal`; any other exception is a bug of ours, which is noted, and which its request alone
 notices. The HTTP door has these paths, and so has `greenroom page`.
 """
 
@@ -21,18 +21,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 
 from ...protocol import jsonrpc as rpc
+from .caller_shares import Shares
 from .http_auth import Access
 from .http_request import (
     CLOSE,
     Caller,
-    Gone,
-    Refusal,
-    Request,
+    ClientGone,
+    DoorRequest,
+    HttpRefusal,
     Rules,
     no_such_path,
     too_many,
 )
-from .shares import Shares
 
 Page = Callable[[PageRequest], Awaitable[Response]]
 Scope = MutableMapping[str, Any]
@@ -72,53 +72,52 @@ class Paths:
         """The profile that this caller is bound to; None: it sees everything."""
         return caller.profile
 
-    def hold_place(self, request: Request, caller: Caller) -> None:
-        """Have a place for this request until it is answered. Raises `Refusal`."""
+    def hold_place(self, request: DoorRequest, caller: Caller) -> None:
+        """Have a place for this request until it is answered. Raises `HttpRefusal`."""
         if not self.in_work.take(caller):
             raise too_many("requests")
         request.when_over(partial(self.in_work.give_back, caller))
 
-    def __call__(self, request: Request) -> None:
+    def __call__(self, request: DoorRequest) -> None:
         """Answer a request. Never raises."""
         try:
             if request.fault is not None:
                 raise request.fault
             self._access.check_place(request)
-            if (
-                b"%" in request.path
-            ):  # each path has one spelling, also for a proxy that lets only some of them through
+            # Each path has one spelling, also for a proxy that lets only some of them through.
+            if request.path.find(b"%") >= 0:  # `in` first asks whether it was given a number, by raising
                 raise no_such_path()
             self._find(request)
         except Exception as error:
             self._failed(request, error)
 
-    def _find(self, request: Request) -> None:
-        """Answer a request that comes from where it may come from. Raises `Refusal`."""
+    def _find(self, request: DoorRequest) -> None:
+        """Answer a request that comes from where it may come from. Raises `HttpRefusal`."""
         self.later(request, self._show(request))
 
-    def later(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
-        """Go on with a request in a task. `work` may raise `Refusal`."""
+    def later(self, request: DoorRequest, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with a request in a task. `work` may raise `HttpRefusal`."""
         request.later(self._carried_out(request, work))
 
-    async def _carried_out(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+    async def _carried_out(self, request: DoorRequest, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as error:
             self._failed(request, error)
 
-    def _failed(self, request: Request, error: Exception) -> None:
-        if isinstance(error, Gone):
+    def _failed(self, request: DoorRequest, error: Exception) -> None:
+        if isinstance(error, ClientGone):
             return
-        if not isinstance(error, Refusal):
+        if not isinstance(error, HttpRefusal):
             self._report(error)
-            error = Refusal(500, "Internal error in the gateway.", CLOSE, code=rpc.INTERNAL_ERROR)
+            error = HttpRefusal(500, "Internal error in the gateway.", CLOSE, code=rpc.INTERNAL_ERROR)
             if request.is_answered:
                 request.abort()
         self.refusals[error.status] += 1
         if not request.is_answered:
             request.refuse(error)
 
-    async def _show(self, request: Request) -> None:
+    async def _show(self, request: DoorRequest) -> None:
         """Answer with the page of its path."""
         await self._router(*as_asgi(request))
 
@@ -137,7 +136,7 @@ class Paths:
 # ---- Pages are starlette's, which speaks ASGI -----------------------------------------------------------------------
 
 
-def as_asgi(request: Request) -> tuple[Scope, Receive, Send]:
+def as_asgi(request: DoorRequest) -> tuple[Scope, Receive, Send]:
     """A request as an ASGI application takes it. It is in the state of the scope, too."""
     scope: Scope = {
         "type": "http",
@@ -154,13 +153,13 @@ def as_asgi(request: Request) -> tuple[Scope, Receive, Send]:
         "server": None,
         "state": {"request": request},
     }
-    return scope, partial(_received, request), _Sending(request)
+    return scope, partial(_received, request), _AnswerSender(request)
 
 
-async def _received(request: Request) -> MutableMapping[str, Any]:
+async def _received(request: DoorRequest) -> MutableMapping[str, Any]:
     try:
         piece = await request.piece()
-    except Gone:
+    except ClientGone:
         return {"type": "http.disconnect"}
     if piece is None:
         await request.disconnected()
@@ -168,10 +167,10 @@ async def _received(request: Request) -> MutableMapping[str, Any]:
     return {"type": "http.request", "body": piece, "more_body": True}
 
 
-class _Sending:
+class _AnswerSender:
     """Takes the parts of an answer. One that comes whole is written whole."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: DoorRequest) -> None:
         self._request = request
         self._status = 500
         self._headers: list[tuple[bytes, bytes]] = []

@@ -19,7 +19,7 @@ from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc.terms import MISSING_CAPABILITY, TRACE_KEYS, RpcFault
 from ...protocol.trace_context import TraceContext, trace_in
-from ..arrivals import Arriving
+from ..inbound_bytes import InboundMessage
 
 # ---- How a request is refused: the status codes of the door ---------------------------------------------------------
 #
@@ -66,7 +66,7 @@ STATUS_OF_ERROR: Final = {
 }
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A request that is answered with an HTTP error. `key` is the id of its JSON-RPC message, if that is known."""
 
     def __init__(
@@ -91,29 +91,29 @@ class Refusal(Exception):
         return rpc.error_line(self.key, RpcFault(self.code, self.message, self.data))
 
 
-def no_session() -> Refusal:
-    return Refusal(404, _NO_SESSION)
+def no_session() -> HttpRefusal:
+    return HttpRefusal(404, _NO_SESSION)
 
 
-def no_such_path() -> Refusal:
-    return Refusal(404, "Not Found")
+def no_such_path() -> HttpRefusal:
+    return HttpRefusal(404, "Not Found")
 
 
-def not_allowed(*methods: str) -> Refusal:
+def not_allowed(*methods: str) -> HttpRefusal:
     allowed = ", ".join(methods)
-    return Refusal(405, f"Method Not Allowed: use {allowed}.", (b"allow", allowed.encode()))
+    return HttpRefusal(405, f"Method Not Allowed: use {allowed}.", (b"allow", allowed.encode()))
 
 
-def ending() -> Refusal:
-    return Refusal(503, "The gateway is shutting down; nothing was done.", _RETRY, code=rpc.SERVER_ERROR)
+def ending() -> HttpRefusal:
+    return HttpRefusal(503, "The gateway is shutting down; nothing was done.", _RETRY, code=rpc.SERVER_ERROR)
 
 
-def busy(fault: RpcFault) -> Refusal:
-    return Refusal(503, fault.message, _RETRY, CLOSE, code=fault.code, data=fault.data)
+def busy(fault: RpcFault) -> HttpRefusal:
+    return HttpRefusal(503, fault.message, _RETRY, CLOSE, code=fault.code, data=fault.data)
 
 
-def too_many(what: str) -> Refusal:
-    return Refusal(503, f"Too many {what} are open. Try again later.", _RETRY, code=rpc.OVERLOADED)
+def too_many(what: str) -> HttpRefusal:
+    return HttpRefusal(503, f"Too many {what} are open. Try again later.", _RETRY, code=rpc.OVERLOADED)
 
 
 # Of these, each reader must see the same one. So a request that has one of them twice is refused.
@@ -147,7 +147,7 @@ _STATUS: Final = {
 _JSON_LINE: Final = b"content-type: application/json\r\n"
 
 
-class Connection(Protocol):
+class RequestConnection(Protocol):
     """What a request came on."""
 
     @property
@@ -169,7 +169,7 @@ class Connection(Protocol):
         """The answer to its request is written. `stays`: its client may send another one."""
         ...
 
-    def spawn(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, request: DoorRequest, work: Coroutine[Any, Any, None]) -> None:
         """Do this in a task, for as long as the server runs."""
         ...
 
@@ -178,7 +178,7 @@ class Connection(Protocol):
         ...
 
 
-class Request:
+class DoorRequest:
     """One request, whose head has come. `headers` are by their lower-case names; of a header given twice, the last.
     `is_whole`: its body has come, too. `fault`: why it is refused, whatever it asks for. `on_answer`: what each answer
     says in its head besides.
@@ -186,7 +186,7 @@ class Request:
     Its connection adds the body, and tells when the client is gone. It is over when its answer is complete, or its
     client is gone; what is written after that goes nowhere. Fields that few requests change are class attributes."""
 
-    fault: Refusal | None = None
+    fault: HttpRefusal | None = None
     is_whole: bool = False
     is_answered: bool = False
     is_gone: bool = False
@@ -199,14 +199,14 @@ class Request:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: RequestConnection,
         method: str,
         target: bytes,
         headers: dict[bytes, bytes],
         *,
         keeps: bool = True,
         is_old: bool = False,
-        fault: Refusal | None = None,
+        fault: HttpRefusal | None = None,
     ) -> None:
         self.method = method
         path, _, query = target.partition(b"?")
@@ -263,13 +263,13 @@ class Request:
     def complete(self) -> None:
         self.is_whole = True
 
-    def fail(self, fault: Refusal) -> None:
+    def fail(self, fault: HttpRefusal) -> None:
         """The rest of its body will never come, or cannot be read."""
         self.fault = fault
 
     def come_too_late(self) -> None:
         """The time for its body is over."""
-        self.fail(Refusal(408, "Request Timeout: the body did not arrive in time.", CLOSE))
+        self.fail(HttpRefusal(408, "Request Timeout: the body did not arrive in time.", CLOSE))
         self.wake()
 
     def gone(self) -> None:
@@ -299,7 +299,7 @@ class Request:
         return self.is_whole and self._held <= LONG
 
     def short_body(self, most: int) -> bytes | bytearray:
-        """The body of a request that `is_short`, on one line. Raises `Refusal` when it is larger than `most`."""
+        """The body of a request that `is_short`, on one line. Raises `HttpRefusal` when it is larger than `most`."""
         pieces, self._pieces = self._pieces, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if len(body) > most:
@@ -307,12 +307,12 @@ class Request:
         return on_one_line(body)
 
     async def body(
-        self, most: int, time: Deadlines[Request], arriving: Arriving | None = None
+        self, most: int, time: Deadlines[DoorRequest], arriving: InboundMessage | None = None
     ) -> bytes | bytearray:
         """The whole body, on one line: without newlines, which in JSON are white space, and which must not reach a
         server that reads lines. What comes in pieces is counted as `arriving`. Raises
-        `Refusal` when it is larger than `most`, has more values than a message may have, or takes more than its
-        `time`; `RpcFault` when too much waits at the doors; `Gone`."""
+        `HttpRefusal` when it is larger than `most`, has more values than a message may have, or takes more than its
+        `time`; `RpcFault` when too much waits at the doors; `ClientGone`."""
         length = self.headers.get(b"content-length", b"0")
         if len(length) > _DIGITS or int(length) > most:
             raise _too_large(most)
@@ -326,7 +326,7 @@ class Request:
                 if arriving is not None:
                     arriving.add(len(piece))
                 if over:
-                    raise Refusal(413, f"Content Too Large: the request has more than {over}.")
+                    raise HttpRefusal(413, f"Content Too Large: the request has more than {over}.")
                 if len(held.data) > most:
                     break
         finally:
@@ -337,11 +337,11 @@ class Request:
         return body
 
     async def piece(self) -> bytes | None:
-        """What has come of the body since the last piece; None: there is no more. Raises `Gone` when the client has
-        disconnected, and `Refusal` when no more can come."""
+        """What has come of the body since the last piece; None: there is no more. Raises `ClientGone` when the client
+        has disconnected, and `HttpRefusal` when no more can come."""
         while True:
             if self.is_over:
-                raise Gone
+                raise ClientGone
             if self._pieces:
                 piece = b"".join(self._pieces)
                 self._pieces.clear()
@@ -391,7 +391,7 @@ class Request:
                 return
         self._complete()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: HttpRefusal) -> None:
         self.answer(refusal.status, refusal.body, (JSON, *refusal.headers))
 
     def begin_stream(self, headers: Headers = (), status: int = 200, kind: Headers = STREAM_HEADERS) -> None:
@@ -459,32 +459,32 @@ def takes(said: bytes, kind: bytes) -> bool:
     return not kinds.isdisjoint((kind, main + b"/*", b"*/*"))
 
 
-def unlike_http(why: str) -> Refusal:
+def unlike_http(why: str) -> HttpRefusal:
     """`why`: a constant text."""
-    return Refusal(400, f"Bad Request: this is no HTTP/1.1 that is understood here: {why}.", CLOSE)
+    return HttpRefusal(400, f"Bad Request: this is no HTTP/1.1 that is understood here: {why}.", CLOSE)
 
 
-def head_too_large() -> Refusal:
-    return Refusal(431, "Request Header Fields Too Large.", CLOSE)
+def head_too_large() -> HttpRefusal:
+    return HttpRefusal(431, "Request Header Fields Too Large.", CLOSE)
 
 
-def refused_twice(name: bytes) -> Refusal | None:
+def refused_twice(name: bytes) -> HttpRefusal | None:
     """The refusal of a request that has a second header of this name; None: it may."""
     if name in _SINGLE or name.startswith(_MIRRORED):
-        return Refusal(400, f"Bad Request: {name.decode()} is given twice.", CLOSE)
+        return HttpRefusal(400, f"Bad Request: {name.decode()} is given twice.", CLOSE)
     return None
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, f"Content Too Large: a request may have {most} bytes.")
+def _too_large(most: int) -> HttpRefusal:
+    return HttpRefusal(413, f"Content Too Large: a request may have {most} bytes.")
 
 
-def body_time(rules: Rules) -> Deadlines[Request]:
+def body_time(rules: Rules) -> Deadlines[DoorRequest]:
     """For bodies to arrive."""
-    return Deadlines(rules.body_time, Request.come_too_late)
+    return Deadlines(rules.body_time, DoorRequest.come_too_late)
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client has disconnected before its request was complete."""
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server: a listening socket, TLS, and how it ends. What is on the wire is in `http_connection`.
+"""The HTTP server: a listening socket, TLS, and how it ends. What is on the wire is in `door_connection`.
 
 It runs in a loop that runs already, and handles no signals.
 """
@@ -17,7 +17,7 @@ import anyio.abc
 
 from ...actors.timers import at_most
 from ...protocol.errors import UsageError
-from .http_connection import Connections, Door, HttpConnection
+from .door_connection import Door, DoorConnection, DoorConnections
 from .http_request import Rules
 
 _BACKLOG: Final = 512
@@ -83,7 +83,7 @@ class HttpServer:
         key: Path | None = None,
     ) -> None:
         _give_up_the_dead(listener, rules.stalled_time)
-        self._connections = Connections(door, rules)
+        self._connections = DoorConnections(door, rules)
         self._listener = listener
         self._tls = None if cert is None else _tls(cert, key)
         self._tls_time = None if cert is None else rules.head_time
@@ -93,7 +93,7 @@ class HttpServer:
         """Serve until `close`."""
         connections = self._connections
         server = await asyncio.get_running_loop().create_server(
-            partial(HttpConnection, connections),
+            partial(DoorConnection, connections),
             sock=self._listener,
             backlog=_BACKLOG,
             ssl=self._tls,

@@ -37,43 +37,41 @@ from ...protocol.errors import UNKNOWN_PROFILE, UsageError
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.status import about
 from ...protocol.tasks import RELATED
-from ..requests import SUBSCRIPTION_KEY
-from ..state_handles import WithStateHandles
+from ..jobs import SUBSCRIPTION_KEY
+from ..state_handles import StateHandleExposure
+from .caller_shares import Shares
 from .http_messages import (
     MessageKind,
-    Read,
-    Stateless,
+    PostedMessage,
+    StatelessRequest,
     answer_under,
     cancelled_key,
     error_code,
     kind_of,
     params_of,
-    progress_token,
     same_token,
-    with_id,
 )
 from .http_request import (
     JSON,
     REQUEST_CANCELLED,
     STATUS_OF_ERROR,
     Caller,
+    DoorRequest,
     Headers,
-    Refusal,
-    Request,
+    HttpRefusal,
     Rules,
     no_session,
     no_such_path,
     too_many,
 )
-from .http_streams import Reply, Stream, reply_time
-from .shares import Shares
+from .http_streams import PostReply, SseStream, reply_time
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
-    from ..clients import Conversations
+    from ..conversations import Conversations
     from ..endpoint import ClientSession
     from ..exposures.exposure import Exposure
-    from ..requests import Spawn
+    from ..jobs import Spawn
     from .http_auth import Access
 
 
@@ -101,11 +99,11 @@ class HttpSession:
         self.over: anyio.Event = anyio.Event()
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules
-        self._replies: dict[bytes, Reply] = {}
-        self._streams: dict[int, Stream] = {}  # those that have begun; 0 is the one of the GET
-        self._ended: deque[Stream] = deque()
+        self._replies: dict[bytes, PostReply] = {}
+        self._streams: dict[int, SseStream] = {}  # those that have begun; 0 is the one of the GET
+        self._ended: deque[SseStream] = deque()
         self._count = 0
-        self._current: Reply | None = None  # its request is being read
+        self._current: PostReply | None = None  # its request is being read
         self._time = reply_time(rules.commit_time)
 
     # ---- requests of the client ----------------------------------------------------------------------------------
@@ -119,7 +117,7 @@ class HttpSession:
         """Whether its client has an event stream open."""
         return any(stream.has_reader for stream in self._streams.values())
 
-    def take(self, message: Read) -> Reply | None:
+    def take(self, message: PostedMessage) -> PostReply | None:
         """Give a message to the conversation. Returns the reply to a request; None for any other message."""
         key = message.key
         if not message.is_request:
@@ -128,10 +126,10 @@ class HttpSession:
                 self._cancelled(cancelled_key(message.envelope))
             return None
         if key in self._replies:
-            raise Refusal(400, "Invalid request: a request with this id is still in flight.", key=key)
+            raise HttpRefusal(400, "Invalid request: a request with this id is still in flight.", key=key)
         if len(self._replies) >= self._rules.open_requests:
             raise too_many("requests of this session")
-        reply = Reply(key, self._open_stream, progress_token(message))
+        reply = PostReply(key, self._open_stream, message.progress_token)
         self._replies[key] = reply
         self._current = reply
         try:
@@ -146,24 +144,24 @@ class HttpSession:
         if reply is not None:
             self._finish(reply, rpc.error_line(key, RpcFault(REQUEST_CANCELLED, "Request cancelled")))
 
-    def answer(self, reply: Reply, request: Request) -> None:
+    def answer(self, reply: PostReply, request: DoorRequest) -> None:
         """Answer a POST, as soon as it is known how."""
         reply.when_decided(partial(self._answer, reply, request), self._time)
 
-    def _answer(self, reply: Reply, request: Request) -> None:
+    def _answer(self, reply: PostReply, request: DoorRequest) -> None:
         if reply.answer is not None:
             request.answer(200, reply.answer, (JSON, *self.headers))
         else:
             request.later(self._stream(reply.become_stream(), request))
 
-    async def _stream(self, stream: Stream, request: Request) -> None:
+    async def _stream(self, stream: SseStream, request: DoorRequest) -> None:
         if not stream.last and self.version >= _PRIMED_FROM:
             stream.prime()
         request.begin_stream(self.headers)
         await stream.pump(request)
         request.end_stream()
 
-    async def listen(self, request: Request, last_event_id: str | None) -> None:
+    async def listen(self, request: DoorRequest, last_event_id: str | None) -> None:
         """Answer a GET with the messages that belong to no request, or with the rest of an earlier stream."""
         stream, after = self._standalone(), None
         if last_event_id is not None:
@@ -171,7 +169,7 @@ class HttpSession:
             named = self._streams.get(int(found[1])) if found is not None else None
             if found is None or named is None:
                 text = "Bad Request: nothing is left of the stream of this event. Open one without Last-Event-ID."
-                raise Refusal(400, text)
+                raise HttpRefusal(400, text)
             stream, after = named, int(found[2])
         request.begin_stream(self.headers)
         if after is None:
@@ -190,23 +188,23 @@ class HttpSession:
 
     # ---- streams -------------------------------------------------------------------------------------------------
 
-    def _standalone(self) -> Stream:
+    def _standalone(self) -> SseStream:
         stream = self._streams.get(0)
         if stream is None:
-            stream = self._streams[0] = Stream(0, self._rules)
+            stream = self._streams[0] = SseStream(0, self._rules)
         return stream
 
-    def _open_stream(self) -> Stream:
+    def _open_stream(self) -> SseStream:
         self._count += 1
-        stream = self._streams[self._count] = Stream(self._count, self._rules)
+        stream = self._streams[self._count] = SseStream(self._count, self._rules)
         return stream
 
-    def _finish(self, reply: Reply, line: bytes) -> None:
+    def _finish(self, reply: PostReply, line: bytes) -> None:
         reply.finish(line)
         if reply.stream is not None:
             self._keep(reply.stream)
 
-    def _keep(self, stream: Stream) -> None:
+    def _keep(self, stream: SseStream) -> None:
         """Keep an ended stream for a client that comes back, as long as there is room."""
         kept, rules = self._ended, self._rules
         kept.append(stream)
@@ -256,13 +254,13 @@ class HttpSession:
                 return self._notify(reply.become_stream(), line)
         return False
 
-    def _notify(self, stream: Stream, line: bytes) -> bool:
+    def _notify(self, stream: SseStream, line: bytes) -> bool:
         if stream.unread > self._rules.busy_bytes:
             return False
         stream.put(line)
         return True
 
-    def _latest(self) -> Reply | None:
+    def _latest(self) -> PostReply | None:
         """The POST that waits for its answer; of several the latest."""
         return next(reversed(self._replies.values()), None)
 
@@ -303,7 +301,7 @@ class StatelessClient:
         self._rules = rules
         self._spawn = spawn
         self._time = reply_time(rules.keep_alive)
-        self._replies: dict[int, Reply] = {}
+        self._replies: dict[int, PostReply] = {}
         self._count = 0
 
     @property
@@ -315,29 +313,29 @@ class StatelessClient:
     def is_listening(self) -> bool:
         return bool(self._replies)  # each of its streams answers a request
 
-    def serve(self, message: Stateless, request: Request) -> None:
-        """Carry out one request, and answer its POST. Raises `Refusal`."""
+    def serve(self, message: StatelessRequest, request: DoorRequest) -> None:
+        """Carry out one request, and answer its POST. Raises `HttpRefusal`."""
         if len(self._replies) >= self._rules.open_requests:
             raise too_many("requests of this client")
         self._count += 1
         number = self._count
         token = message.meta.get("progressToken")
-        reply = Reply(message.key, self._open_stream, token)
+        reply = PostReply(message.key, self._open_stream, token)
         reply.wants_logs = rpc.LOG_LEVEL_KEY in message.meta
         self._replies[number] = reply
-        with_id(message, number, token is not None).give_to(self.client)
+        message.with_id(number, token is not None).give_to(self.client)
         if number in self._replies:
             request.when_over(partial(self._cancel, number))
         reply.when_decided(partial(self._answer, reply, request), self._time)
 
-    def _answer(self, reply: Reply, request: Request) -> None:
+    def _answer(self, reply: PostReply, request: DoorRequest) -> None:
         if reply.answer is not None:
             status = STATUS_OF_ERROR.get(error_code(reply.answer) or 0, 200)
             request.answer(status, reply.answer)
         else:
             request.later(self._stream(reply.become_stream(), request))
 
-    async def _stream(self, stream: Stream, request: Request) -> None:
+    async def _stream(self, stream: SseStream, request: DoorRequest) -> None:
         request.begin_stream()
         await stream.pump(request)
         request.end_stream()
@@ -356,8 +354,8 @@ class StatelessClient:
         for reply in replies.values():
             reply.finish(rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, "The gateway has closed.")))
 
-    def _open_stream(self) -> Stream:
-        return Stream(1, self._rules)
+    def _open_stream(self) -> SseStream:
+        return SseStream(1, self._rules)
 
     # ---- Outlet --------------------------------------------------------------------------------------------------
 
@@ -403,7 +401,7 @@ class StatelessClient:
 
     def _addressed(
         self, method: bytes, params: Mapping[str, msgspec.Raw]
-    ) -> tuple[Reply | None, Mapping[str, Any]] | None:
+    ) -> tuple[PostReply | None, Mapping[str, Any]] | None:
         """The request for which a notification is, if that is open, and what the notification says instead: the id or
         token that the client gave. None: it is for no request."""
         if method == _PROGRESS:
@@ -416,7 +414,7 @@ class StatelessClient:
             return reply, {} if reply is None else {"_meta": {**said, SUBSCRIPTION_KEY: _id(reply.key)}}
         return None
 
-    def _reply_to(self, number: Any) -> Reply | None:
+    def _reply_to(self, number: Any) -> PostReply | None:
         return self._replies.get(number) if isinstance(number, int) else None
 
 
@@ -424,7 +422,7 @@ def _renamed(method: bytes, params: Mapping[str, msgspec.Raw], more: Mapping[str
     return rpc.encode_notification(method.decode(), {**params, **more}, rpc.encode)
 
 
-def _add(reply: Reply, line: bytes, rules: Rules) -> None:
+def _add(reply: PostReply, line: bytes, rules: Rules) -> None:
     stream = reply.become_stream()
     if stream.unread <= rules.busy_bytes:
         stream.put(line)
@@ -491,14 +489,14 @@ class HttpSessions:
     async def open_session(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str]
     ) -> HttpSession:
-        """Open a session. Raises `Refusal` when there are too many sessions, or no such profile."""
+        """Open a session. Raises `HttpRefusal` when there are too many sessions, or no such profile."""
         session = HttpSession(caller, profile, self._rules, variables)
         await self._open(session)
         self._sessions[session.id] = session
         return session
 
     def find(self, session_id: str, caller: Caller, profile: str | None) -> HttpSession:
-        """The session of this id. Raises `Refusal` when this caller has none under this profile."""
+        """The session of this id. Raises `HttpRefusal` when this caller has none under this profile."""
         session = self._sessions.get(session_id)
         if session is None or session.over.is_set() or session.profile != profile:
             raise no_session()
@@ -529,7 +527,8 @@ class HttpSessions:
     async def stateless_client(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes
     ) -> StatelessClient:
-        """The same; it is made if it has not come before. Raises `Refusal` as `open_session` does."""
+        """The client of 2026-07-28 that is known by `who`; it is made if it has not come before. Raises `HttpRefusal`
+        as `open_session` does."""
         key = self._key_of(caller, profile, variables, who)
         while (opening := self._opening.get(key)) is not None:
             await opening.wait()
@@ -547,7 +546,7 @@ class HttpSessions:
     async def new_state(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str]
     ) -> StatelessClient:
-        """A client of 2026-07-28 that is known by a new handle. Raises `Refusal` as `open_session` does."""
+        """A client of 2026-07-28 that is known by a new handle. Raises `HttpRefusal` as `open_session` does."""
         handle, spawn = secrets.token_urlsafe(24), self._group.start_soon
         stateless = StatelessClient(caller, profile, self._rules, variables, spawn, handle)
         await self._open(stateless)
@@ -592,6 +591,7 @@ class HttpSessions:
         return [
             {
                 "session": self._names[member],
+                "name": member.client.client_name,
                 "silentSeconds": round(now - used, 1),
                 "inFlight": member.in_flight,
                 "listening": member.is_listening,
@@ -684,4 +684,4 @@ class HttpSessions:
         """What the client is shown."""
         if not self._rules.state_handles or isinstance(member, HttpSession):
             return exposure
-        return WithStateHandles(exposure, room, member.handle, self._rules.session_idle)
+        return StateHandleExposure(exposure, room, member.handle, self._rules.session_idle)

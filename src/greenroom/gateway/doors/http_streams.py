@@ -26,7 +26,7 @@ from ...protocol.event_records import record_of
 from ...protocol.events import Event, Lagged
 from ...protocol.safe_text import without_stderr
 from ..event_log import TOLD
-from .http_request import PIECE, STREAM_HEADERS, Deadlines, Request, Rules
+from .http_request import PIECE, STREAM_HEADERS, Deadlines, DoorRequest, Rules
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ class _LongFrame:
         yield b"\n"
 
 
-class Stream:
+class SseStream:
     """The numbered messages of one stream. `name` is unique in its session, and part of the events' ids:
     `name-number`."""
 
@@ -59,7 +59,7 @@ class Stream:
         self._first = 1  # the number of the oldest message kept
         self._frames: deque[bytes | _LongFrame] = deque()
         self._news: anyio.Event | None = None
-        self._reader: Request | None = None
+        self._reader: DoorRequest | None = None
 
     @property
     def last(self) -> int:
@@ -115,7 +115,7 @@ class Stream:
             self._news.set()
             self._news = None
 
-    async def pump(self, request: Request, after: int | None = None) -> None:
+    async def pump(self, request: DoorRequest, after: int | None = None) -> None:
         """Write the messages after number `after` (None: those that nobody has read) to an event stream that has
         begun, until this stream ends, another reader comes or the client disconnects."""
         if after is not None:
@@ -130,7 +130,7 @@ class Stream:
             if self._reader is request:
                 self._reader = None
 
-    async def _write_to(self, request: Request) -> None:
+    async def _write_to(self, request: DoorRequest) -> None:
         while (
             self._reader is request and not request.is_over
         ):  # what comes after that waits for the next reader
@@ -164,7 +164,7 @@ class Stream:
         if small:
             yield b"".join(small)
 
-    async def _more(self, request: Request) -> None:
+    async def _more(self, request: DoorRequest) -> None:
         if self._news is None:
             self._news = anyio.Event()
         with anyio.move_on_after(self._rules.keep_alive) as waiting:
@@ -179,22 +179,22 @@ class Stream:
 # request to the client comes before it, or if it takes long, the reply becomes an event stream.
 
 
-class Reply:
+class PostReply:
     """What goes back to one POST. `key` is the id of the request, as the client wrote it. `token` is its progress
     token, None without one."""
 
     wants_logs: bool = False
-    stream: Stream | None = None
+    stream: SseStream | None = None
     answer: bytes | None = None
     _on_decided: Callable[[], object] | None = None
-    _time: Deadlines[Reply] | None = None
+    _time: Deadlines[PostReply] | None = None
 
-    def __init__(self, key: bytes, open_stream: Callable[[], Stream], token: object = None) -> None:
+    def __init__(self, key: bytes, open_stream: Callable[[], SseStream], token: object = None) -> None:
         self.key = key
         self.token = token
         self._open_stream = open_stream
 
-    def become_stream(self) -> Stream:
+    def become_stream(self) -> SseStream:
         stream = self.stream
         if stream is None:
             stream = self.stream = self._open_stream()
@@ -221,7 +221,7 @@ class Reply:
         if then is not None:
             then()
 
-    def when_decided(self, then: Callable[[], object], time: Deadlines[Reply]) -> None:
+    def when_decided(self, then: Callable[[], object], time: Deadlines[PostReply]) -> None:
         """Call `then` when the reply has an answer, or is an event stream; at once if it is. It becomes one when its
         `time` is over."""
         if self.answer is not None or self.stream is not None:
@@ -231,9 +231,9 @@ class Reply:
             time.begin(self)
 
 
-def reply_time(seconds: float) -> Deadlines[Reply]:
+def reply_time(seconds: float) -> Deadlines[PostReply]:
     """A time limit for replies, after which they become event streams."""
-    return Deadlines(seconds, Reply.become_stream)
+    return Deadlines(seconds, PostReply.become_stream)
 
 
 # ---- The room's events as server-sent events, with the sequence number as the id ------------------------------------

@@ -64,7 +64,7 @@ class InProcessDispatcher(DirectDispatcher):
 
 
 @attrs.define(eq=False)
-class _Request:
+class _ClientRequest:
     """What the client has asked. `answer` is None until there is one, and when there will be none."""
 
     context: DispatchContext[TransportContext]
@@ -83,7 +83,7 @@ class FarEnd:
         self._side = DirectDispatcher(_CONTEXT)
         self._side.connect_to(self.dispatcher)
         self.dispatcher.connect_to(self._side)
-        self._asked: dict[Any, _Request] = {}  # by the client, and not answered yet
+        self._asked: dict[Any, _ClientRequest] = {}  # by the client, and not answered yet
         self._asking: dict[Any, anyio.CancelScope] = {}  # the client, which has not answered yet
         self._telling = 0  # bytes of notifications that the client is busy with
 
@@ -116,7 +116,7 @@ class FarEnd:
         """Ask what the client asks, and wait for the answer. Cancelling this, as the SDK does after the client's
         timeout, cancels the request."""
         rpc_id = context.request_id
-        request = self._asked[rpc_id] = _Request(context)
+        request = self._asked[rpc_id] = _ClientRequest(context)
         try:
             if await self._pass_on(_line(id=rpc_id, method=method, params=params or {})):
                 await request.answered.wait()

@@ -36,7 +36,7 @@ from ...protocol.events import NoteCode
 from ...protocol.jsonrpc import HEAD
 from ...protocol.version import VERSION
 from ...supervisor.room import port_of
-from ..clients import Conversations
+from ..conversations import Conversations
 from ..endpoint import ClientSession, Outlet
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ class InProcessDoor:
     ) -> AsyncGenerator[
         tuple[ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]]
     ]:
-        """The same for a client of the MCP SDK: the two streams that `ClientSession` takes, and `mcp.Client` as its
-        transport."""
+        """Connect a client of the MCP SDK, with the arguments of `client`. Yields the two streams that `ClientSession`
+        takes, and `mcp.Client` as its transport."""
         async with (
-            _Read() as incoming,
+            _ReadStream() as incoming,
             self.client(
                 incoming,
                 session=session,
@@ -148,7 +148,7 @@ class InProcessDoor:
                 errors_as_results=errors_as_results,
             ) as receive,
         ):
-            yield incoming, _Write(receive)
+            yield incoming, _WriteStream(receive)
 
     @asynccontextmanager
     async def dispatcher(
@@ -160,8 +160,9 @@ class InProcessDoor:
         subject: str | None = None,
         errors_as_results: bool = False,
     ) -> AsyncGenerator[Dispatcher[Any]]:
-        """The same for a client of the SDK's 2.x, with less between: what `ClientSession` takes as its `dispatcher`. It
-        is for one session. Raises `UsageError` with the SDK's 1.x, too."""
+        """Connect a client of the SDK's 2.x, with the arguments of `client` and less between than `streams` has. Yields
+        what `ClientSession` takes as its `dispatcher`. It is for one session. Raises `UsageError` with the SDK's 1.x,
+        too."""
         try:
             from .in_process_dispatcher import FarEnd
         except ModuleNotFoundError:
@@ -199,7 +200,7 @@ class _Receiver:
             await self._client.receive_large(line)
 
 
-class _Read(ObjectReceiveStream["SessionMessage | Exception"]):
+class _ReadStream(ObjectReceiveStream["SessionMessage | Exception"]):
     """What a client of the SDK reads. It is the outlet of its conversation: what is sent waits here as bytes."""
 
     def __init__(self) -> None:
@@ -239,7 +240,7 @@ class _Read(ObjectReceiveStream["SessionMessage | Exception"]):
         self._take.close()
 
 
-class _Write(ObjectSendStream["SessionMessage"]):
+class _WriteStream(ObjectSendStream["SessionMessage"]):
     """What a client of the SDK writes to."""
 
     def __init__(self, receive: Callable[[bytes], Awaitable[None]]) -> None:

@@ -30,11 +30,11 @@ from ...protocol.errors import GreenroomError, Reach
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.links import ENDING_LINE, OPEN, LinkHello, NoLink, moved_line, read_hello, refusal
 from ...protocol.safe_text import in_words
-from ...protocol.upstream import ERROR, upstream_in_error
+from ...protocol.upstream_error import ERROR, upstream_in_error
 from .stdio_door import StdioDoor
 
 if TYPE_CHECKING:
-    from ..clients import Conversations
+    from ..conversations import Conversations
     from ..endpoint import ClientSession
 
 _HELLO_WITHIN: Final = 10.0  # seconds
@@ -48,7 +48,7 @@ Cover = Callable[[socket.socket], AbstractAsyncContextManager[socket.socket]]
 
 
 class Entry(Protocol):
-    """Who may have a link, and to what."""
+    """Who may have a link, and to what: the `Fence` of a cluster's host, a room above this one."""
 
     def admit(self, hello: LinkHello) -> str:
         """The profile that it sees. Raises `NoLink`."""
@@ -176,7 +176,7 @@ class LinkDoor:
     ) -> None:
         """Serve the link until its front ends it, or the server or the room is gone."""
         over, left = anyio.Event(), anyio.Event()
-        door = _Line(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)
+        door = _LinkConnection(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)
         door.may_call = partial(self._entry.may_call, hello)
 
         async def read(talk: ClientSession) -> None:
@@ -232,7 +232,7 @@ class LinkDoor:
             tasks.cancel_scope.cancel()
 
 
-class _Line(StdioDoor):
+class _LinkConnection(StdioDoor):
     """The connection of a link."""
 
     may_call: Callable[[], bool]

@@ -35,6 +35,7 @@ from ...protocol.jsonrpc.terms import INVALID_REQUEST, RpcFault
 
 CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
+Receive = Callable[[bytes], None]
 ReceiveLarge = Callable[[bytearray], Awaitable[None]]
 TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
 
@@ -76,7 +77,7 @@ class StdioDoor:
         self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
-        self._receive: Callable[[bytes], None] = lambda _line: None
+        self._receive: Receive = lambda _line: None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
 
@@ -119,12 +120,12 @@ class StdioDoor:
 
     async def read(
         self,
-        receive: Callable[[bytes], None],
+        receive: Receive,
         refuse: Callable[[bytes, str], None] | None = None,
         receive_large: ReceiveLarge | None = None,
     ) -> None:
         """Give each line of the client to `receive`, and a line of megabytes to `receive_large`; meanwhile no other
-        line is read. Of a line that is too long, give the head and the reason to `refuse`. Returns when no more lines
+        line is read. Give the head of a line that is too long, and the reason, to `refuse`. Returns when no more lines
         will come, because the client has closed its end or no longer reads."""
         self._refuse = refuse or self._refuse
 

@@ -29,15 +29,15 @@ _SUSPENSIONS: Final = 4_000  # calls, and waits for calls
 
 
 def main() -> None:
-    lines = _Lines()
+    lines = _HostMessages()
     request = lines.next()
     assert request is not None
     told = request["params"]
     _bound_processes(told["seconds"])
-    _write({"id": request["id"], "result": _Run(told, lines).result()})
+    _write({"id": request["id"], "result": _CodeRun(told, lines).result()})
 
 
-class _Lines:
+class _HostMessages:
     """The messages to us."""
 
     def __init__(self) -> None:
@@ -61,11 +61,11 @@ class _Lines:
         return _whole(said) if b"\\ud" in raw or b"\\uD" in raw else said
 
 
-class _Run:
+class _CodeRun:
     """`told`: the code, and its bounds: `seconds` in all and of a `nap`, bytes of `memory` for its objects, characters
     `printed` and `returned`, and levels of `depth` in what leaves it."""
 
-    def __init__(self, told: dict[str, Any], lines: _Lines) -> None:
+    def __init__(self, told: dict[str, Any], lines: _HostMessages) -> None:
         self._told = told
         self._lines = lines
         self._printed: list[str] = []
@@ -234,7 +234,7 @@ def _bound_processes(seconds: float) -> None:
 
 
 def _whole(value: Any) -> Any:
-    """The same without half characters, which no other process would take."""
+    """The text without half characters, which no other process would take."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

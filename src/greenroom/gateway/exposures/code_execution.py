@@ -27,7 +27,7 @@ import anyio.abc
 import msgspec
 
 from ...actors.call import Call
-from ...actors.peer import Exchange
+from ...actors.peer import AskOnlyHooks, Exchange
 from ...actors.timers import at_most
 from ...actors.workers import aside
 from ...config.model import Scrub
@@ -51,12 +51,12 @@ from ...protocol.value_count import has_more_values
 from ..input_required import SuspendableCall, SuspendedCalls
 from ..next_steps import Commands
 from .mcp_tool import McpTool
-from .tool_definition import Mode, Request
+from .tool_definition import McpToolRequest, Mode
 
 if TYPE_CHECKING:
     from ...actors.peer import Connection, LostReason
     from ...supervisor.port import RoomPort
-    from ..requests import Job
+    from ..jobs import Job
 
 
 _LINE: Final = 128 << 20  # bytes; all results in flight fit, and all that is printed and returned
@@ -88,14 +88,14 @@ class Execution:
 
     def begin(self, suspended: SuspendedCalls, job: Job) -> None:
         self._commands = job.commands
-        suspendable = _Suspendable(suspended, job, self)
+        suspendable = _SuspendableRun(suspended, job, self)
         suspendable.follow(self)
         job.run(partial(self._run, suspendable))
 
     def cancel(self) -> None:
         self._scope.cancel()
 
-    async def _run(self, suspendable: _Suspendable) -> None:
+    async def _run(self, suspendable: _SuspendableRun) -> None:
         try:
             with self._scope:
                 await self._run_in_turn()
@@ -138,7 +138,7 @@ class Execution:
         try:
             async with (
                 self._room.services.helper("mcp_execute", command, max_line=_LINE).open(
-                    child := _Child(self)
+                    child := _SandboxProcess(self)
                 ) as connection,
                 anyio.create_task_group() as calls,
             ):
@@ -182,7 +182,7 @@ class Execution:
             try:
                 raw = await self._called(tool, server, args)
             except GreenroomError as error:
-                request = Request(Mode.CALL, tool, server, args)
+                request = McpToolRequest(Mode.CALL, tool, server, args)
                 refused = await self._tool.why_refused(error, request)
                 answer(None, refused.filled(self._commands).text)
                 return
@@ -206,7 +206,7 @@ class Execution:
         return await self._room.scrubbed(target.server, Scrub.MCP, raw)
 
 
-class _Child:
+class _SandboxProcess(AskOnlyHooks):
     """The child of one run, as its peer tells of it. It is the owner of the one exchange, and takes its requests."""
 
     def __init__(self, execution: Execution) -> None:
@@ -253,20 +253,8 @@ class _Child:
         self.why = f"its process {reason.text}{last}. Calls that it had made may have run."
         self._over.set()
 
-    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        pass
 
-    def on_late_answer(self, result: bytes) -> None:
-        pass
-
-    def on_gap(self) -> None:
-        pass
-
-    def on_note(self, text: str) -> None:
-        pass
-
-
-class _Suspendable(SuspendableCall):
+class _SuspendableRun(SuspendableCall):
     """A run, as the request of a newer client. Its calls may be of any server, and several of these may have
     requests: they are made one after the other."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from ...actors.workers import LONG_WORK, aside
-from ...catalogue.namespace import Ambiguous, Missing, ResourceEntry, Target, unqualified
+from ...catalogue.namespace import AmbiguousName, MissingName, ResourceEntry, Target, unqualified
 from ...catalogue.skills import has_skills
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
@@ -33,22 +33,23 @@ from ...protocol.errors import (
     UnknownTool,
 )
 from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
+from ...protocol.long_text import holds
 from ...protocol.result import check_input_size
 from ...protocol.safe_text import unhidden
 from ...protocol.value_count import takes_long_to_decode
 from ...safety.audit import AUDITED
-from ...safety.questions import shown_request
 from ...safety.scrubber import scrubbed_progress, scrubbed_server_request
-from ..attribution import attributed_request, without_ours
+from ...safety.server_questions import shown_request
 from ..client_host import ClientHost, extensions_of_all
 from ..input_required import StateSigner, SuspendableCall, SuspendedCalls, undeclared
+from ..jobs import Job
+from ..message_origin import attributed_request, without_ours
 from ..next_steps import PLAIN, Commands
-from ..requests import Job, call_in
 from . import direct_results as answers
 from .direct_client import LINK, DirectClient, DirectClients, uris_in
-from .direct_lists import Shown, directory_entries, skill_entry
-from .direct_results import CONTENT, LIST, readable, readable_tool
-from .exposure import Client, left_out
+from .direct_lists import ShownLists, directory_entries, skill_entry
+from .direct_results import readable, readable_tool
+from .exposure import ClientView, left_out
 
 if TYPE_CHECKING:
     from ...actors.call import Call
@@ -67,14 +68,14 @@ if TYPE_CHECKING:
 # resource; completion.
 
 
-class Common:
+class DirectState:
     """What all clients of the direct door share: the lists, the clients to tell of changes, and the key that signs
     states."""
 
     def __init__(self, catalogue: RoomCatalogue | ProfileView, commands: Commands = PLAIN) -> None:
         self.catalogue = catalogue
         self.commands = commands
-        self.shown: Shown = Shown(catalogue, commands)
+        self.shown: ShownLists = ShownLists(catalogue, commands)
         self.clients: DirectClients = DirectClients()
         self.signer: StateSigner = StateSigner()
 
@@ -87,11 +88,11 @@ class Common:
 class Direct:
     """Shows everything that the servers have to one client. `room` is open. Clients of one gateway share `common`."""
 
-    def __init__(self, room: RoomPort, common: Common | None = None) -> None:
-        common = common or Common(room.catalogue)
+    def __init__(self, room: RoomPort, common: DirectState | None = None) -> None:
+        common = common or DirectState(room.catalogue)
         self._room = room
         self._common = common
-        self._own: Shown | None = None  # what this client alone is shown, once that is something else
+        self._own: ShownLists | None = None  # what this client alone is shown, once that is something else
         self._direct_clients = common.clients
         self._client_host = ClientHost(room, self._tell_update, door=Scrub.ALL, passes_extensions=True)
         self.suspended: SuspendedCalls = self._client_host.suspended
@@ -112,15 +113,16 @@ class Direct:
     # ---- what it shows ---------------------------------------------------------------------------------------
 
     @property
-    def _shown(self) -> Shown:
+    def _shown(self) -> ShownLists:
         """The lists for this client. They are its own once its own servers have listed something else than the room
         knows."""
         if self._own is None and self._room.catalogue.index is not self._common.catalogue.index:
-            self._own = Shown(self._room.catalogue, self._common.commands, listed=self._common.shown)
+            self._own = ShownLists(self._room.catalogue, self._common.commands, listed=self._common.shown)
         return self._own or self._common.shown
 
-    async def announce(self, client: Client) -> None:
-        """Tell the client which of its own lists have changed. Changes of the shared lists are told by `Common`."""
+    async def announce(self, client: ClientView) -> None:
+        """Tell the client which of its own lists have changed. Changes of the shared lists are told by
+        `DirectState`."""
         shown = self._shown
         if shown is self._own:
             for change in await shown.look():
@@ -184,20 +186,20 @@ class Direct:
 
     # ---- clients ---------------------------------------------------------------------------------------------
 
-    def came(self, client: Client) -> None:
+    def came(self, client: ClientView) -> None:
         self._direct_clients.of(client, self._room)
         self._client_host.came(client)
 
-    def heard(self, client: Client, method: str) -> None:
+    def heard(self, client: ClientView, method: str) -> None:
         self._client_host.said(method)
 
-    def left(self, client: Client) -> None:
+    def left(self, client: ClientView) -> None:
         self._client_host.left(client)
         direct_client = self._direct_clients.pop(client, None)
         if direct_client is not None:
             direct_client.leave()
 
-    def _tell_update(self, client: Client, server: str, params: Mapping[str, Any]) -> None:
+    def _tell_update(self, client: ClientView, server: str, params: Mapping[str, Any]) -> None:
         direct_client = self._direct_clients.get(client)
         if direct_client is not None:
             direct_client.tell_update(server, params)
@@ -205,7 +207,7 @@ class Direct:
     def _direct_client(self, job: Job) -> DirectClient:
         return self._direct_client_of(job.client)
 
-    def _direct_client_of(self, client: Client) -> DirectClient:
+    def _direct_client_of(self, client: ClientView) -> DirectClient:
         return self._direct_clients.of(client, self._room)
 
     # ---- requests --------------------------------------------------------------------------------------------
@@ -233,22 +235,24 @@ class Direct:
     def _call_unlisted(self, name: str, job: Job) -> None:
         """Call a tool whose name is not listed: the name has another spelling, is not known yet, or does not exist."""
         found = self._room.catalogue.index.resolve(name)
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             raise AmbiguousTool(name, found.candidates)
-        if isinstance(found, Missing) and found.servers:
+        if isinstance(found, MissingName) and found.servers:
             job.run(partial(self._find_and_call, name, job))
         else:
             self._start_found(name, found, job)
 
-    def _start_found(self, name: str, found: Target | Missing, job: Job, begun: Call | None = None) -> None:
-        if isinstance(found, Missing):
+    def _start_found(
+        self, name: str, found: Target | MissingName, job: Job, begun: Call | None = None
+    ) -> None:
+        if isinstance(found, MissingName):
             raise self._room.catalogue.refusal_by_prefix(name, None) or UnknownTool(name)
         if not self._room.catalogue.index.is_direct(found):
             raise UnknownTool(name)
         self._calls.start_tool(job, found, begun)
 
     async def _find_and_call(self, name: str, job: Job) -> None:
-        call, job.has_call = call_in(job), True
+        call, job.has_call = job.to_call(), True
         try:
             async with self._room.found(call, (call.params or {}).get("arguments")) as found:
                 self._start_found(name, found, job, call)
@@ -268,7 +272,7 @@ class Direct:
             job.run(partial(self._find_prompt, name, job))
 
     async def _find_prompt(self, name: str, job: Job) -> None:
-        call, job.has_call = call_in(job), True
+        call, job.has_call = job.to_call(), True
         try:
             self._room.begin(call, None)
             with self._room.until_accepted(call):
@@ -280,7 +284,7 @@ class Direct:
     def _get_skill(self, job: Job) -> None:
         uri = answers.text_of(job, "uri")
         found = self._room.catalogue.index.skill_at(uri)
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             raise AmbiguousTool(uri, found.candidates, what="Skill")
         place = self._direct_client(job).locate(uri) if found is None else found
         entry = self._room.catalogue.entry(place.server)
@@ -346,12 +350,11 @@ class Direct:
 
 def _refuse(room: RoomPort, job: Job, error: GreenroomError) -> None:
     if not job.has_call and job.method in AUDITED and isinstance(error, CallError):
-        room.turn_away(call_in(job), error)
+        room.turn_away(job.to_call(), error)
     answers.refuse(job, error)
 
 
 _ALL: Final = Scrub.ALL  # naming an enum member costs ten times as much as a constant on 3.11
-_NEWER: Final = b'"resultType"'
 _STATE: Final = "requestState"
 _REQUESTS: Final = "inputRequests"
 _NOT_PASSED: Final = frozenset({"progressToken", *TRACE_KEYS})  # the call itself brings its own
@@ -368,7 +371,7 @@ class DirectCalls:
         self._clients = clients
         self._suspended = suspended
         self._signer = signer
-        self._progress = partial(scrubbed_progress, room, Scrub.ALL)
+        self._progress = partial(scrubbed_progress, room.scrubber, Scrub.ALL)
         self._levels: dict[str, str] = {}  # the log levels that older servers were told for a newer client
 
     def start_tool(self, job: Job, target: Target, begun: Call | None = None) -> None:
@@ -436,31 +439,25 @@ class DirectCalls:
         )
         job.follow(call)
 
-    def _tool_ended(self, job: Job, server: str, call: Call | answers.Scrubbed) -> None:
-        """The end of a plain call, in as few steps as possible: the bytes of a result show whether it needs
-        more. (`find` and not `in`, which raises and catches an error first: that costs ten times as much as
-        the search.)"""
+    def _tool_ended(self, job: Job, server: str, call: Call | answers.ScrubbedEnd) -> None:
+        """The end of a plain call. Nearly every result is passed on after one look at it."""
         try:
             result = call.result
-            if result is None:
-                answers.end(job, call)
-                return
-            scrubber = self._room.scrubber(server, _ALL)
-            if scrubber is not None or len(result) >= LARGE_MESSAGE:
+            if (
+                result is not None
+                and job.wrapped_output is None
+                and len(result) < LARGE_MESSAGE
+                and self._room.scrubber(server, _ALL) is None
+                and answers.is_for_all(result)
+            ):
+                job.is_for_all = True
+                job.answer_raw(result)
+            else:
                 self._ended(job, server, None, call)
-                return
-            if result.find(LINK) >= 0:
-                self._clients.learn_links(job.client, server, uris_in(result))
-            at = result.find(CONTENT)
-            if at < 0 or not result.startswith(LIST, at + 10):
-                result = readable_tool(result)
-            # A result that has none is in no newer form, whatever its server speaks.
-            modern = result.find(_NEWER) >= 0 and call.protocol_version in rpc.MODERN_VERSIONS
-            job.answer_raw(result, modern=modern)
         except Exception as error:
             job.broke(error)
 
-    def _ended(self, job: Job, server: str, target: Target | None, call: Call | answers.Scrubbed) -> None:
+    def _ended(self, job: Job, server: str, target: Target | None, call: Call | answers.ScrubbedEnd) -> None:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
@@ -473,7 +470,7 @@ class DirectCalls:
                 return
             if scrubber is not None:
                 result = scrubber.scrub(result)
-                call = answers.Scrubbed(result, call.protocol_version)
+                call = answers.ScrubbedEnd(result, call.protocol_version)
             if job.method in _POINTING or result.find(LINK) >= 0:
                 self._clients.learn_links(job.client, server, uris_in(result))
         answers.end(job, call, target)
@@ -541,7 +538,7 @@ class DirectCalls:
         suspendable.follow(call)
 
     def _modern_ended(
-        self, what: tuple[str, ...], target: Target | None, job: Job, call: Call | answers.Scrubbed
+        self, what: tuple[str, ...], target: Target | None, job: Job, call: Call | answers.ScrubbedEnd
     ) -> None:
         result = call.result
         if result is not None and rpc.wants_input(result):
@@ -597,7 +594,7 @@ def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[
         if isinstance(params, dict):
             method = str(asked.get("method"))
             plain = shown_request(method, cast("dict[str, Any]", params))
-            plain = scrubbed_server_request(room, Scrub.ALL, server, method, plain)
+            plain = scrubbed_server_request(room.scrubber, Scrub.ALL, server, method, plain)
             named[key] = {**asked, "params": attributed_request(server, method, plain)}
         else:
             named[key] = request
@@ -615,7 +612,7 @@ def _passed_on(
     not looked into."""
     if scrubber is not None:
         result = scrubber.scrub(result)
-    points = method in _POINTING or result.find(LINK) >= 0
+    points = method in _POINTING or holds(result, LINK)
     is_shown_otherwise = target is not None and target.override is not None
     if method == "tools/call" and not points and not is_shown_otherwise:
         return [], readable_tool(result)

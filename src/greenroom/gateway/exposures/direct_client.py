@@ -17,7 +17,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
-import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -25,13 +24,13 @@ from ...catalogue.namespace import ResourceEntry, unqualified
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LINKS, LINKS_AT_ONCE
 from ...protocol.errors import GreenroomError
-from ..attribution import without_ours
-from ..requests import Job, acknowledged, subscription
+from ..jobs import Job, acknowledged
+from ..message_origin import without_ours
 from . import direct_results as answers
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
-    from .exposure import Client
+    from .exposure import ClientView
 
 
 _FLAGS: Final = {
@@ -42,14 +41,13 @@ _FLAGS: Final = {
 _MOST_EARLY: Final = 256  # parts of a resource: more cannot change between two turns of the loop
 
 
-@attrs.define(eq=False)
-class _Begun:
+class _PendingSubscription(msgspec.Struct, eq=False):
     """A subscription of which its client has not been told yet. A server may report a change right behind its own
     answer; the client is told of it right behind ours. `early`: the last report of each resource."""
 
-    places: list[ResourceEntry] = attrs.field(factory=list[ResourceEntry])
-    early: dict[tuple[str, str], Mapping[str, Any]] = attrs.field(
-        factory=dict[tuple[str, str], Mapping[str, Any]]
+    places: list[ResourceEntry] = msgspec.field(default_factory=list[ResourceEntry])
+    early: dict[tuple[str, str], Mapping[str, Any]] = msgspec.field(
+        default_factory=dict[tuple[str, str], Mapping[str, Any]]
     )
 
     def take(self, server: str, uri: str, params: Mapping[str, Any]) -> None:
@@ -57,8 +55,7 @@ class _Begun:
             self.early[server, uri] = params
 
 
-@attrs.frozen(eq=False)
-class _Stream:
+class _ListenStream(msgspec.Struct, frozen=True, eq=False):
     """One open `subscriptions/listen`."""
 
     meta: Mapping[str, Any]
@@ -67,12 +64,12 @@ class _Stream:
 
 
 class DirectClient:
-    def __init__(self, room: RoomPort, client: Client) -> None:
+    def __init__(self, room: RoomPort, client: ClientView) -> None:
         self._room = room
         self._client = client
         self._watched: dict[str, ResourceEntry] = {}  # by the URI the client used
-        self._streams: list[_Stream] = []
-        self._begun: list[_Begun] = []
+        self._streams: list[_ListenStream] = []
+        self._begun: list[_PendingSubscription] = []
         self.links: Links = Links()
 
     def locate(self, uri: str) -> ResourceEntry:
@@ -127,7 +124,7 @@ class DirectClient:
     # ---- its requests ----------------------------------------------------------------------------------------
 
     async def subscribe(self, job: Job, uri: str) -> None:
-        early = _Begun().early
+        early = _PendingSubscription().early
         try:
             if uri not in self._watched:
                 place = self.locate(uri)
@@ -147,8 +144,8 @@ class DirectClient:
                 self._tell(self._watched[uri], server, part, params)
 
     @contextmanager
-    def _begin(self) -> Generator[_Begun]:
-        begun = _Begun()
+    def _begin(self) -> Generator[_PendingSubscription]:
+        begun = _PendingSubscription()
         self._begun.append(begun)
         try:
             yield begun
@@ -164,7 +161,7 @@ class DirectClient:
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
         """Keep a stream open until the client ends it. Resources that cannot be watched are missing in the
         acknowledgement."""
-        meta = subscription(job)
+        meta = job.subscription
         flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
         uris: Any = wanted.get("resourceSubscriptions")
         places: list[ResourceEntry] = []
@@ -172,7 +169,7 @@ class DirectClient:
             with self._begin() as begun:
                 for uri in cast("list[object]", uris) if isinstance(uris, list) else ():
                     await self._watch(uri, places, begun)
-            stream = _Stream(meta, flags, tuple(places))
+            stream = _ListenStream(meta, flags, tuple(places))
             self._streams.append(stream)
             try:
                 said: dict[str, Any] = dict.fromkeys(sorted(flags), True)
@@ -189,7 +186,7 @@ class DirectClient:
             for place in places:
                 self._room.resources.unwatch(place)
 
-    async def _watch(self, uri: object, places: list[ResourceEntry], begun: _Begun) -> None:
+    async def _watch(self, uri: object, places: list[ResourceEntry], begun: _PendingSubscription) -> None:
         try:
             place = self.locate(str(uri))
             begun.places.append(place)
@@ -204,10 +201,10 @@ class DirectClient:
             self._room.resources.unwatch(place)
 
 
-class DirectClients(dict["Client", DirectClient]):
+class DirectClients(dict["ClientView", DirectClient]):
     """All clients of the door."""
 
-    def of(self, client: Client, room: RoomPort) -> DirectClient:
+    def of(self, client: ClientView, room: RoomPort) -> DirectClient:
         """The object for this client, which sees `room`. It is made here if the client's first request is not the
         handshake."""
         if client not in self:
@@ -218,7 +215,7 @@ class DirectClients(dict["Client", DirectClient]):
         for direct_client in tuple(self.values()):
             direct_client.tell_change(method)
 
-    def learn_links(self, client: Client, server: str, uris: Iterable[str]) -> None:
+    def learn_links(self, client: ClientView, server: str, uris: Iterable[str]) -> None:
         direct_client = self.get(client)
         if direct_client is not None:  # otherwise it has disconnected
             direct_client.links.learn(server, uris)
@@ -276,6 +273,18 @@ class _Result(msgspec.Struct):
     messages: list[_Message] = []
     contents: list[_Contents] = []
 
+    def uris(self) -> Iterator[Any]:
+        blocks = list(self.content)
+        for message in self.messages:
+            said = message.content
+            blocks += said if isinstance(said, list) else [said] if said is not None else []
+        for block in blocks:
+            yield block.uri
+            if block.resource is not None:
+                yield block.resource.uri
+        for contents in self.contents:
+            yield contents.uri
+
 
 _result: Final = msgspec.json.Decoder(_Result)
 LINK: Final = b'"resource'  # a tool's result that holds a link or an embedded resource has this in it
@@ -304,18 +313,5 @@ class Links:
 def uris_in(result: bytes) -> list[Any]:
     """The URIs that a result points to, as many as are remembered. A result of another shape has none."""
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        return list(islice(_uris(_result.decode(result)), _MOST_AT_ONCE))
+        return list(islice(_result.decode(result).uris(), _MOST_AT_ONCE))
     return []
-
-
-def _uris(result: _Result) -> Iterator[Any]:
-    blocks = list(result.content)
-    for message in result.messages:
-        said = message.content
-        blocks += said if isinstance(said, list) else [said] if said is not None else []
-    for block in blocks:
-        yield block.uri
-        if block.resource is not None:
-            yield block.resource.uri
-    for contents in result.contents:
-        yield contents.uri

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
+import msgspec
 
 from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
 from ...catalogue.hidden_characters import unhidden_record
@@ -32,7 +32,7 @@ from ...catalogue.skills import DYNAMIC, files_of
 from ...protocol import jsonrpc as rpc
 from ...protocol.safe_text import unhidden
 from ...protocol.version_differences import older_tool
-from ..attribution import without_ours
+from ..message_origin import without_ours
 from ..next_steps import PLAIN, Commands
 
 if TYPE_CHECKING:
@@ -57,16 +57,24 @@ CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@attrs.frozen(eq=False)
-class _Made:
+class _ListAnswers(msgspec.Struct, frozen=True, eq=False):
     """The answers to list requests, made from one index."""
 
     index: Index
     lists: Mapping[str, Mapping[str, Any]]
     older_tools: Mapping[str, Any]  # for clients that speak by handshake
 
+    def digests(self) -> dict[str, bytes]:
+        digests: dict[str, bytes] = {}
+        for method, found in self.lists.items():
+            digest, items = hashlib.sha256(), found[LISTS[method]]
+            for start in range(0, len(items), _DIGESTED):
+                digest.update(rpc.encode(items[start : start + _DIGESTED]))
+            digests[method] = digest.digest()
+        return digests
 
-class Shown:
+
+class ShownLists:
     """The lists of the direct door, and which changes of them the clients were told of.
 
     `beside`: only the chosen tools, which are shown beside the `mcp` tool. `listed_none`: the clients were shown empty
@@ -81,12 +89,12 @@ class Shown:
         *,
         beside: bool = False,
         listed_none: bool = False,
-        listed: Shown | None = None,
+        listed: ShownLists | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._commands = commands
         self._beside = beside
-        self._made: _Made | None = None
+        self._made: _ListAnswers | None = None
         self._digests: dict[str, bytes] = {}
         self._index: Index | None = None
         self._found: dict[str, Target] = {}  # tools of this index that were called, and are shown
@@ -119,7 +127,7 @@ class Shown:
 
     def changes(self) -> list[str]:
         """The notifications that are due since the last call of this or of `look`."""
-        return self._compare(_digests_of(self._now()))
+        return self._compare(self._now().digests())
 
     async def look(self) -> list[str]:
         """`changes`, with turns for others meanwhile."""
@@ -127,7 +135,7 @@ class Shown:
         if index.size < MANY_ITEMS:
             return self.changes()
         self._made = await aside(partial(self._make, index), CATALOGUE)
-        return self._compare(await aside(partial(_digests_of, self._made), CATALOGUE))
+        return self._compare(await aside(self._made.digests, CATALOGUE))
 
     def _compare(self, digests: dict[str, bytes]) -> list[str]:
         before, self._digests = self._digests, digests
@@ -145,11 +153,11 @@ class Shown:
             return record
         return {key: value for key, value in record.items() if key != "outputSchema"}
 
-    def _now(self) -> _Made:
+    def _now(self) -> _ListAnswers:
         made = self._made = self._make(self._catalogue.index)
         return made
 
-    def _make(self, index: Index) -> _Made:
+    def _make(self, index: Index) -> _ListAnswers:
         """What this index looks like; what was made of it before, if there is that."""
         if self._made is not None and self._made.index is index:
             return self._made
@@ -176,17 +184,7 @@ class Shown:
             for method, items in found.items()
         }
         older = {"tools": [older_tool(tool) for tool in lists["tools/list"]["tools"]]}
-        return _Made(index, lists, older)
-
-
-def _digests_of(made: _Made) -> dict[str, bytes]:
-    digests: dict[str, bytes] = {}
-    for method, found in made.lists.items():
-        digest, items = hashlib.sha256(), found[LISTS[method]]
-        for start in range(0, len(items), _DIGESTED):
-            digest.update(rpc.encode(items[start : start + _DIGESTED]))
-        digests[method] = digest.digest()
-    return digests
+        return _ListAnswers(index, lists, older)
 
 
 def _named(index: Index, target: Target, commands: Commands) -> Mapping[str, Any] | None:

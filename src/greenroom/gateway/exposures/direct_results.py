@@ -15,9 +15,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-import attrs
 import msgspec
 
 from ...catalogue.namespace import Target
@@ -28,18 +27,18 @@ from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownRe
 from ...protocol.jsonrpc.encoding import UNREADABLE
 from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.long_text import holds
 from ...protocol.malformed_content import blocks_in, contents_in, messages_in
-from ...protocol.upstream import details_of_error
-from ..attribution import error_data_of
-from ..requests import Job
+from ...protocol.upstream_error import details_of_error
+from ..jobs import Job
+from ..message_origin import error_data_of
 from ..result_meta import ERROR
 
 if TYPE_CHECKING:
     from ...actors.call import Call
 
 
-@attrs.frozen
-class Scrubbed:
+class ScrubbedEnd(msgspec.Struct, frozen=True):
     """The end of a call with a result that has been scrubbed."""
 
     result: bytes
@@ -47,7 +46,7 @@ class Scrubbed:
     error: None = None
 
 
-def end(job: Job, call: Call | Scrubbed, target: Target | None = None) -> None:
+def end(job: Job, call: Call | ScrubbedEnd, target: Target | None = None) -> None:
     """End `job` as its call ended; a job whose call was cancelled gets no answer. `target`: the tool that was called.
     If its parameters have other names here, errors use these names."""
     if call.result is not None:
@@ -125,18 +124,43 @@ def text_of(job: Job, key: str) -> str:
 # These are: a tool's result without `content` (from servers that answer with structured content only), or with one text
 # or block where a list belongs; contents without the URI they were requested by, and contents and messages of another
 # form; and more completions than the protocol allows. The SDKs raise on
-# these, and the answer is lost. All other results pass as the bytes they are; for a tool's result that takes
-# one look at the bytes.
+# these, and the answer is lost. All other results pass as the bytes they are.
 
 _MOST_VALUES: Final = COMPLETIONS
 _NULL: Final = msgspec.Raw(b"null")
-CONTENT: Final = b'"content":'  # ten bytes
-# What follows `CONTENT` in nearly every result of a tool. Such a result passes.
-LIST: Final = (b"[{", b"[]", b" [{", b" []")
+# How nearly every result of a tool shows that it has a list of blocks. Such a result passes.
+_LISTS: Final = tuple(b'"content":' + begin for begin in (b"[{", b"[]", b" [{", b" []"))
+
+
+class _UsualBlock(msgspec.Struct, gc=False):
+    type: Literal["text", "image"]  # blocks of every version
+
+
+class _UsualResult(msgspec.Struct, gc=False):
+    content: list[_UsualBlock]
+    structured: msgspec.Raw = msgspec.field(default=rpc.ABSENT, name="structuredContent")
+    meta: msgspec.Raw = msgspec.field(default=rpc.ABSENT, name="_meta")
+    result_type: msgspec.Raw = msgspec.field(default=rpc.ABSENT, name="resultType")
+
+
+_usual_result = msgspec.json.Decoder(_UsualResult)
+
+
+def is_for_all(result: bytes) -> bool:
+    """Whether a tool's result is the same for clients of every version, points to no resource, and has no place for a
+    word in our name: as nearly every one, it has texts and images, and perhaps a structured object. Without
+    `resultType` it is in no newer form, whatever its server speaks."""
+    try:
+        said = _usual_result.decode(result)
+    except rpc.NO_MESSAGE:
+        return False
+    if said.meta is not rpc.ABSENT or said.result_type is not rpc.ABSENT:
+        return False
+    return said.structured is rpc.ABSENT or bytes(said.structured)[:1] == b"{"
 
 
 def readable_tool(result: bytes) -> bytes:
-    if any(result.find(CONTENT + begin) >= 0 for begin in LIST):
+    if any(holds(result, begin) for begin in _LISTS):
         return result
     parts = _parts_of(result)
     if parts is None:

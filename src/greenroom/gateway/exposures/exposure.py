@@ -8,34 +8,21 @@ of them, the `ClientHost` passes the servers' requests, logs and progress on to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..requests import Job
+from ..jobs import Job
 
 if TYPE_CHECKING:
     from ...config.model import Config
+    from ..client_tasks import KeptTask
     from ..next_steps import Commands
 
 
 Progress = Mapping[str, Any]
 
 
-class AskingTask(Protocol):
-    """A task, as whoever asks its client something for it sees it."""
-
-    def asking(self) -> AbstractContextManager[Mapping[str, Any]]:
-        """For a client of 2025-11-25: while the context is open, it is asked. The value: what to add to the `_meta` of
-        the request."""
-        ...
-
-    async def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """For one of 2026-07-28: its answer to this request. Cancelling this withdraws the request."""
-        ...
-
-
-class Client(Protocol):
-    """One client, as an exposure sees it."""
+class ClientView(Protocol):
+    """One client, as an exposure sees it: a `ClientSession` of `endpoint`, which has an exposure and knows no tools."""
 
     @property
     def modern(self) -> bool:
@@ -65,7 +52,7 @@ class Client(Protocol):
         """The client capabilities that it declared: which server requests it can answer."""
         ...
 
-    def task_of(self, call: object) -> AskingTask | None:
+    def task_of(self, call: object) -> KeptTask | None:
         """The task of this client for which the call works, if it does."""
         ...
 
@@ -100,7 +87,7 @@ class Exposure(Protocol):
         """Wait until all servers are known whose lists are being read now."""
         ...
 
-    async def announce(self, client: Client) -> None:
+    async def announce(self, client: ClientView) -> None:
         """The client's own servers may have listed something else: announce those of its lists that changed."""
         ...
 
@@ -114,15 +101,15 @@ class Exposure(Protocol):
         block. May raise `RpcFault`."""
         ...
 
-    def came(self, client: Client) -> None:
+    def came(self, client: ClientView) -> None:
         """A client has declared its capabilities, for the first time or anew."""
         ...
 
-    def heard(self, client: Client, method: str) -> None:
+    def heard(self, client: ClientView, method: str) -> None:
         """A client sent a notification that is not about a request."""
         ...
 
-    def left(self, client: Client) -> None:
+    def left(self, client: ClientView) -> None:
         """A client has disconnected."""
         ...
 

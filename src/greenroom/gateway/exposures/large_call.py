@@ -19,13 +19,14 @@ from ...protocol.bounds import DECODED_ESCAPES, MESSAGE_VALUES
 from ...protocol.jsonrpc.encoding import UNREADABLE
 from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.long_text import unquoted
 from ...protocol.safe_text import JsonRepair
 from ...protocol.value_count import has_more_values
 
 _NULL: Final = b"null"
 
 
-class _Call(msgspec.Struct):
+class _ToolCallParams(msgspec.Struct):
     name: str
     arguments: msgspec.Raw = msgspec.Raw(_NULL)
 
@@ -34,7 +35,7 @@ class _Arguments(msgspec.Struct):
     args: msgspec.Raw = rpc.ABSENT
 
 
-_call = msgspec.json.Decoder(_Call)
+_call = msgspec.json.Decoder(_ToolCallParams)
 _arguments = msgspec.json.Decoder(_Arguments)
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -73,14 +74,15 @@ def _args(part: msgspec.Raw) -> Any:
         return rpc.read_value(part)
     if bytes(memoryview(part)[:1]) != b'"':
         return part
-    if bytes(part).count(b"\\") > DECODED_ESCAPES:
+    quoted = bytes(part)
+    if quoted.count(b"\\") > DECODED_ESCAPES:
         _refuse(f"args is a text with more than {DECODED_ESCAPES:,} escaped characters: give an object.")
-    return _in_text(rpc.read_value(part))
+    return _in_text(unquoted(quoted))
 
 
-def _in_text(text: str) -> msgspec.Raw:
+def _in_text(text: bytes) -> msgspec.Raw:
     """The JSON in a text, on one line."""
-    raw = on_one_line(text.encode(errors="replace"))
+    raw = on_one_line(text)
     if has_more_values(raw, MESSAGE_VALUES):
         _refuse(f"args has more than {MESSAGE_VALUES:,} values and keys.")
     repair = JsonRepair()

@@ -23,7 +23,7 @@ from ...actors.call import Call
 from ...actors.router import is_quick, make_resolvable, make_searchable
 from ...actors.timers import at_most
 from ...actors.workers import CATALOGUE, LONG_WORK, MANY_ITEMS, aside
-from ...catalogue.namespace import Ambiguous, Missing, Target
+from ...catalogue.namespace import AmbiguousName, MissingName, Target
 from ...config.model import Scrub
 from ...protocol.errors import (
     AmbiguousTool,
@@ -41,25 +41,26 @@ from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.safe_text import in_words
 from ...safety.scrubber import scrubbed_progress
 from ..input_required import SuspendableCall, SuspendedCalls
-from ..requests import Job
+from ..jobs import Job
 from . import tool_texts as texts
 from .output_files import Spill
 from .query_modes import CatalogueReader, CatalogueSnapshot
-from .result_texts import Answers
-from .tool_definition import FOR_MODELS, Answer, Hints, Mode, Request, parse_request
+from .result_texts import McpToolResponder
+from .tool_definition import FOR_MODELS, Hints, McpToolAnswer, McpToolRequest, Mode, parse_request
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
+    from ..client_tasks import ClientTasks
     from ..endpoint import ClientSession
-    from ..tasks import ClientTasks
 
 T = TypeVar("T")
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 _TASK_SECONDS: Final = 20.0  # that one look at a task waits for its end: less than clients wait for an answer
 
 
-class ShownBeside(Protocol):
-    """What a client is shown beside the `mcp` tool."""
+class ToolsBeside(Protocol):
+    """What a client is shown beside the `mcp` tool, and all that the tool may know of it: `proxy.BesideClient` has the
+    lists and the streams, and the tests of the tool have none."""
 
     @property
     def hears(self) -> bool:
@@ -84,12 +85,12 @@ class McpTool:
         hints: Hints = FOR_MODELS,
         spill: Spill | None = None,
         suspended: SuspendedCalls | None = None,
-        beside: ShownBeside | None = None,
+        beside: ToolsBeside | None = None,
         on_answer: Callable[[str], None] | None = None,
     ) -> None:
         """`on_answer` is told the name of each tool whose call was answered."""
         self._room = room
-        self._progress = partial(scrubbed_progress, room, Scrub.MCP)
+        self._progress = partial(scrubbed_progress, room.scrubber, Scrub.MCP)
         self._beside = beside
         self._on_answer = on_answer
         if suspended is None:
@@ -97,7 +98,7 @@ class McpTool:
         self._suspended = suspended
         self._reader = CatalogueReader(room.catalogue, hints=hints)
         self._hints = hints
-        self._answers = Answers(room, spill or Spill(), hints)
+        self._answers = McpToolResponder(room, spill or Spill(), hints)
         self._searches_by: float | None = None  # until when its searches may wait; set by the first one
 
     def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
@@ -109,7 +110,7 @@ class McpTool:
         else:
             self.carry_out(request, job)
 
-    def carry_out(self, request: Request, job: Job) -> None:
+    def carry_out(self, request: McpToolRequest, job: Job) -> None:
         """Answer `job` as `begin` does, for a request that has been read already."""
         if request.mode is Mode.CALL and request.background:
             self._begin_task(request, job)
@@ -130,11 +131,11 @@ class McpTool:
         else:
             self._look(request, job)
 
-    def look_with(self, request: Request, more: str, job: Job) -> None:
+    def look_with(self, request: McpToolRequest, more: str, job: Job) -> None:
         """Answer a request that only looks, and add this text to the answer."""
-        self._look(request, job, Answer.of(more).content)
+        self._look(request, job, McpToolAnswer.of(more).content)
 
-    def _look(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]] = ()) -> None:
+    def _look(self, request: McpToolRequest, job: Job, more: Sequence[Mapping[str, Any]] = ()) -> None:
         """Answer a request that only looks, and add this content to the answer."""
         waits = request.mode is Mode.SEARCH and (
             self._room.catalogue.is_learning or self._room.catalogue.finds_by_meaning
@@ -144,7 +145,7 @@ class McpTool:
         else:
             self._answers.reply(_with(self._reader.answer(request), more), job)
 
-    def _is_quick(self, request: Request | None = None) -> bool:
+    def _is_quick(self, request: McpToolRequest | None = None) -> bool:
         """Whether the request can be answered in one turn of the loop."""
         room = self._room
         if len(room.catalogue.config.servers) >= MANY_ITEMS:
@@ -152,7 +153,7 @@ class McpTool:
         goes_through_all = request is not None and request.regex
         return room.catalogue.index.size < MANY_ITEMS if goes_through_all else is_quick(room.catalogue.index)
 
-    async def _look_long(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]]) -> None:
+    async def _look_long(self, request: McpToolRequest, job: Job, more: Sequence[Mapping[str, Any]]) -> None:
         if request.mode is Mode.SEARCH:
             if self._room.catalogue.is_learning:
                 await self._wait_for_servers(request)
@@ -163,7 +164,7 @@ class McpTool:
         answer = await self._read(lambda reader: reader.answer(request), request)
         self._answers.reply(_with(answer, more), job)
 
-    async def _read(self, ask: Callable[[CatalogueReader], T], request: Request) -> T:
+    async def _read(self, ask: Callable[[CatalogueReader], T], request: McpToolRequest) -> T:
         """What `ask` reads from the catalogue. It runs in a thread if that takes long."""
         if self._is_quick(request):
             return ask(self._reader)
@@ -173,7 +174,7 @@ class McpTool:
         """A reader of the catalogue as it is now, which does not change."""
         return CatalogueReader(await CatalogueSnapshot.of(self._room), hints=self._hints)
 
-    async def _wait_for_servers(self, request: Request) -> None:
+    async def _wait_for_servers(self, request: McpToolRequest) -> None:
         """Wait for servers whose lists are being read, as long as these may improve the search."""
         room = self._room
         if self._searches_by is None:
@@ -185,14 +186,14 @@ class McpTool:
                 async with at_most(_LOOK_EVERY):
                     await room.catalogued()
 
-    def _reply(self, answer: Callable[[CatalogueReader], Answer | None], job: Job) -> None:
+    def _reply(self, answer: Callable[[CatalogueReader], McpToolAnswer | None], job: Job) -> None:
         """Answer with the result of `answer(reader)`."""
         if self._is_quick():
             self._answers.reply(answer(self._reader), job)
         else:
             job.run(partial(self._reply_later, answer, job))
 
-    async def _reply_later(self, answer: Callable[[CatalogueReader], Answer | None], job: Job) -> None:
+    async def _reply_later(self, answer: Callable[[CatalogueReader], McpToolAnswer | None], job: Job) -> None:
         await make_searchable(self._room.catalogue.index)
         self._answers.reply(answer(await self._still_reader()), job)
 
@@ -217,7 +218,7 @@ class McpTool:
         await make_resolvable(self._room.catalogue.index)
         self._answers.reply(self._misread(error, arguments), job)
 
-    def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Answer:
+    def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> McpToolAnswer:
         """The answer to a request that cannot be read. If it meant to call a known tool, the answer says what that tool
         expects."""
         name, server = arguments.get("tool"), arguments.get("server")
@@ -226,17 +227,18 @@ class McpTool:
         found = None
         if isinstance(name, str) and (not server or isinstance(server, str)):
             found = self._room.catalogue.index.resolve(name, server or None)
-        answer = texts.refused_request("call", error, found if isinstance(found, Target) else None)
+        target = found if isinstance(found, Target) else None
+        answer = texts.refused_request("call", error, target, self._hints)
         named = server if isinstance(server, str) and server else None
         self._turn_away(str(name), named, arguments.get("args"), answer)
         return answer
 
-    def _promoted(self, request: Request, reader: CatalogueReader) -> Answer:
+    def _promoted(self, request: McpToolRequest, reader: CatalogueReader) -> McpToolAnswer:
         """The answer to a request to promote a tool: list it from now on, if the client can be told of that."""
         found = self._room.catalogue.index.resolve(request.subject, request.server)
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             return texts.ambiguous_tool(request.mode.value, request.subject, found.candidates)
-        if isinstance(found, Missing):
+        if isinstance(found, MissingName):
             refusal = reader.refusal(request.mode, request.server)
             return refusal or reader.missing(request.mode, request.subject, request.server)
         beside = self._beside
@@ -246,7 +248,7 @@ class McpTool:
 
     # ---- skills ----------------------------------------------------------------------------------------------------
 
-    async def _read_skill(self, request: Request, job: Job) -> None:
+    async def _read_skill(self, request: McpToolRequest, job: Job) -> None:
         refusal = self._reader.refusal(request.mode, request.server)
         if refusal is not None:
             self._answers.reply(refusal, job)
@@ -266,7 +268,7 @@ class McpTool:
 
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
-    def _begin_task(self, request: Request, job: Job) -> None:
+    def _begin_task(self, request: McpToolRequest, job: Job) -> None:
         """Call a tool in the background, and say by which id its result is found."""
         tasks = _tasks_of(job)
         if tasks is None:
@@ -279,27 +281,27 @@ class McpTool:
         else:
             self._answers.reply(texts.in_background(request.subject, task.id), job)
 
-    def _look_at_task(self, request: Request, job: Job) -> None:
+    def _look_at_task(self, request: McpToolRequest, job: Job) -> None:
         """Answer with the result of a task, or with how it is."""
         if _may_be_task(request.subject, job):
             job.run(partial(self._look_for_task, request, job))
         else:
             self._answers.reply(texts.unknown_task(request.subject), job)
 
-    async def _look_for_task(self, request: Request, job: Job) -> None:
+    async def _look_for_task(self, request: McpToolRequest, job: Job) -> None:
         try:
             await self._wait_for_task(request, job)
         except RpcFault:
             self._answers.reply(texts.unknown_task(request.subject), job)
 
-    async def _look_at_output(self, request: Request, job: Job) -> None:
+    async def _look_at_output(self, request: McpToolRequest, job: Job) -> None:
         """Answer with the result of a task, or with a page of an output, whichever has this id."""
         try:
             await self._wait_for_task(request, job)
         except RpcFault:
             self._answers.turn_page(request, job)
 
-    async def _wait_for_task(self, request: Request, job: Job) -> None:
+    async def _wait_for_task(self, request: McpToolRequest, job: Job) -> None:
         """Raises `RpcFault` when the client has no such task."""
         client: ClientSession = job.client
         tasks = client.tasks
@@ -312,7 +314,7 @@ class McpTool:
 
     # ---- connect -------------------------------------------------------------------------------------------------
 
-    def _connect(self, request: Request, job: Job) -> None:
+    def _connect(self, request: McpToolRequest, job: Job) -> None:
         refusal = self._reader.refusal(request.mode, request.subject)
         if refusal is not None:
             self._answers.reply(refusal, job)
@@ -333,7 +335,7 @@ class McpTool:
 
     # ---- call ----------------------------------------------------------------------------------------------------
 
-    def call(self, request: Request, job: Job) -> None:
+    def call(self, request: McpToolRequest, job: Job) -> None:
         """Carry out a request to call a tool."""
         found = self._room.catalogue.index.get(request.subject)
         if found is not None and request.server in (None, found.server):
@@ -341,7 +343,9 @@ class McpTool:
         else:
             self._reply(partial(self._call_as_said, request, job), job)
 
-    def _call_as_said(self, request: Request, job: Job, reader: CatalogueReader) -> Answer | None:
+    def _call_as_said(
+        self, request: McpToolRequest, job: Job, reader: CatalogueReader
+    ) -> McpToolAnswer | None:
         """Find a name that the index does not have in this spelling. Returns the answer, or None if the tool is
         called."""
         answer = self._start_as_said(request, job, reader)
@@ -349,13 +353,15 @@ class McpTool:
             self._turn_away(request.subject, request.server, request.args, answer)
         return answer
 
-    def _turn_away(self, name: str, server: str | None, arguments: object, answer: Answer) -> None:
+    def _turn_away(self, name: str, server: str | None, arguments: object, answer: McpToolAnswer) -> None:
         """This call ends here, with this answer."""
         call = Call("tools/call", {"name": name, "arguments": arguments}, tool=name)
         error = UsageError(answer.text, code=answer.details["error"], server=server or "")
         self._room.turn_away(call, error, server)
 
-    def _start_as_said(self, request: Request, job: Job, reader: CatalogueReader) -> Answer | None:
+    def _start_as_said(
+        self, request: McpToolRequest, job: Job, reader: CatalogueReader
+    ) -> McpToolAnswer | None:
         found = self._room.catalogue.index.resolve(request.subject, request.server)
         if isinstance(found, Target):
             self._start(found, request, job)
@@ -363,14 +369,14 @@ class McpTool:
         refusal = reader.refusal(Mode.CALL, request.server)
         if refusal is not None:
             return refusal
-        if isinstance(found, Ambiguous):
+        if isinstance(found, AmbiguousName):
             return texts.ambiguous_tool("call", request.subject, found.candidates)
         if found.servers:
             job.run(partial(self._connect_and_call, request, job))
             return None
         return reader.missing(Mode.CALL, request.subject, request.server)
 
-    def _start(self, target: Target, request: Request, job: Job, begun: Call | None = None) -> None:
+    def _start(self, target: Target, request: McpToolRequest, job: Job, begun: Call | None = None) -> None:
         """Start the call of a tool that the index knows. It is accepted or refused here, and ends by callback.
         `begun`: the call, if it began when its name was looked up."""
         if job.modern:
@@ -387,7 +393,9 @@ class McpTool:
         else:
             job.follow(call)
 
-    def _start_suspendable(self, target: Target, request: Request, job: Job, begun: Call | None) -> None:
+    def _start_suspendable(
+        self, target: Target, request: McpToolRequest, job: Job, begun: Call | None
+    ) -> None:
         """Start the call as `_start` does, for a client of 2026-07-28: a server request ends the job while the call
         goes on (`_suspended`)."""
         suspendable = SuspendableCall(
@@ -407,7 +415,7 @@ class McpTool:
         else:
             suspendable.follow(call)
 
-    def _ended(self, target: Target, request: Request, job: Job, call: Call) -> None:
+    def _ended(self, target: Target, request: McpToolRequest, job: Job, call: Call) -> None:
         error = call.error
         try:
             if error is None:
@@ -422,7 +430,7 @@ class McpTool:
         except Exception as error:
             job.broke(error)
 
-    def _is_still(self, target: Target, request: Request) -> bool:
+    def _is_still(self, target: Target, request: McpToolRequest) -> bool:
         """Whether this name still means the same tool of this server."""
         found = self._room.catalogue.index.get(request.subject)
         return found is not None and found.server == target.server
@@ -431,18 +439,18 @@ class McpTool:
         self,
         error: CallError,
         target: Target,
-        request: Request,
+        request: McpToolRequest,
         met_a_start: bool,
         reader: CatalogueReader,
-    ) -> Answer:
+    ) -> McpToolAnswer:
         """The answer to a call that failed. It says so if the server no longer has the tool: the index may have come
         from the cache, or the server has changed its list."""
         found = self._room.catalogue.index.resolve(request.subject, request.server)
-        if isinstance(found, Missing):
+        if isinstance(found, MissingName):
             return reader.missing(Mode.CALL, request.subject, target.server, connected_now=met_a_start)
         return texts.failed_call(error, target, self._hints)
 
-    async def _connect_and_call(self, request: Request, job: Job) -> None:
+    async def _connect_and_call(self, request: McpToolRequest, job: Job) -> None:
         """Call a tool that the index does not know: the room connects the server that may have it, and looks
         again."""
         call = Call("tools/call", {"name": request.subject, "arguments": request.args}, tool=request.subject)
@@ -452,21 +460,23 @@ class McpTool:
         except GreenroomError as error:
             self._answers.reply(await self.why_refused(error, request), job)
 
-    async def why_refused(self, error: GreenroomError, request: Request) -> Answer:
+    async def why_refused(self, error: GreenroomError, request: McpToolRequest) -> McpToolAnswer:
         """The answer to a call that ended with this error."""
         if self._is_quick():
             return self._refused(error, request, self._reader)
         await make_searchable(self._room.catalogue.index)
         return self._refused(error, request, await self._still_reader())
 
-    def _refused(self, error: GreenroomError, request: Request, reader: CatalogueReader) -> Answer:
+    def _refused(
+        self, error: GreenroomError, request: McpToolRequest, reader: CatalogueReader
+    ) -> McpToolAnswer:
         found = self._room.catalogue.index.resolve(request.subject, request.server)
         if isinstance(error, CallError) and not isinstance(error, UsageError):
             return texts.failed_call(error, found if isinstance(found, Target) else None, self._hints)
         if isinstance(error, AmbiguousTool):
             return texts.ambiguous_tool("call", error.tool, error.candidates)
         if isinstance(error, UnknownTool):
-            owners = found.servers if isinstance(found, Missing) else ()
+            owners = found.servers if isinstance(found, MissingName) else ()
             server = request.server or next(iter((*error.connected, *owners)), None)
             connected_now = server in error.connected
             return reader.missing(Mode.CALL, request.subject, server, connected_now=connected_now)
@@ -474,7 +484,7 @@ class McpTool:
             refusal = reader.refusal(Mode.CALL, error.server)
             return refusal or texts.refused_request("call", error)
         at_fault = found if isinstance(found, Target) and error.code == "invalid_args" else None
-        return texts.refused_request("call", error, at_fault)
+        return texts.refused_request("call", error, at_fault, self._hints)
 
 
 def _tasks_of(job: Job) -> ClientTasks | None:
@@ -487,8 +497,8 @@ def _may_be_task(task_id: str, job: Job) -> bool:
     return tasks is not None and tasks.may_have(task_id)
 
 
-def _with(answer: Answer, more: Sequence[Mapping[str, Any]]) -> Answer:
-    return Answer((*answer.content, *more), answer.details) if more else answer
+def _with(answer: McpToolAnswer, more: Sequence[Mapping[str, Any]]) -> McpToolAnswer:
+    return McpToolAnswer((*answer.content, *more), answer.details) if more else answer
 
 
 # ---- The `mcp` tool for our own programs -----------------------------------------------------------------------------
@@ -496,7 +506,7 @@ def _with(answer: Answer, more: Sequence[Mapping[str, Any]]) -> Answer:
 # Sends it a request and returns the result, without a client in between.
 
 
-class _Once:
+class _JobSink:
     """A sink for one job."""
 
     def __init__(self) -> None:
@@ -536,7 +546,7 @@ async def ask(tool: McpTool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Raises `Bug` for an error of our own.
     """
-    sink = _Once()
+    sink = _JobSink()
     async with anyio.create_task_group() as group:
         job = Job(sink, group.start_soon, b"1")
         tool.begin(arguments, job)

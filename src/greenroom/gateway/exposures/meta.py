@@ -27,10 +27,10 @@ from ...catalogue.search import asked_words, search
 from ...protocol.bounds import EXECUTE_CODE_BYTES, REGISTRY_BYTES
 from ...protocol.errors import UsageError
 from ...protocol.safe_text import one_line
+from ..jobs import Job
 from ..next_steps import PLAIN, Commands
-from ..requests import Job
-from .proxy import Beside, Proxy
-from .tool_definition import FOR_META, Mode, Request, kind_of, parse_request, refuse_unknown
+from .proxy import ChosenTools, Proxy
+from .tool_definition import FOR_META, McpToolRequest, Mode, kind_of, parse_request, refuse_unknown
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
@@ -111,7 +111,7 @@ def definitions() -> tuple[Mapping[str, Any], ...]:
 
 
 @attrs.frozen
-class Provision:
+class ProvisionRequest:
     """A request to find the server for a task. `starts`: start that server too."""
 
     intent: str
@@ -124,13 +124,15 @@ class Provision:
 
 
 @attrs.frozen
-class Execute:
+class ExecuteRequest:
     """A request to run some code."""
 
     code: str
 
 
-def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision | Execute | None:
+def parse_meta(
+    name: str, arguments: Mapping[str, Any]
+) -> McpToolRequest | ProvisionRequest | ExecuteRequest | None:
     """Read the arguments of a call to one of these tools. None: there is no such tool.
 
     Raises `UsageError` (code `invalid_args`), which names the wrong parameter and what was expected.
@@ -150,7 +152,7 @@ def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision |
         starts = arguments.get("autoProvision")
         if not isinstance(starts, bool | None):
             raise _invalid(f"Invalid autoProvision: expected true or false, got {kind_of(starts)}.")
-        return Provision(arguments["intent"], arguments.get("context") or "", starts is True)
+        return ProvisionRequest(arguments["intent"], arguments.get("context") or "", starts is True)
     if name == EXECUTE:
         _require(arguments, "code")
         code: str = arguments["code"]
@@ -160,7 +162,7 @@ def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision |
         if not can_execute():
             text = 'mcp_execute needs a sandbox that is not installed. Its owner runs: pip install "greenroom[execute]"'
             raise UsageError(text, code="execute_unavailable")
-        return Execute(code)
+        return ExecuteRequest(code)
     return None
 
 
@@ -202,7 +204,7 @@ class Meta(Proxy):
     _names = _PARAMETERS
 
     def __init__(self, room: RoomPort, runs: Runs, commands: Commands = PLAIN) -> None:
-        super().__init__(room, Beside(room.catalogue, commands), hints=FOR_META)
+        super().__init__(room, ChosenTools(room.catalogue, commands), hints=FOR_META)
         self._sandbox_room = room
         self._runs = runs
 
@@ -230,31 +232,33 @@ class Meta(Proxy):
             self._tool.refuse(name, job, arguments)
         elif self._continues(job):
             pass
-        elif isinstance(request, Execute):
+        elif isinstance(request, ExecuteRequest):
             from .code_execution import Execution
 
             Execution(self._sandbox_room, self._tool, self._runs, request.code).begin(
                 self._client_host.suspended, job
             )
-        elif isinstance(request, Provision):
+        elif isinstance(request, ProvisionRequest):
             job.run(partial(self._provision, request, job))
         else:
             self._tool.carry_out(request, job)
 
-    async def _provision(self, provision: Provision, job: Job) -> None:
+    async def _provision(self, provision: ProvisionRequest, job: Job) -> None:
         """Answer with the tools that fit the request, or with the tools of the best server once it has started. If none
         is started, the offers of the registry follow."""
         server = await self._best_server(provision) if provision.starts else None
         registry = self._room.catalogue.config.settings.registry
         if server is not None:
-            self._tool.carry_out(Request(Mode.CONNECT, server), job)
+            self._tool.carry_out(McpToolRequest(Mode.CONNECT, server), job)
         elif registry is None:
-            self._tool.carry_out(Request(Mode.SEARCH, provision.words, include_schemas=True), job)
+            self._tool.carry_out(McpToolRequest(Mode.SEARCH, provision.words, include_schemas=True), job)
         else:
             found = await look_up(registry, provision.words)
-            self._tool.look_with(Request(Mode.SEARCH, provision.words, include_schemas=True), found, job)
+            self._tool.look_with(
+                McpToolRequest(Mode.SEARCH, provision.words, include_schemas=True), found, job
+            )
 
-    async def _best_server(self, provision: Provision) -> str | None:
+    async def _best_server(self, provision: ProvisionRequest) -> str | None:
         if provision.intent in self._room.catalogue.config.servers:
             return provision.intent
         index = self._room.catalogue.index

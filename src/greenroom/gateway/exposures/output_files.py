@@ -24,8 +24,8 @@ from typing import Final
 
 import msgspec
 
-from ...config.private_files import WRITABLE, make_own_folder, open_own
-from ...protocol.patterns import lazy_pattern
+from ...config.private_files import WRITABLE, cache_folder, make_own_folder, open_own
+from ...protocol.lazy_patterns import lazy_pattern
 
 DAY = 24 * 3600.0
 MAX_TOTAL = 100 * 1024 * 1024
@@ -37,12 +37,10 @@ _SUFFIX: Final = lazy_pattern(r"\.[a-z0-9]{1,8}")
 
 def default_directory() -> Path:
     """`output/` in the user's cache directory for Greenroom."""
-    import platformdirs
-
-    return platformdirs.user_cache_path("greenroom", appauthor=False) / "output"
+    return cache_folder() / "output"
 
 
-class Page(msgspec.Struct, frozen=True):
+class OutputPage(msgspec.Struct, frozen=True):
     """A part of a kept text, from byte `start` to before byte `end` of `size`."""
 
     text: str
@@ -51,7 +49,7 @@ class Page(msgspec.Struct, frozen=True):
     size: int
 
 
-class Kept(msgspec.Struct, frozen=True):
+class OutputFile(msgspec.Struct, frozen=True):
     """One kept file. `stamp`: when it was written, in seconds since 1970. `size` in bytes."""
 
     id: str
@@ -79,7 +77,7 @@ class Spill(msgspec.Struct, frozen=True):
         suffix = mimetypes.guess_extension(mime.partition(";")[0].strip().lower()) or ".bin"
         return self._write(decoded_base64(data), suffix if _SUFFIX.fullmatch(suffix) else ".bin")
 
-    def page(self, output: str, offset: int, max_bytes: int, max_lines: int) -> Page | None:
+    def page(self, output: str, offset: int, max_bytes: int, max_lines: int) -> OutputPage | None:
         """The part of a kept text that begins at byte `offset`, or at the character that has this byte, within these
         bounds. None when no text has this id. Raises `OSError`."""
         if _ID.fullmatch(output) is None:
@@ -98,9 +96,9 @@ class Spill(msgspec.Struct, frozen=True):
         text = "\n".join(lines[:max_lines])
         if len(lines) > max_lines:
             text += "\n"
-        return Page(text, start + skipped, start + skipped + len(text.encode()), size)
+        return OutputPage(text, start + skipped, start + skipped + len(text.encode()), size)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[OutputFile]:
         """All files, newest first."""
         return sorted(self._files(), key=lambda file: -file.stamp)
 
@@ -136,7 +134,7 @@ class Spill(msgspec.Struct, frozen=True):
             if file.path != keep and (file.stamp < oldest or room < 0):
                 file.path.unlink(missing_ok=True)
 
-    def _files(self) -> Iterator[Kept]:
+    def _files(self) -> Iterator[OutputFile]:
         for path in self.directory.glob("output-*.*"):
             found = _NAME.fullmatch(path.name)
             if found is None:
@@ -145,7 +143,7 @@ class Spill(msgspec.Struct, frozen=True):
                 stat = path.lstat()
             except FileNotFoundError:
                 continue
-            yield Kept(found["id"], path, stat.st_mtime, stat.st_size)
+            yield OutputFile(found["id"], path, stat.st_mtime, stat.st_size)
 
 
 def decoded_base64(data: str) -> Iterator[bytes]:

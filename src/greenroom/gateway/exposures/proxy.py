@@ -1,12 +1,13 @@
 """The exposure `proxy`: the one `mcp` tool for every server, and beside it the tools that were chosen or promoted.
 
-What carries out the requests to the tool is in `mcp_tool`.
+What carries out the requests to the tool is in `mcp_tool`. A gateway lists the tool long before anybody calls it, so
+that is loaded in a thread when a client has come (`tool_class`), and with the first call at the latest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -18,10 +19,9 @@ from ...protocol.bounds import PROMOTED
 from ...protocol.errors import UsageError
 from ...protocol.jsonrpc.terms import RpcFault
 from ..client_host import ClientHost
+from ..jobs import Job, acknowledged
 from ..next_steps import PLAIN, Commands
-from ..requests import Job, acknowledged, subscription
-from .exposure import Client, left_out
-from .mcp_tool import McpTool
+from .exposure import ClientView, left_out
 from .tool_definition import DEFINITION, FOR_MODELS, NAME, Hints, read_plain_request
 
 if TYPE_CHECKING:
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from ...supervisor.port import RoomCatalogue, RoomPort
     from ...supervisor.profiles import ProfileView
     from ..input_required import SuspendedCalls
-    from .direct_lists import Shown
+    from .direct_lists import ShownLists
+    from .mcp_tool import McpTool
+
+
+def tool_class() -> type[McpTool]:
+    """What carries out the requests to the tool. Loading it takes a few milliseconds."""
+    from .mcp_tool import McpTool
+
+    return McpTool
 
 
 class Proxy:
@@ -46,7 +54,7 @@ class Proxy:
     def __init__(
         self,
         room: RoomPort,
-        beside: Beside | None = None,
+        beside: ChosenTools | None = None,
         *,
         hints: Hints = FOR_MODELS,
         frequent: Sequence[str] = (),
@@ -55,11 +63,21 @@ class Proxy:
         self._room = room
         self._client_host = ClientHost(room)
         self.suspended: SuspendedCalls = self._client_host.suspended
-        self._shared = beside or Beside(room.catalogue)
+        self._shared = beside or ChosenTools(room.catalogue)
         self._beside = BesideClient(self._shared, room.catalogue, frequent)
-        suspended = self._client_host.suspended
-        self._tool = McpTool(room, hints=hints, suspended=suspended, beside=self._beside, on_answer=on_answer)
+        self._hints = hints
+        self._on_answer = on_answer
         self._level: str | None = None  # what servers were told last
+
+    @cached_property
+    def _tool(self) -> McpTool:
+        return tool_class()(
+            self._room,
+            hints=self._hints,
+            suspended=self.suspended,
+            beside=self._beside,
+            on_answer=self._on_answer,
+        )
 
     def capabilities(self) -> Mapping[str, Any]:
         return {"tools": {"listChanged": True}, "logging": {}}
@@ -83,7 +101,7 @@ class Proxy:
     async def settle(self) -> None:
         await self._room.catalogued()
 
-    async def announce(self, client: Client) -> None:
+    async def announce(self, client: ClientView) -> None:
         self._beside.look_at_own()
 
     def begin(self, job: Job) -> bool:
@@ -159,14 +177,14 @@ class Proxy:
             raise RpcFault(rpc.INVALID_PARAMS, text)
         return True
 
-    def came(self, client: Client) -> None:
+    def came(self, client: ClientView) -> None:
         self._beside.came(client)
         self._client_host.came(client)
 
-    def heard(self, client: Client, method: str) -> None:
+    def heard(self, client: ClientView, method: str) -> None:
         self._client_host.said(method)
 
-    def left(self, client: Client) -> None:
+    def left(self, client: ClientView) -> None:
         self._beside.left()
         self._client_host.left(client)
 
@@ -187,15 +205,15 @@ class Proxy:
 # A call of any of them is a call through the `mcp` tool: it is bounded, transformed and refused like one. A change is
 # announced to a client of the handshake era, and to a client of 2026-07-28 that listens for it.
 #
-# `Beside` has what is the same for all clients with one profile. It uses the direct door's lists, which are loaded only
-# when there is something to show. Changes are found by comparing with the list that was shown before. For a client that
-# asked before they were loaded, that list was empty.
+# `ChosenTools` has what is the same for all clients with one profile. It uses the direct door's lists, which are
+# loaded only when there is something to show. Changes are found by comparing with the list that was shown before. For
+# a client that asked before they were loaded, that list was empty.
 
 CHANGED: Final = "notifications/tools/list_changed"
 _FLAG: Final = "toolsListChanged"
 
 
-class Beside:
+class ChosenTools:
     """The chosen tools of a room, for all clients with the same profile."""
 
     def __init__(self, catalogue: RoomCatalogue | ProfileView, commands: Commands = PLAIN) -> None:
@@ -204,7 +222,7 @@ class Beside:
         self.clients: dict[BesideClient, None] = {}
         self._config: Config | None = None
         self._has_chosen = False
-        self._shown: Shown | None = None
+        self._shown: ShownLists | None = None
         self._listed_none = False
 
     @property
@@ -217,12 +235,14 @@ class Beside:
             self._has_chosen = isinstance(rules[0], tuple) or any(rules[1:])
         return self._has_chosen
 
-    def shown(self) -> Shown:
+    def shown(self) -> ShownLists:
         """The list, made when it is first needed."""
         if self._shown is None:
-            from .direct_lists import Shown
+            from .direct_lists import ShownLists
 
-            self._shown = Shown(self.catalogue, self.commands, beside=True, listed_none=self._listed_none)
+            self._shown = ShownLists(
+                self.catalogue, self.commands, beside=True, listed_none=self._listed_none
+            )
         return self._shown
 
     def listing(self) -> Sequence[Mapping[str, Any]]:
@@ -249,7 +269,7 @@ class BesideClient:
 
     def __init__(
         self,
-        beside: Beside,
+        beside: ChosenTools,
         catalogue: RoomCatalogue | ProfileView | None = None,
         frequent: Sequence[str] = (),
     ) -> None:
@@ -257,10 +277,10 @@ class BesideClient:
         names that are promoted before it asks for any; those that it cannot see are not listed."""
         self._beside = beside
         self._catalogue = catalogue or beside.catalogue
-        self._own: Beside | None = (
+        self._own: ChosenTools | None = (
             None  # what is chosen for it, once its own servers have listed something else
         )
-        self._client: Client | None = None
+        self._client: ClientView | None = None
         self._promoted: dict[str, Mapping[str, Any] | None] = dict.fromkeys(
             frequent
         )  # as last listed, in this order
@@ -269,7 +289,7 @@ class BesideClient:
         )  # the same names, the last one called is the last
         self._streams: list[Mapping[str, Any]] = []  # the `_meta` of each that listens
 
-    def came(self, client: Client) -> None:
+    def came(self, client: ClientView) -> None:
         self._client = client
         self._beside.clients[self] = None
 
@@ -280,9 +300,9 @@ class BesideClient:
     # ---- the list --------------------------------------------------------------------------------------------
 
     @property
-    def _chosen(self) -> Beside:
+    def _chosen(self) -> ChosenTools:
         if self._own is None and self._catalogue.index is not self._beside.catalogue.index:
-            self._own = Beside(self._catalogue, self._beside.commands)
+            self._own = ChosenTools(self._catalogue, self._beside.commands)
         return self._own or self._beside
 
     def listed(self) -> Iterator[Mapping[str, Any]]:
@@ -372,7 +392,7 @@ class BesideClient:
 
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
         """Keep a stream of 2026-07-28 open until the client ends it."""
-        meta = subscription(job)
+        meta = job.subscription
         hears = wanted.get(_FLAG) is True
         if hears:
             self._streams.append(meta)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ...catalogue.names import has_prefix, owner_among
-from ...catalogue.namespace import Ambiguous, Missing
+from ...catalogue.namespace import AmbiguousName, MissingName
 from ...catalogue.search import SearchPage, fits_well, search, search_matching
 from ...protocol.errors import UNTRUSTED, UnknownServer, UsageError
 from ...protocol.status import ServerStatus
 from . import tool_texts as texts
-from .tool_definition import FOR_MODELS, MAX_REGEX, MOST_LINES, Answer, Hints, Mode, Request
+from .tool_definition import FOR_MODELS, MAX_REGEX, MOST_LINES, Hints, McpToolAnswer, McpToolRequest, Mode
 from .tool_texts import Bounds, is_unknown
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class CatalogueSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_some(cls, room: RoomPort, servers: Iterable[str]) -> CatalogueSnapshot:
-        """The same with the rows of a few servers alone. One that is gone has none."""
+        """What a room knows now, with the rows of a few servers alone. One that is gone has none."""
         rows: list[ServerStatus] = []
         for name in servers:
             with suppress(UnknownServer):
@@ -65,8 +65,10 @@ class CatalogueReader:
 
     def __init__(self, catalogue: Catalogue, *, hints: Hints = FOR_MODELS) -> None:
         self._catalogue = catalogue
-        self._hints = hints
-        self._answers: Final[Mapping[Mode, Callable[[Request], Answer]]] = {
+        config = catalogue.config
+        is_empty = hints.for_people and not (config.servers or config.broken)
+        self._hints = hints.without_servers() if is_empty else hints
+        self._answers: Final[Mapping[Mode, Callable[[McpToolRequest], McpToolAnswer]]] = {
             Mode.STATUS: self._status,
             Mode.LIST: self._list,
             Mode.SEARCH: self._search,
@@ -74,7 +76,7 @@ class CatalogueReader:
             Mode.INSTRUCTIONS: self._instructions,
         }
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: McpToolRequest) -> McpToolAnswer:
         """The answer to a request that only looks."""
         return self._answers[request.mode](request)
 
@@ -100,7 +102,7 @@ class CatalogueReader:
         settings = self._catalogue.config.settings
         return Bounds(settings.output_max_bytes, settings.output_max_lines)
 
-    def refusal(self, mode: Mode, server: str | None) -> Answer | None:
+    def refusal(self, mode: Mode, server: str | None) -> McpToolAnswer | None:
         """The answer that refuses `server` because it is unknown, disabled or broken. None: it can be used."""
         config = self._catalogue.config
         if server is None:
@@ -112,9 +114,13 @@ class CatalogueReader:
             return texts.unknown_server(mode.value, server, self._names(), self._hints)
         return texts.disabled_server(mode.value, server) if definition.disabled else None
 
-    def missing(self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False) -> Answer:
+    def missing(
+        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
+    ) -> McpToolAnswer:
         """The answer when there is no such tool. If the tool's prefix belongs to a server that is disabled, broken or
         not known yet, it names that server, otherwise similar tools."""
+        if tool in self._catalogue.config.servers and self._hints.for_people:
+            return texts.server_as_tool(mode.value, tool)
         unusable = owner_among(self._catalogue.config.unusable, tool) if server is None else None
         if unusable is not None:
             refusal = self.refusal(mode, unusable)
@@ -132,12 +138,13 @@ class CatalogueReader:
             server=server,
             names=names,
             suggestions=index.suggest(tool),
+            are_full_names=self._hints.for_people and bool(index.named_by_servers(tool)),
             connected_now=connected_now,
             unknown=unknown,
             hints=self._hints,
         )
 
-    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Answer:
+    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> McpToolAnswer:
         row = next(iter(self.rows(server)), None)
         if row is None:
             return texts.unknown_server("list", server, self._names(), self._hints)
@@ -156,37 +163,41 @@ class CatalogueReader:
         config = self._catalogue.config
         return [*config.servers, *(name for name in config.broken if name not in config.servers)]
 
-    def _status(self, request: Request) -> Answer:
+    def _status(self, request: McpToolRequest) -> McpToolAnswer:
         rows, bounds = self.rows(), self.bounds
         return texts.status(rows, self._hints, limit=request.limit, offset=request.offset, bounds=bounds)
 
-    def _list(self, request: Request) -> Answer:
+    def _list(self, request: McpToolRequest) -> McpToolAnswer:
         refusal = self.refusal(request.mode, request.subject)
         if refusal is not None:
             return refusal
         return self.listing(request.subject, limit=request.limit, offset=request.offset)
 
-    def _instructions(self, request: Request) -> Answer:
+    def _instructions(self, request: McpToolRequest) -> McpToolAnswer:
         server = request.subject
         refusal = self.refusal(request.mode, server)
         return refusal or texts.instructions(server, self._catalogue.entry(server), self._hints)
 
-    def _describe(self, request: Request) -> Answer:
+    def _describe(self, request: McpToolRequest) -> McpToolAnswer:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
         index, name, server = self._catalogue.index, request.subject, request.server
         found = index.resolve(name, server)
-        if isinstance(found, Missing) and self._hints.skill:
+        if isinstance(found, MissingName) and self._hints.skill:
             skill = index.resolve_skill(name, server)
-            found = found if isinstance(skill, Missing) else skill
-        if isinstance(found, Ambiguous):
+            found = found if isinstance(skill, MissingName) else skill
+        if isinstance(found, AmbiguousName):
             return texts.ambiguous_tool("describe", name, found.candidates)
-        if isinstance(found, Missing):
+        if isinstance(found, MissingName):
             return self.missing(request.mode, name, server)
-        return texts.describe_skill(found, self._hints) if found.kind == "skill" else texts.describe(found)
+        return (
+            texts.describe_skill(found, self._hints)
+            if found.kind == "skill"
+            else texts.describe(found, self._hints)
+        )
 
-    def _search(self, request: Request) -> Answer:
+    def _search(self, request: McpToolRequest) -> McpToolAnswer:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
@@ -211,7 +222,7 @@ class CatalogueReader:
             bounds=self.bounds,
         )
 
-    def is_answered(self, request: Request) -> bool:
+    def is_answered(self, request: McpToolRequest) -> bool:
         """Whether waiting would not help this search: it has found something that fits well, or all servers are
         known."""
         if self.refusal(request.mode, request.server) is not None:
@@ -231,7 +242,7 @@ class CatalogueReader:
         """The servers of which nothing is known yet; with `server`, only that one."""
         return [row for row in self.rows(server) if is_unknown(row)]
 
-    def _page(self, request: Request, limit: int, offset: int) -> SearchPage:
+    def _page(self, request: McpToolRequest, limit: int, offset: int) -> SearchPage:
         index, query, server = self._catalogue.index, request.subject, request.server
         skills = bool(self._hints.skill)
         if request.regex and query.strip():

@@ -36,16 +36,17 @@ from ...protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE
 from ...protocol.content import MAX_BYTES, MAX_LINES, Block, BoundedBlocks, Stats, guard, shown
 from ...protocol.errors import ProtocolFault, Reach
 from ...protocol.jsonrpc.encoding import UNWRITABLE, decode, decode_parts
-from ...protocol.jsonrpc.incoming import NO_MESSAGE, nbytes, read_value
+from ...protocol.jsonrpc.incoming import NO_MESSAGE, nbytes, read_parts, read_value
 from ...protocol.jsonrpc.incoming import decode_result as decoded
 from ...protocol.jsonrpc.outgoing import large_array
 from ...protocol.jsonrpc.terms import RpcFault, WireFault
+from ...protocol.long_text import unquoted
 from ...protocol.value_count import takes_long_to_decode
-from ..requests import Job
+from ..jobs import Job
 from ..result_meta import DETAILS
 from . import tool_texts as texts
 from .output_files import Spill, decoded_base64, id_of
-from .tool_definition import FOR_MODELS, Answer, Hints, Request, size_of
+from .tool_definition import FOR_MODELS, Hints, McpToolAnswer, McpToolRequest, size_of
 from .tool_texts import subject_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ _MCP: Final = Scrub.MCP  # naming an enum member costs ten times as much as a co
 _FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
 
 
-class Answers:
+class McpToolResponder:
     """Answers the jobs of one `mcp` tool."""
 
     def __init__(self, room: RoomPort, spill: Spill, hints: Hints) -> None:
@@ -94,7 +95,8 @@ class Answers:
             filing = partial(outcome_with_files, target.server, target, result, self._keeping)
             job.run(partial(self._answer_aside, filing, target.server, target, job))
         else:
-            self._end(outcome_of(target.server, target, result, **self._bounds), job)
+            for_people = self._hints.for_people
+            self._end(outcome_of(target.server, target, result, for_people=for_people, **self._bounds), job)
 
     def conclude_long(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
         """End `job` with the bytes of a result of any size, in a thread. `target`: the tool that was called, if
@@ -117,13 +119,11 @@ class Answers:
 
     async def telling(self, result: Mapping[str, Any], details: Mapping[str, Any], job: Job) -> None:
         """End `job` with a result of our own that has these details."""
-        bounds = self._bounds
-        await self._answer_aside(
-            lambda: replace(outcome_of("", None, result, **bounds), details=details), "", None, job
-        )
+        make = partial(outcome_of, "", None, result, for_people=self._hints.for_people, **self._bounds)
+        await self._answer_aside(lambda: replace(make(), details=details), "", None, job)
 
     @property
-    def _bounds(self) -> dict[str, int]:
+    def _bounds(self) -> Mapping[str, int]:
         settings = self._room.catalogue.config.settings
         return {"max_bytes": settings.output_max_bytes, "max_lines": settings.output_max_lines}
 
@@ -134,16 +134,16 @@ class Answers:
     # ---- kept output -----------------------------------------------------------------------------------------------
 
     @property
-    def _keeping(self) -> Keeping:
+    def _keeping(self) -> OutputRules:
         settings = self._room.catalogue.config.settings
         spill = replace(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
-        return Keeping(spill, self._hints, self._bounds, settings.output_max_image)
+        return OutputRules(spill, self._hints, self._bounds, settings.output_max_image)
 
-    def turn_page(self, request: Request, job: Job) -> None:
+    def turn_page(self, request: McpToolRequest, job: Job) -> None:
         """Answer with a part of a text that was too long for an answer."""
         job.run(partial(self._turn_page, request, job))
 
-    async def _turn_page(self, request: Request, job: Job) -> None:
+    async def _turn_page(self, request: McpToolRequest, job: Job) -> None:
         settings = self._room.catalogue.config.settings
         most = max(settings.output_max_bytes or MAX_BYTES, 2 * _FOR_A_NOTICE) - _FOR_A_NOTICE
         lines = max(settings.output_max_lines or MAX_LINES, 4) - 2
@@ -162,7 +162,7 @@ class Answers:
 
     # ---- answers -------------------------------------------------------------------------------------------------
 
-    def reply(self, answer: Answer | None, job: Job) -> None:
+    def reply(self, answer: McpToolAnswer | None, job: Job) -> None:
         """Answer with a text of our own, within the bounds. None: the job is answered elsewhere."""
         if answer is not None:
             self._end(Outcome.of(answer.filled(job.commands), **self._bounds), job)
@@ -174,7 +174,7 @@ class Answers:
             job.run(partial(self._answer_aside, lambda: outcome, "", None, job))
 
 
-class Keeping(msgspec.Struct, frozen=True, eq=False):
+class OutputRules(msgspec.Struct, frozen=True, eq=False):
     """Where long answers are kept, and the bounds beyond which they are, as configured when one is made: a thread reads
     nothing else of the room."""
 
@@ -185,7 +185,7 @@ class Keeping(msgspec.Struct, frozen=True, eq=False):
 
 
 def outcome_of_bytes(
-    server: str, target: Target | None, raw: bytes, scrubber: Secrets | None, keeping: Keeping
+    server: str, target: Target | None, raw: bytes, scrubber: Secrets | None, keeping: OutputRules
 ) -> Outcome | None:
     """The outcome for a result of any size; None: it is no result object. Work for a thread."""
     if scrubber is not None:
@@ -197,15 +197,15 @@ def outcome_of_bytes(
 
 
 def outcome_with_files(
-    server: str, target: Target | None, result: Mapping[str, Any], keeping: Keeping
+    server: str, target: Target | None, result: Mapping[str, Any], keeping: OutputRules
 ) -> Outcome:
     """The outcome for a result whose binary content is put into files. Blocks; call it in a thread."""
     if has_binaries(result, keeping.max_image):
         result = without_binaries(result, keeping.spill, keeping.max_image)
-    return outcome_of(server, target, result, **keeping.bounds)
+    return outcome_of(server, target, result, **keeping.bounds, for_people=keeping.hints.for_people)
 
 
-def _finished(make: Callable[[], Outcome | None], keeping: Keeping) -> dict[str, Any] | None:
+def _finished(make: Callable[[], Outcome | None], keeping: OutputRules) -> dict[str, Any] | None:
     """The result for a client, with what is long in files. Its content is JSON already, so the loop does not have to
     encode it. Blocks; call it in a thread."""
     outcome = make()
@@ -231,7 +231,7 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
     rest: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, answer: Answer, *, max_bytes: int, max_lines: int) -> Outcome:
+    def of(cls, answer: McpToolAnswer, *, max_bytes: int, max_lines: int) -> Outcome:
         """The outcome for an answer of our own."""
         slim = answer.slim()
         return cls(
@@ -244,7 +244,7 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
         """Whether nothing of it must be saved in a file."""
         return self.guarded.spill is None and self.rest is None
 
-    def saved(self, spill: Spill, hints: Hints = FOR_MODELS) -> Answer:
+    def saved(self, spill: Spill, hints: Hints = FOR_MODELS) -> McpToolAnswer:
         """The finished answer. Saves its long text and its rest in files; `hints` say how to read on. Blocks."""
         details = self.details
         if self.rest is not None:
@@ -257,16 +257,18 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
             return outcome.answer()
         return outcome.answer(*_try_to_write(spill, self.guarded.spill), hints)
 
-    def answer(self, path: Path | None = None, error: str | None = None, hints: Hints = FOR_MODELS) -> Answer:
+    def answer(
+        self, path: Path | None = None, error: str | None = None, hints: Hints = FOR_MODELS
+    ) -> McpToolAnswer:
         """The finished answer. `path`: where the long text was saved, or `error`: why it was not."""
         if self.guarded.spill is None:
-            return Answer(self.guarded.blocks, self.details)
+            return McpToolAnswer(self.guarded.blocks, self.details)
         if path is None:
             cut, where = self.guarded.cut(error=error or ""), {"writeError": error}
         else:
             cut = self.guarded.cut(path=str(path), more=partial(hints.next_page, id_of(path)))
             where = {"fullOutputPath": str(path), "output": id_of(path)}
-        return Answer(cut.blocks, {**self.details, "outputGuard": _report(cut.stats) | where})
+        return McpToolAnswer(cut.blocks, {**self.details, "outputGuard": _report(cut.stats) | where})
 
 
 def _try_to_write(spill: Spill, text: str, suffix: str = ".txt") -> tuple[Path | None, str | None]:
@@ -277,14 +279,21 @@ def _try_to_write(spill: Spill, text: str, suffix: str = ".txt") -> tuple[Path |
 
 
 def outcome_of(
-    server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
+    server: str,
+    target: Target | None,
+    result: Mapping[str, Any],
+    *,
+    max_bytes: int,
+    max_lines: int,
+    for_people: bool = False,
 ) -> Outcome:
     """The outcome for a result. `max_bytes`, `max_lines`: the bounds of the output guard; 0: no bound."""
     details, rest = _details_of(server, target, result)
-    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details, rest)
+    blocks = shown(result, target, max_bytes=max_bytes, max_lines=max_lines, for_people=for_people)
+    return Outcome(blocks, details, rest)
 
 
-class _OnlyText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _TextResult(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: msgspec.Raw
     is_error: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="isError")
 
@@ -293,7 +302,7 @@ class _TextBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field
     text: str
 
 
-_only_text = msgspec.json.Decoder(_OnlyText)
+_only_text = msgspec.json.Decoder(_TextResult)
 _text_blocks = msgspec.json.Decoder(list[_TextBlock])
 
 
@@ -308,7 +317,10 @@ def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> 
         blocks = _text_blocks.decode(result.content)
     except NO_MESSAGE:
         return None
-    if not blocks or result.is_error is True or 0 < max_lines < len(blocks) + raw.count(b"\\"):
+    if not blocks or result.is_error is True:
+        return None
+    # A text of fewer bytes than lines may be has no more lines: to count them takes long for a short one.
+    if 0 < max_lines < len(raw) and max_lines < len(blocks) + raw.count(b"\\"):
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
         return None
@@ -352,8 +364,8 @@ def decode_result(raw: bytes) -> Mapping[str, Any] | None:
 
 
 def _decode_large(raw: bytes) -> Mapping[str, Any] | None:
-    """The same for a large result. A large `structuredContent` stays the JSON that it is shown as. Of a large content
-    each block is decoded by itself, so that other threads can run in between."""
+    """The object of a large result, or None when it is none. A large `structuredContent` stays the JSON that it is
+    shown as. Each block of a large content is decoded by itself, so that other threads can run in between."""
     try:
         return {name: _decode_part(name, part) for name, part in decode_parts(raw).items()}
     except (RpcFault, *NO_MESSAGE):
@@ -369,8 +381,20 @@ def _decode_part(name: str, part: msgspec.Raw) -> Any:
             return part
         if name in _KEYS:
             with suppress(msgspec.ValidationError):  # it is no array
-                return [read_value(block) for block in decode(_blocks_of_json, part)]
+                return [_decode_block(block) for block in decode(_blocks_of_json, part)]
     return read_value(part)
+
+
+def _decode_block(block: msgspec.Raw) -> Any:
+    """A block of content. The text or data of a large one is read in pieces, for the same reason."""
+    if nbytes(block) < LARGE_MESSAGE or bytes(memoryview(block)[:1]) != b"{":
+        return read_value(block)
+    return {
+        name: unquoted(bytes(part)).decode()
+        if nbytes(part) >= LARGE_MESSAGE and bytes(memoryview(part)[:1]) == b'"'
+        else read_value(part)
+        for name, part in read_parts(block).items()
+    }
 
 
 def _report(stats: Stats) -> dict[str, Any]:

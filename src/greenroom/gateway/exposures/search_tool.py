@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class SearchTool:
-    """One tool with which a model searches, describes and calls all tools of a room, however many there are. It is the
-    `mcp` tool of the gateway. `session`: the session in which the calls are made.
+    """One tool that lets a model search, describe and call all tools of a room, however many there are. It is the `mcp`
+    tool of the gateway. `session`: the session in which the calls are made.
 
     Give a model its `to_openai()` or `to_anthropic()`, and `room.run_tool_calls(…, also=[tool])` the calls it makes.
     """
 
-    name = NAME
+    name = NAME  # what a model calls it
 
     def __init__(self, room: Greenroom, *, session: Session | None = None) -> None:
         from ...supervisor.room import port_of

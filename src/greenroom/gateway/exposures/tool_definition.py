@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ...catalogue.hidden_characters import unhidden_value
-from ...config.reading import did_you_mean
+from ...config.value_kinds import did_you_mean
 from ...protocol.errors import UsageError
 from ...protocol.jsonrpc.incoming import ABSENT, NO_MESSAGE
 from ...protocol.safe_text import typed, unhidden
@@ -63,7 +63,7 @@ def _no_details() -> Mapping[str, Any]:
     return {}
 
 
-class Answer(msgspec.Struct, frozen=True, eq=False):
+class McpToolAnswer(msgspec.Struct, frozen=True, eq=False):
     """The answer of the `mcp` tool. `content` is MCP content blocks for a model; `details` says the same for
     programs."""
 
@@ -71,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     details: Mapping[str, Any] = msgspec.field(default_factory=_no_details)
 
     @classmethod
-    def of(cls, text: str, **details: Any) -> Answer:
+    def of(cls, text: str, **details: Any) -> McpToolAnswer:
         """An answer of one text block, in our own words and words of definitions. Hidden characters are taken out of
         the text and of the details."""
         return cls(({"type": "text", "text": unhidden(text)},), unhidden_value(details))
@@ -80,7 +80,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     def is_error(self) -> bool:
         return "error" in self.details
 
-    def filled(self, commands: Commands) -> Answer:
+    def filled(self, commands: Commands) -> McpToolAnswer:
         """The same answer with the options of `commands` in its next steps. Texts of servers stay as they are."""
         error = self.details.get("error")
         if (
@@ -93,9 +93,9 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
             {**block, "text": commands.filled(block["text"])} if block.get("type") == "text" else block
             for block in self.content
         ]
-        return Answer(content, commands.filled_in(self.details))
+        return McpToolAnswer(content, commands.filled_in(self.details))
 
-    def slim(self) -> Answer:
+    def slim(self) -> McpToolAnswer:
         """The same answer with its details within their bound: the largest details are left out, and only their names
         are kept."""
         sizes = {key: size_of(value) for key, value in self.details.items()}
@@ -106,7 +106,9 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
             omitted[key] = sizes.pop(key)
         if not omitted:
             return self
-        return Answer(self.content, {**{key: self.details[key] for key in sizes}, "omittedBytes": omitted})
+        return McpToolAnswer(
+            self.content, {**{key: self.details[key] for key in sizes}, "omittedBytes": omitted}
+        )
 
     @property
     def text(self) -> str:
@@ -196,7 +198,7 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
 )
 
 
-class Request(msgspec.Struct, frozen=True):
+class McpToolRequest(msgspec.Struct, frozen=True):
     """A request to the `mcp` tool, read. `subject` is the value of the parameter that decides the mode: a tool, a
     server or a query."""
 
@@ -212,16 +214,16 @@ class Request(msgspec.Struct, frozen=True):
     background: bool = False
 
 
-class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _PlainMcpToolCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     tool: str
     args: msgspec.Raw = ABSENT
     server: str | None = None
 
 
-_plain_call = msgspec.json.Decoder(_PlainCall)
+_plain_call = msgspec.json.Decoder(_PlainMcpToolCall)
 
 
-def read_plain_request(arguments: msgspec.Raw) -> Request | None:
+def read_plain_request(arguments: msgspec.Raw) -> McpToolRequest | None:
     """The request to call a tool with an object of arguments, which stays the JSON that came. None for any other: then
     use `parse_request`."""
     try:
@@ -231,10 +233,10 @@ def read_plain_request(arguments: msgspec.Raw) -> Request | None:
     args = None if said.args is ABSENT else said.args
     if not said.tool or (args is not None and bytes(args)[:1] != b"{"):
         return None
-    return Request(_CALL, said.tool, said.server or None, args)
+    return McpToolRequest(_CALL, said.tool, said.server or None, args)
 
 
-def parse_request(arguments: Mapping[str, Any]) -> Request:
+def parse_request(arguments: Mapping[str, Any]) -> McpToolRequest:
     """Read the arguments of a call to `mcp`.
 
     Raises `UsageError` (code `invalid_args`), which names the wrong parameter and what was expected.
@@ -246,11 +248,13 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
         stays = isinstance(args, msgspec.Raw) and kind_of(args) == "object"  # in a large call
         background = _flag(arguments, "background", False)
         server = _text(arguments, "server")
-        return Request(mode, subject, server, args if stays else parse_args(args), background=background)
+        return McpToolRequest(
+            mode, subject, server, args if stays else parse_args(args), background=background
+        )
     if mode is Mode.STATUS and arguments.get("args"):
         raise _invalid(_without_tool(arguments["args"]))
     usual, most = (PAGE, MOST_MATCHES) if mode is Mode.SEARCH else (MOST_LINES, MOST_LINES)
-    return Request(
+    return McpToolRequest(
         mode,
         subject,
         _text(arguments, "server"),
@@ -403,16 +407,23 @@ class Hints(msgspec.Struct, frozen=True):
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
     skill: str = 'mcp({{ skill: "{skill}" }})'  # to read one; empty: whoever reads this cannot
     not_known: str = ""  # of `{count}` servers, two at least, that are not named one by one; empty: they are
-    stands_alone: bool = False  # each step is a line of its own, behind all facts, so that it can be copied
+    nothing_found: str = ""  # what to do then, if it is not `see_servers`
+    for_people: bool = False  # each step is a line of its own, behind all facts, so that it can be copied
 
     @property
     def between(self) -> str:
         """The words before a step."""
-        return "\n" if self.stands_alone else " "
+        return "\n" if self.for_people else " "
+
+    def without_servers(self) -> Hints:
+        """The same where no servers are configured: nothing can be found. (A command says itself how to add one.)"""
+        return msgspec.structs.replace(self, search="", nothing_found="", see_servers="")
 
     def with_step(self, text: str, step: str, more: str = "") -> str:
-        """A message, followed by a step and by `more`."""
-        return f"{text}{more}\n{step}" if self.stands_alone else f"{text} {step}{more}"
+        """A message, followed by a step, if there is one, and by `more`."""
+        if not step:
+            return f"{text}{more}"
+        return f"{text}{more}\n{step}" if self.for_people else f"{text} {step}{more}"
 
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server, typed=typed(server))
@@ -476,11 +487,12 @@ FOR_PEOPLE: Final = Hints(
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
     learn="To start them once and read what they have: greenroom refresh",
     mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
-    try_now="To try it now: greenroom reconnect {typed}",
+    try_now="To try it now: greenroom refresh {typed}",
     describe="greenroom describe {tool}",
     page="the same command with `| less` behind it",
     skill='a client reads it with mcp({{ skill: "{skill}" }})',
     more="add --offset {offset} for more",
-    not_known="{count} servers are not known: greenroom status",
-    stands_alone=True,
+    not_known="The tools of {count} servers are not known yet: greenroom status",
+    nothing_found="To see all tools: greenroom tools",
+    for_people=True,
 )

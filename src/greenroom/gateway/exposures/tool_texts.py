@@ -1,6 +1,6 @@
 """The texts of the modes that only look: status, list, search, describe, instructions.
 
-Pure: facts in, `Answer` out. Each function builds the text and its `details` together, so that both say the
+Pure: facts in, `McpToolAnswer` out. Each function builds the text and its `details` together, so that both say the
 same. The wording is a contract: existing prompts and tests of agents rely on it. Its numbers (50 characters
 of a description, 300 of instructions) are part of it. Lists keep to the output guard's bounds (`Bounds`).
 """
@@ -8,7 +8,7 @@ of a description, 300 of instructions) are part of it. Lists keep to the output 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,7 +18,12 @@ from ...actors.host import ASKED_FOR
 from ...catalogue.fingerprints import changed_in_words
 from ...catalogue.hidden_characters import hidden_instructions, unhidden_value
 from ...catalogue.skills import FILE, files_of, without_front_matter
-from ...protocol.content import arguments_may_be_at_fault, expected_parameters, parameters_text
+from ...protocol.content import (
+    arguments_may_be_at_fault,
+    expected_parameters,
+    parameters_text,
+    schema_lines,
+)
 from ...protocol.errors import (
     DISABLED,
     AmbiguousTool,
@@ -28,6 +33,7 @@ from ...protocol.errors import (
     ConnectFailed,
     GreenroomError,
     RateLimited,
+    Reach,
     RemoteError,
     RepeatedCall,
     Unavailable,
@@ -36,10 +42,11 @@ from ...protocol.errors import (
 )
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND
 from ...protocol.lifecycle import State
-from ...protocol.near_names import meant
-from ...protocol.safe_text import counted, shortened, typed, unhidden
+from ...protocol.near_names import meant, nearest
+from ...protocol.safe_text import counted, one_line, shortened, typed, unhidden
 from ...protocol.status import about, hidden_in_words, next_try, wait_in_words
-from .tool_definition import FOR_MODELS, Answer, Hints
+from ...protocol.typed_arguments import foreign_in, mistyped_in, parameters_in, required_in
+from .tool_definition import FOR_MODELS, Hints, McpToolAnswer
 
 if TYPE_CHECKING:
     from ...catalogue.entries import ServerEntry
@@ -48,7 +55,7 @@ if TYPE_CHECKING:
     from ...protocol.errors import Problem
     from ...protocol.status import ServerStatus
     from ...supervisor.port import SkillRead
-    from .output_files import Page
+    from .output_files import OutputPage
 
 
 # ---- The texts of requests that failed: unknown names, and calls that ended with an error ---------------------------
@@ -73,6 +80,13 @@ _TOLD_AS_THEY_ARE: Final = frozenset(
         "repeated_call",
     }
 )
+_A_TYPE: Final = {  # of a parameter, in words
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list, such as [1, 2]",
+    "object": 'an object, such as {"a": 1}',
+}
 _FAILED: Final = (
     "Failed to call tool:"  # also the first words of an error of another `mcp` tool behind this one
 )
@@ -83,38 +97,83 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
-def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> Answer:
+def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> McpToolAnswer:
     there = (
         f" Configured: {some_of(known)}.{meant(server, known)}" if known else " No servers are configured."
     )
     text = hints.with_step(f'Server "{server}" not found.', hints.see_servers, there)
-    return Answer.of(text, mode=mode, server=server, error="server_not_found")
+    return McpToolAnswer.of(text, mode=mode, server=server, error="server_not_found")
 
 
-def disabled_server(mode: str, server: str) -> Answer:
+def disabled_server(mode: str, server: str) -> McpToolAnswer:
     text = f'Server "{server}" is disabled. To use it again: greenroom enable {typed(server)}'
-    return Answer.of(text, mode=mode, server=server, error=DISABLED)
+    return McpToolAnswer.of(text, mode=mode, server=server, error=DISABLED)
 
 
-def broken_server(mode: str, server: str, reason: Problem) -> Answer:
+def broken_server(mode: str, server: str, reason: Problem) -> McpToolAnswer:
     text = f'Server "{server}" cannot be used: {reason}'
-    return Answer.of(text, mode=mode, server=server, error=reason.code)
+    return McpToolAnswer.of(text, mode=mode, server=server, error=reason.code)
 
 
-def unknown_output(output: str) -> Answer:
+def unknown_output(output: str) -> McpToolAnswer:
     text = f'There is no output "{output[:SHOWN_ID]}": it was removed, or never kept. Call the tool again.'
-    return Answer.of(text, mode="output", output=output[:SHOWN_ID], error="output_not_found")
+    return McpToolAnswer.of(text, mode="output", output=output[:SHOWN_ID], error="output_not_found")
 
 
-def unreadable_output(output: str, why: str) -> Answer:
+def unreadable_output(output: str, why: str) -> McpToolAnswer:
     text = f'The output "{output[:SHOWN_ID]}" cannot be read ({why}). Call the tool again.'
-    return Answer.of(text, mode="output", output=output[:SHOWN_ID], error="output_unreadable")
+    return McpToolAnswer.of(text, mode="output", output=output[:SHOWN_ID], error="output_unreadable")
 
 
-def refused_request(mode: str, error: GreenroomError, target: Target | None = None) -> Answer:
+def lacking_arguments(
+    target: Target, given: Mapping[str, Any], names: Collection[str], texts: Mapping[str, str]
+) -> McpToolAnswer | None:
+    """The answer to a call that its tool's schema clearly refuses: an argument is missing, one of the `names`, which a
+    person typed, is none of its, or one of the `texts` is of another type. The call is not sent. None: the server
+    decides."""
+    schema = target.input_schema
+    missing = [key for key in required_in(schema) if key not in given]
+    foreign = [key for key in foreign_in(schema, given) if key in names]
+    mistyped = mistyped_in(schema, texts)
+    if not (missing or foreign or mistyped):
+        return None
+    known = [*parameters_in(schema)]
+    wanted = one_line(" and ".join(missing) if len(missing) < 3 else some_of(missing)) or '""'
+    said = [f"it requires {wanted}"] if missing else []
+    said += [f'it has no "{_short(key)}"' for key in foreign]
+    said += [
+        f'{_short(key)} must be {_A_TYPE[kind]}, not "{shortened(texts[key], SHOWN_ID)}"'
+        for key, kind in mistyped.items()
+    ]
+    near = "".join(dict.fromkeys(meant(key, known) for key in foreign))
+    free = [key for key in known if key not in given]
+    meant_by = {key: nearest(key, free) if key in foreign else key for key in given}
+    fits = {name: given[key] for key, name in meant_by.items() if name is not None and key not in mistyped}
+    step = f"To call it: {call_line(target, fits, mistyped)}"
+    text = f"{target.name} was not called: {', and '.join(said)}.{near}\n{step}"
+    if foreign:
+        text += "\n--args '{…}' also sends names that the schema does not have."
+    details = {"mode": "call", "server": target.server, **subject_of(target), "error": "invalid_args"}
+    return McpToolAnswer.of(text, **details, message=text, reach=str(Reach.NOT_SENT))
+
+
+def foreign_arguments(target: Target, given: Mapping[str, Any]) -> str:
+    """What is said of a call that was sent with arguments of which its tool's schema knows nothing. "": of none."""
+    foreign = foreign_in(target.input_schema, given)
+    if not foreign:
+        return ""
+    known = [*parameters_in(target.input_schema)]
+    names = ", ".join(f'"{_short(key)}"' for key in foreign)
+    near = "".join(dict.fromkeys(meant(key, known) for key in foreign))
+    return f"{target.name} was given {names}, which its schema does not name.{near}"
+
+
+def refused_request(
+    mode: str, error: GreenroomError, target: Target | None = None, hints: Hints = FOR_MODELS
+) -> McpToolAnswer:
     """A request that is invalid in itself. `target`: the tool whose arguments are wrong, if that is why."""
-    text = error.message + expected_parameters(target)
-    return Answer.of(text, mode=mode, **subject_of(target), error=error.code)
+    text = error.message + expected_parameters(target, for_people=hints.for_people)
+    return McpToolAnswer.of(text, mode=mode, **subject_of(target), error=error.code)
 
 
 def unknown_tool(
@@ -124,12 +183,13 @@ def unknown_tool(
     server: str | None,
     names: Sequence[str],
     suggestions: Sequence[str],
+    are_full_names: bool = False,
     connected_now: bool = False,
     unknown: Sequence[ServerStatus] = (),
     hints: Hints,
-) -> Answer:
-    """No tool has this name. `names`: the tools of `server`. `connected_now`: the server was connected to
-    make sure."""
+) -> McpToolAnswer:
+    """No tool has this name. `names`: the tools of `server`. `are_full_names`: a person is told that the suggestions
+    are the tools that their servers call so. `connected_now`: the server was connected to make sure."""
     tool = _short(tool)
     details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
     if server is not None:
@@ -143,23 +203,47 @@ def unknown_tool(
         text = f'Tool "{tool}" not found.'
         text += f' Server "{server}" has: {some_of(names)}.' if server and names else ""
         step = "" if server and names else hints.search
+    if are_full_names:
+        return _bare_name(text, suggestions, unknown, details, hints)
     near = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
-    text = hints.with_step(text, step, near) if step else text + near
+    text = hints.with_step(text, step, near)
     if suggestions:
         details["suggestions"] = list(suggestions)
     if unknown:
         details["unknownServers"] = unknown_details(unknown)
         text += hints.between + unknown_sentence(unknown, hints)
-    return Answer.of(text, **details)
+    return McpToolAnswer.of(text, **details)
 
 
-def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: Hints) -> Answer:
+def _bare_name(
+    text: str,
+    suggestions: Sequence[str],
+    unknown: Sequence[ServerStatus],
+    details: Mapping[str, Any],
+    hints: Hints,
+) -> McpToolAnswer:
+    """A tool is called by its full name, because a server that is asked later may have one of the same name."""
+    verb = "describe" if details["mode"] == "describe" else "call"
+    one = f"Its full name is {suggestions[0]}: greenroom {verb} {typed(suggestions[0])}"
+    full = one if len(suggestions) == 1 else f"The full name is one of these: {', '.join(suggestions)}"
+    more = {"unknownServers": unknown_details(unknown)} if unknown else {}
+    said = [text, full, *([unknown_sentence(unknown, hints)] if unknown else ())]
+    return McpToolAnswer.of("\n".join(said), **details, suggestions=list(suggestions), **more)
+
+
+def server_as_tool(mode: str, server: str) -> McpToolAnswer:
+    """A server was named where a tool is wanted."""
+    text = f'"{server}" is a server, and not a tool.\nTo see its tools: greenroom tools {typed(server)}'
+    return McpToolAnswer.of(text, mode=mode, requestedTool=server, error="tool_not_found")
+
+
+def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: Hints) -> McpToolAnswer:
     """A tool whose server was never asked, so nobody knows whether the tool exists."""
     servers = " and ".join(f'"{row.server}"' for row in owners)
     text = (
         f'Nothing is known of {servers} yet, nor whether it has "{tool}". {unknown_sentence(owners, hints)}'
     )
-    return Answer.of(
+    return McpToolAnswer.of(
         text,
         mode=mode,
         requestedTool=tool,
@@ -169,87 +253,89 @@ def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: H
     )
 
 
-def other_tool(name: str, hints: Hints) -> Answer:
+def other_tool(name: str, hints: Hints) -> McpToolAnswer:
     """The client called a server's tool directly, and not through ours."""
     name = _short(name)
     text = f"Unknown tool: {name}. Use {hints.to_call(name)} to call a server's tool."
-    return Answer.of(text, mode="call", requestedTool=name, error="tool_not_found")
+    return McpToolAnswer.of(text, mode="call", requestedTool=name, error="tool_not_found")
 
 
-def promoted(target: Target, names: Sequence[str]) -> Answer:
+def promoted(target: Target, names: Sequence[str]) -> McpToolAnswer:
     """A tool that is listed from now on. (Not a refusal, but it says how to go on like one.)"""
     text = f'"{target.name}" is now a tool of its own for this session. If you do not see it, call it as before: '
-    return Answer.of(
+    return McpToolAnswer.of(
         f'{text}mcp({{ tool: "{target.name}" }}).', mode="promote", tool=target.name, promoted=list(names)
     )
 
 
-def not_promoted(target: Target) -> Answer:
+def not_promoted(target: Target) -> McpToolAnswer:
     """A tool that cannot be listed, or a client that would not hear of it."""
     text = f'"{target.name}" cannot be listed for this client. Call it as mcp({{ tool: "{target.name}" }}).'
-    return Answer.of(text, mode="promote", **subject_of(target), error="not_promoted")
+    return McpToolAnswer.of(text, mode="promote", **subject_of(target), error="not_promoted")
 
 
 # ---- calls in the background (no refusals either, but for the last two) --------------------------------------------
 
 
-def in_background(tool: str, task: str) -> Answer:
+def in_background(tool: str, task: str) -> McpToolAnswer:
     """A call goes on as a task."""
     text = f'"{tool}" runs in the background. For its result: mcp({{ output: "{task}" }})'
-    return Answer.of(text, mode="call", requestedTool=tool, task=task)
+    return McpToolAnswer.of(text, mode="call", requestedTool=tool, task=task)
 
 
-def task_told(task: str, status: str, message: str) -> Answer:
+def task_told(task: str, status: str, message: str) -> McpToolAnswer:
     """A task that has no result, or none yet."""
     said = f": {message}" if message else ""
     if status == "failed":
-        return Answer.of(f"The task failed{said}", mode="task", task=task, status=status, error="task_failed")
+        return McpToolAnswer.of(
+            f"The task failed{said}", mode="task", task=task, status=status, error="task_failed"
+        )
     if status == "cancelled":
-        return Answer.of(f"The task was cancelled{said}", mode="task", task=task, status=status)
+        return McpToolAnswer.of(f"The task was cancelled{said}", mode="task", task=task, status=status)
     text = f'The task still runs{said}. To look again: mcp({{ output: "{task}" }})'
-    return Answer.of(text, mode="task", task=task, status=status)
+    return McpToolAnswer.of(text, mode="task", task=task, status=status)
 
 
-def unknown_task(task: str) -> Answer:
+def unknown_task(task: str) -> McpToolAnswer:
     text = "There is no such task. Its result may have been dropped when its time to live was over."
-    return Answer.of(text, mode="task", task=task, error="task_not_found")
+    return McpToolAnswer.of(text, mode="task", task=task, error="task_not_found")
 
 
-def not_in_background(tool: str, why: str) -> Answer:
-    return Answer.of(why, mode="call", requestedTool=tool, error="busy")
+def not_in_background(tool: str, why: str) -> McpToolAnswer:
+    return McpToolAnswer.of(why, mode="call", requestedTool=tool, error="busy")
 
 
-def no_tasks() -> Answer:
+def no_tasks() -> McpToolAnswer:
     """Here nobody keeps a result."""
     text = "Nothing runs in the background here. Call the tool without `background`."
-    return Answer.of(text, mode="call", error="no_tasks")
+    return McpToolAnswer.of(text, mode="call", error="no_tasks")
 
 
-def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> Answer:
+def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> McpToolAnswer:
     error = AmbiguousTool(tool, candidates)
-    return Answer.of(
+    return McpToolAnswer.of(
         error.message, mode=mode, requestedTool=tool, error=error.code, candidates=list(candidates)
     )
 
 
-def failed_connect(server: str, error: CallError) -> Answer:
+def failed_connect(server: str, error: CallError) -> McpToolAnswer:
     """An explicit connect that failed."""
     code = error.code if error.code in _TOLD_AS_THEY_ARE else "connect_failed"
     details = {"mode": "connect", "server": server, "error": code}
     if isinstance(error, ConnectFailed) or error.code in _TOLD_AS_THEY_ARE:
-        return Answer.of(error.message, **details)
-    return Answer.of(f'Failed to connect to "{server}": {error.message}', **details)
+        return McpToolAnswer.of(error.message, **details)
+    return McpToolAnswer.of(f'Failed to connect to "{server}": {error.message}', **details)
 
 
-def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODELS) -> Answer:
+def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODELS) -> McpToolAnswer:
     """A call that was refused, or was accepted and has no result."""
     details = _call_details(error, target)
     if isinstance(error, Unavailable):
-        return Answer.of(hints.with_step(error.message, hints.to_try_now(error.server)), **details)
-    if isinstance(error, ConnectFailed) and hints.stands_alone:
-        return Answer.of(hints.with_step(error.message, hints.to_mend(error.server)), **details)
+        return McpToolAnswer.of(hints.with_step(error.message, hints.to_try_now(error.server)), **details)
+    if isinstance(error, ConnectFailed) and hints.for_people:
+        return McpToolAnswer.of(hints.with_step(error.message, hints.to_mend(error.server)), **details)
     if error.code in _TOLD_AS_THEY_ARE:
-        return Answer.of(error.message, **details)
+        return McpToolAnswer.of(error.message, **details)
     said = error.message if target is None else target.in_caller_names(error.message)
     if isinstance(error, RemoteError) and error.rpc_code == METHOD_NOT_FOUND and not said.startswith(_FAILED):
         asked = next((method for method in ASKED_FOR if method in said), None)
@@ -258,8 +344,9 @@ def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODE
         )
         said = f'server "{error.server}" {what} (it answered: {said})'
     message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
-    expected = expected_parameters(target, message) if arguments_may_be_at_fault(error) else ""
-    return Answer.of(message + expected, **details)
+    if arguments_may_be_at_fault(error):
+        message += expected_parameters(target, message, for_people=hints.for_people)
+    return McpToolAnswer.of(message, **details)
 
 
 def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
@@ -270,9 +357,9 @@ def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
     if isinstance(error, ApprovalNeeded):
         details |= {"reason": error.reason, "question": error.question}
     if isinstance(error, RateLimited | RepeatedCall):
-        details |= {"limit": error.limit, "retryIn": round(error.retry_after, 1)}
+        details |= {"limit": error.limit, "retryIn": round(error.retry_in, 1)}
     if isinstance(error, Busy):
-        details |= {"inFlight": error.in_flight, "queued": error.queued, "retryIn": error.retry_after}
+        details |= {"inFlight": error.in_flight, "queued": error.queued, "retryIn": error.retry_in}
     return details
 
 
@@ -349,7 +436,7 @@ UNBOUNDED: Final = Bounds()
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
-class Line(msgspec.Struct, frozen=True):
+class ServerLine(msgspec.Struct, frozen=True):
     """One server in the overview: a word for programs, and a mark and a note for people."""
 
     word: str
@@ -357,28 +444,28 @@ class Line(msgspec.Struct, frozen=True):
     note: str
 
 
-def line_of(row: ServerStatus) -> Line:
+def line_of(row: ServerStatus) -> ServerLine:
     """The line for a server. What waiting cannot change comes first, then connected, then trouble, then the
     cache."""
     if row.untrusted:
-        return Line("untrusted", "⚠", f"not trusted: {row.broken}")
+        return ServerLine("untrusted", "⚠", f"not trusted: {row.broken}")
     if row.broken is not None:
-        return Line("broken", "✗", f"broken: {row.broken}")
+        return ServerLine("broken", "✗", f"broken: {row.broken}")
     if row.disabled:
-        return Line("disabled", "⊘", "disabled")
+        return ServerLine("disabled", "⊘", "disabled")
     if row.state is State.CONNECTED:
-        return Line("connected", "✓", _counted(row))
+        return ServerLine("connected", "✓", _counted(row))
     if row.needs_auth:
-        return Line("needs-auth", "⚠", "needs auth")
+        return ServerLine("needs-auth", "⚠", "needs auth")
     if is_unknown(row) and (row.waiting is not None and row.waiting_for != "breaker"):
         line = f": {row.last_line}" if row.last_line else ""
-        return Line("not-connected", "○", f"not known yet, {waits(row)}{line}")
+        return ServerLine("not-connected", "○", f"not known yet, {waits(row)}{line}")
     if row.failed_ago is not None:
         quarantined = "" if row.quarantined is None else ", quarantined"
-        return Line("failed", "✗", f"failed {_ago(row.failed_ago)}{quarantined}")
+        return ServerLine("failed", "✗", f"failed {_ago(row.failed_ago)}{quarantined}")
     if row.cached:
-        return Line("cached", "○", f"{_counted(row)}, cached")
-    return Line("not-connected", "○", "not connected")
+        return ServerLine("cached", "○", f"{_counted(row)}, cached")
+    return ServerLine("not-connected", "○", "not connected")
 
 
 def _ago(seconds: float) -> str:
@@ -392,7 +479,7 @@ def status(
     limit: int | None = None,
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
-) -> Answer:
+) -> McpToolAnswer:
     """A line for each server in the order of the configuration. `rows`: one per server. `limit`, `offset`:
     the page."""
     disabled = sum(row.disabled for row in rows)
@@ -402,10 +489,10 @@ def status(
     head += f" ({disabled} disabled)" if disabled else ""
     wanted = [(row, line_of(row)) for row in islice(rows, offset, None if limit is None else offset + limit)]
     shown = bounds.fitting([f"{line.mark} {row.server} ({line.note})" for row, line in wanted])
-    page = _Page(offset, len(shown), len(rows))
+    page = _ListedPart(offset, len(shown), len(rows))
     text = [head, "", *shown, *page.footer(hints)]
     text += ["", hints.overview] if rows else ["No servers are configured."]
-    return Answer.of(
+    return McpToolAnswer.of(
         "\n".join(text),
         mode="status",
         servers=[_server_details(row, line) for row, line in wanted[: len(shown)]],
@@ -416,7 +503,7 @@ def status(
     )
 
 
-class _Page(msgspec.Struct, frozen=True):
+class _ListedPart(msgspec.Struct, frozen=True):
     """Which of `total` entries an answer shows."""
 
     offset: int
@@ -441,7 +528,7 @@ class _Page(msgspec.Struct, frozen=True):
         return {"hasMore": self.next_offset is not None, "nextOffset": self.next_offset}
 
 
-def _server_details(row: ServerStatus, line: Line) -> dict[str, Any]:
+def _server_details(row: ServerStatus, line: ServerLine) -> dict[str, Any]:
     details: dict[str, Any] = {"name": row.server, "status": line.word, "toolCount": row.tool_count or 0}
     if row.failed_ago is not None and line.word == "failed":
         details |= {"failedAgo": round(row.failed_ago), "failure": row.failure}
@@ -485,11 +572,11 @@ def server_list(
     limit: int,
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
-) -> Answer:
+) -> McpToolAnswer:
     """A page of the tools of one server, sorted by name, and behind them its skills."""
     server = row.server
     shown = bounds.fitting([short_line(tool) for tool in tools[offset : offset + limit]])
-    page = _Page(offset, len(shown), len(tools))
+    page = _ListedPart(offset, len(shown), len(tools))
     told = tools[offset : offset + len(shown)]
     details: dict[str, Any] = {
         "mode": "list",
@@ -506,11 +593,11 @@ def server_list(
     if tools:
         head = f"{server} ({counted_targets(tools)}{'' if connected else ' (not connected, cached)'}):"
         text = [head, "", *shown, *page.footer(hints), *_incomplete(row), *_preview(server, entry, hints)]
-        return Answer.of("\n".join(text), **details)
+        return McpToolAnswer.of("\n".join(text), **details)
     if connected:
-        return Answer.of(f'Server "{server}" has no tools.', **details)
+        return McpToolAnswer.of(f'Server "{server}" has no tools.', **details)
     if entry is not None and entry.known:
-        return Answer.of(f'Server "{server}" has no cached tools (not connected).', **details)
+        return McpToolAnswer.of(f'Server "{server}" has no cached tools (not connected).', **details)
     text = hints.with_step(f'Server "{server}" is configured but not connected.', hints.to_connect(server))
     if row.failure is not None or row.needs_auth:
         text = f'Server "{server}" is configured but not connected. {unknown_sentence([row], hints)}'
@@ -518,7 +605,7 @@ def server_list(
         line = f" Its last line: {row.last_line}" if row.last_line else ""
         text = f'Server "{server}" is not known yet ({waits(row)}{_why(row)}); retry in a moment.{line}'
         details["waitsFor"] = waits(row)
-    return Answer.of(text, **details, error="not_connected")
+    return McpToolAnswer.of(text, **details, error="not_connected")
 
 
 def _preview(server: str, entry: ServerEntry | None, hints: Hints) -> list[str]:
@@ -535,21 +622,21 @@ def _hidden_from(entry: ServerEntry) -> list[str]:
     return [f"Hidden characters, which are not shown: {found}"] if found else []
 
 
-def instructions(server: str, entry: ServerEntry | None, hints: Hints) -> Answer:
+def instructions(server: str, entry: ServerEntry | None, hints: Hints) -> McpToolAnswer:
     """What a server says about itself, in full."""
     details = {"mode": "instructions", "server": server}
     if entry is None:
         text = hints.with_step(f'No instructions cached for "{server}".', hints.to_connect(server))
-        return Answer.of(text, **details, error="not_connected")
+        return McpToolAnswer.of(text, **details, error="not_connected")
     if not entry.instructions:
-        return Answer.of(
+        return McpToolAnswer.of(
             f'Server "{server}" does not provide instructions.', **details, error="no_instructions"
         )
     hidden = _hidden_from(entry)
     text = "\n\n".join([f"{server} instructions:", *hidden, entry.instructions])
     if hidden:
         details["hidden"] = hidden_instructions(entry.instructions)
-    return Answer.of(text, **details, instructions=entry.instructions)
+    return McpToolAnswer.of(text, **details, instructions=entry.instructions)
 
 
 # ---- search and describe -------------------------------------------------------------------------------------------
@@ -564,7 +651,7 @@ def search(
     unknown: Sequence[ServerStatus] = (),
     hints: Hints,
     bounds: Bounds = UNBOUNDED,
-) -> Answer:
+) -> McpToolAnswer:
     """A page of matches: each with its parameters (`full`), each in one line (False), or (None) the first three with
     their parameters, as far as there is room, and the others in one line."""
     query = cut(query, SHOWN_QUERY)
@@ -576,7 +663,7 @@ def search(
     else:
         entries = [full_entry(target, hints) if full else short_line(target) for target in targets]
     shown = bounds.fitting(entries, between)
-    seen = _Page(offset, len(shown), page.total)
+    seen = _ListedPart(offset, len(shown), page.total)
     details: dict[str, Any] = {
         "mode": "search",
         "query": query,
@@ -593,14 +680,17 @@ def search(
     if unknown:
         details["unknownServers"] = unknown_details(unknown)
     if not page.total:
-        return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
+        return McpToolAnswer.of(_nothing(query, server, connecting, unknown, hints), **details)
     has_skills = any(match.target.kind == "skill" for match in page.matches)
     if has_skills:
         count = "1 skill" if page.total == 1 else f"{page.total:,} tools and skills"
     else:
         count = counted(page.total, "tool")
     head = f'Found {count} matching "{query}":' if query.strip() else f"{count}:"
-    untold = ["", f"{unknown_sentence(unknown, hints)}"] if unknown else []
+    untold = [unknown_sentence(unknown, hints)] if unknown else []
+    if hints.for_people and not full:
+        untold.insert(0, f"To see one, and how it is called: {hints.to_describe(typed(targets[0].name))}")
+    untold = ["", *untold] if untold else []
     text = [
         head,
         "",
@@ -609,11 +699,11 @@ def search(
         *seen.footer(hints),
         *_still_connecting(connecting),
     ]
-    return Answer.of("\n".join(text), **details)
+    return McpToolAnswer.of("\n".join(text), **details)
 
 
-def describe(target: Target) -> Answer:
-    """One tool with its parameters."""
+def describe(target: Target, hints: Hints = FOR_MODELS) -> McpToolAnswer:
+    """One tool with its parameters; for a person, also how it is called."""
     text = [target.name, f"Server: {target.server}"]
     if target.kind == "resource":
         text.append(f"Type: Resource (reads from {target.original})")
@@ -621,8 +711,39 @@ def describe(target: Target) -> Answer:
         text.append(f"Hidden characters, which are not shown: {target.hidden}")
     if target.faults:
         text.append(f"Clients would refuse, and is mended here: {some_of(target.faults)}")
-    text += ["", target.description or "(no description)", "", *_parameters(target), *_declared(target)]
-    return Answer.of("\n".join(text), mode="describe", server=target.server, tool=tool_details(target))
+    text += [
+        "",
+        target.description or "(no description)",
+        "",
+        *_parameters(target, hints),
+        *_declared(target, hints),
+    ]
+    if hints.for_people and target.changed is None:
+        text += ["", f"To call it: {call_line(target)}"]
+    return McpToolAnswer.of("\n".join(text), mode="describe", server=target.server, tool=tool_details(target))
+
+
+def call_line(target: Target, given: Mapping[str, Any] | None = None, more: Collection[str] = ()) -> str:
+    """The command that calls a tool with these arguments, and with `…` for each of `more` and each that it requires. A
+    name that cannot be typed as K=V has its place in `--args`, and so have those that are too many."""
+    said = given or {}
+    words = [
+        typed(f"{key}={value if isinstance(value, str) else _json(value)}") for key, value in said.items()
+    ]
+    left = [key for key in dict.fromkeys((*more, *required_in(target.input_schema))) if key not in said]
+    plain = [key for key in left[:_MOST_IN_A_LINE] if key in more or _is_typed(key)]
+    words += [f"{typed(f'{key}=')}…" for key in plain]
+    words += ["--args '{…}'"] if len(plain) < len(left) else []
+    return " ".join(("greenroom call", typed(target.name), *words))
+
+
+_MOST_IN_A_LINE: Final = 20  # arguments of a command that is proposed
+
+
+def _is_typed(name: str) -> bool:
+    """Whether an argument of this name can be typed as K=V. A server may have made it up to be something else."""
+    is_key = "=" not in name and not name.endswith(":") and not name.lstrip().startswith(("-", "{"))
+    return is_key and 0 < len(name) <= _LONGEST_NAME
 
 
 def tool_details(target: Target) -> dict[str, Any]:
@@ -653,7 +774,7 @@ def tool_details(target: Target) -> dict[str, Any]:
     return unhidden_value(details)
 
 
-def describe_skill(skill: Target, hints: Hints) -> Answer:
+def describe_skill(skill: Target, hints: Hints) -> McpToolAnswer:
     """One skill with its files."""
     text = [f"{skill.name} (skill)", f"Server: {skill.server}"]
     if skill.hidden:
@@ -661,7 +782,7 @@ def describe_skill(skill: Target, hints: Hints) -> Answer:
     text += ["", skill.description]
     if skill.changed is None:
         text += ["", _files_of(skill), f"To read it: {hints.to_read(skill.name)}"]
-    return Answer.of("\n".join(text), mode="describe", server=skill.server, skill=tool_details(skill))
+    return McpToolAnswer.of("\n".join(text), mode="describe", server=skill.server, skill=tool_details(skill))
 
 
 def _files_of(skill: Target) -> str:
@@ -688,12 +809,12 @@ def skill(read: SkillRead, hints: Hints) -> tuple[str, dict[str, Any]]:
     return "\n\n".join(["\n".join(head), unhidden(text)]), details | ({"hidden": hidden} if hidden else {})
 
 
-def failed_skill(error: GreenroomError, hints: Hints) -> Answer:
+def failed_skill(error: GreenroomError, hints: Hints) -> McpToolAnswer:
     """A skill that was not read."""
     if isinstance(error, CallError) and not isinstance(error, UsageError):
         details = {**_call_details(error, None), "mode": "skill"}
         step = hints.to_try_now(error.server) if isinstance(error, Unavailable) else ""
-        return Answer.of(hints.with_step(error.message, step) if step else error.message, **details)
+        return McpToolAnswer.of(hints.with_step(error.message, step) if step else error.message, **details)
     return refused_request("skill", error)
 
 
@@ -720,7 +841,7 @@ def full_entry(target: Target, hints: Hints = FOR_MODELS) -> str:
     if target.kind == "resource":
         text.append("  No parameters (resource tool).")
     else:
-        text += ["  Parameters:", parameters_text(target.input_schema, "    ")]
+        text += ["  Parameters:", parameters_text(target.input_schema, "    ", for_people=hints.for_people)]
     return "\n".join(text)
 
 
@@ -744,19 +865,22 @@ def _brief_entry(target: Target, hints: Hints, room: int) -> str:
     head = f"{target.name}\n  {description}"
     if target.kind == "resource":
         return f"{head}\n  No parameters (resource tool)."
-    lines = parameters_text(target.input_schema, "    ").split("\n")
-    own = [number for number, line in enumerate(lines) if not line.startswith("     ")]
-    own.sort(key=lambda number: "*required*" not in lines[number])
+    lines = schema_lines(target.input_schema)
+    own = [number for number, line in enumerate(lines) if not line.depth]
+    own.sort(key=lambda number: not lines[number].is_required)
     kept: dict[int, str] = {}
     left = room - len(head) - _AROUND_PARAMETERS
+    is_cut = False
     for number in own:
-        line = cut(lines[number], _PARAMETER)
-        if len(line) >= left and kept:
+        line = f"    {lines[number].text(for_people=hints.for_people)}"
+        short = cut(line, _PARAMETER)
+        if len(short) >= left and kept:
             break
-        kept[number] = line
-        left -= len(line) + 1
+        kept[number] = short
+        is_cut |= short != line
+        left -= len(short) + 1
     said = [kept[number] for number in sorted(kept)]
-    if len(kept) < len(lines) or any(kept[number] != lines[number] for number in kept):
+    if len(kept) < len(lines) or is_cut:
         said.append(f"    (more: {hints.to_describe(target.name)})")
     return "\n".join([head, "  Parameters:", *said])
 
@@ -771,24 +895,25 @@ def cut(text: str, width: int) -> str:
     return (head[:space] if space > width * 0.6 else head) + "..."
 
 
-def _parameters(target: Target) -> list[str]:
+def _parameters(target: Target, hints: Hints) -> list[str]:
     if target.kind == "resource":
         return ["No parameters required (resource tool)."]
     if not target.input_schema:
         return ["No parameters defined."]
-    return ["Parameters:", parameters_text(target.input_schema)]
+    return ["Parameters:", parameters_text(target.input_schema, for_people=hints.for_people)]
 
 
-def _declared(target: Target) -> list[str]:
+def _declared(target: Target, hints: Hints) -> list[str]:
     """What else a tool declares: its annotations as the server wrote them, and the schema of its result."""
     text: list[str] = []
-    hints: object = target.record.get("annotations")
-    if target.kind == "tool" and isinstance(hints, Mapping) and hints:
-        said = cast("Mapping[str, Any]", hints)
+    annotations: object = target.record.get("annotations")
+    if target.kind == "tool" and isinstance(annotations, Mapping) and annotations:
+        said = cast("Mapping[str, Any]", annotations)
         text += ["", "Annotations: " + ", ".join(f"{key}: {_json(value)}" for key, value in said.items())]
     schema: object = target.record.get("outputSchema")
     if target.kind == "tool" and isinstance(schema, Mapping) and schema:
-        text += ["", "Returns:", parameters_text(cast("Mapping[str, Any]", schema))]
+        returned = cast("Mapping[str, Any]", schema)
+        text += ["", "Returns:", parameters_text(returned, for_people=hints.for_people)]
     return text
 
 
@@ -803,7 +928,7 @@ def _nothing(
     text = " ".join([f'No tools matching "{query}"{where}.', *_still_connecting(connecting)])
     if unknown:
         return f"{text}{hints.between}{unknown_sentence(unknown, hints)}"
-    return text if connecting else hints.with_step(text, hints.see_servers)
+    return text if connecting else hints.with_step(text, hints.nothing_found or hints.see_servers)
 
 
 def _still_connecting(connecting: Sequence[str]) -> list[str]:
@@ -811,13 +936,13 @@ def _still_connecting(connecting: Sequence[str]) -> list[str]:
 
 
 # ---- kept output ----------------------------------------------------------------------------------------------------
-def output_page(output: str, page: Page, hints: Hints) -> Answer:
+def output_page(output: str, page: OutputPage, hints: Hints) -> McpToolAnswer:
     """A part of a long text, and how to get the next. The part is the server's and stays as it is."""
     where = f"bytes {page.start:,} to {page.end:,} of {page.size:,}"
     more = page.end < page.size
     step = f"Next part: {hints.next_page(output, page.end)}." if more else "This is the end."
     details = {"mode": "output", "output": output, "start": page.start, "end": page.end, "size": page.size}
-    return Answer(({"type": "text", "text": f"{page.text}\n\n[{where}. {step}]"},), details)
+    return McpToolAnswer(({"type": "text", "text": f"{page.text}\n\n[{where}. {step}]"},), details)
 
 
 # ---- The texts about servers of which nothing is known yet -----------------------------------------------------------
@@ -889,7 +1014,7 @@ def _steps(rows: Sequence[ServerStatus], hints: Hints) -> list[str]:
 
 
 def unknown_details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The same for programs. Of thousands of servers only the first 500 are named, because more would not fit
+    """These servers, for programs. Only the first 500 of thousands are named, because more would not fit
     beside an answer."""
     return [
         {"server": row.server, "name": row.server, "waitsFor": waits(row)}

@@ -103,6 +103,9 @@ const word = (name) => {
   return name.startsWith("-") ? `-- ${quoted}` : quoted;
 };
 
+/** A command of ours as it is typed for this gateway, with the options that it needs. */
+const typed = (verb, ...more) => [room.hello?.commands?.[verb] ?? `greenroom ${verb}`, ...more].join(" ");
+
 /** A command to run elsewhere, which can be copied. */
 function command(text) {
   const copy = el(
@@ -118,7 +121,7 @@ function command(text) {
       say("The browser does not let this page copy. Mark the command and copy it yourself.", true);
     }
   });
-  return el("span", { class: "command" }, named(text, 300), copy);
+  return el("span", { class: "command", title: plain(text, 600) }, named(text, 600), copy);
 }
 
 const said = document.getElementById("said");

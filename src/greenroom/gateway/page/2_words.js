@@ -7,6 +7,7 @@ const number = (value) => (value == null ? "" : NUMBERS.format(value));
 /** How long something takes or took, in at most three digits. */
 function duration(seconds) {
   if (seconds == null) return "";
+  if (seconds > 0 && seconds < 0.00995) return `${Math.max(0.1, seconds * 1000).toFixed(1)} ms`;
   if (seconds < 0.9995) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
   return span(seconds);
@@ -92,6 +93,8 @@ function stateMark(state) {
   return el("span", { class: `state ${kind}`, title: tip }, mark(shape, kind), el("span", {}, word));
 }
 
+const PLACES = { slot: "a slot", permit: "a start permit", "its turn for discovery": "its turn" };
+
 /** What a start waits for and for how long, in the words of `greenroom status`. */
 function waitInWords(row) {
   const waiting = lasted(row, row.waiting);
@@ -102,10 +105,11 @@ function waitInWords(row) {
   const said = [];
   if (place === "breaker") said.push(`waits${took}`);
   else if (place === "install") said.push(`installing${since}${row.lastLine ? `: ${oneLine(row.lastLine)}` : ""}`);
-  else if (place) said.push(`waiting for ${oneLine(place)}${since}`);
+  else if (place) said.push(`waiting${took} for ${oneLine(PLACES[place] ?? place)}`);
   else if (row.state === "connecting" && waiting != null)
     said.push(`for${took}${row.lastLine ? `: ${oneLine(row.lastLine)}` : ""}`);
-  if (next != null) said.push(next > 0.5 ? `next try in ${span(next)}` : "next try now");
+  if (next != null && place) said.push(next > 0.5 ? `next try in ${span(next)}` : "next try now");
+  else if (next > 0.5) said.push(`refuses calls for ${span(next)}`);
   return said.join(", ");
 }
 

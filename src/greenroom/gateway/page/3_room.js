@@ -1,7 +1,7 @@
 // The model: what the stream has told, and what follows from its events. Sections read it; only the stream writes it.
 //
 // Histories and latencies are made here from events, so the room keeps nothing for the page. All moments are the
-// room's: `now()` is its clock, as far as the last message tells.
+// room's: `now()` is its clock, as far as the last message tells. While nothing comes, it stands still.
 
 const WINDOW = 900; // seconds of history
 const BIN = 15; // seconds of one bar
@@ -11,37 +11,47 @@ const SAMPLES = 256; // durations per tool
 
 let clockAhead = 0; // of the room's clock before this one's; that has its own beginning
 let wallAhead = 0; // of the time of day, where the room is, before the room's clock
-const now = () => Date.now() / 1000 + clockAhead;
+let stoodAt = null; // the last moment that was heard of, while nothing comes
+const now = () => stoodAt ?? Date.now() / 1000 + clockAhead;
 const wallNow = () => now() + wallAhead;
 
-/** Counts of the last quarter of an hour, in bars. */
+/** Counts of the last quarter of an hour, in bars; or of another time, in `count` bars of `seconds`. */
 class Bars {
-  #good = new Uint32Array(BINS);
-  #bad = new Uint32Array(BINS);
+  #seconds;
+  #count;
+  #good;
+  #bad;
   #last = 0; // the bar that was written last, as its number since 1970
 
+  constructor(seconds = BIN, count = BINS) {
+    [this.#seconds, this.#count] = [seconds, count];
+    [this.#good, this.#bad] = [new Uint32Array(count), new Uint32Array(count)];
+  }
+
   #turn(bar) {
-    const first = Math.max(this.#last + 1, bar - BINS + 1);
-    for (let each = first; each <= bar; each++) this.#good[each % BINS] = this.#bad[each % BINS] = 0;
+    const first = Math.max(this.#last + 1, bar - this.#count + 1);
+    for (let each = first; each <= bar; each++) this.#good[each % this.#count] = this.#bad[each % this.#count] = 0;
     this.#last = Math.max(this.#last, bar);
   }
 
   add(at, isBad) {
-    const bar = Math.floor(at / BIN);
+    const bar = Math.floor(at / this.#seconds);
     this.#turn(bar);
-    if (bar > this.#last - BINS) (isBad ? this.#bad : this.#good)[bar % BINS] += 1;
+    if (bar > this.#last - this.#count) (isBad ? this.#bad : this.#good)[bar % this.#count] += 1;
   }
 
   /** `[good, bad]` of each bar, the oldest first. */
   read(at) {
-    const end = Math.floor(at / BIN);
-    return Array.from({ length: BINS }, (_, place) => {
-      const bar = end - BINS + 1 + place;
-      const known = bar <= this.#last && bar > this.#last - BINS;
-      return known ? [this.#good[bar % BINS], this.#bad[bar % BINS]] : [0, 0];
+    const end = Math.floor(at / this.#seconds);
+    return Array.from({ length: this.#count }, (_, place) => {
+      const bar = end - this.#count + 1 + place;
+      const known = bar <= this.#last && bar > this.#last - this.#count;
+      return known ? [this.#good[bar % this.#count], this.#bad[bar % this.#count]] : [0, 0];
     });
   }
 }
+
+const minuteBars = () => new Bars(1, 60);
 
 /** What is known of one tool's calls: how many, how many failed, and the last durations. */
 class Latency {
@@ -71,7 +81,6 @@ class Latency {
 const room = {
   hello: null,
   ready: false, // a snapshot has come
-  toldAt: 0, // when the last message came
   servers: new Map(), // by name, in the order of the configuration
   pool: {},
   clients: [],
@@ -87,22 +96,24 @@ const room = {
   moves: new Map(), // transitions, by server
   scopes: new Map(), // states of its addresses, by server
   bars: new Map(), // by server
-  all: new Bars(),
+  minute: minuteBars(), // all calls
   tools: new Map(), // Latency by tool
   ended: [], // calls, the newest first
   told: [], // decisions and notes, the newest first
   knownSince: null, // the first event
   countedSince: null, // since when no call is missing
+  heardUntil: 0, // when the stream ended last
   known: new Set(), // calls and connections that were told, which need not have a number in the stream
   lastSeq: 0,
 };
 
-const mayAct = () => room.hello?.may === "act";
+const isOwner = () => room.hello?.may === "act";
+const mayAct = () => isOwner() && link.state === "live";
 
 /** Forget what events have told: another gateway answers, or the same one from a new start. */
 function forgetEvents() {
   for (const each of [room.moves, room.scopes, room.bars, room.tools, room.known]) each.clear();
-  Object.assign(room, { all: new Bars(), ended: [], told: [], knownSince: null, countedSince: null, lastSeq: 0 });
+  Object.assign(room, { minute: minuteBars(), ended: [], told: [], knownSince: null, countedSince: null, lastSeq: 0 });
 }
 
 const WHOLE = ["pool", "clients", "tasks", "approvals", "audit", "held", "hosts", "calls", "pins", "projects"];
@@ -111,7 +122,8 @@ function takeSnapshot(data) {
   setClock(data);
   room.servers = new Map(data.servers.map((row) => [row.name, seenAt(row, data.at)]));
   takeWhole(data);
-  room.countedSince ??= data.countedSince;
+  // What happened while nobody listened was told again, as far back as that reaches.
+  if (room.countedSince === null || data.countedSince > room.heardUntil) room.countedSince = data.countedSince;
   room.ready = true;
   changed("servers", ...WHOLE);
 }
@@ -142,7 +154,6 @@ function seenAt(row, at) {
 }
 
 function setClock({ at, wall }) {
-  room.toldAt = at;
   if (Math.abs(now() - at) > 1) clockAhead = at - Date.now() / 1000;
   if (wall != null) wallAhead = wall - at;
 }
@@ -179,6 +190,12 @@ function takeEvents(records) {
   changed("events");
 }
 
+/** Events are missing that came faster than they were read: whatever is counted here counts from now on. */
+function takeLagged() {
+  room.countedSince = now();
+  changed("events");
+}
+
 // Of a server that has an address for each session: the state of the one that is furthest.
 const FURTHEST = ["connected", "connecting", "draining", "idle"];
 const furthest = (states) => FURTHEST.find((state) => states.includes(state)) ?? "idle";
@@ -198,7 +215,7 @@ function takeMove(record) {
 
 function takeCall(record) {
   const call = { ...record, isBad: record.isError === true || !["result", "cancelled"].includes(record.outcome) };
-  room.all.add(call.at, call.isBad);
+  room.minute.add(call.at, call.isBad);
   forServer(room.bars, call.server, () => new Bars()).add(call.at, call.isBad);
   const tool = call.tool ?? call.method;
   forServer(room.tools, `${call.server}\n${tool}`, () => new Latency(tool, call.server)).add(call);

@@ -84,11 +84,21 @@ async function actFrom(button, what) {
 
 // ---- the stream
 
-const link = { state: "closed", abort: null, retryAt: 0, tries: 0, timer: 0 };
+const SILENT = 12_000; // ms without a word, not even a sign of life, after which it is lost; those come each 5 s
+
+const link = { state: "closed", abort: null, retryAt: 0, tries: 0, timer: 0, heardAt: 0 };
 
 function setLink(state) {
+  const isLive = state === "live";
+  if (isLive) stoodAt = null;
+  else if (room.ready) room.heardUntil = stoodAt ??= link.heardAt / 1000 + clockAhead;
   link.state = state;
   changed("link");
+}
+
+/** A gateway that was stopped, or a network that is gone, closes nothing. */
+function watchSilence() {
+  if (link.abort && Date.now() - link.heardAt > SILENT) link.abort.abort();
 }
 
 async function openStream() {
@@ -96,6 +106,7 @@ async function openStream() {
   clearTimeout(link.timer);
   const abort = (link.abort = new AbortController());
   setLink(room.ready ? "opening again" : "opening");
+  link.heardAt = Date.now();
   try {
     const hello = await ask("hello", {}, abort.signal);
     const before = room.hello?.gateway;
@@ -109,7 +120,6 @@ async function openStream() {
       cache: "no-store",
     });
     if (!response.ok) throw new Refused(response.status, (await response.json().catch(() => ({}))).error);
-    setLink("live");
     await readStream(response.body);
     throw new Error("the stream has ended");
   } catch (error) {
@@ -144,13 +154,14 @@ async function readStream(body) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    link.heardAt = Date.now();
     const parts = (rest + value).split(/\r?\n\r?\n/);
     rest = parts.pop();
     for (const part of parts) takeMessage(part);
   }
 }
 
-const HEARD = { snapshot: takeSnapshot, change: takeChange, events: takeEvents };
+const HEARD = { snapshot: takeSnapshot, change: takeChange, events: takeEvents, lagged: takeLagged };
 
 function takeMessage(part) {
   let event = "message";
@@ -163,5 +174,6 @@ function takeMessage(part) {
   const told = JSON.parse(data.join("\n"));
   if (event === "refused") throw new Refused(503, told.error);
   link.tries = 0;
+  if (link.state !== "live") setLink("live"); // not before: what is shown until then is old
   HEARD[event](told);
 }

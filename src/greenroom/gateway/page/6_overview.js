@@ -10,9 +10,29 @@ function overviewSection() {
   const servers = serversBlock();
   const replay = el("p", { class: "notice" });
   const stopFollowing = { end: null };
+
+  function drawLine() {
+    const { inFlight, queued, connected, inService, failed } = counts();
+    replay.hidden = !room.hello?.replay;
+    if (room.hello?.replay) setText(replay, replayInWords(room.hello.replay));
+    const minute = room.minute.read(now()).reduce((sum, [good, bad]) => sum + good + bad, 0);
+    const held = (room.held ?? []).reduce((sum, each) => sum + each.calls, 0);
+    const waits = room.approvals.length + changesWaiting() + logins().length + failed + (room.held ?? []).length;
+    line.set([
+      ["connected", number(connected), null, `of ${number(inService)}`],
+      ["failed", number(failed), failed && "failed"],
+      ["need you", number(waits), waits && "person"],
+      ["calls in flight", number(inFlight)],
+      ["calls queued", number(queued), held && "failed", held ? `${number(held)} held up` : null],
+      [callsCounted(), number(minute)],
+      ["clients", number(room.clients.length)],
+      ...(room.pool?.most && room.hosts == null ? [["slots in use", number(room.pool.held), null, `of ${number(room.pool.most)}`]] : []),
+    ]);
+  }
+
   return {
     node: el("div", { class: "section" }, head.node, replay, wants.node, line.node, servers.node),
-    needs: ["servers", "approvals", "pins", "projects", "clients", "pool", "events", "audit", "held", "hello"],
+    needs: ["servers", "approvals", "pins", "projects", "clients", "pool", "events", "audit", "held", "hello", "link"],
     begin() {
       stopFollowing.end = servers.table.follow();
     },
@@ -21,29 +41,12 @@ function overviewSection() {
     },
     search: servers.search,
     draw(kinds) {
-      const { inFlight, queued, connected, inService, failed } = counts();
-      replay.hidden = !room.hello?.replay;
-      if (room.hello?.replay) setText(replay, replayInWords(room.hello.replay));
-      const minute = room.all
-        .read(now())
-        .slice(-5, -1)
-        .reduce((sum, [good, bad]) => sum + good + bad, 0);
-      const held = (room.held ?? []).reduce((sum, each) => sum + each.calls, 0);
-      const waits = room.approvals.length + changesWaiting() + logins().length + failed + (room.held ?? []).length;
-      line.set([
-        ["connected", number(connected), null, `of ${number(inService)}`],
-        ["failed", number(failed), failed && "failed"],
-        ["need you", number(waits), waits && "person"],
-        ["calls in flight", number(inFlight)],
-        ["calls queued", number(queued), held && "failed", held ? `${number(held)} held up` : null],
-        [`calls per minute${countedSince()}`, number(minute)],
-        ["clients", number(room.clients.length)],
-        ...(room.pool?.most && room.hosts == null ? [["slots in use", number(room.pool.held), null, `of ${number(room.pool.most)}`]] : []),
-      ]);
+      drawLine();
       wants.draw();
       servers.draw(kinds);
     },
     tick() {
+      drawLine();
       wants.draw();
       servers.tick();
     },
@@ -53,12 +56,12 @@ function overviewSection() {
   };
 }
 
-/** Since when the calls are counted: all that the gateway remembers, or since it has begun. */
-function countedSince() {
-  if (room.countedSince == null) return "";
-  const began = room.hello?.gateway?.startedAt ?? 0;
-  return `, since ${clock(Math.max(room.countedSince, began - wallAhead)).slice(0, 5)}`;
-}
+/** Since when calls are counted here. */
+const countedSince = () =>
+  Math.max(room.countedSince ?? now(), (room.hello?.gateway?.startedAt ?? 0) - wallAhead);
+
+const callsCounted = () =>
+  now() - countedSince() < 60 ? `calls since ${clock(countedSince())}` : "calls, last minute";
 
 const logins = () => [...room.servers.values()].filter((row) => stateOf(row) === "needs-auth");
 
@@ -138,7 +141,7 @@ function wants() {
       mark: "person",
       what: `${oneLine(row.name, 80)} waits for a login`,
       why: oneLine(row.failure ?? "Its tools are offered when you have logged in."),
-      make: () => command(`greenroom auth ${word(row.name)}`),
+      make: () => command(typed("auth", word(row.name))),
     });
   const failed = [...room.servers.values()].filter((row) => STATES[stateOf(row)].group === "failed" && !row.disabled);
   for (const row of failed.slice(0, MOST_WANTS))
@@ -210,7 +213,7 @@ function asksList(most = Infinity) {
       for (const [ask_number, ask] of waits) {
         const had = shown.get(ask_number);
         if (had) Object.assign(had, { ask, goneAt: null });
-        else shown.set(ask_number, { ask, goneAt: null, verdict: null });
+        else shown.set(ask_number, { ask, goneAt: null, verdict: null, isAnswering: false, wakesAt: Date.now() + ASLEEP });
       }
       for (const [ask_number, each] of shown) {
         if (waits.has(ask_number)) continue;
@@ -232,14 +235,14 @@ function makeAsk(each) {
   const who = el(
     "p",
     { class: "who" },
-    `Call ${ask.number}, of `,
+    `Approval ${ask.number}, of `,
     serverLink(ask.server),
     ask.session ? ", for the session " : ", for the room itself",
     ask.session && named(ask.session, 80),
   );
   const bar = el("i");
   const buttons = el("div", { class: "buttons" });
-  if (mayAct()) {
+  if (isOwner()) {
     const button = (verdict, text, kind) =>
       el(
         "button",
@@ -257,10 +260,8 @@ function makeAsk(each) {
       button("session", "Allow for its session"),
       button("deny", "Refuse", "bad"),
     );
-    setTimeout(() => {
-      for (const one of buttons.querySelectorAll("button")) one.disabled = false;
-    }, ASLEEP);
-  } else buttons.append(el("span", { class: "said-so" }, "To answer: ", command(`greenroom approve ${ask.number}`)));
+    setTimeout(() => changed("approvals"), ASLEEP + 20);
+  } else buttons.append(el("span", { class: "said-so" }, "To answer: ", command(typed("approve", ask.number))));
   return el(
     "article",
     { class: "ask", "aria-labelledby": `ask-${ask.number}` },
@@ -274,10 +275,10 @@ function makeAsk(each) {
 
 async function answer(each, verdict, button) {
   const { number: which } = each.ask;
-  if (await actFrom(button, { action: "answer", number: which, verdict })) {
-    each.verdict = verdict;
-    changed("approvals");
-  }
+  each.isAnswering = true;
+  if (await actFrom(button, { action: "answer", number: which, verdict })) each.verdict = verdict;
+  each.isAnswering = false;
+  changed("approvals");
 }
 
 function updateAsk(node, each) {
@@ -290,7 +291,8 @@ function updateAsk(node, each) {
   node.classList.toggle("over", isOver);
   setText(said, verdict ? DONE[verdict] : isOver ? "It waits no more." : `${span(left)} left`);
   bar.style.setProperty("transform", `scaleX(${isOver || !all ? 0 : (left / all).toFixed(3)})`);
-  if (isOver || verdict) for (const one of node.querySelectorAll(".buttons > button")) one.disabled = true;
+  const isOff = isOver || verdict || each.isAnswering || Date.now() < each.wakesAt || !mayAct();
+  for (const one of node.querySelectorAll(".buttons > button")) one.disabled = Boolean(isOff);
 }
 
 // ---- the table of servers
@@ -313,40 +315,59 @@ function serversBlock() {
         key: "name",
         head: "Server",
         order: (row) => row.name,
-        width: "24%",
+        width: "22%",
         make: () =>
-          el("div", { class: "stack" }, el("a", { class: "name" }, el("bdi")), el("span", { class: "under" })),
+          el(
+            "div",
+            { class: "stack" },
+            el("a", { class: "name" }, el("bdi")),
+            el("span", { class: "under" }, el("span", { class: "small-state" }), el("span")),
+          ),
         update: (cell, row) => {
           const [name, under] = cell.firstChild.children;
+          const [state, noted] = under.children;
           setText(name.firstChild, oneLine(row.name, 120));
           setAttribute(name, "href", serverAddress(row.name));
           setAttribute(name, "aria-current", route.opened === `servers/${row.name}` && "true");
-          setText(under, notes(row));
+          setState(state, row);
+          setText(noted, notes(row));
         },
       },
       {
         key: "state",
         head: "State",
         order: (row) => RANK.get(stateOf(row)),
-        width: "150",
+        width: "136",
+        class: "middle",
+        update: setState,
+      },
+      {
+        key: "notes",
+        head: "Notes",
+        class: "note wide",
+        make: () => el("div", { class: "stack" }, el("span", { class: "two-lines" })),
         update: (cell, row) => {
-          const state = stateOf(row);
-          if (cell.state !== state) cell.replaceChildren(stateMark(state));
-          cell.state = state;
+          const said = notes(row);
+          setText(cell.firstChild.firstChild, said);
+          setAttribute(cell, "title", said || null);
         },
       },
-      textColumn("notes", "Notes", notes, { class: "note middle", titled: true }),
       {
         key: "strip",
         head: "Last 15 minutes",
         class: "wide",
-        width: "170",
-        make: makeStrip,
-        update: (cell, row) => drawStrip(cell.firstChild, row),
+        width: "196",
+        make: () => el("div", { class: "spark" }, makeStrip(), el("span", { class: "muted" })),
+        update: (cell, row) => {
+          const [strip, most] = cell.firstChild.children;
+          const busiest = drawStrip(strip, row);
+          setText(most, busiest ? number(busiest) : "");
+          setAttribute(most, "title", busiest ? `the highest bar: ${counted(busiest, "call")} in ${BIN} s` : null);
+        },
       },
-      numberColumn("calls", "Calls", (row) => inAll(row, "inFlight"), { width: "68", class: "middle" }),
+      numberColumn("calls", "Calls", (row) => inAll(row, "inFlight"), { width: "64", class: "middle" }),
       numberColumn("queued", "Queued", (row) => inAll(row, "queued"), { width: "78", class: "middle" }),
-      numberColumn("tools", "Tools", (row) => (row.cached ? row.toolCount : null), { width: "66", class: "middle" }),
+      numberColumn("tools", "Tools", (row) => (row.cached ? row.toolCount : null), { width: "62", class: "middle" }),
       numberColumn("incarnation", "Incarnation", (row) => row.incarnation, { width: "104", class: "wide" }),
     ],
   });
@@ -419,6 +440,13 @@ function serversBlock() {
     },
     tick: () => table.draw(true),
   };
+}
+
+/** Show the state of a row in this element. */
+function setState(node, row) {
+  const state = stateOf(row);
+  if (node.state !== state) node.replaceChildren(stateMark(state));
+  node.state = state;
 }
 
 /** What has failed comes first, then what needs a person, then all others. */

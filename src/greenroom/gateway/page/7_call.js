@@ -24,22 +24,53 @@ function callPanel(number, close) {
     said,
   );
   const abort = new AbortController();
+  let isOpen = false; // it had not ended when it was read
+  let readAt = 0;
 
   async function read() {
+    readAt = Date.now();
     try {
       show(await ask("call", { number }, abort.signal));
     } catch (error) {
-      if (!abort.signal.aborted)
-        state.replaceChildren(error instanceof Refused ? plain(error.text) : "Nobody answers.");
+      if (abort.signal.aborted) return;
+      isOpen = false;
+      const known = room.ended.find((call) => String(call.call) === number);
+      if (error instanceof Refused && known) showEnd(known);
+      else state.replaceChildren(error instanceof Refused ? plain(error.text) : "Nobody answers.");
     }
   }
 
+  /** What is known of a call whose contents are not kept any more. */
+  function showEnd(call) {
+    setOutcome(call.isBad ? "failed" : (TAPE_KINDS[call.outcome] ?? "connected"), outcomeInWords(call));
+    title.replaceChildren(el("code", {}, named(call.tool ?? call.method, 400)));
+    said.replaceChildren(
+      el("p", { class: "muted" }, "What was said in it is not kept any more."),
+      factList([
+        ["number", call.call],
+        ["server", call.scope === "shared" ? call.server : `${call.server} ${call.scope}`],
+        ["session", call.client ?? "the room’s own"],
+        ["ended", clock(call.at)],
+        ["waited", duration(call.waited)],
+        ["took", duration(call.taken)],
+        ["reach", call.reach?.replaceAll("_", " ")],
+        ["incarnation", call.incarnation],
+        ["method", call.method],
+      ]),
+    );
+  }
+
+  function setOutcome(kind, words) {
+    state.replaceChildren(
+      el("span", { class: `state ${kind}` }, mark(kind === "connected" ? "done" : kind, kind), el("span", {}, words)),
+    );
+  }
+
   function show(call) {
+    isOpen = call.outcome === "open" && !isTape();
     const kind = call.hasFailed ? "failed" : (TAPE_KINDS[call.outcome] ?? "connected");
     title.replaceChildren(el("code", {}, named(call.tool ?? call.method, 400)));
-    state.replaceChildren(
-      el("span", { class: `state ${kind}` }, mark(kind === "connected" ? "done" : kind, kind), el("span", {}, tapeOutcome(call))),
-    );
+    setOutcome(kind, tapeOutcome(call));
     const { arguments: asked, ...others } = call.params ?? {};
     const when = isTape() ? `${sinceBegin(call.at)}, ${utc(room.hello.tape.at + call.at)} UTC` : clock(call.at);
     said.replaceChildren(
@@ -55,7 +86,7 @@ function callPanel(number, close) {
         ["session", call.session ?? "the room’s own"],
         ["accepted", when],
         ["waited", duration(call.waited)],
-        ["took", duration(call.seconds)],
+        [isOpen ? "open for" : "took", duration(call.seconds)],
         ["reach", call.reach.replaceAll("_", " ")],
         ["incarnation", call.incarnation],
         ["method", call.method],
@@ -94,7 +125,9 @@ function callPanel(number, close) {
         (link, [, call]) => setAttribute(link, "href", callAddress(call.number)),
       );
     },
-    tick() {},
+    tick() {
+      if (isOpen && Date.now() - readAt >= ASK_AGAIN) read();
+    },
   };
 }
 

@@ -1,6 +1,6 @@
 // The panel of one server: why it is as it is, its last quarter of an hour, its calls, and its last words.
 
-const ASK_AGAIN = 1500; // ms between two questions about the server that is shown, at least
+const ASK_AGAIN = 2000; // ms between two questions about what the panel shows
 
 const ACTIONS = {
   connect: ["Connect", "first"],
@@ -14,7 +14,7 @@ const ACTIONS = {
 function actionsFor(row) {
   if (row.disabled) return ["enable"];
   if (row.broken) return ["disable"];
-  if (row.state === "connected") return ["drain", "restart", "disable"];
+  if (stateOf(row) === "connected") return ["drain", "restart", "disable"];
   if (row.state === "connecting") return ["drain", "disable"];
   if (row.state === "draining") return ["restart", "disable"];
   return ["connect", "disable"];
@@ -70,15 +70,12 @@ function serverPanel(name, close) {
     setText(most, busiest ? `highest bar: ${counted(busiest, "call")} in ${BIN} s` : "");
   }
   let answer = null;
-  let asked = 0; // when
-  let timer = 0;
-  let askedFor = "";
+  let askedAt = 0;
   const abort = new AbortController();
 
-  /** Ask why it is so, again whenever what is seen of it has changed. */
+  /** Ask why it is so, again and again: what it writes has no event, and reasons count seconds. */
   async function askWhy() {
-    timer = 0;
-    asked = Date.now();
+    askedAt = Date.now();
     try {
       answer = await ask("server", { name }, abort.signal);
       drawAnswer();
@@ -88,31 +85,14 @@ function serverPanel(name, close) {
     }
   }
 
-  function askSoon(row) {
-    const seen = JSON.stringify([
-      row.state,
-      row.status,
-      row.failure,
-      row.incarnation,
-      row.disabled,
-      row.down,
-      row.changed,
-      row.waitingFor,
-    ]);
-    if (seen === askedFor || timer) return;
-    askedFor = seen;
-    timer = setTimeout(askWhy, Math.max(0, asked + ASK_AGAIN - Date.now()));
-  }
-
   function drawAnswer() {
-    const told = answer.explain?.reasons ?? [];
-    const given = JSON.stringify(told);
-    if (reasons.told !== given) {
-      reasons.told = given;
-      reasons.replaceChildren(
-        ...told.map(({ what, step }) => el("li", {}, el("span", {}, plain(what, 2000)), step && stepOf(step))),
-      );
-    }
+    keyed(
+      reasons,
+      (answer.explain?.reasons ?? []).map((reason, place) => ({ ...reason, place })),
+      ({ step, place }) => `${place} ${step}`,
+      ({ step }) => el("li", {}, el("span"), step && stepOf(step)),
+      (item, { what }) => setText(item.firstChild, plain(what, 2000)),
+    );
     const text = (answer.stderr ?? [])
       .map((each) => plain(typeof each === "string" ? each : each.text, 2000))
       .join("\n");
@@ -129,10 +109,7 @@ function serverPanel(name, close) {
     name,
     node,
     title,
-    end() {
-      abort.abort();
-      clearTimeout(timer);
-    },
+    end: () => abort.abort(),
     draw() {
       const row = room.servers.get(name);
       head.lastChild.hidden = !row || !mayAct();
@@ -141,7 +118,7 @@ function serverPanel(name, close) {
         for (const each of [...node.children].slice(1)) each.hidden = true;
         return;
       }
-      askSoon(row);
+      if (!askedAt) askWhy();
       drawState(row);
       keyed(
         buttons,
@@ -202,6 +179,7 @@ function serverPanel(name, close) {
     tick() {
       const row = room.servers.get(name);
       if (!row) return;
+      if (Date.now() - askedAt >= ASK_AGAIN) askWhy();
       drawState(row);
       drawHistory(row);
       calls.tick();
@@ -310,7 +288,7 @@ function callsTable(withServer = false) {
           el(
             "tr",
             {},
-            el("td", { class: "code", title: oneLine(call.tool) }, named(call.tool ?? "")),
+            el("td", { class: "code" }, el("a", { href: callAddress(call.id) }, named(call.tool ?? call.method ?? ""))),
             withServer && el("td", { class: "middle" }, serverLink(call.server)),
             el("td", { class: "middle muted" }, call.session ? named(call.session) : "the room"),
             el("td"),
@@ -329,7 +307,7 @@ function latencyTable(withServer = true) {
   const right = { scope: "col", class: "number" };
   const node = el(
     "table",
-    { class: "plain", "aria-label": "Latency by tool" },
+    { class: "plain latency", "aria-label": "Latency by tool" },
     el(
       "thead",
       {},

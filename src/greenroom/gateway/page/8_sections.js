@@ -13,6 +13,8 @@ function callsSection() {
   const none = blank("No call is open.", "Calls appear here while they wait or run.");
   const latency = latencyTable();
   const noLatency = blank("No call has ended that is known here.", "Each tool’s times stand here from its first call on.");
+  const held = el("p", { class: "muted" });
+  const since = el("p", { class: "muted" });
   const ended = new Table({
     label: "Ended calls",
     keyOf: (call) => call.call,
@@ -22,7 +24,7 @@ function callsSection() {
     },
     empty: ["No call has ended that is known here."],
     columns: [
-      textColumn("at", "Ended", (call) => clock(call.at), { width: "80" }),
+      textColumn("at", "Ended", (call) => clock(call.at), { width: "80", class: "middle" }),
       {
         key: "tool",
         head: "Tool",
@@ -34,24 +36,18 @@ function callsSection() {
           setAttribute(link, "href", callAddress(call.call));
           setAttribute(link, "title", oneLine(call.tool ?? call.method));
           setText(link.firstChild, oneLine(call.tool ?? call.method, 120));
-          setText(under, `${oneLine(call.server, 60)}: ${outcomeInWords(call)}`);
+          setText(under, `${outcomeInWords(call)}, ${clock(call.at)}`);
         },
       },
-      {
-        key: "server",
-        head: "Server",
+      textColumn("server", "Server", (call) => oneLine(call.server), {
         class: "middle",
-        width: "18%",
+        width: "22%",
         order: (call) => call.server,
-        make: () => el("a", {}, el("bdi")),
-        update: (cell, call) => {
-          setAttribute(cell.firstChild, "href", serverAddress(call.server));
-          setText(cell.firstChild.firstChild, oneLine(call.server));
-        },
-      },
+        titled: true,
+      }),
       textColumn("session", "Session", (call) => oneLine(call.client ?? "the room"), {
         class: "wide muted",
-        width: "16%",
+        width: "12%",
       }),
       textColumn("outcome", "Outcome", outcomeInWords, { class: "note middle", width: "120", order: (call) => call.outcome }),
       numberColumn("waited", "Waited", (call) => call.waited ?? 0, { class: "wide", width: "84", said: duration }),
@@ -64,11 +60,11 @@ function callsSection() {
       "div",
       { class: "section" },
       head.node,
-      block("Open now", open.node, none),
-      block("Latency by tool", latency.node, noLatency),
+      block("Open now", open.node, none, held),
+      block("Latency by tool", since, latency.node, noLatency),
       block("Ended last", ended.node),
     ),
-    needs: ["calls", "events"],
+    needs: ["calls", "events", "approvals"],
     begin: () => (stop = ended.follow()),
     end: () => stop(),
     leave: (number) => ended.focusKey(Number(number)),
@@ -81,6 +77,11 @@ function callsSection() {
       latency.set(room.tools.values());
       latency.node.hidden = !room.tools.size;
       noLatency.hidden = room.tools.size > 0;
+      const asked = room.approvals.length;
+      held.hidden = !asked;
+      held.replaceChildren(`${counted(asked, "more call")} ${asked === 1 ? "waits" : "wait"} for approval. `, el("a", { href: "#/approvals" }, "To answer"));
+      since.hidden = !room.tools.size;
+      setText(since, `Of the calls that ended since ${clock(countedSince())}.`);
       ended.set(room.ended.slice(0, RECENT));
     },
     tick: () => open.tick(),
@@ -89,7 +90,8 @@ function callsSection() {
 
 // ---- sessions and clients
 
-const clientName = (client) => client.session ?? `attached, pid ${client.pid}`;
+const clientName = (client) =>
+  [client.name, client.session ?? `pid ${client.pid}`].filter(Boolean).join(", ");
 const silent = (client) => (client.silentSeconds == null ? null : lasted(client, client.silentSeconds));
 
 function sessionsSection() {
@@ -97,7 +99,7 @@ function sessionsSection() {
   let text = "";
   const table = new Table({
     label: "Sessions and clients",
-    keyOf: clientName,
+    keyOf: (client) => client.session ?? client.pid,
     empty: [
       "No client is there.",
       "A client appears here when it has opened a session, or is attached with greenroom attach.",
@@ -253,14 +255,21 @@ function approvalsSection() {
     "No call waits for approval.",
     "A call that its server’s policy wants a person to allow stands here, with its arguments, until it is answered.",
   );
+  const waitingBlock = block("Waiting now", asks.node);
   const past = el("ol", { class: "moves" });
   const pastBlock = block("Decided last", past);
+
+  function drawAsks() {
+    asks.draw();
+    none.hidden = asks.count() > 0;
+    waitingBlock.hidden = !asks.count();
+  }
+
   return {
-    node: el("div", { class: "section" }, head.node, asks.node, none, pastBlock),
-    needs: ["approvals", "events", "hello"],
+    node: el("div", { class: "section" }, head.node, waitingBlock, none, pastBlock),
+    needs: ["approvals", "events", "hello", "link"],
     draw() {
-      asks.draw();
-      none.hidden = asks.count() > 0;
+      drawAsks();
       const decided = room.told
         .filter((each) => each.event === "ApprovalDecision" && each.move !== "asked")
         .slice(0, 50);
@@ -283,7 +292,7 @@ function approvalsSection() {
           ),
       );
     },
-    tick: () => asks.draw(),
+    tick: drawAsks,
   };
 }
 
@@ -303,7 +312,7 @@ function changesSection() {
   );
   return {
     node: el("div", { class: "section" }, head.node, none, pinsBlock, projectsBlock),
-    needs: ["pins", "projects", "hello"],
+    needs: ["pins", "projects", "hello", "link"],
     draw() {
       none.hidden = room.pins.length + room.projects.length > 0;
       pinsBlock.hidden = !room.pins.length;
@@ -329,6 +338,8 @@ function changesSection() {
   };
 }
 
+const nothingToDo = () => el("p", { class: "muted" }, "Nothing can be done here while the gateway does not answer.");
+
 // Changed definitions that somebody at this page wants to stay blocked, by digest: they need nobody any more. That is
 // what they are in any case, so the room need not be told.
 const leftBlocked = new Set();
@@ -341,9 +352,11 @@ function leaveBlocked(digest) {
 function makePin(pin) {
   const { server, kind, name, digest } = pin;
   const parts = pin.parts ?? [];
-  const accept = !mayAct()
-    ? el("p", { class: "muted" }, "To accept it: ", command(`greenroom accept ${word(server)} ${word(name)}`))
-    : digest
+  const accept = !isOwner()
+    ? el("p", { class: "muted" }, "To accept it: ", command(typed("accept", word(server), word(name))))
+    : !mayAct()
+      ? nothingToDo()
+      : digest
       ? el(
           "div",
           { class: "buttons" },
@@ -376,73 +389,28 @@ function makePin(pin) {
   return el(
     "article",
     { class: "change" },
-    el("h3", {}, `The ${oneLine(kind ?? "tool", 30)} `, el("code", {}, named(name)), " of ", serverLink(server)),
-    parts.length > 0 &&
-      el(
-        "p",
-        {},
-        "What has changed: ",
-        parts.map((each, place) => [place > 0 && ", ", el("b", {}, named(each))]),
-      ),
+    el(
+      "h3",
+      {},
+      `The ${oneLine(kind ?? "tool", 30)} `,
+      el("code", {}, named(name)),
+      " of ",
+      serverLink(server),
+      " is not as it was",
+    ),
     pin.flapping && el("p", { class: "notice warn" }, "It changes again and again."),
-    pin.is != null &&
-      el(
-        "div",
-        { class: "block" },
-        el("p", { class: "muted" }, pin.was == null ? "What it was is not known any more. It is now:" : "What it was, and what it is now:"),
-        changedParts(pin.was, pin.is, parts),
-      ),
+    pin.is != null && changedParts(pin.was, pin.is, parts),
+    pin.is != null && wholeOf("The whole definition as it is now", pin.is),
     accept,
   );
-}
-
-const SIGNS = { new: ["+", "now: "], old: ["−", "before: "], mark: ["•", "changed: "], same: [" ", ""] };
-
-/** A definition line by line: what went and what came, or, if nobody knows how it was, which parts are not the same. */
-function changedParts(was, is, parts) {
-  const lines = [];
-  for (const key of new Set([...Object.keys(was ?? {}), ...Object.keys(is)])) {
-    if (was == null) {
-      const kind = parts.some((each) => each.split(/[ .:]/)[0] === key) ? "mark" : "same";
-      linesOf(key, is[key]).forEach((line) => lines.push([kind, line]));
-    } else {
-      lines.push(...difference(linesOf(key, was[key]), linesOf(key, is[key])));
-    }
-  }
-  return el(
-    "ol",
-    { class: "diff", tabindex: "0", "aria-label": "The definition" },
-    lines.map(([kind, line]) => {
-      const [sign, said] = SIGNS[kind];
-      return el("li", { class: kind, "data-sign": sign }, said && el("span", { class: "unseen" }, said), plain(line, 4000));
-    }),
-  );
-}
-
-function linesOf(key, value) {
-  if (value == null) return [];
-  return `${key}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`.split("\n");
-}
-
-/** What lies between the equal lines at the beginning and at the end counts as changed. */
-function difference(was, is) {
-  const shorter = Math.min(was.length, is.length);
-  let first = 0;
-  while (first < shorter && was[first] === is[first]) first += 1;
-  let last = 0;
-  while (last < shorter - first && was[was.length - 1 - last] === is[is.length - 1 - last]) last += 1;
-  return [
-    ...is.slice(0, first).map((line) => ["same", line]),
-    ...was.slice(first, was.length - last).map((line) => ["old", line]),
-    ...is.slice(first, is.length - last).map((line) => ["new", line]),
-    ...is.slice(is.length - last).map((line) => ["same", line]),
-  ];
 }
 
 function makeProject(each) {
   const { project, digest } = each;
   const trust =
-    mayAct() && digest
+    isOwner() && !mayAct()
+      ? nothingToDo()
+      : mayAct() && digest
       ? el(
           "div",
           { class: "buttons" },
@@ -456,7 +424,7 @@ function makeProject(each) {
             "Trust what is shown",
           ),
         )
-      : el("p", { class: "muted" }, "To trust it, in its folder: ", command("greenroom trust"));
+      : el("p", { class: "muted" }, "To trust it, in its folder: ", command(typed("trust")));
   const servers = (each.servers ?? []).map((one) => (typeof one === "string" ? one : (one?.name ?? "")));
   return el(
     "article",

@@ -3,8 +3,9 @@
 // Spans are buttons, of which Tab comes to one; the arrow keys walk from there. What is too near to be seen apart is one
 // span, which zooms in when it is opened: so there are never more than a screen can show, however long a tape is.
 
-const LANE = 13; // units of one row of a lane
-const ROWS = 6; // of a lane, at most
+const LANE = matchMedia("(pointer: coarse)").matches ? 22 : 13; // units of one row of a lane
+const ROWS = 24; // of a lane, at most
+const MOST_LANES = 200; // of a group
 const WIDTH = 1000; // units of a lane
 const NARROW = 2; // units under which a span is joined with its neighbours
 const JOINED = 8; // units of such a span, at most
@@ -14,14 +15,35 @@ const GROUPED = [
 ];
 const ZOOM = 4;
 
-/** The lanes of a timeline, in order, each with its spans in theirs; a span knows its lane. */
+/**
+ * The lanes of a timeline, in order, each with its spans in theirs. Those of one client, or of the calls of one address,
+ * are one lane here. A span knows its lane, and beside which call it waits (`strand`).
+ */
 function inOrder(lanes) {
-  for (const lane of lanes) {
-    for (const span of lane.spans) Object.assign(span, { end: span.end ?? span.start, about: span.about ?? {}, lane });
-    lane.spans.sort((one, other) => one.start - other.start || other.end - one.end);
+  const joined = new Map();
+  for (const { group, name, spans, client, server, scope, isCalls = false } of lanes) {
+    const key = JSON.stringify([group, client ?? server ?? name, scope, isCalls]);
+    const lane = forServer(joined, key, () => ({ group, name, client, server, scope, isCalls, spans: [] }));
+    for (const span of spans)
+      lane.spans.push(Object.assign(span, { end: span.end ?? span.start, about: span.about ?? {}, lane, strand: name }));
   }
-  return lanes.sort((one, other) => one.name.localeCompare(other.name, "en", { numeric: true }));
+  const found = [...joined.values()];
+  for (const lane of found) lane.spans.sort((one, other) => one.start - other.start || other.end - one.end);
+  const inWords = (lane) => lane.client ?? lane.server ?? lane.name;
+  return found.sort(
+    (one, other) =>
+      inWords(one).localeCompare(inWords(other), "en", { numeric: true }) ||
+      (one.scope === "shared" ? "" : (one.scope ?? "")).localeCompare(other.scope === "shared" ? "" : (other.scope ?? ""), "en", { numeric: true }) ||
+      one.isCalls - other.isCalls,
+  );
 }
+
+/** Whose a lane is, in words. */
+const laneInWords = (lane) =>
+  [lane.client ?? lane.server ?? lane.name, lane.scope && lane.scope !== "shared" && scopeInWords(lane.scope), lane.isCalls && "calls"]
+    .filter(Boolean)
+    .join(", ");
+const scopeInWords = (scope) => (scope === "call:catalogue" ? "to read its lists" : scope.replace(":", " "));
 
 /** The colour of a span: a failure, a wait, a state, a mark, or a call that went well. */
 function spanKind({ kind, name, about, isBad }) {
@@ -37,6 +59,10 @@ function spanKind({ kind, name, about, isBad }) {
   if (kind === "state") return "state";
   return kind === "mark" ? "told" : "call";
 }
+
+/** How long a span took; of one that goes on or began before what is known, as much as that is. */
+const tookInWords = ({ start, end, about, isCut }) =>
+  `${isCut ? "more than " : ""}${duration(end - start)}${about.outcome === "open" ? " so far" : ""}`;
 
 // The colours in words; a mark of its own stands for what is no length of time.
 const LEGEND = [
@@ -54,7 +80,8 @@ const legend = () =>
 function makeTimeline(open, momentInWords) {
   const groups = GROUPED.map(([group, title]) => {
     const lanes = el("div", { class: "lanes" });
-    return { group, lanes, node: block(title, lanes) };
+    const more = el("p", { class: "muted" });
+    return { group, lanes, more, node: block(title, lanes, more) };
   });
   const ticks = el("div", { class: "ticks", "aria-hidden": "true" }, el("div"));
   const tools = el("div", { class: "buttons zoom", role: "group", "aria-label": "Zoom" });
@@ -72,8 +99,8 @@ function makeTimeline(open, momentInWords) {
     { class: "timeline" },
     el("header", {}, tools, keys),
     legend(),
-    groups.map((each) => each.node),
     ticks,
+    groups.map((each) => each.node),
   );
   let lanes = [];
   let whole = [0, 1];
@@ -117,15 +144,21 @@ function makeTimeline(open, momentInWords) {
     rows = [];
     active = null;
     let count = 0;
-    for (const { group, lanes: place, node: whose } of groups) {
+    for (const { group, lanes: place, more, node: whose } of groups) {
       const own = [];
+      let left = 0;
+      let above = null;
       for (const lane of lanes) {
-        if (lane.group !== group || own.length >= 200) continue;
+        if (lane.group !== group) continue;
         const spans = lane.spans.filter((each) => each.end >= start && each.start <= end);
         if (!spans.length) continue;
         count += spans.length;
-        own.push(drawLane(lane, spans, start, end));
+        if (own.length >= MOST_LANES) left += 1;
+        else own.push(drawLane(lane, above, spans, start, end));
+        above = lane;
       }
+      more.hidden = !left;
+      setText(more, `${counted(left, "more lane")} ${left === 1 ? "is" : "are"} not shown. Each server’s own page has its last quarter of an hour.`);
       whose.hidden = !own.length;
       place.replaceChildren(...own);
     }
@@ -146,10 +179,16 @@ function makeTimeline(open, momentInWords) {
     const taken = []; // the last span of each row
     const found = [];
     let lastMark = null;
+    const strands = new Map(); // where the last call of each strand is
     for (const span of spans) {
       const left = at(span.start);
       const right = Math.max(left + 1.5, at(span.end));
       if (span.kind === "wait" && right - left < NARROW) continue;
+      const call = span.kind === "wait" && strands.get(span.strand);
+      if (call && call.parts.length === 1 && call.parts[0].start <= span.start && call.parts[0].end >= span.end) {
+        found.push({ parts: [span], left, right, row: call.row, isInside: true });
+        continue;
+      }
       const isNarrow = right - left < NARROW;
       if (span.kind === "mark") {
         if (lastMark && left - lastMark.left < NARROW) lastMark.parts.push(span);
@@ -165,6 +204,7 @@ function makeTimeline(open, momentInWords) {
       let row = taken.findIndex((each) => each.right <= left + 0.5);
       if (row < 0) row = taken.length < ROWS ? taken.length : ROWS - 1;
       const made = { parts: [span], left, right, row, isNarrow };
+      if (span.kind === "call") strands.set(span.strand, made);
       if (row === ROWS - 1 && taken[row] && taken[row].right > left + 0.5 && left - taken[row].left < NARROW) {
         taken[row].parts.push(span);
         taken[row].right = Math.max(taken[row].right, right);
@@ -176,17 +216,18 @@ function makeTimeline(open, momentInWords) {
     return { found, height: Math.max(1, taken.length) * LANE + 8 };
   }
 
-  function drawLane(lane, spans, start, end) {
+  /** `above`: the lane over it, whose name need not be said again. */
+  function drawLane(lane, above, spans, start, end) {
     const { found, height } = placed(spans, start, end);
     const drawn = svg("svg", {
       viewBox: `0 0 ${WIDTH} ${height}`,
       preserveAspectRatio: "none",
       role: "group",
-      "aria-label": `${counted(spans.length, "span")} of ${oneLine(lane.name, 60)}`,
+      "aria-label": `${counted(spans.length, "span")} of ${oneLine(laneInWords(lane), 120)}`,
     });
     drawn.style.setProperty("height", `${height}px`);
     const row = found
-      .sort((one, other) => one.left - other.left || one.row - other.row)
+      .sort((one, other) => one.left - other.left || one.row - other.row || (one.isInside ?? false) - (other.isInside ?? false))
       .map((span) => ({ span, node: drawSpan(span), lane: rows.length }));
     for (const { node, span } of row.filter((each) => !each.span.isMark)) drawn.append(node, ...failedShare(span));
     for (const { node } of row.filter((each) => each.span.isMark)) drawn.append(node);
@@ -195,22 +236,28 @@ function makeTimeline(open, momentInWords) {
     return el(
       "div",
       { class: "lane" },
-      el(
-        "span",
-        { class: "name", title: oneLine(lane.name) },
-        room.servers.has(lane.name) ? serverLink(lane.name) : named(lane.name),
-      ),
+      el("span", { class: "name" }, laneName(lane, above)),
       drawn,
     );
   }
 
-  function drawSpan({ parts, left, right, row }) {
+  function laneName(lane, above) {
+    const isBelow = above !== null && lane.server !== undefined && lane.server === above.server;
+    const name = lane.client ?? lane.server ?? lane.name;
+    return [
+      !isBelow && (room.servers.has(name) && lane.group === "servers" ? serverLink(name) : named(name)),
+      lane.scope && lane.scope !== "shared" && !(isBelow && lane.scope === above.scope) && el("small", {}, named(scopeInWords(lane.scope))),
+      lane.isCalls && el("small", { class: "muted" }, "calls"),
+    ];
+  }
+
+  function drawSpan({ parts, left, right, row, isInside }) {
     const words = inWords(parts);
     const rect = svg("rect", {
       x: left.toFixed(1),
       y: row * LANE + 5,
       width: (right - left).toFixed(1),
-      height: LANE - 3,
+      height: (LANE - 3) / (isInside ? 2 : 1),
       class: `${kindOf(parts)}${parts.length > 1 ? " many" : ""}`,
       role: "button",
       tabindex: "-1",
@@ -223,7 +270,7 @@ function makeTimeline(open, momentInWords) {
   function inWords(parts) {
     const [first] = parts;
     if (parts.length === 1) {
-      const took = first.kind === "mark" ? "" : `, ${duration(first.end - first.start)}`;
+      const took = first.kind === "mark" ? "" : `, ${tookInWords(first)}`;
       const bad = spanKind(first) === "error" ? ", failed" : "";
       return `${oneLine(first.name)}${took}, at ${momentInWords(first.start)}${bad}`;
     }
@@ -353,7 +400,7 @@ const SPANS = [
 function timelineSection() {
   const head = sectionHead("Timeline");
   const choice = el("div", { class: "filters", role: "group", "aria-label": "How much" });
-  const live = el("button", { type: "button", class: "small" });
+  const live = el("button", { type: "button", class: "live" });
   let isLive = true;
   let readAt = 0; // when it was read last
   let end = 0;
@@ -398,9 +445,8 @@ function timelineSection() {
 
   function setLive(wanted) {
     isLive = wanted;
-    setAttribute(live, "aria-pressed", String(isLive));
-    setText(live, isLive ? "Live" : "Paused");
-    setAttribute(live, "title", isLive ? "It is read again every few seconds. Press to keep what is shown." : "Press to go on.");
+    live.replaceChildren(icon(isLive ? "pause" : "play"), isLive ? "Pause" : "Go on");
+    setAttribute(live, "title", isLive ? "It is read again every few seconds. Press to keep what is shown." : "Press to read it again every few seconds.");
   }
 
   function choose(each) {
@@ -415,7 +461,7 @@ function timelineSection() {
       const { lanes } = await ask("timeline", { seconds }, abort.signal);
       show(inOrder(lanes));
     } catch (error) {
-      if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The room does not answer.", true);
+      if (!abort.signal.aborted && error instanceof Refused) say(error.text, true); // else the stream says it
     }
   }
 
@@ -445,9 +491,9 @@ function timelineSection() {
               named(each.name),
             ),
           ),
-          el("td", { class: "middle" }, named(each.lane.name)),
+          el("td", { class: "middle" }, named(laneInWords(each.lane))),
           el("td", {}, clock(each.start)),
-          el("td", { class: "number" }, duration(each.end - each.start)),
+          el("td", { class: "number" }, tookInWords(each)),
         ),
       ),
     );
@@ -456,7 +502,7 @@ function timelineSection() {
 
   function showSpan(each) {
     const title = el("h2", { tabindex: "-1" }, el("code", {}, named(each.name)));
-    detail.replaceChildren(title, spanFacts(each));
+    detail.replaceChildren(title, spanFacts(each), each.about.call == null ? "" : el("p", {}, el("a", { href: callAddress(each.about.call) }, "All of this call")));
     title.focus();
   }
 
@@ -483,9 +529,9 @@ function timelineSection() {
 /** What is known of a span. */
 const spanFacts = (each) =>
   factList([
-    ["whose", each.lane.name],
-    ["begun", clock(each.start)],
-    ["took", each.kind === "mark" ? null : duration(each.end - each.start)],
+    ["whose", laneInWords(each.lane)],
+    ["begun", each.isCut ? `before ${clock(each.start)}` : clock(each.start)],
+    ["took", each.kind === "mark" ? null : tookInWords(each)],
     ...Object.entries(each.about),
   ]);
 

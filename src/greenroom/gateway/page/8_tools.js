@@ -28,19 +28,41 @@ function toolsSection(where) {
   more.addEventListener("click", () => read(true));
   more.hidden = none.hidden = true;
   let shownTool = null;
+  let readFor = "";
 
-  async function read(isMore = false) {
+  async function read(isMore = false, limit = PAGE) {
     reading.abort?.abort();
     const abort = (reading.abort = new AbortController());
     try {
       const offset = isMore === true ? wanted.found.length : 0;
-      const { tools, total } = await ask("tools", { server, query: wanted.query, offset, limit: PAGE }, abort.signal);
+      const { tools, total } = await ask("tools", { server, query: wanted.query, offset, limit }, abort.signal);
       wanted.found = offset ? [...wanted.found, ...tools] : tools;
       wanted.total = total;
       drawList();
     } catch (error) {
-      if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The room does not answer.", true);
+      if (!abort.signal.aborted && error instanceof Refused) say(error.text, true); // else the stream says it
     }
+  }
+
+  /** What the servers have, as far as their rows tell. */
+  const known = () =>
+    JSON.stringify([...room.servers.values()].map((row) => [row.name, row.cached, row.toolCount, row.changed, row.disabled]));
+
+  /** Read it again, because a server has other tools now. */
+  async function readAgain() {
+    await read(false, Math.min(500, Math.max(PAGE, wanted.found.length)));
+    if (!shownTool || !place.shown) return;
+    const name = shownTool;
+    const now = await ask("tool", { name }).catch(() => null);
+    if (shownTool !== name || JSON.stringify(now) === place.shown || place.querySelector(".outdated")) return;
+    place.prepend(
+      el(
+        "p",
+        { class: "notice warn outdated" },
+        now === null ? "It is not there any more. " : "It is not as it is shown here any more. ",
+        el("button", { type: "button", class: "small", on: { click: () => show(name) } }, "Show it as it is now"),
+      ),
+    );
   }
 
   function drawList() {
@@ -88,11 +110,15 @@ function toolsSection(where) {
       place.replaceChildren();
       return;
     }
+    place.shown = null;
     place.replaceChildren(el("p", { class: "muted" }, "Reading …"));
     try {
       const tool = await ask("tool", { name });
-      if (shownTool === name) place.replaceChildren(toolCard(tool, server));
+      if (shownTool !== name) return;
+      place.shown = JSON.stringify(tool);
+      place.replaceChildren(toolCard(tool, server));
     } catch (error) {
+      place.shown = null;
       place.replaceChildren(
         el("p", { class: "notice warn" }, error instanceof Refused ? plain(error.text) : "The room does not answer."),
       );
@@ -101,10 +127,11 @@ function toolsSection(where) {
 
   return {
     node: el("div", { class: "section" }, head.node, two),
-    needs: [],
+    needs: ["servers"],
     search,
     server,
     begin() {
+      readFor = known();
       read();
       show(where.rest);
     },
@@ -114,7 +141,11 @@ function toolsSection(where) {
     },
     /** Another tool of the same list is gone to. */
     goTo: show,
-    draw() {},
+    draw() {
+      if (readFor === known()) return;
+      readFor = known();
+      readAgain();
+    },
   };
 }
 
@@ -160,9 +191,10 @@ function toolCard(answer, server) {
     ),
     kind === "tool" &&
       given.inputSchema &&
-      (mayAct()
+      !given.changed?.length &&
+      (isOwner()
         ? callForm(given.name, given.inputSchema, answer.needsApproval === true)
-        : el("p", { class: "muted" }, "To call it: ", command(`greenroom call ${word(given.name)} '{…}'`))),
+        : el("p", { class: "muted" }, "To call it: ", command(typed("call", word(given.name), "'{…}'")))),
     given.inputSchema &&
       el(
         "details",

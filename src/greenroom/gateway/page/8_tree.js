@@ -1,6 +1,20 @@
 // The room as a tree: what `greenroom tree` prints, read again while it is shown.
 
 const TREE_AGAIN = 1000; // ms between two readings
+// The states of a node, and how they are marked.
+const TREE_MARKS = {
+  connected: ["connected", "connected"],
+  connecting: ["connecting", "connecting"],
+  draining: ["draining", "draining"],
+  closing: ["draining", "draining"],
+  failed: ["failed", "failed"],
+  broken: ["failed", "failed"],
+  down: ["failed", "failed"],
+  "needs auth": ["person", "person"],
+  untrusted: ["person", "person"],
+  disabled: ["disabled", "disabled"],
+  idle: ["ring", "ring"],
+};
 
 function treeSection() {
   const head = sectionHead("Tree");
@@ -16,7 +30,7 @@ function treeSection() {
     try {
       show((await ask("tree", {}, abort.signal)).nodes);
     } catch (error) {
-      if (!abort.signal.aborted) say(error instanceof Refused ? error.text : "The room does not answer.", true);
+      if (!abort.signal.aborted && error instanceof Refused) say(error.text, true); // else the stream says it
     } finally {
       isReading = false;
     }
@@ -34,14 +48,19 @@ function treeSection() {
 
   function makeNode(node) {
     const name = node.kind === "server" ? serverLink(node.name) : el("b", {}, named(node.kind === "more" ? "" : `${node.kind} ${node.name}`.trim()));
-    const item = el("li", { "aria-level": String(node.level + 1) }, name, " ", el("span", { class: "state" }), " ", el("span", { class: "muted" }));
+    const item = el("li", { class: node.kind }, name, " ", el("span", { class: "state" }), " ", el("span", { class: "muted" }));
     item.style.setProperty("--level", String(node.level));
     return item;
   }
 
   function updateNode(item, node) {
     const [, state, said] = item.children;
-    setText(state, node.state);
+    if (state.said !== node.state) {
+      const [shape, kind] = TREE_MARKS[node.state] ?? [];
+      setAttribute(state, "class", `state ${kind ?? ""}`);
+      state.replaceChildren(...(shape ? [mark(shape, kind)] : []), oneLine(node.state, 40));
+      state.said = node.state;
+    }
     setText(said, oneLine(node.said));
   }
 

@@ -21,7 +21,7 @@ function tapeSection() {
     },
     empty: ["No call is on this tape."],
     columns: [
-      textColumn("at", "At", (call) => sinceBegin(call.at), { width: "90", order: (call) => call.at }),
+      textColumn("at", "At", (call) => sinceBegin(call.at), { width: "90", order: (call) => call.at, class: "middle" }),
       {
         key: "tool",
         head: "Tool",
@@ -33,7 +33,7 @@ function tapeSection() {
           setAttribute(link, "href", callAddress(call.number));
           setAttribute(link, "aria-current", route.opened === `calls/${call.number}` && "true");
           setText(link.firstChild, oneLine(call.tool ?? call.method, 120));
-          setText(under, `${oneLine(call.server, 60)}: ${tapeOutcome(call)}`);
+          setText(under, `${tapeOutcome(call)}, ${sinceBegin(call.at)}`);
         },
       },
       textColumn("server", "Server", (call) => oneLine(call.server, 120), {

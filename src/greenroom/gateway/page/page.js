@@ -88,6 +88,7 @@ function follow() {
   const isFirst = route.section === null;
   if (
     section !== route.section ||
+    section === NOWHERE ||
     (route.shown?.server ?? "") !== (section.path === "tools" ? (where.query.get("server") ?? "") : "")
   ) {
     route.shown?.end?.();
@@ -140,10 +141,19 @@ function draw(kinds) {
   }
   if (!shown) return follow();
   if (kinds.has("all") || shown.needs.some((kind) => kinds.has(kind))) shown.draw(kinds);
-  if (panel && (kinds.has("all") || ["servers", "events", "calls", "hello"].some((kind) => kinds.has(kind))))
+  if (panel && (kinds.has("all") || ["servers", "events", "calls", "hello", "link"].some((kind) => kinds.has(kind))))
     panel.draw();
   announce();
 }
+
+/** On a phone the sections stand in one line: say at its ends that there are more. */
+function drawEnds() {
+  const nav = document.getElementById("sections");
+  nav.classList.toggle("began", nav.scrollLeft > 4);
+  nav.classList.toggle("goes-on", nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 4);
+}
+document.getElementById("sections").addEventListener("scroll", drawEnds, { passive: true });
+addEventListener("resize", drawEnds);
 
 function drawFrame() {
   const there = sectionsThere();
@@ -174,6 +184,7 @@ function drawFrame() {
       badge.classList.toggle("waits", Boolean(section.waits));
     },
   );
+  drawEnds();
   drawLink();
   drawKind();
 }
@@ -206,7 +217,7 @@ function drawLink() {
   const more =
     link.state === "lost"
       ? `, next try in ${span(Math.max(0, link.retryAt - Date.now() / 1000))}`
-      : link.state === "live" && !mayAct() && !isTape()
+      : link.state === "live" && !isOwner() && !isTape()
         ? ", read only"
         : "";
   if (node.said !== kind + word + more)
@@ -217,7 +228,7 @@ function drawLink() {
     "title",
     link.state === "lost" && link.why
       ? plain(link.why)
-      : link.state === "live" && !mayAct() && !isTape()
+      : link.state === "live" && !isOwner() && !isTape()
         ? "You may look and not act. greenroom page opens this page for its owner."
         : null,
   );
@@ -242,10 +253,11 @@ function drawLink() {
 /** Say of what is shown that it is not so any more, perhaps. */
 function drawStale() {
   const stale = document.getElementById("stale");
-  const isStale = room.ready && link.state === "lost";
+  const isStale = room.ready && link.tries > 0 && link.state !== "live" && link.state !== "refused";
   if (isStale && isTape()) setText(stale, "The command that showed this tape has ended.");
-  else if (isStale) setText(stale, `The gateway does not answer. What is shown was so at ${clock(room.toldAt)}.`);
+  else if (isStale) setText(stale, `The gateway does not answer. What is shown was so at ${clock(now())}. ${typed("status")} says what still runs.`);
   stale.hidden = !isStale;
+  document.body.classList.toggle("is-stale", isStale);
 }
 
 // What needs a person is told to a screen reader, and stands in the title of the tab, when it changes.
@@ -399,8 +411,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 let ticking = 0;
 
 function tick() {
+  watchSilence();
   if (link.state === "lost") drawLink();
-  if (!room.ready || link.state === "refused") return;
+  if (!room.ready || link.state !== "live") return;
   route.shown?.tick?.();
   route.panel?.tick();
 }

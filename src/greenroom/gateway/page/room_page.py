@@ -22,46 +22,48 @@ import attrs
 from ...actors.workers import apart, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.files import working_directory
-from ...config.reading import is_array, is_object
+from ...config.value_kinds import is_array, is_object
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, UsageError
 from ...protocol.safe_text import without_stderr
 from ...supervisor.room import port_of
-from ..commands import approvals_view, audit_view, held_view
-from ..doors.shares import Shares
+from ..control_methods import approvals_view, audit_view, held_view
+from ..doors.caller_shares import Shares
 from ..next_steps import PLAIN, Commands
-from . import looks
-from .acts import Acts, Switch, projects
-from .watch import PageFeed, as_sse
+from . import page_queries
+from .page_actions import PageActions, Switch, projects
+from .page_feed import PageFeed, as_sse
 
 if TYPE_CHECKING:
     from ...config.model import Config
     from ...supervisor.port import RoomPort
     from ...supervisor.room import Greenroom
-    from ..doors.shares import Holder
+    from ..doors.caller_shares import Holder
 
 LOOKS: Final = ("hello", "server", "tools", "tool", "call", "timeline", "tree")
+# Commands that the page tells of itself.
+_NAMED: Final = ("accept", "approve", "auth", "call", "status", "trust")
 _NOT_SHOWN: Final = "Its arguments are shown to an owner alone."  # they may be another client's
 _MOST: Final = 32  # pages that watch at once
 _CALLERS: Final = 4  # for whom something is kept of them
 
 
 @attrs.frozen
-class Answer:
+class PageAnswer:
     """An answer in JSON, with its HTTP status."""
 
     status: int
     body: bytes
 
 
-class Answers(Protocol):
+class PageResponder(Protocol):
     """Who answers the page: a room, or a command that asks one. Errors are answers, too."""
 
-    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Answer:
+    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> PageAnswer:
         """The answer to a question. `acts`: whether who asks may act."""
         ...
 
-    async def act(self, params: Mapping[str, Any], who: str) -> Answer:
+    async def act(self, params: Mapping[str, Any], who: str) -> PageAnswer:
         """Do what an owner wants. `who` that is, in words."""
         ...
 
@@ -73,7 +75,7 @@ class Answers(Protocol):
 class RoomPage:
     """The page of a room. `clients`: those that are here now, as the status of this door shows them. `tasks`: those
     that are kept. `hosts`: those of a cluster; None: there is none. `started`: when the gateway was, if
-    not now. `switch`: see `Acts`."""
+    not now. `switch`: see `PageActions`."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class RoomPage:
         self.commands = commands
         self.is_over = False
         self._replay = room.tape
-        self._acts = Acts(room, commands, switch)
+        self._acts = PageActions(room, commands, switch)
         self._version = version
         self._door = door
         self._clients = clients
@@ -108,22 +110,24 @@ class RoomPage:
 
     # ---- looks -----------------------------------------------------------------------------------------------------
 
-    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Answer:
+    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> PageAnswer:
         match what:
             case "hello":
                 return await _answer(partial(self._hello, acts), acts)
             case "server":
-                return await _answer(partial(looks.server, self.port, self.commands, params, acts), acts)
+                return await _answer(
+                    partial(page_queries.server, self.port, self.commands, params, acts), acts
+                )
             case "tools":
-                return await _answer(partial(looks.tools, self.port, params), acts)
+                return await _answer(partial(page_queries.tools, self.port, params), acts)
             case "tool":
-                return await _answer(partial(looks.tool, self.port, params), acts)
+                return await _answer(partial(page_queries.tool, self.port, params), acts)
             case "call":
-                return await _answer(partial(looks.call, self.port, params, acts), acts)
+                return await _answer(partial(page_queries.call, self.port, params, acts), acts)
             case "timeline":
-                return await _answer(partial(looks.timeline, self.port, params), acts)
+                return await _answer(partial(page_queries.timeline, self.port, params), acts)
             case "tree":
-                return await _answer(partial(looks.tree, self.port), acts)
+                return await _answer(partial(page_queries.tree, self.port), acts)
             case _:
                 return await failed(UsageError(f'The page cannot ask for "{what}".'))
 
@@ -138,13 +142,14 @@ class RoomPage:
                 "startedAt": round(self._started, 3),
             },
             "session": {"door": self._door},
+            "commands": {verb: self.commands.filled(f"greenroom {verb}") for verb in _NAMED},
             **({} if self._replay is None else {"replay": {"tape": self._replay.tape.path.name}}),
             "sections": {"cluster": self._hosts is not None, "tasks": True, "approvals": True},
         }
 
     # ---- acts ------------------------------------------------------------------------------------------------------
 
-    async def act(self, params: Mapping[str, Any], who: str) -> Answer:
+    async def act(self, params: Mapping[str, Any], who: str) -> PageAnswer:
         return await _answer(partial(self._acts.do, params, who), True)
 
     # ---- the stream ------------------------------------------------------------------------------------------------
@@ -160,6 +165,8 @@ class RoomPage:
                     yield await as_sse(frame, everything if caller.is_owner else without_stderr)
 
     def quick(self, acts: bool) -> dict[str, Any]:
+        """The sections that are small, and may change at any time. `acts`: as an owner sees them. One that is None is
+        not there."""
         port = self.port
         waiting = approvals_view(port, {})
         return {
@@ -173,12 +180,13 @@ class RoomPage:
         }
 
     async def slow(self, changed: Iterable[str], acts: bool) -> dict[str, Any]:
+        """The sections that may be long, or come from files. `changed`: servers with definitions that have changed."""
         projects = await self._untrusted()
         return {
             "clients": self._clients(),
             "tasks": self._tasks(),
             "hosts": None if self._hosts is None else self._hosts(),
-            "pins": list(looks.changed(self.port, changed)),
+            "pins": list(page_queries.changed(self.port, changed)),
             "projects": projects if acts else [{**each, "matters": None} for each in projects],
         }
 
@@ -194,7 +202,7 @@ class RoomPage:
         return self._projects[1]
 
 
-async def _answer(make: Callable[[], Awaitable[Any]], acts: bool) -> Answer:
+async def _answer(make: Callable[[], Awaitable[Any]], acts: bool) -> PageAnswer:
     """`acts`: it is for an owner, who may see what servers wrote to their stderr."""
     try:
         said = await make()
@@ -211,12 +219,12 @@ def everything(said: Any) -> Any:
     return said
 
 
-async def answered(said: Any, status: int = 200, shown: Callable[[Any], Any] = everything) -> Answer:
+async def answered(said: Any, status: int = 200, shown: Callable[[Any], Any] = everything) -> PageAnswer:
     """`shown`: what of it whoever asks may see."""
     lists = [each for each in said.values() if is_array(each)] if is_object(said) else ()
     many = max(map(len, lists), default=0)
-    return Answer(status, await aside_if_many(many, lambda: rpc.encode(unhidden_value(shown(said)))))
+    return PageAnswer(status, await aside_if_many(many, lambda: rpc.encode(unhidden_value(shown(said)))))
 
 
-async def failed(error: GreenroomError) -> Answer:
+async def failed(error: GreenroomError) -> PageAnswer:
     return await answered({"error": {"code": error.code, "message": error.message}}, error.http_status)

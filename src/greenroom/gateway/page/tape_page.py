@@ -23,18 +23,18 @@ import msgspec
 from ...actors.workers import apart, aside
 from ...protocol.errors import GreenroomError, UsageError
 from ...protocol.version import VERSION
-from ...tape.lines import CallLine, value_in
-from ...tape.reading import Tape
-from ...tape.records import has_failed, records_of
-from ...tape.selection import end_of
 from ...tape.story import call_as_json, ending, whole_call_as_json
+from ...tape.tape_events import has_failed, records_of
+from ...tape.tape_lines import CallLine, value_in
+from ...tape.tape_reader import Tape
+from ...tape.tape_selection import end_of
 from ..doors.control_protocol import text_in
-from .room_page import Answer, answered, failed
+from .page_feed import ALIVE, as_sse
+from .room_page import PageAnswer, answered, failed
 from .timeline import lanes_of
-from .watch import ALIVE, as_sse
 
 if TYPE_CHECKING:
-    from ..doors.shares import Holder
+    from ..doors.caller_shares import Holder
 
 LOOKS: Final = ("hello", "timeline", "calls", "call")
 MOST: Final = 20_000  # calls that a browser is given at once
@@ -48,7 +48,7 @@ _SNAPSHOT: Final[Mapping[str, Any]] = {
 
 
 class TapePage:
-    """`Answers` of a tape."""
+    """`PageResponder` of a tape."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
@@ -57,15 +57,15 @@ class TapePage:
         self._end = end_of(tape)
         self._hello = self._about()
 
-    # ---- as `Answers` ----------------------------------------------------------------------------------------------
+    # ---- as `PageResponder` ----------------------------------------------------------------------------------------
 
-    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Answer:
+    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> PageAnswer:
         try:
             return await self._look(what, params)
         except GreenroomError as error:
             return await failed(error)
 
-    async def _look(self, what: str, params: Mapping[str, Any]) -> Answer:
+    async def _look(self, what: str, params: Mapping[str, Any]) -> PageAnswer:
         match what:
             case "hello":
                 return await answered(self._hello)
@@ -80,7 +80,7 @@ class TapePage:
             case _:
                 raise UsageError(f'The page of a tape cannot ask for "{what}".')
 
-    async def act(self, params: Mapping[str, Any], who: str) -> Answer:
+    async def act(self, params: Mapping[str, Any], who: str) -> PageAnswer:
         return await failed(UsageError("This is a recording: there is nothing to do."))
 
     async def watch(self, caller: Holder) -> AsyncGenerator[bytes]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -28,17 +28,19 @@ from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
+from ..protocol.long_text import holds
 from ..protocol.tasks import CANCEL, GET, LIST, RESULT, UPDATE
 from ..protocol.trace_context import TraceContext
 from ..protocol.value_count import takes_long_to_decode
 from ..protocol.version_differences import newest_result, older_result
 from ..safety.audit import AUDITED
-from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
-from .next_steps import Commands
+from .message_origin import ESCAPE, NAMED, result_without_ours, without_ours
+from .next_steps import PLAIN, Commands
 from .result_meta import ERROR
 
 if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
+    from .client_tasks import TaskStream
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -67,7 +69,8 @@ class Sink(Protocol):
         ...
 
     def line_for(self, job: Job, result: Mapping[str, Any], *, is_large: bool = False) -> bytes:
-        """The same with a result of ours. `is_large`: it holds megabytes, and this is called in a thread."""
+        """The line of an answer whose result is ours. `is_large`: it holds megabytes, and this is called in a
+        thread."""
         ...
 
     def job_line(self, job: Job, line: bytes) -> None:
@@ -81,50 +84,20 @@ class Sink(Protocol):
         ...
 
 
-class ToldTasks(Protocol):
-    """The tasks of which a client is told on a stream."""
-
-    async def find(self) -> None:
-        """Find those that its client may hear of. Before it, there are none."""
-        ...
-
-    @property
-    def ids(self) -> list[str]: ...
-
-    def told(self, meta: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Tell the client of each change as long as the context is open, with this `_meta`."""
-        ...
-
-
 class Job:
     """One request. `key` is its id as the client wrote it. `raw` is its params, and `params` the same by
-    name, each value still bytes. `token` is its progress token, or None. As in `Call`, fields that most jobs
-    never change are class attributes.
+    name, each value still bytes. `token` is its progress token, or None. As in `Exchange`, fields of which
+    the short way knows nothing are class attributes.
 
     A tools/call with only a name and arguments is `plain`: it has no `params`, no `meta` and no token.
     """
 
-    client: Any = None  # the client that sent it
-    commands: Commands = Commands()  # ours, as they are typed for the configuration of its door
-    plain: PlainCall | None = None
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None
-    token: Any = None
-    modern: bool = False
     is_traced: bool = False
-    trace: TraceContext | None = None  # the trace that it belongs to
-    waits: bool = True  # at the door: it has not ended, and no call has taken it over
-    on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
-    on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
-    on_end: Callable[[], object] | None = None  # called when it has ended
-    tasks: ToldTasks | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
-    is_large: bool = False  # `raw` is megabytes, so it is not decoded
+    tasks: TaskStream | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
     in_task: bool = False  # its answer goes to a task, and not to its client
-    news: Mapping[str, Any] | None = None  # of ours, for `_meta` of its result
-    wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool that it calls
     has_call: bool = False  # a call of it has begun in the room, and ends there, whatever comes of it
-    _ended: bool = False
-    _call: Call | None = None
     _tasks: int = 0  # how many it was given to run
     _scope: anyio.CancelScope | None = None  # of the task that runs
 
@@ -139,8 +112,24 @@ class Job:
         self.key = key
         self.method = method
         self.raw = raw
+        self.client: Any = None  # the client that sent it
+        self.commands: Commands = PLAIN  # ours, as they are typed for the configuration of its door
+        self.plain: PlainCall | None = None
+        self.token: Any = None
+        self.modern: bool = False
+        self.trace: TraceContext | None = None  # the trace that it belongs to
+        self.waits: bool = True  # at the door: it has not ended, and no call has taken it over
+        self.on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
+        self.on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
+        self.on_end: Callable[[], object] | None = None  # called when it has ended
+        self.is_large: bool = False  # `raw` is megabytes, so it is not decoded
+        self.news: Mapping[str, Any] | None = None  # of ours, for `_meta` of its result
+        self.wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool it calls
+        self.is_for_all: bool = False  # its result is passed on as it is, whatever version its client speaks
         self._sink = sink
         self._spawn = spawn
+        self._ended: bool = False
+        self._call: Call | None = None
 
     # ---- for the exposure --------------------------------------------------------------------------------------
 
@@ -319,6 +308,44 @@ class Job:
                     self._scope = None  # this task is ending, so nothing in it needs to be cancelled
                 self.broke(error)
 
+    def to_tell(self, result: bytes) -> bytes:
+        """A result as a server sent it, without what is ours to say, and with what is new."""
+        if holds(result, NAMED) or holds(result, ESCAPE):
+            result = result_without_ours(result)
+        return result if self.news is None else rpc.result_with_meta(result, self.news)
+
+    @property
+    def subscription(self) -> Mapping[str, Any]:
+        """The `_meta` of all that a client is told on the stream of this `subscriptions/listen`."""
+        return {SUBSCRIPTION_KEY: rpc.read_value(msgspec.Raw(self.key))}
+
+    def to_call(self) -> Call:
+        """The call that a job asks for, as its client wrote it."""
+        plain = self.plain
+        if plain is not None:
+            return Call(self.method, plain.renamed(plain.name), tool=plain.name)
+        params = dict[str, Any]()
+        for key in ("name", "uri"):
+            with suppress(RpcFault):
+                if isinstance(name := rpc.read_value(self.params.get(key)), str):
+                    params[key] = name
+        if "arguments" in self.params:
+            params["arguments"] = self.params["arguments"]
+        return Call(self.method, params, tool=params.get("name") if self.method == "tools/call" else None)
+
+    def to_inner_call(self) -> tuple[Call | None, str | None]:
+        """The call that a request to the `mcp` tool asks for, and the server that it names; None: it asks for something
+        else."""
+        try:
+            arguments = rpc.read_call(self.raw).arguments or {}
+        except RpcFault:
+            return None, None
+        tool, server = arguments.get("tool"), cast("Any", arguments.get("server"))
+        if not isinstance(tool, str) or not tool:
+            return None, None
+        call = Call("tools/call", {"name": tool, "arguments": arguments.get("args")}, tool=tool)
+        return call, server if isinstance(server, str) and server else None
+
 
 # ---- The requests of one client that have no answer yet, and the answers they get -----------------------------------
 #
@@ -346,7 +373,7 @@ def open_jobs(limit: int) -> OpenJobs:
     return IncomingTable(limit, REFUSALS)
 
 
-class Answers:
+class AnswerSink:
     """The sink of a client's jobs. `send` is given lines, `tell` notifications, `note` reports of bugs."""
 
     def __init__(
@@ -386,7 +413,9 @@ class Answers:
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
-            return rpc.raw_line(job.key, self.result_of(job, result, modern=modern))
+            if not job.is_for_all or job.news is not None:
+                result = self.result_of(job, result, modern=modern)
+            return rpc.raw_line(job.key, result)
         except Exception as problem:
             return self._unsayable(job, problem)
 
@@ -404,7 +433,7 @@ class Answers:
 
     def result_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         """A result as a server sent it, in the form for the client of this job."""
-        result = _to_tell(job, result)
+        result = job.to_tell(result)
         if job.modern:
             cached = _UNCACHED if job.method == "resources/read" else {}
             return rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
@@ -413,7 +442,7 @@ class Answers:
 
     def result_to_keep(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         """A result as a server sent it, in the newest form, from which `line_again` makes any other."""
-        newest = newest_result(_to_tell(job, result), newer=modern, wrapped=job.wrapped_output)
+        newest = newest_result(job.to_tell(result), newer=modern, wrapped=job.wrapped_output)
         return rpc.for_modern(newest, {rpc.SERVER_INFO_KEY: self._server_info}, {})
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
@@ -456,11 +485,11 @@ class Answers:
         return rpc.result_line(job.key, self.stamped(result) if job.modern else result)
 
     def bug_line(self, key: bytes, error: Exception) -> bytes:
-        """Report a bug of ours, and return the error that takes the answer's place."""
+        """Note a bug of ours. Returns the line of the error that is answered in its place."""
         return rpc.error_line(key, self.bug(error))
 
     def bug(self, error: Exception) -> RpcFault:
-        """The same, without the line."""
+        """Note a bug of ours. Returns the error that is answered in its place."""
         # The type and the place of the error, but not its message, which may quote what was passed on.
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
         places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
@@ -476,22 +505,10 @@ class Answers:
         return stamped
 
 
-def _to_tell(job: Job, result: bytes) -> bytes:
-    """A result as a server sent it, without what is ours to say, and with what is new."""
-    if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
-        result = result_without_ours(result)
-    return result if job.news is None else rpc.result_with_meta(result, job.news)
-
-
 # ---- The streams of 2026-07-28 --------------------------------------------------------------------------------------
 
 SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-
-
-def subscription(job: Job) -> Mapping[str, Any]:
-    """The `_meta` of all that a client is told on the stream of this `subscriptions/listen`."""
-    return {SUBSCRIPTION_KEY: rpc.read_value(msgspec.Raw(job.key))}
 
 
 @asynccontextmanager
@@ -500,7 +517,7 @@ async def acknowledged(
 ) -> AsyncGenerator[None]:
     """Acknowledge with `tell` what the client is told on the stream of this job: what `said` says, and its tasks as
     long as the context is open."""
-    meta, tasks = subscription(job), job.tasks
+    meta, tasks = job.subscription, job.tasks
     if tasks is not None:
         await tasks.find()
     granted = said if tasks is None else {**said, "taskIds": tasks.ids}
@@ -517,45 +534,16 @@ async def acknowledged(
 _CALLING: Final = ("mcp", "mcp_call")  # our own tools that call another one
 
 
-def call_in(job: Job) -> Call:
-    """The call that a job asks for, as its client wrote it."""
-    plain = job.plain
-    if plain is not None:
-        return Call(job.method, plain.renamed(plain.name), tool=plain.name)
-    params = dict[str, Any]()
-    for key in ("name", "uri"):
-        with suppress(RpcFault):
-            if isinstance(name := rpc.read_value(job.params.get(key)), str):
-                params[key] = name
-    if "arguments" in job.params:
-        params["arguments"] = job.params["arguments"]
-    return Call(job.method, params, tool=params.get("name") if job.method == "tools/call" else None)
-
-
 def turn_away_unbegun(room: RoomPort, is_direct: bool, job: Job, *, closing: bool, doubled: bool) -> None:
     """A request is refused unread: the gateway is ending, too many are open, or its id is in use."""
     if job.method in AUDITED:
-        call = call_in(job)
+        call = job.to_call()
         is_ours = not is_direct and call.tool in _CALLING and not job.is_large
-        found, server = _inside(job) if is_ours else (call, None)
+        found, server = job.to_inner_call() if is_ours else (call, None)
         if found is not None:
             kind = RoomClosed if closing else UsageError if doubled else Busy
             error = UsageError("The request was refused unread.", code=kind.code, server=server or "")
             room.turn_away(found, error, server)
-
-
-def _inside(job: Job) -> tuple[Call | None, str | None]:
-    """The call that a request to the `mcp` tool asks for, and the server that it names; None: it asks for something
-    else."""
-    try:
-        arguments = rpc.read_call(job.raw).arguments or {}
-    except RpcFault:
-        return None, None
-    tool, server = arguments.get("tool"), cast("Any", arguments.get("server"))
-    if not isinstance(tool, str) or not tool:
-        return None, None
-    call = Call("tools/call", {"name": tool, "arguments": arguments.get("args")}, tool=tool)
-    return call, server if isinstance(server, str) and server else None
 
 
 # ---- Which method exists in which era of the protocol, and to which era a request belongs ---------------------------
@@ -565,38 +553,42 @@ def _inside(job: Job) -> tuple[Call | None, str | None]:
 # request's era is -32601.
 
 
-class Era(enum.Flag):
+class MethodEras(enum.Flag):
     HANDSHAKE = enum.auto()
     STATELESS = enum.auto()
 
 
-_BOTH: Final = Era.HANDSHAKE | Era.STATELESS
+_BOTH: Final = MethodEras.HANDSHAKE | MethodEras.STATELESS
 LISTS: Final = frozenset(
     {"tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"}
 )
-METHODS: Final[Mapping[str, Era]] = {
-    "initialize": Era.HANDSHAKE,
-    "ping": Era.HANDSHAKE,
-    "server/discover": Era.STATELESS,
+METHODS: Final[Mapping[str, MethodEras]] = {
+    "initialize": MethodEras.HANDSHAKE,
+    "ping": MethodEras.HANDSHAKE,
+    "server/discover": MethodEras.STATELESS,
     **dict.fromkeys(LISTS, _BOTH),
     "tools/call": _BOTH,
     "resources/read": _BOTH,
     "prompts/get": _BOTH,
     "completion/complete": _BOTH,
     **dict.fromkeys((GET, CANCEL), _BOTH),
-    **dict.fromkeys((RESULT, LIST), Era.HANDSHAKE),
-    UPDATE: Era.STATELESS,
+    **dict.fromkeys((RESULT, LIST), MethodEras.HANDSHAKE),
+    UPDATE: MethodEras.STATELESS,
     "skills/get": _BOTH,
     "resources/directory/read": _BOTH,
-    "resources/subscribe": Era.HANDSHAKE,
-    "resources/unsubscribe": Era.HANDSHAKE,
-    "logging/setLevel": Era.HANDSHAKE,
-    rpc.LISTEN: Era.STATELESS,
+    "resources/subscribe": MethodEras.HANDSHAKE,
+    "resources/unsubscribe": MethodEras.HANDSHAKE,
+    "logging/setLevel": MethodEras.HANDSHAKE,
+    rpc.LISTEN: MethodEras.STATELESS,
 }
 _CACHEABLE: Final = LISTS | {"skills/get"}
 # The same by era. Every request looks here, and testing a flag of an enum is slow.
-_HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
-_STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)
+_HANDSHAKE_METHODS: Final = frozenset(
+    method for method, eras in METHODS.items() if MethodEras.HANDSHAKE in eras
+)
+_STATELESS_METHODS: Final = frozenset(
+    method for method, eras in METHODS.items() if MethodEras.STATELESS in eras
+)
 # The methods that may take time.
 JOBS: Final = frozenset(METHODS) - LISTS - {"initialize", "ping", "server/discover"}
 

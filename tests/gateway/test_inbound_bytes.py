@@ -56,18 +56,18 @@ def test_t57_calls_of_unknown_tools_are_refused_at_the_bound(tmp_path: Path, exp
         before = memory_of(gateway)
         sent = [gateway.send("tools/call", call("never_echo")) for _ in range(count)]
         gateway.answer(gateway.send("ping"))
-        refused = [number for number in sent if number in gateway.answers]
+        refused = [number for number in sent if number in gateway.answered]
         assert count - most // size <= len(refused) < count
-        assert all(gateway.answers[number]["error"]["data"] == BUSY for number in refused)
+        assert all(gateway.answered[number]["error"]["data"] == BUSY for number in refused)
         assert memory_of(gateway) - before < 5 * most
         known = gateway.answer(gateway.send("tools/call", call("good_echo", "hi")))
         assert "result" in known, "what need not wait is called"
-        waiting = [number for number in sent if number not in gateway.answers]
+        waiting = [number for number in sent if number not in gateway.answered]
         for number in waiting:
-            gateway.notify("notifications/cancelled", {"requestId": number})
+            gateway.tell("notifications/cancelled", {"requestId": number})
         again = gateway.send("tools/call", call("never_echo"))
         gateway.answer(gateway.send("ping"))
-        assert again not in gateway.answers, "there is room again"
+        assert again not in gateway.answered, "there is room again"
         assert gateway.end() == 0
 
 
@@ -88,7 +88,7 @@ def test_t57_what_surrounds_the_parameters_of_a_request_counts_too(tmp_path: Pat
             gateway.process.stdin.write(json.dumps(said).encode() + b"\n")
         gateway.process.stdin.flush()
         gateway.answer(gateway.send("ping"))
-        assert len([number for number in gateway.answers if number >= 100]) == 7
+        assert len([number for number in gateway.answered if number >= 100]) == 7
         assert gateway.end() == 0
 
 

@@ -3,8 +3,8 @@ the cache alone.
 
 The shapes are those of the `mcp` tool's `details`, with more about each server.
 
-A view of thousands of servers or tools takes longer than one turn of the loop may. So that of a running room is made
-of a snapshot, in a thread if it is long.
+A view of thousands of servers or tools takes longer than one turn of the loop may. So the view of a running room is
+made of a snapshot, in a thread if it is long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 
 from ..protocol.status import ServerStatus, json_of
@@ -85,7 +84,7 @@ def _at_present(row: ServerStatus) -> ServerStatus:
     if not row.disabled:
         return row
     tries = {"failed_starts": 0, **dict.fromkeys(("failure", "failed_ago", "retry_in", "quarantined"))}
-    return attrs.evolve(row, waiting_for=None, waiting=None, **tries)
+    return msgspec.structs.replace(row, waiting_for=None, waiting=None, **tries)
 
 
 def tools_view(catalogue: Catalogue, server: str | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import anyio.abc
 
 from ..actors.router import is_quick, make_searchable
 from ..actors.timers import at_most
+from ..actors.workers import apart
 from ..config.model import EXPOSURES
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import CallError, UsageError
@@ -33,13 +34,12 @@ from ..protocol.safe_text import in_words
 from ..protocol.tasks import has_tasks
 from ..supervisor.attachments import TRACES
 from ..supervisor.room import port_of
-from .arrivals import Arrivals
+from .client_tasks import ClientTasks, KeptTasks, owner_of
 from .endpoint import ClientSession, Endpoint, Outlet
 from .exposures.exposure import Exposure
-from .exposures.proxy import Beside, Proxy
+from .inbound_bytes import InboundBytes
+from .jobs import Spawn, Work, turn_away_unbegun
 from .next_steps import PLAIN, Commands
-from .requests import Spawn, Work, turn_away_unbegun
-from .tasks import ClientTasks, KeptTasks, owner_of
 
 if TYPE_CHECKING:
     from ..catalogue.index import Index
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from ..supervisor.profiles import ProfileView
     from ..supervisor.room import Greenroom
     from .exposures.code_execution import Runs
-    from .exposures.direct import Common
+    from .exposures.direct import DirectState
+    from .exposures.proxy import ChosenTools
     from .frequent_tools import FrequentTools
     from .task_folder import TaskFolder
 
@@ -84,12 +85,14 @@ class Conversations:
         self._version = version
         self._note = note
         self._commands = commands
-        self.arrivals: Arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
+        self.arrivals: InboundBytes = InboundBytes(lambda: room.config.settings.max_queued_bytes)
         self.tasks: KeptTasks = KeptTasks(_folder(room, note))
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
-        self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
-        self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
+        self._common: dict[str | None, tuple[ProfileView | None, DirectState]] = {}
+        self._beside: dict[
+            str | None, tuple[ProfileView | None, ChosenTools]
+        ] = {}  # of the others, by theirs
         self._frequent: FrequentTools | None = None  # made when the configuration first asks for any
         self._runs: Runs | None = None  # of the code that clients of `meta` let run
         self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
@@ -265,6 +268,7 @@ class Conversations:
     async def _preparing_search(self, profile: str | None, view: ProfileView | None) -> None:
         try:
             await anyio.sleep(_INITIALIZED_BY_THEN)
+            await apart(_load_tool)
             if view is not None:
                 await view.prepare()
             seen = self._port.catalogue if view is None else view
@@ -298,11 +302,11 @@ class Conversations:
         self, expose: str, room: RoomPort, view: ProfileView | None, frequently: _Frequently
     ) -> Exposure:
         if expose == "direct":
-            from .exposures.direct import Common, Direct
+            from .exposures.direct import Direct, DirectState
 
             profile = None if view is None else view.name
             if profile not in self._common:
-                self._common[profile] = view, Common(view or self._port.catalogue, self._commands)
+                self._common[profile] = view, DirectState(view or self._port.catalogue, self._commands)
             return Direct(room, self._common[profile][1])
         if expose == "meta":
             from .exposures.code_execution import Runs
@@ -311,10 +315,18 @@ class Conversations:
             self._runs = self._runs or Runs()
             return Meta(room, self._runs, self._commands)
         profile = None if view is None else view.name
+        from .exposures.proxy import ChosenTools, Proxy
+
         if profile not in self._beside:
-            self._beside[profile] = view, Beside(view or self._port.catalogue, self._commands)
+            self._beside[profile] = view, ChosenTools(view or self._port.catalogue, self._commands)
         frequent, on_answer = frequently
         return Proxy(room, self._beside[profile][1], frequent=frequent, on_answer=on_answer)
+
+
+def _load_tool() -> None:
+    from .exposures.proxy import tool_class
+
+    tool_class()
 
 
 def _folder(room: Greenroom, note: Callable[[str], None]) -> TaskFolder | None:

@@ -1,5 +1,5 @@
-"""The page's methods of the control socket, for `greenroom page`. Whoever may use that socket is the owner, so all of
-them may act. Answers go through as text, with their HTTP status: nothing is read and written again on the way."""
+"""The page's methods of the control socket, for `greenroom page`. Only the owner may use that socket, so each method
+may change things. Answers go through as text, with their HTTP status: nothing is read and written again on the way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..doors.control_protocol import object_in, text_in
 
 if TYPE_CHECKING:
     from ..doors.control_server import Handler
-    from .room_page import Answer, RoomPage
+    from .room_page import PageAnswer, RoomPage
 
 LOOK, DO, WATCH = "page_look", "page_do", "page_watch"
 _OWNER: Final = "its owner"
@@ -51,5 +51,5 @@ async def _texts(events: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
                 yield text[start : start + _PIECE]
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _told(answer: PageAnswer) -> dict[str, Any]:
     return {"status": answer.status, "text": answer.body.decode()}

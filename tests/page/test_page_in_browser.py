@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.page.looking import OWNER, READER, Room, Tab, owner_page, rough
+from tests.page.looking import OWNER, READER, Room, Tab, owner_page, room_that_bills, rough
 from tests.support.patience import PATIENCE
 
 WORDS = {"needs-auth": "needs auth", "untrusted": "not trusted", "not-connected": "not connected"}
@@ -174,19 +174,17 @@ def test_a_changed_definition_is_shown_beside_what_it_was_and_accepted(
     room_of: Callable[..., Room], tab: Tab, tmp_path: Path
 ) -> None:
     about = tmp_path / "about"
-    about.write_text("Pays a bill.\nOnce.")
-    room = room_of({"one": rough("pay", f"@{about}")})
-    client = room.client()
-    client.call("one_pay", text="a")
-    about.write_text("<b>Pays</b> all bills.\nOnce.")
+    room, client = room_that_bills(room_of, about)
+    about.write_text("<b>Pays</b> all bills, once.")
     page = tab.open(room, "servers/one")
     page.get_by_role("button", name="Restart").click()
     page.get_by_role("link", name=re.compile("Changes")).click()
     shown = page.get_by_role("article").filter(has_text="one")
-    lines = shown.get_by_role("list", name="The definition").get_by_role("listitem")
-    expect(lines.filter(has_text="before: description: Pays a bill.")).to_have_count(1)
-    expect(lines.filter(has_text="now: description: <b>Pays</b> all bills.")).to_have_count(1)
-    expect(lines.filter(has_text="Once.")).to_have_count(2)  # of the title and of the description
+    lines = shown.get_by_role("list", name="What has changed").get_by_role("listitem")
+    expect(lines).to_have_count(2)  # of the title and of the description
+    line = lines.filter(has_text="description")
+    expect(line).to_contain_text("before: Pays a bill, once.now: <b>Pays</b> all bills, once.")
+    expect(line.locator("mark")).to_have_text(["Pays a bill,", "<b>Pays</b> all bills,"])
     assert client.call("one_pay", text="a")["result"]["isError"]
     shown.get_by_role("button", name="Accept what is shown").click()
     expect(page.get_by_text("Nothing has changed.")).to_be_visible()
@@ -197,11 +195,8 @@ def test_a_changed_definition_can_stay_blocked(
     room_of: Callable[..., Room], tab: Tab, tmp_path: Path
 ) -> None:
     about = tmp_path / "about"
-    about.write_text("Pays a bill.")
-    room = room_of({"one": rough("pay", f"@{about}")})
-    client = room.client()
-    client.call("one_pay", text="a")
-    about.write_text("Pays all bills.")
+    room, client = room_that_bills(room_of, about)
+    about.write_text("Pays all bills, once.")
     page = tab.open(room, "servers/one")
     page.get_by_role("button", name="Restart").click()
     page.get_by_role("link", name=re.compile("Changes")).click()
@@ -267,6 +262,7 @@ def test_what_has_failed_stands_first(room_of: Callable[..., Room], tab: Tab) ->
     page.get_by_role("complementary").get_by_role("button", name="Connect").click()
     expect(state_of(page, "zero")).to_have_text("failed")
     expect(page.locator(f"{ROWS} a").first).to_have_text("zero")
+    page.locator(".said p.bad").first.wait_for()
     tab.errors.clear()  # a refused request is told by the browser itself
 
 
@@ -320,6 +316,9 @@ def test_a_reader_may_not_act(room_of: Callable[..., Room], tab: Tab) -> None:
     expect(page.get_by_role("complementary", name="one")).to_be_visible()
     expect(page.get_by_text("read only")).to_be_visible()
     expect(page.get_by_role("button", name="Connect", exact=True)).to_have_count(0)
+    room.client().call("one_echo", text="up")
+    tab.go(page, "tools/one_echo")
+    expect(page.get_by_text(f"greenroom call --config {room.home}/greenroom.json")).to_be_visible()
 
 
 def test_a_token_is_asked_for_and_leaves_the_address(room_of: Callable[..., Room], tab: Tab) -> None:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from ..catalogue.index import Index
 from ..catalogue.meaning_model import model_folder
 from ..catalogue.search import MAX_QUERY
+from ..catalogue.search_cache import SearchCache, key_of
 from ..catalogue.search_file import SearchFile
-from ..catalogue.search_forms import SearchForms, key_of
 from ..catalogue.store import CatalogueFile, catalogue_keys, default_cache_path, pin_keys
 from ..config.references import session_variables
 from ..protocol.status import ServerStatus
@@ -39,7 +39,7 @@ class OfflineCatalogue:
         *,
         warning: str | None = None,
         failures: Mapping[str, LastFailure] = _NONE,
-        forms: SearchForms | None = None,
+        forms: SearchCache | None = None,
     ) -> None:
         self.config = config
         self.warning = warning  # what was wrong with the catalogue's file, if anything
@@ -57,7 +57,7 @@ class OfflineCatalogue:
         if settings.semantic_search is False or not query.strip():
             return ()
         model_folder(settings.semantic_search)
-        from ..catalogue.meanings import opened
+        from ..catalogue.tool_vectors import opened
 
         known = self.index.findable()
         meanings = opened(settings.semantic_search, default_cache_path(), settings.cache_max_age)
@@ -106,7 +106,7 @@ def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> 
         {**dict.fromkeys(wanted), **entries},
         warning=loaded.warning or warning,
         failures=loaded.failures,
-        forms=SearchForms(
+        forms=SearchCache(
             searched.load(map(key_of, loaded.entries.values())), lambda news: searched.save(news, time.time())
         ),
     )

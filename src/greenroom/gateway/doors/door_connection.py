@@ -1,8 +1,8 @@
 """One connection of the HTTP door: HTTP/1.1 over asyncio's transport, parsed by httptools (llhttp, Node's parser).
 
-It reads requests one after the other, gives each to the door as soon as its head has come (`Request`), and writes the
-answers in the same order. While a request is open, what comes after it waits. No request has a task of its own unless
-its door wants one: what has come whole and waits for nothing but its server is carried out by callbacks.
+It reads requests one after the other, gives each to the door as soon as its head has come (`DoorRequest`), and writes
+the answers in the same order. While a request is open, what comes after it waits. No request has a task of its own
+unless its door wants one: what has come whole and waits for nothing but its server is carried out by callbacks.
 
 What a peer may do is bounded: the time and the bytes of a head, and of what stands between the pieces of a body; the
 connections that wait for a head; the requests that are sent before they are answered; the body that nobody reads yet;
@@ -33,8 +33,8 @@ from ...protocol.bounds import HTTP_HEAD_BYTES, HTTP_HEAD_LINES
 from .http_request import (
     CLOSE,
     Deadlines,
-    Refusal,
-    Request,
+    DoorRequest,
+    HttpRefusal,
     Rules,
     head_too_large,
     refused_twice,
@@ -45,24 +45,24 @@ _CODING: Final = b"transfer-encoding"
 _LENGTHS: Final = (b"content-length", _CODING)
 _VERSIONS: Final = ("1.1", "1.0")
 
-Door = Callable[[Request], object]  # answers a request, in this step or later; never raises
+Door = Callable[[DoorRequest], object]  # answers a request, in this step or later; never raises
 
 
 class _EnoughRead(Exception):
     """Ends the parsing in the middle of what has come: all of it would hold others up."""
 
 
-class Connections:
+class DoorConnections:
     """The connections of one server, and what they share."""
 
     def __init__(self, door: Door, rules: Rules) -> None:
         self.door = door
         self.rules = rules
-        self.open: set[HttpConnection] = set()
+        self.open: set[DoorConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.is_leaving: bool = False
         self.heads: Heads = Heads(rules)
-        self.looks: Deadlines[HttpConnection] = Deadlines(rules.silence, HttpConnection.look_for_silence)
+        self.looks: Deadlines[DoorConnection] = Deadlines(rules.silence, DoorConnection.look_for_silence)
         self._none_left: asyncio.Event = asyncio.Event()
 
     @property
@@ -75,7 +75,7 @@ class Connections:
         for connection in tuple(self.open):
             connection.leave()
 
-    def forget(self, connection: HttpConnection) -> None:
+    def forget(self, connection: DoorConnection) -> None:
         """It is closed."""
         self.open.discard(connection)
         self.heads.came(connection)
@@ -104,21 +104,21 @@ def _size(headers: Mapping[bytes, bytes]) -> int:
     return sum(map(len, headers)) + sum(map(len, headers.values()))
 
 
-class HttpConnection(asyncio.Protocol):
-    """See `Connection`."""
+class DoorConnection(asyncio.Protocol):
+    """See `RequestConnection`."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DoorConnections) -> None:
         self._all = connections
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
-        self._request: Request | None = None  # the one that is being answered
-        self._waiting: deque[Request] = deque()  # those after it
-        self._coming: Request | None = None  # its head has come, and its body not yet
+        self._request: DoorRequest | None = None  # the one that is being answered
+        self._waiting: deque[DoorRequest] = deque()  # those after it
+        self._coming: DoorRequest | None = None  # its head has come, and its body not yet
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
-        self._fault: Refusal | None = None  # of the head that comes
-        self._enough: Refusal | None = None  # why nothing more is read, however well it may be written
+        self._fault: HttpRefusal | None = None  # of the head that comes
+        self._enough: HttpRefusal | None = None  # why nothing more is read, however well it may be written
         self._lines = 0  # of the head that comes, and behind its body
         self._unmoved = 0  # bytes since the last that belonged to a body, or ended something
         self._moves = False
@@ -185,7 +185,7 @@ class HttpConnection(asyncio.Protocol):
             return
         if len(self._waiting) >= self._all.rules.sent_at_once:
             text = "Too many requests wait on this connection. Wait for their answers, then send more."
-            self._enough = Refusal(503, text, CLOSE)
+            self._enough = HttpRefusal(503, text, CLOSE)
             raise _EnoughRead
         self._target, self._headers, self._fault, self._lines = b"", {}, None, 0
         self._is_in_head = True
@@ -215,14 +215,14 @@ class HttpConnection(asyncio.Protocol):
         version, method = parser.get_http_version(), parser.get_method().decode()
         fault, is_old = self._fault or self._fault_of(method, version), version != "1.1"
         keeps = not is_old and parser.should_keep_alive()
-        self._coming = request = Request(
+        self._coming = request = DoorRequest(
             self, method, self._target, headers, keeps=keeps, is_old=is_old, fault=fault
         )
         self._waiting.append(request)
         if parser.should_upgrade():
             self._lengths = [b"%b: %b\r\n" % (name, headers[name]) for name in _LENGTHS if name in headers]
 
-    def _fault_of(self, method: str, version: str) -> Refusal | None:
+    def _fault_of(self, method: str, version: str) -> HttpRefusal | None:
         headers = self._headers
         if self._unmoved > HTTP_HEAD_BYTES and _size(headers) + len(self._target) > HTTP_HEAD_BYTES:
             return head_too_large()
@@ -233,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
         if _CODING in headers and headers[_CODING].lower() != b"chunked":
             return unlike_http("the only Transfer-Encoding of a body that is taken is chunked")
         if self._all.is_full:
-            return Refusal(503, "Too many connections are open. Try again later.", CLOSE)
+            return HttpRefusal(503, "Too many connections are open. Try again later.", CLOSE)
         return None
 
     def on_body(self, piece: bytes) -> None:
@@ -265,14 +265,14 @@ class HttpConnection(asyncio.Protocol):
             else:
                 return
 
-    def _cannot_read(self, fault: Refusal) -> None:
+    def _cannot_read(self, fault: HttpRefusal) -> None:
         """What comes is not understood, and nothing behind it: answer what came before, then this, and close."""
         self._reads_no_more = True
         if self._coming is not None:
             self._coming.fail(fault)
             self._coming = None
         else:
-            self._waiting.append(Request(self, "", b"", {}, keeps=False, fault=fault))
+            self._waiting.append(DoorRequest(self, "", b"", {}, keeps=False, fault=fault))
 
     # ---- requests, one after the other ---------------------------------------------------------------------------
 
@@ -316,12 +316,12 @@ class HttpConnection(asyncio.Protocol):
     def stays(self) -> bool:
         return not self._all.is_leaving
 
-    def spawn(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, request: DoorRequest, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._all.tasks.add(task)
         task.add_done_callback(partial(self._has_ended, request))
 
-    def _has_ended(self, request: Request, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, request: DoorRequest, task: asyncio.Task[None]) -> None:
         self._all.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler(
@@ -398,10 +398,10 @@ class Heads:
 
     def __init__(self, rules: Rules) -> None:
         self._most = rules.waiting_heads
-        self._waiting = Deadlines(rules.head_time, HttpConnection.abort)
+        self._waiting = Deadlines(rules.head_time, DoorConnection.abort)
         self._counts = False
 
-    def wait_for(self, connection: HttpConnection) -> None:
+    def wait_for(self, connection: DoorConnection) -> None:
         self._waiting.begin(connection)
         if len(self._waiting) > self._most and not self._counts:
             self._counts = True
@@ -409,7 +409,7 @@ class Heads:
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._count)
 
-    def came(self, connection: HttpConnection) -> None:
+    def came(self, connection: DoorConnection) -> None:
         self._waiting.end(connection)
 
     def _count(self) -> None:

@@ -50,7 +50,7 @@ def test_the_skills_of_all_servers_are_listed_and_read_under_uris_that_name_thei
     with serve(tmp_path, given, "--expose", "direct") as gateway:
         if not said:
             ask(gateway, "initialize", **HELLO)
-            gateway.notify("notifications/initialized")
+            gateway.tell("notifications/initialized")
         connect(gateway, *given, **said)
         listed = ask(gateway, "skills/list", **said)
         assert [each["uri"] for each in listed["skills"]] == [
@@ -340,7 +340,7 @@ def test_a_changed_skill_is_quarantined_at_every_door_until_its_owner_accepts_it
         deadline = time.monotonic() + PATIENCE
         told_of = "notifications/resources/list_changed"
         while not ask(gateway, "skills/list")["skills"] or told_of not in {
-            each["method"] for each in gateway.notifications
+            each["method"] for each in gateway.told
         }:
             assert time.monotonic() < deadline
             time.sleep(0.05)

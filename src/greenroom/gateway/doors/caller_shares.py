@@ -2,7 +2,7 @@
 
 None of several callers may take what others need: each may have half of all places, and something is kept for each that
 has none yet. A quarter is kept for owners, who may have as many as are free: whoever only reads must never keep them
-from deciding about a call (issue 38). A caller that is alone may have all.
+from deciding about a call. A caller that is alone may have all.
 
 Rejected: an equal part for each. Most tokens are idle at most times, and of ten callers one with much to do would have
 a tenth.

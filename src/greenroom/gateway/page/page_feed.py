@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
-from ...config.reading import is_array, is_object
+from ...config.value_kinds import is_array, is_object
 from ...protocol import jsonrpc as rpc
 from ...protocol.event_records import record_of
 from ...protocol.events import (
@@ -41,15 +41,14 @@ from ...protocol.events import (
 )
 from ..event_log import TOLD
 from ..exposures.query_modes import CatalogueSnapshot
-from ..next_steps import Commands
-from ..views import status_view
+from ..json_views import status_view
 
 if TYPE_CHECKING:
-    from ...supervisor.port import RoomPort
+    from .room_page import RoomPage
 
 Frame = tuple[str, Any]  # the name of a message, and what it says; without a name it is a sign of life
 TICK: Final = 0.25  # seconds between two looks
-ALIVE: Final = 15.0  # seconds of silence after which there is a sign of life
+ALIVE: Final = 5.0  # seconds of silence after which there is a sign of life; a page that misses two says so
 _ALL: Final = 5.0  # seconds between two looks at all rows
 _SLOWLY: Final = 1.0  # seconds between two looks at what may be a thousand, and has no events
 _RECENT: Final = 900.0  # seconds back that a new page is told of, as many as its strips show
@@ -66,33 +65,12 @@ _GO_ON: Final = frozenset(
 )
 
 
-class Sources(Protocol):
-    """What a watch asks beside the rows. A section that is None is not there."""
-
-    @property
-    def port(self) -> RoomPort: ...
-    @property
-    def commands(self) -> Commands: ...
-    @property
-    def is_over(self) -> bool:
-        """Whether the gateway has ended."""
-        ...
-
-    def quick(self, acts: bool) -> dict[str, Any]:
-        """The sections that are small, and may change at any time. `acts`: as an owner sees them."""
-        ...
-
-    async def slow(self, changed: Iterable[str], acts: bool) -> dict[str, Any]:
-        """The sections that may be long, or come from files. `changed`: servers with definitions that have changed."""
-        ...
-
-
 class PageFeed:
     """One page that looks. `acts`: its person may answer calls that wait for approval, so a call may wait for it."""
 
-    def __init__(self, sources: Sources, *, acts: bool) -> None:
-        self._sources = sources
-        self._port = sources.port
+    def __init__(self, page: RoomPage, *, acts: bool) -> None:
+        self._page = page
+        self._port = page.port
         self._acts = acts
         self._rows: dict[str, dict[str, Any]] = {}  # as they were told
         self._told: dict[str, Any] = {}  # sections, likewise
@@ -117,7 +95,7 @@ class PageFeed:
                 yield "events", records
             last = now = anyio.current_time()
             all_at, slowly_at = now + _ALL, now + _SLOWLY
-            while not self._sources.is_over:
+            while not self._page.is_over:
                 await anyio.sleep(TICK)
                 now = anyio.current_time()
                 if missed := self._missed:
@@ -176,13 +154,13 @@ class PageFeed:
     async def _snapshot(self) -> dict[str, Any]:
         self._watch_desk()
         rows = await self._changed_rows(is_all=True)
-        self._told = {**self._sources.quick(self._acts), "calls": self._open_calls(), **await self._slow()}
+        self._told = {**self._page.quick(self._acts), "calls": self._open_calls(), **await self._slow()}
         return {**self._times(), "servers": rows.get("changed", []), **self._told}
 
     async def _change(self, is_all: bool, is_slow: bool) -> dict[str, Any]:
         """What is different from what was told."""
         self._watch_desk()
-        sections = {**self._sources.quick(self._acts), "calls": self._open_calls()}
+        sections = {**self._page.quick(self._acts), "calls": self._open_calls()}
         if is_slow:
             sections |= await self._slow()
         news = {name: value for name, value in sections.items() if not _is_same(self._told.get(name), value)}
@@ -216,7 +194,7 @@ class PageFeed:
         """The rows of these servers (None: of all) that are not as they were told, those that are gone, and those that
         are to be looked at again soon. May run in a thread."""
         view = status_view(known)
-        rows = _rows_in(self._sources.commands.filled_in(view))
+        rows = _rows_in(self._page.commands.filled_in(view))
         if names is not None:
             rows = [row for row in rows if row["name"] in names]
         there = {row["name"] for row in rows}
@@ -226,7 +204,7 @@ class PageFeed:
 
     async def _slow(self) -> dict[str, Any]:
         changed = [name for name, row in self._rows.items() if row.get("changed")]
-        return await self._sources.slow(changed, self._acts)
+        return await self._page.slow(changed, self._acts)
 
     def _open_calls(self) -> list[dict[str, Any]]:
         """The calls that are open for longest. They are made anew when they change."""

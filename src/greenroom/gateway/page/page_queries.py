@@ -24,8 +24,8 @@ from ...protocol.tree import facts, shown_below
 from ..explain import explained
 from ..exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from ..exposures.tool_definition import FOR_PEOPLE, parse_request
-from ..views import rows_view
-from .timeline import lanes_of
+from ..json_views import rows_view
+from .timeline import RoomNow, lanes_of
 
 if TYPE_CHECKING:
     from ...catalogue.index import Index
@@ -152,15 +152,18 @@ async def timeline(port: RoomPort, params: Params) -> dict[str, Any]:
         seconds = float(params.get("seconds") or _SECONDS)
     except ValueError:
         raise UsageError('"seconds" must be a number.') from None
-    recent = port.services.recent(max(1.0, min(seconds, _LONGEST)))
-    return {"lanes": await aside(lambda: lanes_of(map(record_of, recent())))}
+    seconds = max(1.0, min(seconds, _LONGEST))
+    rows = await port.catalogue.surveyed()
+    recent, now = port.services.recent(seconds), port.services.now()
+    room = RoomNow(now - seconds, now, rows)
+    return {"lanes": await aside(lambda: lanes_of(map(record_of, recent()), room))}
 
 
 async def call(port: RoomPort, params: Params, acts: bool) -> dict[str, Any]:
     """One call of the last minutes; with what was said in it, for an owner. Raises `UsageError`."""
-    from ...tape.lines import value_in
-    from ...tape.recent import call_of
+    from ...tape.last_minutes_tape import call_of
     from ...tape.story import whole_call_as_json
+    from ...tape.tape_lines import value_in
 
     number = _whole(params, "number", 0, 0)
     line = await apart(partial(call_of, port.services.last_minutes(), number))

@@ -24,9 +24,9 @@ import msgspec
 from starlette.responses import Response
 
 from ...protocol import jsonrpc as rpc
-from ..doors.http_request import PIECE, Refusal, Request, Rules, body_time
-from .document import document
-from .room_page import LOOKS, Answer, Answers
+from ..doors.http_request import PIECE, DoorRequest, HttpRefusal, Rules, body_time
+from .page_document import document
+from .room_page import LOOKS, PageAnswer, PageResponder
 
 if TYPE_CHECKING:
     from starlette.requests import Request as PageRequest
@@ -43,7 +43,7 @@ _NOT_AN_OWNER: Final = (
 class Routes:
     """The pages of `answers`, which can be asked for these `looks`. The caller is in `request.state.caller`."""
 
-    def __init__(self, answers: Answers, rules: Rules, looks: Sequence[str] = LOOKS) -> None:
+    def __init__(self, answers: PageResponder, rules: Rules, looks: Sequence[str] = LOOKS) -> None:
         self._answers = answers
         self._looks = looks
         self._body_time = body_time(rules)
@@ -71,35 +71,35 @@ class Routes:
     async def _act(self, request: PageRequest) -> Response:
         _check_site(request)
         caller = request.state.caller
-        asked: Request = request.state.request
+        asked: DoorRequest = request.state.request
         if not caller.is_owner:
-            raise Refusal(403, _NOT_AN_OWNER)
+            raise HttpRefusal(403, _NOT_AN_OWNER)
         if (asked.text(b"content-type") or "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "Unsupported Media Type: Content-Type must be application/json.")
+            raise HttpRefusal(415, "Unsupported Media Type: Content-Type must be application/json.")
         body = await asked.body(self._most, self._body_time)
         try:
             params = rpc.read_object(msgspec.Raw(bytes(body)))
         except rpc.RpcFault as fault:
-            raise Refusal(400, fault.message) from None
+            raise HttpRefusal(400, fault.message) from None
         return _response(await self._answers.act(params, caller.name or "its owner"))
 
     async def _watch(self, request: PageRequest) -> Response:
         _check_site(request)
-        return _Streamed(self._answers.watch(request.state.caller))
+        return _EventResponse(self._answers.watch(request.state.caller))
 
 
 def _check_site(request: PageRequest) -> None:
     """Where no token is needed, an image of any page could ask for a stream. Browsers say for whom they ask. Raises
-    `Refusal`."""
+    `HttpRefusal`."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise Refusal(403, "Forbidden: only this gateway's own page may ask for this.")
+        raise HttpRefusal(403, "Forbidden: only this gateway's own page may ask for this.")
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: PageAnswer) -> Response:
     return Response(answer.body + b"\n", answer.status, headers=_PRIVATE, media_type="application/json")
 
 
-class _Streamed(Response):
+class _EventResponse(Response):
     """Server-sent events, until they end or the browser leaves. A browser that does not read is waited for, and cut
     after a while, as every peer is."""
 
@@ -108,7 +108,7 @@ class _Streamed(Response):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request: Request = scope["state"]["request"]
+        request: DoorRequest = scope["state"]["request"]
         async with anyio.create_task_group() as group:
             group.start_soon(_until_gone, request, group.cancel_scope)
             request.begin_stream([(b"x-content-type-options", b"nosniff")])
@@ -119,6 +119,6 @@ class _Streamed(Response):
             group.cancel_scope.cancel()
 
 
-async def _until_gone(request: Request, writing: anyio.CancelScope) -> None:
+async def _until_gone(request: DoorRequest, writing: anyio.CancelScope) -> None:
     await request.disconnected()
     writing.cancel()

@@ -1,4 +1,4 @@
-"""Starts the background room of a configuration, exactly one however many ask for it at once.
+"""Starts the background gateway of a configuration, exactly one however many ask for it at once.
 
 Whoever finds no room takes a file lock, looks again, and only then starts one. The room inherits the lock, and it is
 free once clients can come, or once the room is gone. So even if the process that started it is killed meanwhile,
@@ -26,8 +26,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import msgspec
 
-from ...config.private_files import NotOurs, check_peer, make_folder, make_own_folder, open_own, socket_in
+from ...config.private_files import (
+    NotOurs,
+    check_peer,
+    make_folder,
+    make_own_folder,
+    open_own,
+    socket_in,
+    state_folder,
+)
 from ...protocol.address import DEPTH_KEY
 from ...protocol.errors import GreenroomError
 from .control_protocol import control_directory, name_of
@@ -36,11 +45,11 @@ if TYPE_CHECKING:
     from ...config.model import Config
 
 
-# ---- Where the background room of a configuration is -----------------------------------------------------------------
+# ---- Where the background gateway of a configuration is --------------------------------------------------------------
 #
 # Its socket, its lock, its log, and the folder it works in.
 #
-# There is one background room per configuration and user. A configuration is the files it is made of (`name_of`), so
+# There is one background gateway per configuration and user. A configuration is the files it is made of (`name_of`), so
 # clients in different projects have different rooms, and clients that only have the user's own files share one,
 # whatever folder they were started in. For the same reason the room does not work in the folder of its first client: it
 # works in the folder that the configuration belongs to. That is the project's folder; else the folder of the file. So a
@@ -60,7 +69,7 @@ _OF_A_CHILD: Final = ("GREENROOM_ROOM", "GREENROOM_INCARNATION", DEPTH_KEY)
 
 @attrs.frozen
 class RoomPlace:
-    """Where one background room is. `name` is its configuration's; `folder` the one it works in."""
+    """Where one background gateway is. `name` is its configuration's; `folder` the one it works in."""
 
     name: str
     folder: Path
@@ -92,15 +101,13 @@ def room_place(config: Config, path: Path | None, cwd: Path, *, of_project: bool
     meant = (file for file in config.files if file not in config.left_out)
     files = tuple(os.fspath(cwd / Path(file).expanduser()) for file in meant)
     is_of_folder = path is None and (of_project or config.folder is not None or not files)
-    name = name_of(attrs.evolve(config, files=files or (os.fspath(cwd),)))
+    name = name_of(msgspec.structs.replace(config, files=files or (os.fspath(cwd),)))
     return place_named(name, cwd if is_of_folder else Path(os.path.abspath(files[0])).parent)
 
 
 def place_named(name: str, folder: Path | None = None) -> RoomPlace:
     """The place of the room of this name, which works in `folder`; None: in the present folder."""
-    import platformdirs
-
-    run, state = control_directory(), platformdirs.user_state_path("greenroom", appauthor=False)
+    run, state = control_directory(), state_folder()
     return RoomPlace(
         name,
         folder or Path.cwd(),
@@ -129,7 +136,7 @@ _POLL: Final = 0.02  # seconds between two looks at the lock
 
 
 class NoRoom(GreenroomError):
-    """The background room cannot be started or reached."""
+    """The background gateway cannot be started or reached."""
 
     code = "no_room"
 
@@ -143,7 +150,7 @@ def start_room(
         make_own_folder(place.lock.parent)
         lock = open_own(place.lock, os.O_RDWR | os.O_CREAT)
     except NotOurs as error:
-        raise NoRoom(f"No background room can be started: {error}.") from None
+        raise NoRoom(f"No background gateway can be started: {error}.") from None
     try:
         _take(lock)
         if is_there():
@@ -162,7 +169,7 @@ def _take(lock: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                text = f"Another process has been starting the background room for {_READY_WITHIN:g} s. Try again."
+                text = f"Another process has been starting the background gateway for {_READY_WITHIN:g} s. Try again."
                 raise NoRoom(text) from None
             time.sleep(_POLL)
         else:
@@ -227,7 +234,7 @@ def _await_ready(ready: int, place: RoomPlace) -> None:
         return
     else:
         why = end_of(place.log) or "it ended without a word"
-    raise NoRoom(f"The background room did not start: {why} Its log: {place.log}")
+    raise NoRoom(f"The background gateway did not start: {why} Its log: {place.log}")
 
 
 def become_room(*held: int | None) -> None:
@@ -248,7 +255,7 @@ def say_ready(ready: int, lock: int) -> None:
     os.close(ready)
 
 
-# ---- The log of a background room: its standard error, in a file of bounded size ------------------------------------
+# ---- The log of a background gateway: its standard error, in a file of bounded size ----------------------------------
 #
 # When the file has grown to its bound, it takes the place of the one before it, and a new one is begun. So there are at
 # most two. Only the user can read them.

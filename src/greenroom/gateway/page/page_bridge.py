@@ -1,7 +1,7 @@
 """`greenroom page`: a small server for the owner's browser, on this machine, which asks a gateway over the control
 socket.
 
-A gateway on standard input and output has no door for a browser, nor has the background room. Each has a control
+A gateway on standard input and output has no door for a browser, nor has the background gateway. Each has a control
 socket, which only its owner can use. So the command that the owner runs serves the page, and passes every question on.
 It listens on a loopback address, on a free port, and needs a token that is made anew each time (256 bits). A browser is
 given the token in the fragment of the address, which no browser sends to anybody.
@@ -26,17 +26,17 @@ from ...actors.transports.lines import LineSplitter
 from ...protocol.errors import GreenroomError
 from ..doors.control_client import Gateway
 from ..doors.control_server import MAX_LINE
-from ..doors.http_auth import Access, Token
+from ..doors.http_auth import Access, BearerToken
 from ..doors.http_paths import Paths
 from ..doors.http_request import Rules
 from ..doors.http_server import HttpServer, bound
-from .methods import DO, LOOK, WATCH
-from .room_page import LOOKS, Answer, Answers, answered
-from .routes import Routes
+from .page_methods import DO, LOOK, WATCH
+from .page_routes import Routes
+from .room_page import LOOKS, PageAnswer, PageResponder, answered
 
 if TYPE_CHECKING:
-    from ...tape.reading import Tape
-    from ..doors.shares import Holder
+    from ...tape.tape_reader import Tape
+    from ..doors.caller_shares import Holder
 
 Find = Callable[[], Gateway | None]  # connects to the gateway; blocks
 _HOST: Final = "127.0.0.1"
@@ -48,27 +48,27 @@ async def serve_page(
 ) -> None:
     """Serve the page until cancelled. `find` connects to the gateway. `on_ready` is told the address, with its token,
     once it can be opened. Raises `UsageError` when nothing can listen on this port. asyncio only."""
-    await _serve(_OverControl(find), LOOKS, port, on_ready, note)
+    await _serve(_ControlResponder(find), LOOKS, port, on_ready, note)
 
 
 async def serve_tape(
     tape: Tape, port: int, on_ready: Callable[[str], object], note: Callable[[str], None]
 ) -> None:
-    """The same for the page of a tape."""
+    """Serve the page of a tape, with the arguments of `serve_page`, until cancelled."""
     from . import tape_page
 
     await _serve(tape_page.TapePage(tape), tape_page.LOOKS, port, on_ready, note)
 
 
 async def _serve(
-    answers: Answers,
+    answers: PageResponder,
     looks: Sequence[str],
     port: int,
     on_ready: Callable[[str], object],
     note: Callable[[str], None],
 ) -> None:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
-    access = Access(_HOST, [Token.of("its owner", token, is_owner=True)])
+    access = Access(_HOST, [BearerToken.of("its owner", token, is_owner=True)])
     rules = Rules()
     paths = Paths(access, note, rules)
     routes = Routes(answers, rules, looks)
@@ -85,19 +85,19 @@ async def _serve(
             on_ready(f"http://{_HOST}:{listener.getsockname()[1]}/#token={token}")
 
 
-class _OverControl:
-    """`Answers` of a running gateway."""
+class _ControlResponder:
+    """`PageResponder` of a running gateway."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
 
-    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> Answer:
+    async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> PageAnswer:
         return await self._ask(LOOK, what=what, params=dict(params))
 
-    async def act(self, params: Mapping[str, Any], who: str) -> Answer:
+    async def act(self, params: Mapping[str, Any], who: str) -> PageAnswer:
         return await self._ask(DO, params=dict(params))
 
-    async def _ask(self, method: str, **params: Any) -> Answer:
+    async def _ask(self, method: str, **params: Any) -> PageAnswer:
         def ask() -> dict[str, Any] | GreenroomError:
             try:
                 gateway = self._find()
@@ -111,7 +111,7 @@ class _OverControl:
         said = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
         if isinstance(said, GreenroomError):
             return await answered({"error": {"code": said.code, "message": said.message}}, _BAD_GATEWAY)
-        return Answer(said["status"], said["text"].encode())
+        return PageAnswer(said["status"], said["text"].encode())
 
     async def watch(self, caller: Holder) -> AsyncGenerator[bytes]:
         """What the gateway tells, until it ends. The page asks again then."""

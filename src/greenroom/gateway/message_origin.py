@@ -38,8 +38,9 @@ def without_ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def result_without_ours(result: bytes) -> bytes:
-    """The same for the bytes of a server's result. Only a result that contains `NAMED` or `ESCAPE` needs
-    this. A `_meta` over its bound is left out. Raises as a decoder does for a result that cannot be changed."""
+    """A server's result in bytes, without keys of ours and the mark of a task in `_meta`. Only a result that contains
+    `NAMED` or `ESCAPE` needs this. A `_meta` over its bound is left out. Raises as a decoder does for a result that
+    cannot be changed."""
     try:
         members = rpc.read_members(result)
     except rpc.NO_MESSAGE:

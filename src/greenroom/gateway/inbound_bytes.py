@@ -15,7 +15,7 @@ from ..protocol.errors import Busy
 from ..protocol.jsonrpc.terms import RpcFault
 
 
-class Arrivals:
+class InboundBytes:
     """`most`: the bytes that may wait. While nothing else waits, one request is taken even if it is larger: its own
     size has another bound."""
 
@@ -37,17 +37,17 @@ class Arrivals:
         self.held -= size
 
 
-class Arriving:
-    """One message that comes piece by piece: `with Arriving(arrivals) as arriving: … arriving.add(size)`. It counts as
+class InboundMessage:
+    """One message that comes piece by piece: `with InboundMessage(bytes_) as one: … one.add(size)`. It counts as
     long as this is open."""
 
     __slots__ = ("_arrivals", "_size")
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, arrivals: InboundBytes) -> None:
         self._arrivals = arrivals
         self._size = 0
 
-    def __enter__(self) -> Arriving:
+    def __enter__(self) -> InboundMessage:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from tests.support import in_virtual_time
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import open_room, teach
 from tests.support.task_servers import TaskServer
 
-from greenroom.gateway import tasks as kept
-from greenroom.gateway.clients import Conversations
-from greenroom.gateway.endpoint import ClientSession
+from greenroom.gateway import client_tasks as kept
+from greenroom.gateway.conversations import Conversations
 from greenroom.testing.fake_servers import FakeCall, FakeServer
 from greenroom.testing.room_inside import RoomInside
 
@@ -25,31 +25,16 @@ UNKNOWN = -32602
 FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
-class Person:
+class TaskClient(MemoryClient):
     """One client of a gateway. `modern`: it speaks 2026-07-28, and declares the extension."""
 
-    busy = False
-
     def __init__(self, *, modern: bool, extension: bool = True) -> None:
+        super().__init__()
         self.modern = modern
-        self.told: list[Any] = []
         self.introduced: Any = None  # what it was answered (2025-11-25)
-        self.session: ClientSession | None = None
-        self.on_message: Callable[[Any], object] = lambda _message: None
         self._capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
         if extension:
             self._capabilities["extensions"] = {EXTENSION: {}}
-        self._answers: dict[int, Any] = {}
-        self._number = 0
-
-    def send(self, line: bytes) -> bool:
-        message = json.loads(line)
-        self.on_message(message)
-        if "method" in message:
-            self.told.append(message)
-        else:
-            self._answers[message["id"]] = message
-        return True
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """The result, or the error."""
@@ -58,37 +43,27 @@ class Person:
     async def answer(self, number: int) -> Any:
         """The result of this request, or the error."""
         with anyio.fail_after(1_000):
-            while number not in self._answers:
-                await anyio.sleep(0.01)
-        answer = self._answers[number]
+            answer = await super().answer(number)
         return answer.get("result", answer.get("error"))
-
-    def reply(self, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Answer a request of the gateway."""
-        assert self.session is not None
-        line = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
-        self.session.receive(line.encode())
 
     async def hears(self, method: str, count: int = 1) -> Any:
         """The params of the last message of this method, once there are so many."""
         with anyio.fail_after(1_000):
-            while len(told := [each for each in self.told if each["method"] == method]) < count:
-                await anyio.sleep(0.01)
-        return told[-1]
+            await self.heard(lambda _: self.methods().count(method) >= count)
+        return [each for each in self.told if each["method"] == method][-1]
 
-    def begin(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Send a request. Returns its id."""
-        self._number += 1
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [each for each in self.said if "method" in each]
+
+    def begin(self, method: str, params: Any = None, *, id: Any = None) -> int:
         said = dict(params or {})
         if self.modern:
             said["_meta"] = {
                 META + "protocolVersion": "2026-07-28",
                 META + "clientCapabilities": self._capabilities,
             }
-        line = json.dumps({"jsonrpc": "2.0", "id": self._number, "method": method, "params": said})
-        assert self.session is not None
-        self.session.receive(line.encode())
-        return self._number
+        return super().begin(method, said, id=id)
 
     def said_on(self, stream: int) -> list[tuple[str, Any]]:
         """What it was told on this stream: the methods and params, without `_meta`."""
@@ -116,9 +91,9 @@ class Gateway:
         version: str = "2025-11-25",
         door: str = "gateway",
         **more: Any,
-    ) -> AsyncGenerator[Person]:
+    ) -> AsyncGenerator[TaskClient]:
         self._count += 1
-        person = Person(modern=modern, **more)
+        person = TaskClient(modern=modern, **more)
         name = f"{subject}-{self._count}"
         async with self.clients.open(
             person, self._tasks.start_soon, name=name, subject=subject, door=door
@@ -295,12 +270,12 @@ async def test_tasks_are_bounded_and_those_of_others_are_left_alone(monkeypatch:
     server = FakeServer(handler=lambda call: slow(call) if "n" in call else "x" * call["size"])
     async with open_gateway(server) as gateway, gateway.person() as ann, gateway.person(subject="bob") as bob:
 
-        async def begin(who: Person, **arguments: Any) -> Any:
+        async def begin(who: TaskClient, **arguments: Any) -> Any:
             made = await who.ask("tools/call", {"name": "a_echo", "arguments": arguments, "task": {}})
             await anyio.sleep(0.1)
             return made.get("task", made)
 
-        async def status(who: Person, task: Any) -> str:
+        async def status(who: TaskClient, task: Any) -> str:
             found = await who.ask("tasks/get", {"taskId": task["taskId"]})
             return found.get("status", "unknown")
 
@@ -328,12 +303,12 @@ async def test_nobody_takes_all_the_room_for_tasks_and_nobody_loses_one_to_who_h
     server = FakeServer(handler=lambda call: "x" * call["size"])
     async with open_gateway(server) as gateway, gateway.person() as ann, gateway.person(subject="bob") as bob:
 
-        async def begin(who: Person, size: int) -> str:
+        async def begin(who: TaskClient, size: int) -> str:
             made = await who.ask("tools/call", {"name": "a_echo", "arguments": {"size": size}, "task": {}})
             await anyio.sleep(0.1)
             return made["task"]["taskId"]
 
-        async def statuses(who: Person, *tasks: str) -> list[str]:
+        async def statuses(who: TaskClient, *tasks: str) -> list[str]:
             found = [await who.ask("tasks/get", {"taskId": task}) for task in tasks]
             return [each.get("status", "unknown") for each in found]
 
@@ -380,7 +355,7 @@ async def test_what_a_waiting_task_asks_counts_until_it_is_answered(
         gateway.person(modern=True, subject="bob") as bob,
     ):
 
-        async def begin(who: Person, size: int) -> Any:
+        async def begin(who: TaskClient, size: int) -> Any:
             made = await who.ask("tools/call", {"name": "a_echo", "arguments": {"size": size}})
             await anyio.sleep(6)
             return await who.ask("tasks/get", {"taskId": made["taskId"]})
@@ -460,7 +435,7 @@ async def test_a_client_listens_for_changes_of_its_tasks(expose: str) -> None:
         gateway.person(subject="bob", modern=True) as bob,
     ):
 
-        async def begin(who: Person) -> str:
+        async def begin(who: TaskClient) -> str:
             return (await who.ask("tools/call", {"name": name, "arguments": arguments}))["taskId"]
 
         task, of_bob = await begin(ann), await begin(bob)
@@ -541,7 +516,7 @@ async def test_what_belongs_to_a_task_names_it_and_a_task_that_asks_needs_input(
         assert (await ann.ask("tasks/get", {"taskId": task}))["status"] == "input_required"
         progress = (await ann.hears("notifications/progress"))["params"]
         assert (progress["progressToken"], progress["_meta"]) == ("p", {RELATED: {"taskId": task}})
-        ann.reply(asked, {"action": "accept", "_meta": {RELATED: {"taskId": task}}})
+        ann.reply({"action": "accept", "_meta": {RELATED: {"taskId": task}}}, asked)
         result = await ann.ask("tasks/result", {"taskId": task})
         assert (text(result), result["_meta"][RELATED]) == ("accept", {"taskId": task})
         told = [
@@ -551,7 +526,7 @@ async def test_what_belongs_to_a_task_names_it_and_a_task_that_asks_needs_input(
         call = ann.begin("tools/call", params)
         again = await ann.hears("elicitation/create", 2)
         assert RELATED not in again["params"]["_meta"], "it is no task"
-        ann.reply(again, {"action": "decline"})
+        ann.reply({"action": "decline"}, again)
         assert text(await ann.answer(call)) == "decline"
 
 
@@ -566,7 +541,7 @@ async def test_a_client_lists_its_tasks_in_pages_and_nobody_elses(monkeypatch: p
     ):
         assert ann.introduced["capabilities"]["tasks"]["list"] == {}
 
-        async def begin(who: Person, tool: str = "a_slow") -> str:
+        async def begin(who: TaskClient, tool: str = "a_slow") -> str:
             return (await who.ask("tools/call", {"name": tool, "task": {}}))["task"]["taskId"]
 
         assert await ann.ask(LIST) == {"tasks": []}
@@ -666,7 +641,7 @@ TWO = {
 YES = {"action": "accept"}
 
 
-async def needs_input(who: Person, task: str, count: int) -> list[str]:
+async def needs_input(who: TaskClient, task: str, count: int) -> list[str]:
     """The names of what is asked, once there are so many."""
     with anyio.fail_after(1_000):
         while True:
@@ -753,7 +728,7 @@ async def test_a_question_in_the_background_reaches_only_a_client_that_can_be_as
         if not modern:
             asked = await ann.hears("elicitation/create")
             assert asked["params"]["_meta"][RELATED] == {"taskId": task}
-            ann.reply(asked, YES)
+            ann.reply(YES, asked)
         began = anyio.current_time()
         done = await ann.ask("tools/call", {"name": "mcp", "arguments": {"task": task}})
         assert anyio.current_time() - began < 10

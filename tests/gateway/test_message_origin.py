@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.gateway.attribution import attributed_request
+from greenroom.gateway.message_origin import attributed_request
 
 
 def test_a_question_through_two_gateways_names_its_way_once() -> None:

@@ -25,13 +25,14 @@ from .doors import control_server as control
 from .doors.control_protocol import number_in, object_in, text_in, texts_in, whole_in
 from .exposures.mcp_tool import McpTool, ask
 from .exposures.query_modes import CatalogueReader, CatalogueSnapshot
-from .exposures.tool_definition import FOR_PEOPLE, parse_request
-from .exposures.tool_texts import waits
+from .exposures.tool_definition import FOR_PEOPLE, Mode, parse_args, parse_request
+from .exposures.tool_texts import foreign_arguments, lacking_arguments, waits
+from .json_views import room_status_view, room_tools_view, room_tree_view
 from .next_steps import Commands
-from .views import room_status_view, room_tools_view, room_tree_view
+from .result_meta import DETAILS, details_of
 
 if TYPE_CHECKING:
-    from ..actors.recent import LastMinutes
+    from ..actors.last_minutes import LastMinutes
     from ..observe.audit_trail import AuditTrail
     from ..protocol.status import ServerStatus
     from ..supervisor.port import RoomPort
@@ -163,22 +164,33 @@ def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) ->
 
 
 async def ask_typed(
-    tool: McpTool, room: RoomPort, asked: Mapping[str, Any], texts: Mapping[str, Any]
+    tool: McpTool,
+    room: RoomPort,
+    asked: Mapping[str, Any],
+    texts: Mapping[str, Any],
+    names: Sequence[str] = (),
 ) -> Mapping[str, Any]:
     """The result of a request to the `mcp` tool. `texts`: arguments of a call that are read by the tool's schema, for
-    which its server is asked first if nothing is known of it."""
-    if not texts:
-        return await ask(tool, asked)
+    which its server is asked first if nothing is known of it. `names`: those of the other arguments that were typed one
+    by one, and not as an object. A call that the schema clearly refuses is not sent."""
     try:
         request = parse_request(asked)
     except UsageError:
         return await ask(tool, asked)  # says what is wrong with it
+    is_known = room.catalogue.index.get(request.subject) is not None
+    if request.mode is not Mode.CALL or not (texts or names or is_known):
+        return await ask(tool, asked)
     try:
         target = await room.find(request.subject, request.server)
     except GreenroomError as error:
         return (await tool.why_refused(error, request)).as_result()
-    typed = typed_arguments(texts, target.input_schema)
-    return await ask(tool, {**asked, "args": {**object_in(asked, "args"), **typed}})
+    args = {**(parse_args(asked.get("args")) or {}), **typed_arguments(texts, target.input_schema)}
+    refusal = lacking_arguments(target, args, {*texts, *names}, texts) if target.kind == "tool" else None
+    if refusal is not None:
+        return refusal.as_result()
+    result = await ask(tool, {**asked, "args": args})
+    note = foreign_arguments(target, args) if target.kind == "tool" else ""
+    return {**result, "_meta": {DETAILS: {**details_of(result), "note": note}}} if note else result
 
 
 def commands(room: Greenroom, version: str, config: str | None = None) -> Mapping[str, control.Handler]:
@@ -232,7 +244,8 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
             own.came_by("command line")
             with port.services.approvals.asked_elsewhere(name, will_be_told=asks and on_approval is None):
                 asked, texts = object_in(params, "arguments"), object_in(params, "texts")
-                return await ask_typed(McpTool(own, hints=FOR_PEOPLE), own, asked, texts)
+                names = texts_in({"names": [], **params}, "names")
+                return await ask_typed(McpTool(own, hints=FOR_PEOPLE), own, asked, texts, names)
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))
@@ -280,7 +293,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
 
 async def tape_parts(kept: LastMinutes, redact: Sequence[str]) -> AsyncGenerator[str]:
     """A tape of the last minutes in parts, which are made one after another."""
-    from ..tape.recent import tape_of
+    from ..tape.last_minutes_tape import tape_of
 
     lines = tape_of(kept, redact)
 

@@ -33,7 +33,7 @@ from ...safety.approval import Verdict
 from ...safety.audit import ACT
 from ...supervisor.attachments import AUDIT
 from ...supervisor.room import port_of
-from ..commands import VERDICTS, allowing
+from ..control_methods import VERDICTS, allowing
 from ..doors.control_protocol import object_in, text_in, whole_in
 from ..exposures.mcp_tool import McpTool, ask
 from ..exposures.tool_definition import FOR_PEOPLE
@@ -57,7 +57,7 @@ _PINNED: Final = ("tool", "skill", "prompt", "resource", "template")
 Params = Mapping[str, Any]
 
 
-class Acts:
+class PageActions:
     """The acts in a room. `switch`: how a server is taken out of the configuration's service; None: that is not
     possible here."""
 

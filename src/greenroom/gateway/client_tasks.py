@@ -45,7 +45,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
-import attrs
 import msgspec
 
 from ..actors.timers import at_most
@@ -54,18 +53,18 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import ASKED_BYTES_OF_ONE, LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach, RpcRefusal
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.result import says_error
 from ..protocol.safe_text import shortened
 from ..protocol.tasks import ABOUT_TASKS, CANCEL, EXTENSION, GET, LIST, RELATED, RESULT, Status
 from ..protocol.version_differences import ANYTHING
-from .attribution import without_ours
-from .requests import UNTOLD, Job, no_cursor, no_method
+from .jobs import UNTOLD, Job, no_cursor, no_method
+from .message_origin import without_ours
 
 if TYPE_CHECKING:
     from ..actors.timers import Timer
     from .endpoint import ClientSession
-    from .task_folder import Found, TaskFolder, TaskRecord
+    from .task_folder import FolderTask, TaskFolder, TaskRecord
 
 _TTL: Final = (60_000, 3_600_000, 86_400_000)  # milliseconds from the creation: at least, usually, at most
 _INTERVAL: Final = 1_000  # milliseconds between two looks, as we suggest
@@ -405,7 +404,7 @@ class KeptTask:
         )  # fmt: skip
 
     @classmethod
-    def of_another(cls, store: KeptTasks, found: Found) -> KeptTask:
+    def of_another(cls, store: KeptTasks, found: FolderTask) -> KeptTask:
         """The task of another gateway, as that has written it."""
         record = found.record
         task = cls(store, record.owner, None, record.ttl, modern=record.modern)
@@ -451,7 +450,7 @@ class KeptTask:
         return said
 
     def in_full(self) -> dict[str, Any]:
-        """The same with its result, its error or what it asks, as the extension says it."""
+        """What it is, with its result, its error or what it asks, as the extension says it."""
         said = self.said(modern=True)
         if self.result is not None:
             said["result"] = msgspec.Raw(self.result)
@@ -503,7 +502,7 @@ class KeptTasks:
                 task.announce()
 
     def view(self) -> list[dict[str, Any]]:
-        """The tasks that are kept here, for people, the oldest first. Of an id only its beginning is told: whoever has
+        """The tasks that are kept here, for people, the oldest first. Only the beginning of an id is told: whoever has
         the whole may ask for the result."""
         return [task.view() for task in self._tasks.values()]
 
@@ -689,7 +688,7 @@ class KeptTasks:
 
 class TaskStream:
     """The tasks of which a client is told on one `subscriptions/listen`: those of `ids` that are the owner's, and at
-    which no other gateway works. Of the latter nothing would be heard."""
+    which no other gateway works. Nothing would be heard of the latter."""
 
     def __init__(self, session: ClientSession, store: KeptTasks, owner: str, ids: Sequence[object]) -> None:
         self._session = session
@@ -699,6 +698,7 @@ class TaskStream:
         self._tasks = dict[str, KeptTask]()
 
     async def find(self) -> None:
+        """Find those that the client may hear of. Before it, there are none."""
         for task_id in self._wanted[:TASKS]:
             with suppress(RpcFault):
                 task = await self._store.find(task_id, self._owner)
@@ -711,8 +711,8 @@ class TaskStream:
 
     @contextmanager
     def told(self, meta: Mapping[str, Any]) -> Generator[None]:
-        """See `ToldTasks`. What had changed before the client asked is told at once, because nothing else might
-        follow."""
+        """Tell the client of each change as long as the context is open, with this `_meta`. What had changed before the
+        client asked is told at once, because nothing else might follow."""
         for task in self._tasks.values():
             task.hearers[self] = meta
             if task.status is not Status.WORKING:
@@ -735,8 +735,7 @@ class TaskStream:
 # ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------
 
 
-@attrs.frozen(eq=False)
-class ClientTasks:
+class ClientTasks(msgspec.Struct, frozen=True, eq=False):
     """Carries out the requests of one client that are about tasks. `after`: the setting `taskAfterMs`, in seconds.
     `passes`: whether a server that it sees makes tasks itself. `timer` calls a function after some seconds. `lists`:
     whether it may list its tasks. Where nobody knows who a client is, anybody could list those of all."""
@@ -748,9 +747,9 @@ class ClientTasks:
     passes: Callable[[], bool]
     timer: Callable[[float, Callable[[], None]], Timer]
     lists: bool = True
-    _leaving: set[Job] = attrs.field(factory=set[Job])  # become tasks as soon as that is written
-    _fetching: dict[Job, anyio.Event] = attrs.field(
-        factory=dict[Job, anyio.Event]
+    _leaving: set[Job] = msgspec.field(default_factory=set[Job])  # become tasks as soon as that is written
+    _fetching: dict[Job, anyio.Event] = msgspec.field(
+        default_factory=dict[Job, anyio.Event]
     )  # `tasks/result`, until answered
 
     @property
@@ -774,7 +773,7 @@ class ClientTasks:
             await task.ended()
 
     async def settled(self) -> None:
-        """The same, and until each `tasks/result` is answered."""
+        """Wait until none of them runs any more, and each `tasks/result` is answered."""
         await self.ended()
         for answered in tuple(self._fetching.values()):
             await answered.wait()

@@ -1,0 +1,176 @@
+"""What the page shows is what the room is at that moment: while servers die and hang, sessions end, the stream
+breaks, and the gateway stops. Beside these: a crash within a second, and all numbers of the status, in
+`test_page_in_browser.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+from playwright.sync_api import Page, expect
+from tests.page.looking import Room, Tab, cable_to, hanging_call, room_that_bills, rough
+from tests.page.test_page_in_browser import state_of
+from tests.support.patience import PATIENCE
+
+SILENT = "The gateway does not answer."
+
+
+def figure(page: Page, label: str) -> Any:
+    return page.locator(".figures > div").filter(has_text=re.compile(label)).locator("dd")
+
+
+def ended(page: Page) -> Any:
+    return page.get_by_role("table", name="Ended calls").get_by_role("link")
+
+
+def test_a_gateway_that_hangs_is_not_shown_as_live(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    hangs = hanging_call(room.client())
+    page = tab.open(room, "servers/one")
+    page.get_by_role("button", name="Drain").wait_for()
+    room.process.send_signal(signal.SIGSTOP)
+    try:
+        expect(page.get_by_text(SILENT)).to_be_visible(timeout=PATIENCE * 1000)
+        expect(page.get_by_role("button", name="Drain")).to_have_count(0)
+        seen = page.get_by_role("complementary").inner_text()
+        page.wait_for_timeout(2100)  # two seconds more of the page's own clock
+        assert page.get_by_role("complementary").inner_text() == seen, "time goes on as if it were known"
+        assert page.get_by_text("live", exact=True).count() == 0
+    finally:
+        room.process.send_signal(signal.SIGCONT)
+    expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=PATIENCE * 1000)
+    expect(page.get_by_text(SILENT)).to_be_hidden()
+    expect(page.get_by_role("button", name="Drain")).to_be_visible()
+    os.kill(room.row("one")["pid"], signal.SIGKILL)
+    hangs.join(PATIENCE)
+    tab.errors.clear()  # the browser tells of each try
+
+
+def test_nothing_is_missed_while_the_stream_was_broken(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    client = room.client()
+    client.call("one_echo", text="up")
+    with cable_to(room) as cable:
+        page = tab.open(attrs.evolve(room, port=cable.port), "calls")
+        expect(ended(page)).to_have_text(["one_echo"])
+        cable.cut()
+        expect(page.get_by_text(SILENT)).to_be_visible()
+        client.call("one_slow", seconds=0)
+        expect(ended(page)).to_have_text(["one_echo"])
+        cable.mend()
+        expect(ended(page)).to_have_text(["one_slow", "one_echo"], timeout=PATIENCE * 1000)
+        page.close()  # before its cable is, which the browser would tell
+    tab.errors.clear()
+
+
+def test_another_gateway_at_the_same_address_begins_anew(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough(), "two": rough()})
+    client = room.client()
+    client.call("one_echo", text="up")
+    page = tab.open(room, "calls")
+    expect(ended(page)).to_have_text(["one_echo"])
+    with room.anew() as other:
+        other.client().call("two_echo", text="up")
+        expect(ended(page)).to_have_text(["two_echo"], timeout=PATIENCE * 1000)
+        tab.go(page, "")
+        expect(page.locator("#gateway")).to_contain_text(f"pid {other.process.pid}")
+        expect(state_of(page, "two")).to_have_text("connected")
+        assert other.row("one")["incarnation"] == 1
+        page.close()  # before its server is, which the browser would tell
+    tab.errors.clear()
+
+
+def test_a_call_is_counted_as_soon_as_it_has_ended(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    page = tab.open(room)
+    expect(figure(page, "calls since")).to_have_text("0")
+    room.client().call("one_echo", text="up")
+    expect(page.get_by_role("img", name=re.compile("^Last 15 minutes: 1 call$"))).to_have_count(1)
+    # What counts seconds may be one late, for its clock is the gateway's. A bar of the strip has fifteen.
+    page.wait_for_timeout(1500)
+    assert figure(page, "calls since").inner_text() == "1"
+
+
+def test_a_call_that_hangs_is_open_until_its_server_dies(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    hangs = hanging_call(room.client())
+    page = tab.open(room, "calls")
+    row = page.get_by_role("table", name="Open calls").get_by_role("row").filter(has_text="one_erase")
+    expect(row).to_contain_text("in flight")
+    row.get_by_role("link", name="one_erase").click()
+    panel = page.get_by_role("complementary")
+    expect(panel).to_contain_text("has not ended")
+    expect(panel.get_by_role("region", name="Arguments")).to_contain_text("600")
+    os.kill(room.row("one")["pid"], signal.SIGKILL)
+    hangs.join(PATIENCE)
+    expect(page.get_by_text("No call is open.")).to_be_visible()
+    expect(panel.get_by_role("region", name="Error")).to_contain_text("may have run")
+    expect(panel).not_to_contain_text("has not ended")
+
+
+def test_a_session_that_has_ended_is_gone_with_what_was_its_own(
+    room_of: Callable[..., Room], tab: Tab
+) -> None:
+    room = room_of({"own": rough(isolation="per_session")})
+    client = room.client()
+    client.call("own_echo", text="up")
+    page = tab.open(room)
+    expect(state_of(page, "own")).to_have_text("connected")
+    tab.go(page, "sessions")
+    expect(page.get_by_role("table", name="Sessions and clients")).to_contain_text("http-")
+    client.send("DELETE", "/mcp")
+    expect(page.get_by_text("No client is there.")).to_be_visible()
+    tab.go(page, "")
+    expect(state_of(page, "own")).to_have_text("cached")
+    tab.go(page, "tree")
+    items = page.get_by_role("list", name="The room").get_by_role("listitem")
+    expect(items).to_have_count(3)  # the room, its supervisor, the server
+    expect(items.last).to_contain_text("own")
+
+
+def test_what_a_server_writes_meanwhile_is_shown(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    client = room.client()
+    client.call("one_echo", text="up")
+    page = tab.open(room, "servers/one")
+    stderr = page.get_by_role("region", name="Standard error")
+    expect(stderr).to_contain_text("It has begun.")
+    client.call("one_echo", text="half way", aloud=True)
+    expect(stderr).to_contain_text("half way")
+
+
+def test_a_tool_that_is_looked_at_says_when_it_has_changed(
+    room_of: Callable[..., Room], tab: Tab, tmp_path: Path
+) -> None:
+    about = tmp_path / "about"
+    room, client = room_that_bills(room_of, about)
+    page = tab.open(room, "tools/one_pay")
+    form = page.get_by_role("form", name="Call")
+    form.get_by_label("text").fill("half typed")
+    about.write_text("Pays all bills, once.")
+    os.kill(room.row("one")["pid"], signal.SIGKILL)
+    room.until(lambda: room.row("one")["failure"])
+    client.call("one_echo", text="again")
+    expect(page.get_by_text("It is not as it is shown here any more.")).to_be_visible()
+    expect(form.get_by_label("text")).to_have_value("half typed")
+    page.get_by_role("button", name="Show it as it is now").click()
+    expect(page.get_by_text("it cannot be called until you have accepted that")).to_be_visible()
+    expect(form).to_have_count(0)
+
+
+def test_a_timeline_has_what_began_before_it(room_of: Callable[..., Room]) -> None:
+    room = room_of({"one": rough()})
+    room.client().call("one_echo", text="up")
+
+    def spans() -> list[dict[str, Any]]:
+        lanes = room.ask("/page/timeline?seconds=1")["lanes"]
+        return [span for lane in lanes if lane.get("server") == "one" for span in lane["spans"]]
+
+    only = room.until(lambda: [] if len(found := spans()) != 1 else found)
+    assert (only[0]["name"], only[0]["isCut"]) == ("connected", True)
