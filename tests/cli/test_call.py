@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked import GREENROOM, run_forked
+from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import PATIENCE, started
 
 # It echoes its arguments, has much to say, and asks its client for a name.
@@ -70,7 +70,7 @@ def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def typed(folder: Path, *words: str, answers: tuple[str, ...]) -> tuple[int, str]:
     """The same on a terminal, where each question (it ends in ": ") gets the next answer."""
     ours, theirs = os.openpty()
-    process = subprocess.Popen(
+    process = popen_forked(
         [*GREENROOM, *words], env=environment(folder), stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
@@ -104,9 +104,7 @@ def test_a_value_follows_the_schema_of_its_parameter(tmp_path: Path) -> None:
         "some=2",
         "ids=[1]",
         "map={}",
-        "unknown=[2]",
-        "note2=x",
-        "text2:=3",
+        '{"unknown": [2], "note2": "x", "text2": 3}',
     ]
     unknown = greenroom(tmp_path, "call", "s_echo", *words, *where)
     as_json = {"count": 1, "free": 1, "deep": True, "some": 2, "ids": [1], "map": {}, "unknown": [2]}
@@ -114,8 +112,12 @@ def test_a_value_follows_the_schema_of_its_parameter(tmp_path: Path) -> None:
     assert json.loads(unknown.stdout) == {**as_json, "text": "1", "note": "true"}
     known = greenroom(tmp_path, "call", "s_echo", *words, *where)
     assert json.loads(known.stdout) == {**as_json, "text": "1", "note": "true"}
-    again = greenroom(tmp_path, "call", "s_echo", 'text="01"', "note=null", "count=many", "text2=1", *where)
-    assert json.loads(again.stdout) == {"text": "01", "note": None, "count": "many", "text2": 1}
+    foreign = (
+        's_echo was given "unknown", "note2", "text2", which its schema does not name. Did you mean "note"?'
+    )
+    assert foreign in known.stderr
+    again = greenroom(tmp_path, "call", "s_echo", 'text="01"', "note=null", *where)
+    assert json.loads(again.stdout) == {"text": "01", "note": None}
     command = [*GREENROOM, "serve", *where]
     with started(*command, env=environment(tmp_path), cwd=tmp_path) as gateway:
         gateway.initialize()
@@ -140,6 +142,11 @@ def test_a_script_gets_all_of_the_answer_and_a_terminal_a_page(tmp_path: Path) -
     assert said["content"][0]["text"].count("line\n") == 4000
     assert "outputGuard" not in said
     code, seen = typed(tmp_path, "call", "s_long", *where, answers=())
+    assert "--background" in seen
+    code, seen = typed(tmp_path, "call", "s_long", *where, answers=())
+    assert "--background" not in seen, "it is said once a day"
+    looks = [typed(tmp_path, "tools", *where, answers=())[1] for _ in range(2)]
+    assert ["what the cache knows" in " ".join(each.split()) for each in looks] == [True, False]
     assert (code, seen.count("line\r\n") < 2001, "| less" in seen) == (0, True, True)
 
 

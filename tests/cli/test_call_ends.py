@@ -65,6 +65,16 @@ def test_a_call_whose_gateway_is_killed_may_have_run_and_is_not_to_be_just_repea
         assert "again" not in out + err
 
 
+def test_a_call_through_a_gateway_that_is_interrupted_says_that_it_may_have_run(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        room.command("serve", "--background")
+        with calling(room, "f_sleep", "seconds=3600") as call:
+            call.send_signal(signal.SIGINT)
+            out, err = call.communicate(timeout=PATIENCE)
+    told = "greenroom: interrupted: the call was sent and may have run.\n"
+    assert (call.returncode, out, err) == (130, "", told)
+
+
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_only_a_request_that_was_written_is_told_as_sent(is_gone: bool, tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
@@ -105,7 +115,7 @@ def test_a_room_whose_file_is_broken_or_gone_can_be_stopped(how: str, tmp_path: 
         done = room.command("stop", *words)
         assert (done.returncode, done.stderr) == (
             0,
-            f"greenroom: the background room (pid {pid}) has ended.\n",
+            f"greenroom: the background gateway (pid {pid}) has ended.\n",
         )
         until(lambda: not room.rooms(), "the end of the room")
         assert room.command("stop").returncode == 2, "now only the file is told of"

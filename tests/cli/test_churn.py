@@ -19,16 +19,16 @@ from greenroom.cli import bench_command as churning
 from greenroom.cli.bench_command import (
     CYCLE,
     PHASES,
-    Churned,
+    BenchPlan,
+    BenchResult,
     Holdings,
     Leaks,
-    Plan,
     Scale,
     churn,
     report,
     svg,
 )
-from greenroom.cli.main import cli
+from greenroom.cli.command_group import cli
 from greenroom.config.model import Config, ServerDefinition
 from greenroom.errors import UnknownServer
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
@@ -38,7 +38,7 @@ READS = tool("look", annotations={"readOnlyHint": True})
 CONFIG = Config(servers={"s": ServerDefinition("s", command="x")})
 
 
-def _churned(backend: str, plan: Plan, server: FakeServer, told: list[int] | None = None) -> Churned:
+def _churned(backend: str, plan: BenchPlan, server: FakeServer, told: list[int] | None = None) -> BenchResult:
     connectors = fake_connectors({f"churn{number}": server for number in range(plan.concurrency)})
     open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:", connectors=connectors)
     tell = (lambda _done: None) if told is None else told.append
@@ -49,7 +49,7 @@ def test_each_phase_is_timed_by_the_rooms_own_clock(backend: str) -> None:
     server = FakeServer(
         tools=[READS], start_latency=1, initialize_latency=2, list_latency=3, call_latency=4, stop_latency=5
     )
-    churned = _churned(backend, Plan(cycles=3), server)
+    churned = _churned(backend, BenchPlan(cycles=3), server)
     seen = {phase: [round(sample, 3) for sample in churned.samples[phase]] for phase in (*PHASES, CYCLE)}
     assert seen == {
         "spawn": [1] * 3, "handshake": [2] * 3, "list": [3] * 3, "call": [4] * 3, "close": [5] * 3, "cycle": [15] * 3,
@@ -60,7 +60,7 @@ def test_each_phase_is_timed_by_the_rooms_own_clock(backend: str) -> None:
 
 def test_cycles_run_side_by_side_and_are_told_one_by_one(backend: str) -> None:
     server, told = FakeServer(tools=[READS], initialize_latency=1), list[int]()
-    churned = _churned(backend, Plan(cycles=8, concurrency=4), server, told)
+    churned = _churned(backend, BenchPlan(cycles=8, concurrency=4), server, told)
     assert server.most_live == 4
     assert len(churned.samples[CYCLE]) == 8
     assert round(churned.seconds, 3) == 2
@@ -80,7 +80,7 @@ ASKS = {"type": "object", "required": ["path"]}
 )
 def test_a_tool_that_may_do_harm_or_needs_arguments_is_not_called_unasked(offered: dict[str, Any]) -> None:
     server = FakeServer(tools=[offered])
-    churned = _churned("trio", Plan(cycles=2), server)
+    churned = _churned("trio", BenchPlan(cycles=2), server)
     assert churned.tool is None
     assert server.calls == []
     assert churned.samples["call"] == []
@@ -89,16 +89,16 @@ def test_a_tool_that_may_do_harm_or_needs_arguments_is_not_called_unasked(offere
 
 def test_the_tool_that_was_asked_for_is_called_with_its_arguments() -> None:
     server = FakeServer(tools=[tool("write")])
-    churned = _churned("trio", Plan(cycles=2, tool="write", arguments={"a": 1}), server)
+    churned = _churned("trio", BenchPlan(cycles=2, tool="write", arguments={"a": 1}), server)
     assert churned.tool == "write"
     assert [call["arguments"] for call in server.calls] == [{"a": 1}] * 3
 
 
 def test_a_name_nobody_has_is_said_before_anything_is_measured() -> None:
     with pytest.raises(UnknownTool, match="It has: look"):
-        _churned("trio", Plan(tool="nope"), FakeServer(tools=[READS]))
+        _churned("trio", BenchPlan(tool="nope"), FakeServer(tools=[READS]))
     with pytest.raises(UnknownServer):
-        run_virtual("trio", churn, CONFIG, "nope", Plan(), Greenroom.open)
+        run_virtual("trio", churn, CONFIG, "nope", BenchPlan(), Greenroom.open)
 
 
 def test_a_cycle_that_fails_is_counted_and_the_others_go_on() -> None:
@@ -110,7 +110,7 @@ def test_a_cycle_that_fails_is_counted_and_the_others_go_on() -> None:
         return {"content": []}
 
     server.handler = handler
-    churned = _churned("trio", Plan(cycles=4, tool="write"), server)
+    churned = _churned("trio", BenchPlan(cycles=4, tool="write"), server)
     assert [failure.partition(":")[0] for failure in churned.failures] == ['Server "churn0" was lost']
     assert len(churned.samples["call"]) >= 3
 
@@ -118,7 +118,7 @@ def test_a_cycle_that_fails_is_counted_and_the_others_go_on() -> None:
 def test_what_is_left_is_shared_out_over_the_measured_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [Holdings({1: "old"}, 5, 1_000), Holdings({1: "old", 7: "node"}, 6, 9_000)]
     monkeypatch.setattr(churning.Holdings, "now", classmethod(lambda _cls: held.pop(0)))
-    churned = _churned("trio", Plan(cycles=4), FakeServer(tools=[READS]))
+    churned = _churned("trio", BenchPlan(cycles=4), FakeServer(tools=[READS]))
     assert churned.leaks == Leaks(("node (7)",), 1, 2_000.0)
 
 
@@ -133,7 +133,7 @@ def test_what_was_not_there_before_is_a_leak() -> None:
 def test_a_descriptor_left_open_in_a_cycle_is_found() -> None:
     opened: list[int] = []
     server = FakeServer(tools=[READS], handler=lambda _arguments: opened.append(os.dup(0)) or {"content": []})
-    churned = _churned("trio", Plan(cycles=3), server)
+    churned = _churned("trio", BenchPlan(cycles=3), server)
     for descriptor in opened:
         os.close(descriptor)
     assert churned.leaks.descriptors == 3
@@ -153,7 +153,7 @@ def test_a_real_server_leaves_nothing(backend: str) -> None:
         servers={"e": ServerDefinition("e", command=sys.executable, args=("-S", str(echo.__file__)))}
     )
     open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:")
-    churned = run(backend, churn, config, "e", Plan(cycles=4, concurrency=2), open_room)
+    churned = run(backend, churn, config, "e", BenchPlan(cycles=4, concurrency=2), open_room)
     assert churned.failures == []
     assert not churned.leaks.found
     assert len(churned.samples[CYCLE]) == 4
@@ -176,5 +176,5 @@ def test_the_command_prints_a_table_json_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_picture_of_a_phase_that_never_came() -> None:
-    churned = _churned("trio", Plan(cycles=1), FakeServer(tools=[tool("write")]))
+    churned = _churned("trio", BenchPlan(cycles=1), FakeServer(tools=[tool("write")]))
     assert ">call<" not in svg(churned)

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.test_status_watch import WATCHED, read_until, watching
+from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import PATIENCE
 from tests.support.whole import RawClient, direct_door, whole
 
@@ -73,10 +73,8 @@ def test_a_call_waits_until_another_process_allows_or_refuses_it(
     assert text.startswith(f"{call['number']}: waits for ")
     assert "Greenroom asks before it calls" in text
     assert "\x1b" not in text
-    answer = [sys.executable, "-m", "greenroom", "approve", str(call["number"]), *where]
-    ended = subprocess.run(
-        [*answer, *([option] if option else [])], capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
+    answer = [*GREENROOM, "approve", str(call["number"]), *where, *([option] if option else [])]
+    ended = run_forked(answer, text=True, check=True, timeout=PATIENCE)
     done = {None: "Allowed, this once", "--session": "Allowed for its session", "--deny": "Refused"}[option]
     assert ended.stdout.startswith(f"{done}")
     result = door.answer(number)["result"]
@@ -96,9 +94,9 @@ def test_of_two_terminals_that_answer_at_once_one_is_first(
 ) -> None:
     for _ in range(3):
         number, call = held(door, where, capsys)
-        command = [sys.executable, "-m", "greenroom", "approve", str(call["number"]), *where]
+        command = [*GREENROOM, "approve", str(call["number"]), *where]
         both = [
-            subprocess.Popen([*command, *option], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            popen_forked([*command, *option], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             for option in ((), ("--deny",))
         ]
         texts = [each.communicate(timeout=PATIENCE) for each in both]

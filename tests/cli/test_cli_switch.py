@@ -15,7 +15,8 @@ from tests.support.homes import own_config
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
-from greenroom.cli.main import COMMANDS, run
+from greenroom.cli.command_group import COMMANDS
+from greenroom.cli.main import run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import io
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.homes import home as home
 
-from greenroom.cli import common, query_commands, refresh_command, status_command, tables
+from greenroom.cli import (
+    attach_command,
+    common,
+    query_commands,
+    refresh_command,
+    serve_command,
+    status_command,
+    tables,
+)
 from greenroom.cli.main import run
 from greenroom.protocol.status import ServerStatus, json_of
 
@@ -150,3 +161,32 @@ def test_what_refresh_says_of_a_server_is_wrapped_by_words(monkeypatch: pytest.M
     assert max(map(len, lines)) <= 80
     assert all(line.startswith("  ") for line in lines[1:]), "they stand below the name"
     assert " ".join(" ".join(lines).split()) == f"✗ postgres: {WHY}"
+
+
+class Typist(io.StringIO):
+    """Standard input at a terminal, or a pipe."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+@pytest.mark.parametrize("command", ["serve", "attach"])
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_who_types_what_a_client_starts_is_told_that_it_waits_for_one(
+    command: str,
+    is_terminal: bool,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(serve_command, "run_gateway", lambda *_: None)
+    monkeypatch.setattr(attach_command, "attach", lambda *_: None)
+    monkeypatch.setattr(sys, "stdin", Typist(is_terminal))
+    assert run([command]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    waits = f"waiting for an MCP client on standard input. A client starts greenroom {command} itself: greenroom init"
+    assert (waits in said) is is_terminal

@@ -16,9 +16,9 @@ from tests.support.shapes import conforms
 from tests.support.tiny_ray import ray as ray
 
 from greenroom import DrainReport
-from greenroom.cli.cluster_demo import Story
+from greenroom.cli.cluster_demo import ClusterStory
+from greenroom.cli.json_shapes import plain
 from greenroom.cli.main import run
-from greenroom.cli.shapes import plain
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +146,6 @@ def test_a_cluster_that_cannot_be_used_is_a_wrong_request(capsys: pytest.Capture
 
 
 def test_what_the_demo_prints_is_as_the_page_says() -> None:
-    story = Story(as_json=True)
+    story = ClusterStory(as_json=True)
     story.nodes = {"4f2a": None}
     conforms("cluster demo", plain(story.summary(DrainReport(1, 1, 0, 0, 0))))

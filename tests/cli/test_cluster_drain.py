@@ -11,8 +11,8 @@ from tests.support import in_real_time
 from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 
-from greenroom.cli.cluster_drain import Drained, drain_host
-from greenroom.cli.shapes import plain
+from greenroom.cli.cluster_drain import HostDrain, drain_host
+from greenroom.cli.json_shapes import plain
 from greenroom.cluster.front import ClusterRoom
 
 
@@ -24,7 +24,7 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
         **{name: server(tmp_path, name) for name in ("one", "two", "three", "four")},
         "ses": server(tmp_path, "ses", isolation="per_session"),
     }
-    told: list[Drained] = []
+    told: list[HostDrain] = []
 
     async with cluster(tmp_path, servers, "a", "b") as (it, room):
         for name in list(servers)[:4]:

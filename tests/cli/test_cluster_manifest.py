@@ -1,5 +1,5 @@
-"""The manifest in docs/cluster.md: it is YAML, its parts fit together, and the front's command is one of ours. It was
-held against the schemas of KubeRay and Kubernetes when it was written."""
+"""The manifest in docs/cluster-kubernetes.md: it is YAML, its parts fit together, and the front's command is one of
+ours. It was held against the schemas of KubeRay and Kubernetes when it was written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from greenroom.cli.serve_command import serve_command
 
-PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cluster-kubernetes.md"
 # What KubeRay requires of each group of workers.
 REQUIRED = {"groupName", "maxReplicas", "minReplicas", "template"}
 
@@ -52,5 +52,6 @@ def test_the_front_of_the_manifest_is_a_command_and_finds_the_head() -> None:
     assert joins == f"ray start --address={service} --num-cpus=0"
     program, command, *options = shlex.split(serves)
     assert (program, command) == ("greenroom", "serve")
-    context = serve_command.make_context("serve", options)
-    assert context.params["ray"] == service
+    given = serve_command.read(options)
+    assert given is not None
+    assert given["ray"] == service

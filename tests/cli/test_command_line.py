@@ -20,10 +20,11 @@ from tests.support.homes import own_config
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
-from greenroom.cli.main import COMMANDS, GROUPS, cli, run
+from greenroom.cli.command_group import COMMANDS, GROUPS, cli
+from greenroom.cli.main import run
 from greenroom.config.files import load_config
 from greenroom.gateway.doors import control_client as control
-from greenroom.gateway.views import status_view
+from greenroom.gateway.json_views import status_view
 from greenroom.protocol.errors import ConfigError, Problem, ServerDown, UsageError
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
@@ -54,6 +55,25 @@ def known(home: Path, days: float = 0.0, **more: Any) -> None:
     assert CatalogueFile(default_cache_path()).save([entry], entry.fetched_at) is None
 
 
+def known_shops(home: Path) -> None:
+    """Two servers whose tools are known, and which cannot be started."""
+    own_config(home, json.dumps({"mcpServers": {"shop": CLOCK, "kiosk": CLOCK}}))
+    keys = catalogue_keys(load_config(cwd=Path.cwd(), home=home, environ=os.environ))
+    item = {"type": "string", "description": "What to buy"}
+    given = {"item": item, "count": {"type": "integer"}, "gift": {}}
+    buys = {"type": "object", "properties": given, "required": ["item", "count"]}
+    closed = {**buys, "required": ["item"], "additionalProperties": False}
+    swaps = {"type": "object", "properties": {"item1": item, "item2": item}, "required": ["item1", "item2"]}
+    named = {
+        "shop": {"buy": buys, "pay": closed, "swap": swaps, "list_items": {}},
+        "kiosk": {"buy": buys},
+    }
+    for server, tools in named.items():
+        records = tuple({"name": name, "inputSchema": schema} for name, schema in tools.items())
+        entry = ServerEntry(server, keys[server], tools=records, fetched_at=time.time())
+        assert CatalogueFile(default_cache_path()).save([entry], entry.fetched_at) is None
+
+
 def torn_cache(home: Path) -> None:
     known(home)
     default_cache_path().write_text("{")
@@ -75,6 +95,7 @@ ROOMS: dict[str, Callable[[Path], None]] = {
     "known": known,
     "known for 3 days": lambda home: known(home, 3.0, settings={"cacheMaxAgeDays": 2}),
     "known for a day": lambda home: known(home, 1.0, settings={"cacheMaxAgeDays": 2}),
+    "known shops": known_shops,
     "a torn cache": torn_cache,
     "a broken file": broken_file,
     "untrusted": untrusted,
@@ -107,10 +128,12 @@ MEANT = {
         "explain", "logs", "disable", "auth", "reconnect", "refresh", "remove", "tools")},
 }  # fmt: skip
 NOT_KNOWN = ("Not known yet: clock (not asked yet)", "To start them once")
-OFFLINE = "no gateway runs for this configuration; this is what the cache knows."
+OFFLINE = "! no gateway runs"  # which is for a person at a terminal
 
 TABLE: list[Row] = [
     Row("nothing", "status", 0, ("= No servers are configured.\nTo add one: greenroom add NAME -- COMMAND\n",)),
+    Row("nothing", "ls", 0, ("= No servers are configured.\nTo add one: greenroom add NAME -- COMMAND\n",),
+        (OFFLINE, "! No servers")),
     Row("nothing", "refresh", 0, ("= No servers are configured.\nTo add one: greenroom add NAME -- COMMAND\n",)),
     *(Row("nothing", command, code, ("! To add one",), ("greenroom add NAME -- COMMAND\n",))
       for command, code in (("search x", 0), ("tools", 0), ("describe x", 1), ("call x", 1))),
@@ -128,7 +151,7 @@ TABLE: list[Row] = [
     Row("nothing", "stop --json", 0, ('"ended": null',)),
     Row("nothing", "config --schema", 0, ('"properties"',)),
     Row("a secret", "config --changed", 0, ('"clock"', '! "default"', '"settings": {}')),
-    Row("clock and a broken one", "config clock", 0, ('"clock"', '! "bad"', '"settings": {}')),
+    Row("clock and a broken one", "config clock", 0, ('"clock"', '! "bad"', '"settings": {}'), ("! bad",)),
     Row("clock and a broken one", "config bad", 0, ('"bad"', '! "clock"')),
     Row("clock", "config zebra", 2, err=('There is no server "zebra"',)),
     # looking, with nothing running
@@ -137,6 +160,17 @@ TABLE: list[Row] = [
     Row("clock and a broken one", "status --json", 0, ('"source": "cache"', '"status": "not-connected"')),
     Row("clock and a broken one", "ls", 0, ("○  clock ",), (OFFLINE,)),
     Row("nothing", "top", 2, err=("greenroom status --watch", "! stop")),
+    Row("nothing", "watch", 2, err=("greenroom status --watch",)),
+    *(Row("nothing", f"{typed} x", 1, err=("To add one: greenroom add NAME -- COMMAND\n", "! WORDS", "! status"))
+      for typed in ("describe", "call")),
+    Row("nothing", "search x", 0, ('= No tools matching "x".\n',)),
+    Row("nothing", "list", 2, err=("greenroom tools",)),
+    Row("nothing", "restart", 2, err=("greenroom reconnect SERVER",)),
+    Row("nothing", "drain", 2, err=("greenroom disable SERVER",)),
+    Row("nothing", "version", 2, err=("greenroom --version",)),
+    Row("nothing", "help", 0, ("Supervised MCP servers", "Set up:"), ("",)),
+    Row("nothing", "help status", 0, ("Usage: greenroom status",), ("",)),
+    Row("nothing", "help zebra", 2, err=('There is no command "zebra"',)),
     Row("clock", "search zebra", 0, NOT_KNOWN),
     Row("clock", "tools", 0, NOT_KNOWN),
     Row("clock", "tools clock", 1, ("",), (*NOT_KNOWN, "! not found")),
@@ -145,7 +179,11 @@ TABLE: list[Row] = [
     Row("known", "status", 0, ("○  clock   cached      1 ", "cut after 3 pages", "! 1 tools")),
     Row("known", "", 0, ("1 tool", "! 1 tools", "! 1 servers")),
     Row("known", "doctor", 1, ("! 1 tools", "! 1 servers")),
-    Row("known", "search time", 0, ("- clock_now - The time",)),
+    Row("known shops", "doctor", 1, ("! Nobody has started",)),
+    Row("known", "search time", 0, (
+        "- clock_now - The time", "\nTo see one, and how it is called: greenroom describe clock_now\n")),
+    Row("known", "search time --schemas", 0, ("! greenroom describe",)),
+    Row("known", "search zebra", 0, ('No tools matching "zebra".\nTo see all tools: greenroom tools\n',)),
     Row("known", "describe clock-now", 0, ("clock_now\nServer: clock\n\nThe time",)),
     Row("known", "describe now --server clock", 0, ("clock_now\nServer: clock\n",)),
     Row("known", "tools", 0, ("= clock_now\nTotal: 1 tool\n",)),
@@ -172,6 +210,8 @@ TABLE: list[Row] = [
         ("zebra", 'There is no command "zebra"'), ("search", "Missing argument"),
         ("search x --limit 0", "0 is not in the range"), ("status --config missing.json", "missing.json"),
         ("status --pid 1", "No gateway runs as process 1."), ("call clock_now oops", "is not K=V"),
+        ("call clock now", "Did you mean: greenroom call clock_now\n"), ("call clock_now --n 1", "NAME=VALUE: n=…\n"),
+        ("call clock_now n=1 n:=2", "n was given twice"),
         ("call clock_now --args [1]", "expected a JSON object, got array"),
         ("serve --expose everything", "everything"), ("tools a --server b", 'Two servers are named: "a" and "b"'),
         ("disable nobody", "There are: clock."), ("approve --deny", "Which call is meant?"),
@@ -181,17 +221,43 @@ TABLE: list[Row] = [
         ("init nobody", "nobody"), ("init --all", "No known client was found"),
     ),
     *refused("clock", 1,
+        ("describe clock", "is a server, and not a tool.\nTo see its tools: greenroom tools clock\n"),
         ("describe zebra", "zebra"), ("search ( --regex", "("), ("reconnect", "greenroom refresh"),
         ("approve", "no gateway runs"), ("approve 1000", "no gateway runs"),
-        ("tools zebra", 'Server "zebra" not found'),
     ),
+    *(Row("known", f"{typed} zebra", 2, err=("zebra", "greenroom status\n")) for typed in
+      ("tools", "tools --server", "search x --server", "describe x --server", "call x --server")),
+    # calls that the schema refuses are not sent: these servers cannot be started
+    *refused("known shops", 1,
+        ("call shop_buy", "was not called: it requires item and count.\n"),
+        ("call shop_buy", "\nTo call it: greenroom call shop_buy item=… count=…\n"),
+        ("call shop_buy cuont=2 item=x", 'it requires count, and it has no "cuont". Did you mean "count"?\n'),
+        ("call shop_buy cuont=2 item=x", "\nTo call it: greenroom call shop_buy count=2 item=x\n"),
+        ("call shop_buy --args '{\"count\":1}'", "greenroom call shop_buy count=1 item=…\n"),
+        ("call shop_pay item=x zebra=1", 'it has no "zebra".\nTo call it: greenroom call shop_pay item=x\n'),
+        ("call shop_buy item=x count=many", 'shop_buy was not called: count must be an integer, not "many".\n'),
+        ("call shop_buy item=x count=1.5", "\nTo call it: greenroom call shop_buy item=x count=…\n"),
+        ("call shop_buy item=x count=1.0", "no-such-clock"),
+        ("call shop_pay item=x count=many", "\nTo call it: greenroom call shop_pay item=x count=…\n"),
+        ("call shop_pay --args '{\"item\":1,\"zebra\":1}'", "no-such-clock"),
+        ("call shop_buy item=x count=1 gft=true", 'it has no "gft". Did you mean "gift"?\n'),
+        ("call shop_buy item=x count=1 gft:=true", 'greenroom call shop_buy gift=true item=x count=1\n--args \'{…}\''),
+        ("call shop_swap item1=x", "\nTo call it: greenroom call shop_swap item1=x item2=…\n"),
+        ("call shop_list_items zebra=1", "no-such-clock"),
+        ("call buy", "The full name is one of these: kiosk_buy, shop_buy\n"),
+        ("describe pay", "Its full name is shop_pay: greenroom describe shop_pay\n"),
+        ("call list_items", "Its full name is shop_list_items: greenroom call shop_list_items\n"),
+        ("reconnect shop", "greenroom refresh shop"),
+        ("call everything_else", "! Did you mean"), ("call shop_by count=1 item=x", "! kiosk"),
+    ),
+    Row("known shops", "describe shop_buy", 0, (
+        "item (string, required) - What to buy\ncount (integer, required)\ngift\n",
+        "\nTo call it: greenroom call shop_buy item=… count=…\n", "! *required*")),
+    Row("known shops", "search buy --schemas", 0, ("    item (string, required) - What to buy\n",)),
     Row("clock", "describe zebra --json", 1, ('"error"',)),
-    Row("clock", "tools zebra --json", 1, ('"error": "server_not_found"',)),
+    Row("clock", "tools zebra --json", 2, ('"error": "server_not_found"',)),
     Row("a broken file", "status --config ../.config/greenroom/mcp.json", 2, err=("mcp.json",)),
-    *(Row("tickets", typed, 2, err=(f'Did you mean "{name}"?',)) for typed, name in MEANT.items()
-      if typed not in ("tools tickts", "search x --server tickts")),
-    *(Row("tickets", typed, 1, err=('Did you mean "tickets"?',)) for typed in
-      ("tools tickts", "search x --server tickts")),
+    *(Row("tickets", typed, 2, err=(f'Did you mean "{name}"?',)) for typed, name in MEANT.items()),
     *(Row("tickets", typed, 2, err=("! Did you mean",)) for typed in
       ("zzzz", "init zzzz", "explain zzzz", "attach --profile zzzz")),
     *(Row("two ways", typed, 2, err=("remove all but one", "! no server")) for typed in (
@@ -249,7 +315,7 @@ def commands() -> dict[str, click.Command]:
     return found
 
 
-def test_every_command_explains_itself_answers_in_json_and_is_in_the_docs(
+def test_every_command_explains_itself_answers_in_json_and_is_in_the_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     without_json: set[str] = set()
@@ -260,9 +326,6 @@ def test_every_command_explains_itself_answers_in_json_and_is_in_the_docs(
         if not isinstance(command, click.Group) and not any("--json" in each.opts for each in options):
             without_json.add(name)
     assert without_json == {"serve", "attach", "replay", "completion"}, "they speak MCP, or to a shell"
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert set(COMMANDS) <= {word for row in rows for word in re.findall(r"`([a-z]+)(?: [^`]*)?`", row)}
     assert run(["--help"]) == 0
     help_text = capsys.readouterr().out
     names = re.findall(r"^  ([a-z]+)(?:,| )", help_text.partition(f"{next(iter(GROUPS))}:")[2], re.MULTILINE)
@@ -305,7 +368,7 @@ def test_whatever_a_command_raises_it_ends_with_one_line_and_a_code(
         raise grouped(error)
 
     monkeypatch.setattr(control, "find_gateway", fails)
-    monkeypatch.setattr("greenroom.cli.main._forget_stdout", lambda: None)
+    monkeypatch.setattr("greenroom.cli.main.forget_stdout", lambda: None)
     monkeypatch.setenv("GREENROOM_DEBUG", "1" if debugged else "")
     if debugged and (code, "refused" in said or "bug" in said) == (1, True):
         with pytest.raises(BaseException):  # noqa: B017, PT011
@@ -428,6 +491,7 @@ TALKS = [
     Talk("call t", {"mcp": answer("call", "c\x1b[2Jd")}, 0, ("= cd\n",), calling()),
     Talk("call t", {"mcp": answer("call", "a\x1b[2Jb", error="call_failed")}, 1, ("",), calling(),
          ("= greenroom: ab\n",)),
+    Talk("call t", {"mcp": answer("call", "a\x1b[2Jb", error="tool_error")}, 1, ("",), calling(), ("= ab\n",)),
 ]  # fmt: skip
 
 
@@ -457,8 +521,8 @@ SERVER = {
     "name": "a", "status": "cached", "state": "idle", "toolCount": 1, "pid": None, "inFlight": 0,
     "queued": 0, "waitingFor": None, "lastLine": "", "faults": (), "retryIn": None,
 }  # fmt: skip
-CLIENT = {"pid": 5, "expose": None, "profile": None, "inFlight": 0, "seconds": 7.4}
-OTHER = {**CLIENT, "expose": "direct", "profile": "wo\x1b[2Jrk", "inFlight": 3}
+CLIENT = {"pid": 5, "name": "cursor", "expose": None, "profile": None, "inFlight": 0, "seconds": 7.4}
+OTHER = {**CLIENT, "name": None, "expose": "direct", "profile": "wo\x1b[2Jrk", "inFlight": 3}
 AUDIT = {"file": "calls.jsonl", "failing": True, "missed": 0}
 
 
@@ -484,11 +548,13 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"pid": 7}, f"{KNOWN}pid 7"),
     ({"inFlight": 1}, f"{KNOWN}1 in flight, 0 queued"),
     ({"queued": 1}, f"{KNOWN}0 in flight, 1 queued"),
-    ({"waitingFor": "slot"}, "○ a waiting 1 for slot"),
-    ({"waitingFor": "slot", "waiting": 0.0}, "○ a waiting 1 for slot for 0 s"),
+    ({"waitingFor": "slot"}, "○ a waiting 1 for a slot"),
+    ({"waitingFor": "slot", "waiting": 0.0}, "○ a waiting 1 0 s for a slot"),
     ({"waitingFor": "install", "waiting": 12.4, "lastLine": "npm: 3"}, "○ a installing 1 for 12 s: npm: 3"),
-    ({"waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6}, "○ a waiting 1 for permit for 3 s, next try in 8 s"),
-    ({"retryIn": 0.0}, f"{KNOWN}next try in 0 s"),
+    ({"waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6}, "○ a waiting 1 3 s for a start permit, next try in 8 s"),
+    ({"retryIn": 0.0}, KNOWN),
+    ({"retryIn": 4.2, "failure": "it died"}, f"{KNOWN}it died; refuses calls for 5 s"),
+    ({"retryIn": 4.2, "failure": "Install it."}, f"{KNOWN}Install it; refuses calls for 5 s"),
     ({"waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0}, "○ a waiting 1 30 s, next try in 22 s"),
     ({"failure": "it said \x1b[2J", "down": "drained"}, f"{KNOWN}drained; it said"),
     ({"problems": ("odd",)}, f"{KNOWN}odd"),
@@ -496,12 +562,12 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"faults": ("x", "y", "z")}, f"{KNOWN}clients would refuse x, and 2 more"),
 ]  # fmt: skip
 BELOW: list[tuple[dict[str, Any], tuple[str, ...]]] = [  # what it says of itself, and what stands below the servers
-    (background(CLIENT), ("background room, pid 9: 1 client is attached", "pid 5, 0 in flight, for 7 s")),
-    (background(), ("background room, pid 9: 0 clients are attached",)),
+    (background(CLIENT), ("background gateway, pid 9: 1 client is attached", "cursor, pid 5, 0 in flight, for 7 s")),
+    (background(), ("background gateway, pid 9: 0 clients are attached",)),
     (background(CLIENT, OTHER), (
-        "background room, pid 9: 2 clients are attached",
-        "pid 5, 0 in flight, for 7 s",
-        "pid 5, direct, work, 3 in flight, for 7 s",
+        "background gateway, pid 9: 2 clients are attached",
+        "cursor, pid 5, 0 in flight, for 7 s",
+        "a client, pid 5, direct, work, 3 in flight, for 7 s",
     )),
     ({"waitingForApproval": 0}, ()),
     ({"waitingForApproval": 1}, (f"1 call waits {APPROVE}",)),
@@ -530,6 +596,15 @@ def test_the_line_of_a_server_says_what_is_worth_knowing(
     is_up, has_failed = row.get("status") == "connected", row.get("status") == "failed"
     assert others[:2] == ["", f"{int(is_up)} of 1 connected, 1 tool"]
     assert others[2:] == ["Why a server failed, and what to do: greenroom explain NAME"] * has_failed
+
+
+def test_a_process_that_is_asked_for_lists_says_so_and_not_by_its_scope(
+    gateway: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {**SERVER, "scope": "call:catalogue", "state": "connecting"}
+    del asked["status"]
+    _, _, row, *_ = status_of(gateway, capsys, {}, {"addresses": [asked]})
+    assert row == "to read its lists connecting"
 
 
 @pytest.mark.parametrize(("whole", "lines"), BELOW, ids=repr)
@@ -674,6 +749,8 @@ def test_a_call_without_a_gateway_is_allowed_by_its_option_alone(
         home, json.dumps({"mcpServers": {"a": faulty(home, "a")}, "settings": {"approve": ["a_echo"]}})
     )
     assert run(["call", "a_echo", "text=hi"]) == 1
-    assert "--yes allows the call" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--yes allows the call" in said
+    assert "Tell the user" not in said, "the user reads it"
     assert run(["call", "a_echo", "text=hi", "--yes"]) == 0
     assert "hi" in capsys.readouterr().out

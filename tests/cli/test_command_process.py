@@ -34,7 +34,7 @@ ONLY_WITHOUT_A_GATEWAY = (
     "greenroom.catalogue.index",
     "greenroom.protocol.jsonrpc",
     "greenroom.gateway.exposures.mcp_tool",
-    "greenroom.gateway.offline",
+    "greenroom.gateway.offline_catalogue",
 )
 
 
@@ -42,23 +42,27 @@ def write(home: Path, **servers: Any) -> str:
     return str(own_config(home, json.dumps({"mcpServers": servers})))
 
 
-def loaded(names: Sequence[str], *arguments: str) -> str:
-    """Run the command line in a process of its own: which of these modules it imported, and its exit code."""
-    script = (
-        "import sys\nfrom greenroom.cli.main import run\n"
-        f"code = run({list(arguments)!r})\n"
-        f"print([name for name in {names!r} if name in sys.modules], code, file=sys.stderr)"
-    )
+def loaded(names: Sequence[str], *commands: Sequence[str]) -> list[str]:
+    """Run each command in a process of its own, forked from one that has imported the command line alone: which of
+    these modules it imported, and its exit code."""
+    script = f"""
+import os, sys
+from greenroom.cli.main import run
+for arguments in {commands!r}:
+    if not (pid := os.fork()):
+        code = run(list(arguments))
+        print([name for name in {names!r} if name in sys.modules], code, file=sys.stderr, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return done.stderr.splitlines()[-1]
+    return [line for line in done.stderr.splitlines() if line.startswith("[")]
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"]]
-)
-def test_looking_imports_neither_the_sdk_nor_a_loop(home: Path, arguments: list[str]) -> None:
+def test_looking_imports_neither_the_sdk_nor_a_loop(home: Path) -> None:
     write(home, clock={"command": "clock"})
-    assert loaded(HEAVY, *arguments) == "[] 0"
+    commands = ([], ["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"])
+    assert loaded(HEAVY, *commands) == ["[] 0"] * len(commands)
 
 
 def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
@@ -69,9 +73,8 @@ def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
         gateway.initialize()
         for name, folder in {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_RUNTIME_DIR": ""}.items():
             monkeypatch.setenv(name, os.fspath(tmp_path / folder))
-        for command in ("status", "tools"):
-            said = loaded((*HEAVY, *ONLY_WITHOUT_A_GATEWAY), command, "--config", config)
-            assert said == "[] 0"
+        commands = (["status", "--config", config], ["tools", "--config", config])
+        assert loaded((*HEAVY, *ONLY_WITHOUT_A_GATEWAY), *commands) == ["[] 0"] * len(commands)
 
 
 def greenroom(*arguments: str, stdout: Any = subprocess.PIPE, **environ: str) -> Any:
@@ -119,9 +122,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
     process.stdout.close()
 
     with process.stderr:
-        assert process.stderr.read().splitlines() == [
-            b"greenroom: no gateway runs for this configuration; this is what the cache knows."
-        ]
+        assert process.stderr.read() == b""
     assert process.wait(timeout=PATIENCE) == 0
 
 
@@ -139,7 +140,7 @@ def test_a_reader_that_has_gone_before_the_first_line_is_no_error(home: Path) ->
         os.close(writing)
 
 
-def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_path: Path) -> None:
+def test_an_interrupted_call_says_that_it_may_have_run_and_takes_its_server_with_it(tmp_path: Path) -> None:
     """Ctrl-C reaches a task group, and comes out of it wrapped."""
     config = tmp_path / "mcp.json"
     server = faulty(tmp_path, "slow", "--hang-at", "call:echo")
@@ -154,5 +155,22 @@ def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_pa
         assert call.stderr is not None
         said = call.stderr.read()
 
-    assert (call.returncode, said.strip()) == (130, b"")
+    sent = b"greenroom: interrupted: the call was sent and may have run."
+    assert (call.returncode, said.strip()) == (130, sent)
     assert gone_within(logged_pids(tmp_path)) == set()
+
+
+def test_a_call_that_is_interrupted_before_its_server_runs_was_not_sent(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    server = faulty(tmp_path, "slow", "--hang-at", "initialize")
+    config.write_text(json.dumps({"mcpServers": {"slow": server}}))
+    command = [sys.executable, "-m", "greenroom", "call", "slow_echo", "--config", str(config)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    ) as call:
+        while "start" not in (log.read_text() if (log := tmp_path / "slow.log").exists() else ""):
+            time.sleep(0.01)
+        call.send_signal(signal.SIGINT)
+        assert call.stderr is not None
+        said = call.stderr.read()
+    assert (call.returncode, said.strip()) == (130, b"greenroom: interrupted: the call was not sent.")

@@ -52,6 +52,18 @@ def test_a_tool_costs_what_a_model_is_given_of_it() -> None:
     assert cost.meta == sum(definition_cost(definition, len) for definition in definitions())
 
 
+def test_what_clients_do_not_list_as_a_tool_costs_nothing_with_all_tools_shown() -> None:
+    """A resource was counted as a tool there, though clients read it themselves."""
+    place = {"uri": "zone://here", "name": "here"}
+    entries = {"clock": ServerEntry("clock", "h", tools=TOOLS, resources=(place,))}
+    servers = {"clock": ServerDefinition("clock", command="x")}
+    only_tools = {"clock": ServerEntry("clock", "h", tools=TOOLS)}
+    cost = cost_of(Index.build(servers, entries, Settings()), "letters", len)
+    without = cost_of(Index.build(servers, only_tools, Settings()), "letters", len)
+    assert (cost.servers, cost.direct) == (without.servers, without.direct)
+    assert (cost.hidden, without.hidden) == (1, 0)
+
+
 def test_a_task_is_what_a_model_is_given_over_all_its_turns() -> None:
     cost = cost_of(index(), "letters", len)
     asked = search_cost("time", "two tools", len)
@@ -72,8 +84,8 @@ def test_tools_beside_the_mcp_tool_are_there_in_every_turn_too(
     said = json.loads(capsys.readouterr().out)
     _, count = counter()
     assert said["proxy"] == definition_cost(DEFINITION, count) + said["beside"]
-    assert 0 < said["beside"] <= said["direct"]
-    assert (said["beside"] == said["direct"]) is (chosen is True)
+    assert 0 < said["beside"] == said["direct"], "directTools is about both"
+    assert said["hidden"] == (0 if chosen is True else 1)
     assert run(["cost"]) == 0
     assert f"of which {said['beside']} for the tools beside it" in capsys.readouterr().out
 

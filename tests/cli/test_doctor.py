@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -12,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -22,13 +22,14 @@ from tests.support.gateway import FAULTY, PATIENCE, faulty, serve
 from tests.support.homes import own_config
 from tests.support.otlp import collector
 
+from greenroom.actors.login.login_auth import keep, logins
 from greenroom.actors.login.login_record import Login
-from greenroom.actors.login.logins import keep, logins
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
-from greenroom.cli import checks as _running
-from greenroom.cli.checks import Finding, Setup, Severity
-from greenroom.cli.main import cli, run
+from greenroom.cli import doctor_checks as _running
+from greenroom.cli.command_group import cli
+from greenroom.cli.doctor_checks import Finding, Setup, Severity
+from greenroom.cli.main import run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
 from greenroom.gateway.doors.control_protocol import control_directory, identity, socket_path
@@ -231,6 +232,21 @@ def test_each_tool_is_named_with_what_was_mended_in_it(
     assert "greenroom status --json" in more["mend"]
 
 
+def test_a_tool_that_is_to_reset_a_server_and_is_not_there_is_found(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"command": sys.executable, "isolation": "per_session", "warm": 2}
+    file = own_config(home, "{}")
+    for name, found in (("reset", 0), ("rest", 1)):
+        file.write_text(servers(a={**entry, "reset": name}))
+        cached("reset", "other")
+        run(["doctor", "--json"])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        told = [one for one in findings if one["check"] == "reset"]
+        assert len(told) == found
+        assert all('Did you mean "reset"?' in one["what"] and one["severity"] == "warning" for one in told)
+
+
 def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,7 +315,8 @@ def test_a_cache_on_a_full_disk_is_an_error(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_config(home, servers(a={"command": sys.executable}))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4096))
+    full = shutil.disk_usage(home)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: full)
     assert run(["doctor"]) == 1
     assert "its disk is full: what servers have is not known next time" in capsys.readouterr().out
 
@@ -311,7 +328,7 @@ def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[
     assert run(["doctor"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("✓ Nothing is wrong")
-    assert "· No running gateway has started these: a. To start" in said.out
+    assert "· Nobody has started these so far: a. To start" in said.out
     assert said.err == ""
 
 
@@ -378,7 +395,7 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
     assert found["guarded"]["mend"] == "greenroom auth --config mcp.json guarded"
     assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
-    assert "No running gateway has started these: guarded, unused. " in plain
+    assert "Nobody has started these so far: guarded, unused. " in plain
     assert SECRET not in said
     assert (rows["calm"]["odd"], rows["unused"]["startTook"]) == (None, None)
     assert 0 <= rows["calm"]["startTook"] < 60
@@ -418,7 +435,7 @@ def test_of_many_servers_that_nobody_has_seen_starting_some_are_named(
 ) -> None:
     own_config(home, servers(**{name: {"command": sys.executable} for name in names}))
     run(["doctor"])
-    assert f"No running gateway has started these: {shown}. " in capsys.readouterr().out
+    assert f"Nobody has started these so far: {shown}. " in capsys.readouterr().out
 
 
 def test_a_program_is_looked_for_where_its_server_would_find_it(
@@ -509,10 +526,17 @@ def test_a_gateway_of_another_version_is_asked_nothing_more(monkeypatch: pytest.
     assert setup.seen_starting == set()
 
 
+NEEDS_LOGIN = 'it refuses requests until somebody logs in, or its entry has its token ("bearerToken")'
+
+
 @pytest.mark.parametrize(
     ("row", "checks", "is_seen"),
     [
-        ({"status": "needs-auth"}, [("login", "it refuses requests until somebody logs in")], False),
+        (
+            {"status": "needs-auth"},
+            [("login", NEEDS_LOGIN)],
+            False,
+        ),
         ({"status": "idle", "startTook": 0.0}, [], True),
         ({"status": "idle", "startTook": 5.0}, [], True),
         ({"status": "idle", "startTook": 6.0}, [("start", "it took 6 s to start")], True),
@@ -530,6 +554,18 @@ def test_what_a_gateway_knows_of_a_server_is_told(
     assert setup.seen_starting == ({"a b"} if is_seen else set())
     if row["status"] == "needs-auth":
         assert found[0].mend == "greenroom auth 'a b'"
+
+
+def test_a_server_that_is_not_there_is_told_of_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    own_config(home, servers(metrics={"url": f"http://127.0.0.1:{port}/mcp"}))
+    assert run(["refresh"]) == 1
+    capsys.readouterr()
+    assert run(["doctor", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["about"], found["severity"]) == ("metrics", "error")
+    assert re.match(r"its start failed \d+ s ago: ", found["what"])
 
 
 def test_a_broken_server_is_counted_and_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

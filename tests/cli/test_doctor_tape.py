@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import AF_UNIX, socket
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.shapes import conforms
 from tests.support.whole import whole
 
 from greenroom.cli.main import run
-from greenroom.tape.reading import read_tape
+from greenroom.tape.tape_reader import read_tape
 
 SECRET = "plover-51a3f9c2e7d84b6fa0"  # not of a form by which any text is cleaned
 
@@ -48,8 +49,16 @@ def gateway(folder: Path, door: str, servers: dict[str, Any]) -> Generator[None]
         with serve(folder, servers, *(["--http", "127.0.0.1:0"] if door == "http" else [])) as client:
             if door == "stdio":
                 client.initialize()
-            until(lambda: list((folder / "cache/greenroom/run").glob("*.sock")), "its control socket")
+            until(
+                lambda: any(map(_listens, (folder / "cache/greenroom/run").glob("*.sock"))),
+                "its control socket",
+            )
             yield
+
+
+def _listens(path: Path) -> bool:
+    with socket(AF_UNIX) as client:
+        return client.connect_ex(os.path.relpath(path)) == 0  # the whole path is too long for a socket
 
 
 @pytest.mark.parametrize("door", ["stdio", "http", "background"])

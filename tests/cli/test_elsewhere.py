@@ -14,7 +14,7 @@ from tests.support.gateway import faulty, started
 from greenroom.cli.common import room_of
 from greenroom.config.files import load_config
 from greenroom.gateway.doors import control_client as control
-from greenroom.gateway.doors.background import RoomPlace
+from greenroom.gateway.doors.background_gateway import RoomPlace
 from greenroom.gateway.doors.control_protocol import control_directory
 
 

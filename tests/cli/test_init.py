@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.rows import for_each
 
 from greenroom.cli import client_files, file_edits, toml_edit
 from greenroom.cli.client_files import CLIENTS, meaning, surroundings
@@ -391,12 +392,29 @@ def test_relative_paths_keep_their_meaning_when_a_server_moves(
     assert again["moved"] == ["here", "there"], "what was moved before is the same server"
 
 
+def test_where_no_client_is_the_known_ones_are_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init"]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == "None of the clients that Greenroom knows is on this machine."
+    assert second == f"Known are: {', '.join(CLIENTS)}"
+
+
 def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write("cursor", b"{}")
     assert run(["init"]) == 0
     said = capsys.readouterr().out
-    assert "○ cursor" in said, "it is here, and nothing is written there yet"
-    assert "○ zed" in said
+    assert "○ cursor  ~/.cursor/mcp.json\n" in said, "it is here, and nothing is written there yet"
+    assert "\nAlso known: claude-desktop, " in said
+    assert said.endswith("\nTo write Greenroom into the file of a client: greenroom init cursor\n")
+    assert all(len(line) <= 80 or line.startswith("Also known") for line in said.splitlines())
+    write("cursor", b'{"SECTION": {"mail": {"command": "two"}}}')
+    assert run(["init"]) == 0
+    said = capsys.readouterr().out
+    assert "○ cursor  1 server  ~/.cursor/mcp.json\n" in said
+    assert said.endswith("\nCursor has 1 server: greenroom init cursor --move\n")
+    write("cursor", b"{}")
+    assert run(["init", "--list"]) == 0
+    assert "○ zed " in capsys.readouterr().out
     assert run(["init", "--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["clients"]
     assert [row["client"] for row in rows if row["found"]] == ["cursor"]
@@ -405,9 +423,27 @@ def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest
     assert b"greenroom" in file_of("cursor").read_bytes()
     capsys.readouterr()
     assert run(["init"]) == 0
-    assert capsys.readouterr().out.count("✓ ") == 1
+    said = capsys.readouterr().out
+    assert (said.count("✓ "), "✓: it uses Greenroom already.\n" in said) == (1, True)
     assert [row["client"] for row in rows_of(capsys, "--list") if row["written"]] == ["cursor"]
     assert run(["init", "nobody"]) == 2
+
+
+@pytest.mark.parametrize("ours", [{"env": {}}, {"env": {"KEY": "1"}, "disabled": True}])
+def test_a_server_with_other_variables_or_that_is_disabled_here_does_not_run_twice(
+    ours: dict[str, Any], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was said of one that has the program of another, and that stays with its client."""
+    write("kiro", b'{"SECTION": {"mail": {"command": "two", "env": {"KEY": "x"}}}}')
+    assert run(["init", "kiro"]) == 0
+    own = home / ".config" / "greenroom" / "mcp.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps({"mcpServers": {"wiki": {"command": "two", **ours}}}))
+    capsys.readouterr()
+    assert run([]) == 0
+    said = capsys.readouterr().out
+    assert "Kiro also starts 1 server itself" in said
+    assert "twice" not in said
 
 
 def test_servers_that_a_client_starts_itself_are_counted_and_those_that_run_twice_named(
@@ -467,7 +503,7 @@ def test_removing_leaves_a_file_that_reads_as_before() -> None:
     assert toml_edit.remove(table, ("a", "b")) == "\n# of c\n[c]\ny = 2\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "is_us"),
     [
         ({"command": "greenroom"}, True),
@@ -486,7 +522,7 @@ def test_greenroom_never_moves_into_greenroom(entry: Any, is_us: bool) -> None:
     assert client_files.starts_us(entry) is is_us
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "new"),
     [
         ({"source": "custom", "command": "a", "args": ["b"]}, {"command": "a", "args": ["b"]}),

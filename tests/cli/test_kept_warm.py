@@ -13,7 +13,19 @@ from tests.support.gateway import faulty, gone_within, logged_pids
 from tests.support.homes import home as home
 from tests.support.homes import own_config
 
+from greenroom.cli import call_command
+from greenroom.cli.common import say
 from greenroom.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a terminal is told once a day is told each time, so silence means that there is nothing to tell."""
+
+    def tell(text: str, _config: object) -> None:
+        say(text)
+
+    monkeypatch.setattr(call_command, "say_at_terminal", tell)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["--config", "found"])

@@ -1,5 +1,5 @@
-"""`serve --background`, `attach`, `status` and `stop` mean the same background room, whatever becomes of the files of a
-configuration that was found."""
+"""`serve --background`, `attach`, `status` and `stop` mean the same background gateway, whatever becomes of the
+files of a configuration that was found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def greenroom(home: Path, *words: str, folder: str = "work") -> subprocess.Compl
 
 
 def shown(home: Path, folder: str = "work") -> int | None:
-    """The background room that `status` shows."""
+    """The background gateway that `status` shows."""
     said = json.loads(greenroom(home, "status", "--json", folder=folder).stdout)
     return said["background"]["pid"] if "background" in said else None
 
@@ -60,14 +60,13 @@ def write(home: Path, files: Files) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {}),
         ({}, {OWN: GOOD}),
         ({}, {PROJECT: GOOD}),
         ({OWN: GOOD}, {OWN: HALF}),
         ({OWN: HALF}, {OWN: GOOD}),
         ({OWN: GOOD, SECOND: GOOD}, {OWN: None}),
     ],
-    ids=["no file", "a first file", "a project's file", "a file breaks", "a file is mended", "a file goes"],
+    ids=["a first file", "a project's file", "a file breaks", "a file is mended", "a file goes"],
 )
 def test_attach_status_and_stop_mean_one_room_also_when_the_files_change(
     home: Path, before: Files, after: Files
@@ -91,7 +90,7 @@ def test_attach_status_and_stop_mean_one_room_also_when_the_files_change(
         ended = greenroom(home, "stop").stderr
         assert not gone_within({pid or 0})
     assert f"(pid {pid}) has ended" in ended
-    assert "no background room runs" in greenroom(home, "stop").stderr
+    assert "no background gateway runs" in greenroom(home, "stop").stderr
     assert not [*home.rglob("*.sock")]
 
 

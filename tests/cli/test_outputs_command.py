@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from greenroom.catalogue.store import CatalogueFile
 from greenroom.cli import query_commands
 from greenroom.cli.file_edits import replace
 from greenroom.cli.main import run as run_command
-from greenroom.gateway.exposures.output_files import Kept, Spill, id_of
+from greenroom.gateway.exposures.output_files import OutputFile, Spill, id_of
 
 
 def encoded(data: bytes) -> str:
@@ -31,7 +30,7 @@ def _age(file: Path, seconds: float) -> None:
 
 def test_the_command_lists_and_clears(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["outputs"]) == 0
-    assert "there are none" in capsys.readouterr().err
+    assert "no long output is kept" in capsys.readouterr().err
     spill = Spill()
     first = spill.write("x" * 1_234)
     _age(first, 7_300)
@@ -104,11 +103,11 @@ def test_the_list_tells_size_and_age_of_each_file_as_text_and_as_json(
     }
     now = 1_800_000_000.0
     files = [
-        Kept(str(number), Path(name), now - age, number + 1_000)
+        OutputFile(str(number), Path(name), now - age, number + 1_000)
         for number, (name, (age, _, _)) in enumerate(ages.items())
     ]
     monkeypatch.setattr(Spill, "kept", lambda _: files)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr(query_commands, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(query_commands.time, "time", lambda: now)
     assert run_command(["outputs", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [(row["path"], row["bytes"], round(row["ageSeconds"], 3)) for row in said["outputs"]] == [

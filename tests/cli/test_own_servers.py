@@ -55,6 +55,21 @@ def test_a_command_of_an_activated_environment_is_written_with_its_path(
     assert said["other"] == {"command": "sh"}
 
 
+def test_what_may_keep_an_entry_from_working_is_said_when_it_is_written(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["add", "plain", "--", "sh"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run(["add", "nothere", "--", "no-such-cmd-4711"]) == 0
+    assert "no-such-cmd-4711 is not found here" in capsys.readouterr().err
+    assert run(["add", "odd", '{"command": "sh", "colour": "red"}']) == 0
+    assert "colour: unknown key" in capsys.readouterr().err
+    for typed in ("localhost:3000/mcp", "h.example:80"):
+        assert run(["add", "far", typed]) == 2
+        assert f"Type: http://{typed}" in capsys.readouterr().err
+    assert entries(home).keys() == {"plain", "nothere", "odd"}
+
+
 @pytest.mark.parametrize(
     ("typed", "entry"),
     [

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.support.forked import GREENROOM, environment_of
+from tests.support.forked import GREENROOM, environment_of, popen_forked
 from tests.support.gateway import gone_within, named_after, started
 from tests.support.patience import PATIENCE
 
@@ -48,11 +48,6 @@ for line in sys.stdin:
         say(id=got["id"], error={"code": -32601, "message": "no"})
     if done:
         say(id=call, result={"content": [{"type": "text", "text": "told " + json.dumps(told)}]})
-"""
-OWN_TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
 """
 CTRL_C, CTRL_D = "\x03", "\x04"
 
@@ -102,8 +97,8 @@ def calling(folder: Path, *words: str) -> Generator[Terminal]:
     """`greenroom call` with a terminal of its own."""
     screen, theirs = os.openpty()
     command = [*GREENROOM, "call", *words, "--config", os.fspath(folder / "mcp.json")]
-    process = subprocess.Popen(
-        [sys.executable, "-S", "-c", OWN_TERMINAL, *command],
+    process = popen_forked(
+        command,
         env=environment_of(folder), cwd=folder, start_new_session=True,
         stdin=theirs, stdout=theirs, stderr=theirs,
     )  # fmt: skip
@@ -116,22 +111,32 @@ def calling(folder: Path, *words: str) -> Generator[Terminal]:
         os.close(screen)
 
 
-@pytest.mark.parametrize("through", [False, True], ids=["alone", "through a gateway"])
-@pytest.mark.parametrize(
-    ("typed", "code", "said"),
-    [
-        ("y\n", 0, "told {}"),
-        ("what\nYES\n", 0, "told {}"),
-        ("n\n", 1, "did not allow the call"),
-        ("\n", 1, "did not allow the call"),
-        (CTRL_D, 1, "did not allow the call"),
-        (CTRL_C, 130, ""),
-    ],
-    ids=["yes", "yes at last", "no", "nothing", "Ctrl-D", "Ctrl-C"],
-)
-def test_a_call_that_has_to_be_allowed(
-    tmp_path: Path, through: bool, typed: str, code: int, said: str
-) -> None:
+def test_the_question_fits_the_window(tmp_path: Path) -> None:
+    configure(tmp_path, approve="all")
+    with calling(
+        tmp_path, "s_echo", f"text={'some words ' * 12}"
+    ) as terminal:  # a new terminal counts as 80 wide
+        terminal.until("Greenroom asks")
+        terminal.type("n\n")
+        _, seen = terminal.end()
+    assert "Allow this call? [y/N]: " in seen
+    assert max(map(len, f"Greenroom asks{seen}".splitlines())) <= 80
+
+
+TYPED = {
+    "yes": ("y\n", 0, "told {}"),
+    "yes at last": ("what\nYES\n", 0, "told {}"),
+    "no": ("n\n", 1, "did not allow the call"),
+    "nothing": ("\n", 1, "did not allow the call"),
+    "Ctrl-D": (CTRL_D, 1, "did not allow the call"),
+    "Ctrl-C": (CTRL_C, 130, ""),
+}
+PLACED = [*((name, False) for name in TYPED), *((name, True) for name in ("yes", "no", "Ctrl-C"))]
+
+
+@pytest.mark.parametrize(("name", "through"), PLACED)  # through a gateway, or alone
+def test_a_call_that_has_to_be_allowed(tmp_path: Path, name: str, through: bool) -> None:
+    typed, code, said = TYPED[name]
     configure(tmp_path, approve="all")
 
     def call() -> None:
@@ -142,6 +147,7 @@ def test_a_call_that_has_to_be_allowed(
             assert (ended, said in seen) == (code, True), seen
             assert "Allow" not in seen.replace("Allow this call? [y/N]: ", "", typed.startswith("what"))
             assert ("told" in seen) is (code == 0)
+            assert ("Please type y or n." in seen) is typed.startswith("what")
 
     if not through:
         call()

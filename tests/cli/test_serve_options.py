@@ -149,11 +149,11 @@ def test_what_serve_over_http_was_told_reaches_the_door(
         (["--profile", ""], 'There is no profile ""'),
         (["--http", ":0", "--profile", "home"], 'There is no profile "home"'),
         (["--http", ":0", "--token-file", "others"], 'There is no profile "play"'),
-        (["--http", "localhost"], "is no HOST:PORT"),
-        (["--http", "localhost:"], "is no HOST:PORT"),
-        (["--http", "localhost:65536"], "is no HOST:PORT"),
-        (["--http", "localhost:\u0663"], "is no HOST:PORT"),
-        (["--http", "localhost:-1"], "is no HOST:PORT"),
+        (["--http", "localhost"], "The HTTP door needs HOST:PORT"),
+        (["--http", "localhost:"], "The HTTP door needs HOST:PORT"),
+        (["--http", "localhost:65536"], "The HTTP door needs HOST:PORT"),
+        (["--http", "localhost:\u0663"], "The HTTP door needs HOST:PORT"),
+        (["--http", "localhost:-1"], "The HTTP door needs HOST:PORT"),
         (["--max-connections", "2"], "must be above the configured minConnections (2)"),
         (["--max-connections", "1"], "must be above the configured minConnections (2)"),
     ],
@@ -167,7 +167,7 @@ def test_serve_refuses_what_cannot_be_meant(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("greenroom.gateway.doors.background.become_room", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("greenroom.gateway.doors.background_gateway.become_room", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
     Path("others").write_text(f"ann {TOKEN} play\n")
     assert run(["serve", "--config", profiled(home, minConnections=2), *words]) == 2
     assert said in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -13,12 +14,15 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
+from tests.support.forked import GREENROOM, popen_forked
 from tests.support.gateway import PATIENCE, serve
 from tests.support.homes import home as home
+from tests.support.homes import own_config
 
+from greenroom.cli.json_shapes import ServerJson
 from greenroom.cli.main import run
 from greenroom.cli.status_lines import overall, table_lines
 from greenroom.cli.status_watch import shown_in
@@ -34,8 +38,8 @@ def watching(*words: str) -> Generator[tuple[subprocess.Popen[bytes], int]]:
     """`greenroom status --watch` on a terminal of its own, and our end of that."""
     ours, theirs = pty.openpty()
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "greenroom", "status", "--watch", "--every", "0.2", *words],
+        process = popen_forked(
+            [*GREENROOM, "status", "--watch", "--every", "0.2", *words],
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
         )  # fmt: skip
@@ -79,13 +83,51 @@ def test_each_address_has_a_line_with_what_it_does() -> None:
     own = ServerStatus("busy", scope="session:alice", state=State.CONNECTED, incarnation=1, in_flight=1)
     said = details(busy, own, ServerStatus("new", waiting_for="slot", waiting=4.2))
     head, first, further, waits = (line.split() for line in lines(said, is_wide=True))
-    assert head == ["SERVER", "STATE", "TOOLS", "CALLS", "QUEUED", "RESTARTS", "MEMORY", "PID", "NOTES"]
-    assert first[:7] == ["✓", "busy", "connected", "7", "2", "1", "2"]
+    assert head == ["SERVER", "STATE", "TOOLS", "CALLS", "QUEUED", "INCARNATION", "MEMORY", "PID", "NOTES"]
+    assert first[:7] == ["✓", "busy", "connected", "7", "2", "1", "3"]
     assert first[-2:] == ["MiB", str(HERE)] or sys.platform != "linux"
-    assert further == ["session:alice", "connected", "1", "0", "0"]
-    assert waits == ["○", "new", "waiting", "?", "0", "0", "0", "for", "slot", "for", "4", "s"]
+    assert further == ["session:alice", "connected", "1", "0", "1"]
+    assert waits == ["○", "new", "waiting", "?", "0", "0", "0", "4", "s", "for", "a", "slot"]
     assert len({line.index("connected") for line in lines(said)[1:3]}) == 1, "one column"
     assert next(overall(said)) == "1 of 2 connected, 7 tools"
+
+
+def test_why_a_server_failed_stands_where_a_narrow_window_shows_it() -> None:
+    python = (
+        "exited with code 1 (stderr: Traceback (most recent call last): — "
+        """File "crash.py", line 3 — KeyError: 'DATABASE_URL')"""
+    )
+    unnamed = (
+        "exited with code 1 (last on stderr: Traceback (most recent call last): — "
+        """File "crash.py", line 3 — shop.NoStock: sold)"""
+    )
+    missing = (
+        'it could not be started: command "github-mcp-server" was not found. Install it, or give its path.'
+    )
+    other = "exited with code 2 (stderr: usage: serve — a log is in /tmp)"
+    rows = [ServerStatus(f"s{at}", failure=why) for at, why in enumerate((python, missing, other, unnamed))]
+    of_python, of_missing, of_other, of_unnamed = lines(details(*rows), 80)[1:]
+    assert "  KeyError: 'DATABASE_URL' (exited with code 1)" in of_python
+    assert '  command "github-mcp-server" was not found' in of_missing
+    assert f"  {other[:40]}" in of_other, "its last line need not be the reason"
+    assert "  shop.NoStock: sold (exited with code 1)" in of_unnamed, "whatever its exception is called"
+
+
+def test_what_failed_before_is_not_said_of_the_present_attempt() -> None:
+    row = ServerStatus("hang", state=State.CONNECTING, waiting=7.2, failure="no answer within 2s")
+    assert lines(details(row))[1].endswith("for 7 s; before: no answer within 2s")
+
+
+def test_a_server_that_is_up_for_older_clients_alone_is_connected() -> None:
+    shared, older = (
+        ServerStatus("shop", tool_count=2),
+        ServerStatus("shop", scope="handshake", state=State.CONNECTED),
+    )
+    said = details(shared, older)
+    said["servers"][0]["status"] = "cached"
+    server, further = (line.split() for line in lines(said)[1:])
+    assert server[:3] == ["✓", "shop", "connected"]
+    assert further[:3] == ["older", "clients", "connected"]
 
 
 def test_who_failed_or_waits_for_a_person_comes_first() -> None:
@@ -150,3 +192,28 @@ def test_the_watch_shows_what_the_servers_of_the_gateway_do(
             seen = read_until(terminal, f"gateway {gateway.process.pid}")
             assert "MEMORY" in seen
             assert seen.index("✗  broken") < seen.index("○  one")
+
+
+def test_each_word_below_state_is_explained_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    servers = get_args(get_type_hints(ServerJson, include_extras=False)["status"])
+    moving = [state.value for state in State if state not in (State.IDLE, State.CLOSED)]
+    assert run(["status", "--help"]) == 0
+    explained = {line.strip().split("  ")[0] for line in capsys.readouterr().out.splitlines()}
+    words = {word.replace("-", " ") for word in (*servers, *moving)} | {"waiting", "installing"}
+    assert words <= explained
+
+
+def test_a_wide_table_is_not_cut(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "x" * 30
+    own_config(home, json.dumps({"mcpServers": {name: {}}}))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    run(["status"])  # what is wrong with the entry is said
+    capsys.readouterr()
+    for words, is_cut in (((), True), (("-o", "wide"), False)):
+        assert run(["status", *words]) == 0
+        (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("✗"))
+        assert row.endswith("…") is is_cut

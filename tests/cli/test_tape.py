@@ -5,54 +5,41 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import run as run_async
-from tests.support.forked import greenroom_in
-from tests.support.gateway import serve
+from tests.support.forked import GREENROOM, greenroom_in, popen_forked
+from tests.support.gateway import HELLO, serve
+from tests.support.line_client import LineClient
 from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 
 from greenroom.cli.main import run
-from greenroom.tape.reading import read_tape
+from greenroom.tape.tape_reader import read_tape
 from greenroom.testing import FakeServer, fake_room, tool
 
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 CALLS = [("own_echo", {"text": "one"}), ("own_echo", {"text": "two"}), ("own_refuse", {})]
 
 
 def talk(words: Sequence[str], calls: Sequence[tuple[str, Any]]) -> tuple[list[Any], str]:
     """The answers to these calls, one after another, and what was said at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greenroom", *words],
+    process = popen_forked(
+        [*GREENROOM, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None
-    assert stdout is not None
-
-    def ask(key: int, method: str, params: Any) -> Any:
-        stdin.write(
-            json.dumps({"jsonrpc": "2.0", "id": key, "method": method, "params": params}).encode() + b"\n"
-        )
-        stdin.flush()
-        while True:
-            answer = json.loads(stdout.readline())
-            if answer.get("id") == key and "method" not in answer:
-                return answer
-
-    ask(0, "initialize", HELLO)
+    client = LineClient(process)
+    client.answer(client.send("initialize", HELLO))
     answers = [
-        ask(key, "tools/call", {"name": name, "arguments": arguments})
-        for key, (name, arguments) in enumerate(calls, 1)
+        client.answer(client.send("tools/call", {"name": name, "arguments": arguments}))
+        for name, arguments in calls
     ]
+    client.close()
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     return answers, said.decode()
@@ -156,10 +143,19 @@ def test_a_summary_that_cannot_be_written_is_noticed_before_the_run(
     assert "replaying" not in said
 
 
+def test_a_tape_of_a_room_without_servers_is_replayed(tmp_path: Path) -> None:
+    config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
+    config.write_text("{}")
+    talk(["serve", "--config", os.fspath(config), "--record", os.fspath(folder)], [])
+    (empty,) = folder.glob("*.tape")
+    _, said = talk(["replay", os.fspath(empty)], [])
+    assert f"replaying {empty.name}: 0 recorded calls; nothing is started" in said
+
+
 def test_one_call_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
     config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))
-    words = ["call", "own_echo", "text=hi", "pin=between-us", "--config", os.fspath(config)]
+    words = ["call", "own_echo", "text=hi", '{"pin": "between-us"}', "--config", os.fspath(config)]
     assert run([*words, "--record", os.fspath(folder), "--redact", "pin", "--json"]) == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
@@ -186,6 +182,7 @@ def test_a_call_is_recorded_beside_a_running_gateway(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["source"] == "room"
         assert "is passed over" in done.stderr
+        assert "--background" not in done.stderr, "a room runs"
         assert '"text":"hi"' in tape.read_text()
         refused = greenroom_in(tmp_path, *words, "--pid", str(gateway.process.pid))
         assert (refused.returncode, "Leave one of them out" in refused.stderr) == (2, True)

@@ -26,15 +26,15 @@ from greenroom.cli.task_costs import (
     RESULT,
     TASKS,
     PlayedTask,
-    Step,
     TaskCost,
     TaskPlayer,
+    TurnTokens,
     crossovers,
     played,
     query_of,
 )
 from greenroom.config.model import Config, ServerDefinition, Settings
-from greenroom.gateway.offline import OfflineCatalogue
+from greenroom.gateway.offline_catalogue import OfflineCatalogue
 
 ONCE = "one tool, once"
 
@@ -54,7 +54,7 @@ def tasks_of(player: TaskPlayer, task: str = ONCE) -> dict[str, TaskCost]:
 
 
 def test_each_turn_is_given_all_that_was_said_before() -> None:
-    cost = played(100, [Step(3, 10), Step(5, 20)])
+    cost = played(100, [TurnTokens(3, 10), TurnTokens(5, 20)])
     assert (cost.turns, cost.tokens) == (3, 100 + 113 + 138)
     assert cost.cached == pytest.approx(100 + (13 + 10) + (25 + 11.3))
     assert played(100, []) == TaskCost(1, 100, 100)

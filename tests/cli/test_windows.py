@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.as_windows import MODULES
-from tests.support.homes import home as home
-from tests.support.homes import own_config
+from tests.support.homes import empty_home, own_config
 from tests.support.patience import PATIENCE
 
 from greenroom.cli.exit_codes import FAILED, OK, USAGE
@@ -33,16 +33,25 @@ STARTS_NOTHING = {
 }  # fmt: skip
 
 
-def windows(*words: str) -> Any:
+def windows(commands: str) -> Any:
     environ = {**os.environ, "PYTHONPATH": os.fspath(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.support.as_windows", *words]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.as_windows", commands]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_all_but_what_the_page_names_can_be_imported() -> None:
-    reasons: dict[str, str] = windows("--import")
+def test_what_the_page_says_of_windows_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is seen in one process of that kind, in a home with a configuration of its own."""
+    with empty_home(monkeypatch) as home:
+        own_config(home, json.dumps({"mcpServers": SERVERS}))
+        seen = windows("\n".join((*STARTS_NOTHING, "refresh --json", "attach", "stop", "serve --background")))
+    _all_but_what_the_page_names_can_be_imported(seen["imported"])
+    assert seen["called"] == ["Hello, Ada", "Hello, Ada"], "a server in the same process, on both loops"
+    _what_starts_nothing_works_and_the_rest_says_what_to_do(seen["typed"])
+
+
+def _all_but_what_the_page_names_can_be_imported(reasons: dict[str, str]) -> None:
     missing = {name for name, reason in reasons.items() if reason in MODULES}
     others = {name: reason for name, reason in reasons.items() if name not in missing}
     assert all(name.startswith("greenroom.adapters.") for name in others), (
@@ -52,13 +61,7 @@ def test_all_but_what_the_page_names_can_be_imported() -> None:
     assert missing == {f"greenroom.{name}" for name in re.findall(r"^\* `([\w.]+)`$", page, re.MULTILINE)}
 
 
-def test_a_server_in_the_same_process_is_called_on_both_loops() -> None:
-    assert windows("--room") == ["Hello, Ada", "Hello, Ada"]
-
-
-def test_what_starts_nothing_works_and_the_rest_says_what_to_do(home: Path) -> None:
-    own_config(home, json.dumps({"mcpServers": SERVERS}))
-    said = windows(*STARTS_NOTHING, "refresh --json", "attach", "stop", "serve --background")
+def _what_starts_nothing_works_and_the_rest_says_what_to_do(said: dict[str, Any]) -> None:
     for words, code in STARTS_NOTHING.items():
         assert "bug" not in said[words]["err"], words
         assert said[words]["code"] == code, (words, said[words]["err"])

@@ -28,13 +28,14 @@ from ..catalogue.fingerprints import (
 from ..gateway.doors.control_client import GatewayError
 from ..protocol.errors import UsageError
 from ..safety.pins_file import ServerPins
-from .common import check_usable, commands_typed, common_options, load_asked, running_gateway, say, show
+from .common import check_usable, common_options, load_asked, running_gateway, say, show
 from .completion import complete_servers
-from .shapes import Shape, says
+from .json_shapes import Shape, says
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config
-    from ..gateway.offline import OfflineCatalogue
+    from ..gateway.offline_catalogue import OfflineCatalogue
 
 
 class AcceptedJson(Shape, kw_only=True):
@@ -73,7 +74,7 @@ def accept_command(
     it. Without SERVER it shows all changes and accepts none.
     """
     from ..catalogue.store import default_cache_path, pin_keys
-    from ..gateway.offline import open_catalogue
+    from ..gateway.offline_catalogue import open_catalogue
     from ..safety.pins_file import pins_file
 
     config = load_asked(config_path, pid)

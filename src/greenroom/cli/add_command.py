@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import click
 
 from ..protocol.errors import UsageError
-from .common import commands_typed, config_option, load, no_such_server, say, show
+from .common import config_option, load, no_such_server, reload_gateways, say, show
 from .completion import complete_servers
-from .shapes import Shape, says
+from .json_shapes import Shape, says
+from .typed_options import commands_typed
 
 
 class AddedJson(Shape, kw_only=True):
@@ -37,7 +38,7 @@ class RemovedJson(Shape, kw_only=True):
     servers: Annotated[list[RemovedServerJson], says("each that was named")]
 
 
-class _BehindDashes(click.Command):
+class _DashCommand(click.Command):
     """A command whose words after `--` belong to the server's program, options included."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -50,7 +51,7 @@ class _BehindDashes(click.Command):
             raise click.UsageError(f"{what} put -- before that: greenroom add NAME -- COMMAND", ctx) from None
 
 
-@click.command("add", cls=_BehindDashes)
+@click.command("add", cls=_DashCommand)
 @click.argument("name")
 @click.argument("words", nargs=-1, required=True, metavar="[--] COMMAND...|URL|JSON")
 @click.option("-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command.")
@@ -66,7 +67,7 @@ class _BehindDashes(click.Command):
     "-t",
     "--transport",
     type=click.Choice(["stdio", "http", "sse"]),
-    help="How to reach it. Only sse has to be said: an address does not show it.",
+    help="How to reach it. Only sse needs this: an address does not show it.",
 )
 @click.option(
     "--openapi",
@@ -93,11 +94,12 @@ def add_command(
     entry may also be given as one JSON object. With --openapi the URL is that of an HTTP API, and its paths are those
     of the document. With --config FILE it is written there. Nothing is started.
     """
-    from .own_servers import Wanted, entry_of, others_with, put
+    from .own_servers import TypedServer, doubts, entry_of, others_with, put
 
     file, files = _files(config_path)
-    entry = entry_of(Wanted(name, words, env, headers, transport, openapi), Path.cwd())
+    entry = entry_of(TypedServer(name, words, env, headers, transport, openapi), Path.cwd())
     replaced = put(file, name, entry, replace=force)
+    reload_gateways()
     next_step = commands_typed().about("refresh", name)
     done = f"✓ {name} {'replaces the server of this name' if replaced else 'is'} in {file}"
     lines = [done, f"Start it once, to read what it has: {next_step}"]
@@ -109,6 +111,8 @@ def add_command(
         )
     details = AddedJson(server=name, file=str(file), replaced=replaced, next=next_step)
     show("\n".join(lines), details, as_json)
+    for doubt in doubts(name, entry, Path.cwd()):
+        say(doubt)
     for other in others_with(name, files, file):
         say(f"{other} has a server of this name, too; where both give a key, the nearer file counts.")
 
@@ -131,6 +135,7 @@ def remove_command(names: tuple[str, ...], as_json: bool, config_path: Path | No
             raise _not_there(load(config_path), name, file, others[name])
     for name in others:
         drop(file, name)
+    reload_gateways()
     rows: list[RemovedServerJson] = [
         RemovedServerJson(server=name, file=str(file), others=also) for name, also in others.items()
     ]

@@ -23,7 +23,7 @@ from ..protocol.safe_text import one_line
 from ..safety.approval import Verdict
 from .common import common_options, load, read_config, say, say_elsewhere, show
 from .exit_codes import FAILED, OK
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 
 
 class WaitingJson(Shape, kw_only=True):

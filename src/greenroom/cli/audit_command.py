@@ -20,7 +20,7 @@ from ..protocol.safe_text import one_line
 from ..safety import audit
 from .common import show, show_json, tell
 from .exit_codes import FAILED, OK
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 
 
 class BadJson(Shape, kw_only=True):

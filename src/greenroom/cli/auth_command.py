@@ -29,7 +29,7 @@ from msgspec import UNSET, UnsetType
 from ..protocol.errors import UsageError
 from .common import check_usable, config_option, read_config, run_to_end, say, show
 from .completion import complete_servers
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 
 if TYPE_CHECKING:
     from ..actors.login.login_record import Login
@@ -109,7 +109,7 @@ def auth_command(
     and paste the address where you end up.
     """
     from ..actors.login.login_record import LoginFailed
-    from ..gateway.offline import forget_failure
+    from ..gateway.offline_catalogue import forget_failure
 
     config = read_config(config_path)
     if server is None:
@@ -129,7 +129,7 @@ def auth_command(
 
 def _definition(config: Config, server: str) -> ServerDefinition:
     """The expanded definition of a server that may have a login. Raises `UsageError`, `ConfigError`."""
-    from ..actors.login.logins import may_log_in
+    from ..actors.login.login_auth import may_log_in
     from ..config.model import with_settings
     from ..config.references import expand_definition, without_asked
 
@@ -157,8 +157,8 @@ def _list(config: Config, as_json: bool) -> int:
 
 
 def _row(config: Config, name: str) -> dict[str, Any] | None:
+    from ..actors.login.login_auth import may_log_in, stored_login
     from ..actors.login.login_record import LoginFailed
-    from ..actors.login.logins import may_log_in, stored_login
     from ..config.model import with_settings
     from ..config.references import expand_definition, without_asked
     from ..protocol.errors import ConfigError
@@ -206,15 +206,15 @@ def _log_in(
     timeout: float,
     as_json: bool,
 ) -> int:
+    from ..actors.login.login_auth import keep, oauth_of, obtain
     from ..actors.login.login_record import LoginFailed
-    from ..actors.login.logins import keep, oauth_of, obtain
 
     oauth = oauth_of(definition, os.environ)
     if oauth.get("grantType") == "client_credentials":
         login = obtain(definition, oauth)
     else:
         browses = not no_browser and not device and can_browse()
-        with AtTheTerminal(
+        with TerminalLogin(
             definition.name,
             oauth.get("redirectUri"),
             browses=browses,
@@ -233,7 +233,7 @@ def _log_in(
 async def _within(
     timeout: float, definition: ServerDefinition, oauth: Mapping[str, Any], person: Any, scope: str | None
 ) -> Login | None:
-    from ..actors.login.logins import log_in
+    from ..actors.login.login_auth import log_in
     from ..actors.timers import at_most
 
     async with at_most(timeout):
@@ -242,7 +242,7 @@ async def _within(
 
 
 def _log_out(definition: ServerDefinition, as_json: bool) -> int:
-    from ..actors.login.logins import log_out
+    from ..actors.login.login_auth import log_out
 
     there, problem = log_out(definition)
     if problem is not None:
@@ -271,7 +271,7 @@ def can_browse() -> bool:
     return True
 
 
-class AtTheTerminal:
+class TerminalLogin:
     """A `Person` at the terminal. The port is open inside `with`."""
 
     def __init__(
@@ -298,7 +298,7 @@ class AtTheTerminal:
         self._end: tuple[int, int] | None = None
         self._reader: threading.Thread | None = None
 
-    def __enter__(self) -> AtTheTerminal:
+    def __enter__(self) -> TerminalLogin:
         if self._listens:
             person = self
 
@@ -417,7 +417,7 @@ def pasted(line: str, state: str) -> Mapping[str, str] | None:
 
 def _tell(text: str) -> None:
     """Tell the person something: on stderr, because stdout is the command's answer."""
-    from .wrapping import fitted
+    from .text_wrapping import fitted
 
     click.echo(fitted(text, sys.stderr), err=True)
 

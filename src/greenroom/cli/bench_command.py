@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import attrs
 import click
+import msgspec
 
 from ..catalogue.namespace import Target
 from ..config.model import Config, Isolation, Lifecycle, ServerDefinition
@@ -34,8 +35,8 @@ from ..protocol.lifecycle import State
 from ..protocol.safe_text import counted
 from .common import check_usable, config_option, read_config, run_to_end, show
 from .completion import complete_servers
-from .shapes import Shape, says
-from .wrapping import columns_of, on_terminal
+from .json_shapes import Shape, says
+from .text_wrapping import columns_of, on_terminal
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
@@ -126,7 +127,7 @@ def churn_command(
 
     from ..supervisor.room import Greenroom
 
-    plan = Plan(cycles, concurrency, tool, _arguments(args_json))
+    plan = BenchPlan(cycles, concurrency, tool, _arguments(args_json))
     config = read_config(config_path)
     check_usable(config, server)
     open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:")
@@ -165,7 +166,7 @@ def _write(path: Path, text: str) -> None:
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
-def report(server: str, churned: Churned, columns: int = _COLUMNS) -> Iterator[str]:
+def report(server: str, churned: BenchResult, columns: int = _COLUMNS) -> Iterator[str]:
     """The lines to print. `columns`: of the axis."""
 
     done, plan = len(churned.samples[CYCLE]), churned.plan
@@ -189,7 +190,7 @@ def report(server: str, churned: Churned, columns: int = _COLUMNS) -> Iterator[s
         yield f"failed {churned.failures.count(failure)} ×: {failure}"
 
 
-def _left(churned: Churned) -> Iterator[str]:
+def _left(churned: BenchResult) -> Iterator[str]:
     leaks = churned.leaks
     for process in leaks.processes:
         yield f"left behind: process {process}"
@@ -246,7 +247,7 @@ _SVG_COLUMN: Final = 12
 _SVG_LEFT: Final = 90
 
 
-def svg(churned: Churned) -> str:
+def svg(churned: BenchResult) -> str:
     """The same picture as an SVG document."""
     scale = Scale.of(churned.samples)
     rows = [(phase, scale.counts(samples)) for phase, samples in churned.samples.items() if samples]
@@ -285,7 +286,7 @@ OpenRoom = Callable[[Config], "Greenroom"]  # a room that keeps nothing on disk 
 
 
 @attrs.frozen
-class Plan:
+class BenchPlan:
     """What to do: `cycles` in all, `concurrency` at a time. `tool` is the server's own name of the tool to
     call. None: a tool that declares that it only reads, and that needs no arguments. If there is none, no
     call is made."""
@@ -333,10 +334,10 @@ class Leaks:
 
 
 @attrs.frozen
-class Churned:
+class BenchResult:
     """The result. `samples` are seconds, by phase; a phase that never happened has none."""
 
-    plan: Plan
+    plan: BenchPlan
     tool: str | None
     samples: Mapping[str, Sequence[float]]
     failures: Sequence[str]
@@ -375,10 +376,10 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 async def churn(
     config: Config,
     server: str,
-    plan: Plan,
+    plan: BenchPlan,
     open_room: OpenRoom,
     tell: Callable[[int], object] = lambda _done: None,
-) -> Churned:
+) -> BenchResult:
     """Carry out `plan`. After each measured cycle it calls `tell(n)`, where `n` is the number of cycles done.
 
     Raises `UnknownServer`, `UnknownTool`, and the `CallError` of a server that cannot be connected at all. A
@@ -387,14 +388,14 @@ async def churn(
     if server not in config.servers:
         raise UnknownServer(server, tuple(config.servers))
     clones = _config_of_clones(config, config.servers[server], plan.concurrency)
-    watch = _Watch()
+    watch = _CycleWatch()
     problem: GreenroomError | None = None
-    run: _Run | None = None
+    run: _BenchRun | None = None
     async with anyio.create_task_group() as watching:  # ends with the room's stream, so every event is read
         try:
             async with open_room(clones) as room:
                 await watching.start(partial(follow, room, [watch.take], kinds=_KINDS))
-                run = _Run(
+                run = _BenchRun(
                     room, plan, await _choose_tool(room, next(iter(clones.servers)), plan), watch, tell
                 )
                 await run.run(tuple(clones.servers))
@@ -408,11 +409,11 @@ async def churn(
 
 # ---- the workers ----------------------------------------------------------------------------------------------------
 @attrs.define(eq=False)
-class _Run:
+class _BenchRun:
     room: Greenroom
-    plan: Plan
+    plan: BenchPlan
     tool: str | None
-    watch: _Watch
+    watch: _CycleWatch
     tell: Callable[[int], object]
     failures: list[str] = attrs.field(factory=list[str])
     left: int = 0
@@ -429,8 +430,8 @@ class _Run:
         self.seconds = anyio.current_time() - start
         self.leaks = Leaks.between(before, Holdings.now(), self.plan.cycles)
 
-    def result(self) -> Churned:
-        return Churned(self.plan, self.tool, self.watch.samples, self.failures, self.seconds, self.leaks)
+    def result(self) -> BenchResult:
+        return BenchResult(self.plan, self.tool, self.watch.samples, self.failures, self.seconds, self.leaks)
 
     async def _work(self, clones: Sequence[str], cycles: int) -> None:
         self.left = cycles
@@ -458,7 +459,7 @@ class _Run:
             await self.room.drain(clone)
 
 
-async def _choose_tool(room: Greenroom, clone: str, plan: Plan) -> str | None:
+async def _choose_tool(room: Greenroom, clone: str, plan: BenchPlan) -> str | None:
     await room.connect(clone)
     chosen = (
         _tool_of(room, clone, plan.tool).original if plan.tool is not None else _harmless_tool(room, clone)
@@ -491,16 +492,20 @@ def _is_harmless(target: Target) -> bool:
 
 def _config_of_clones(config: Config, definition: ServerDefinition, count: int) -> Config:
     """A configuration of `count` copies of one server, with room for all of them at once."""
-    plain = attrs.evolve(definition, lifecycle=Lifecycle.LAZY, isolation=Isolation.PERSISTENT, disabled=False)
-    clones = {f"churn{number}": attrs.evolve(plain, name=f"churn{number}") for number in range(count)}
-    settings = attrs.evolve(
+    plain = msgspec.structs.replace(
+        definition, lifecycle=Lifecycle.LAZY, isolation=Isolation.PERSISTENT, disabled=False
+    )
+    clones = {
+        f"churn{number}": msgspec.structs.replace(plain, name=f"churn{number}") for number in range(count)
+    }
+    settings = msgspec.structs.replace(
         config.settings, max_connections=count, start_permits=count, min_connections=0, bootstrap=False
     )
-    return attrs.evolve(config, servers=clones, settings=settings, broken={}, problems=())
+    return msgspec.structs.replace(config, servers=clones, settings=settings, broken={}, problems=())
 
 
 # ---- the phases, read off the events --------------------------------------------------------------------------------
-class _Watch:
+class _CycleWatch:
     """Follows every incarnation through its events. A cycle counts if it connected, and began after `begin`."""
 
     def __init__(self) -> None:

@@ -11,13 +11,14 @@ On a terminal an answer is a page, as models get it. Anywhere else it is complet
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
 import click
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..config.model import Config, Isolation
@@ -30,7 +31,6 @@ from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.safe_text import one_line
 from .common import (
     check_usable,
-    commands_typed,
     common_options,
     read_config,
     record_options,
@@ -38,16 +38,19 @@ from .common import (
     run_to_end,
     running_gateway,
     say,
+    say_at_terminal,
     say_elsewhere,
     say_if_none,
     show_result,
 )
 from .completion import complete_servers, complete_tools
-from .shapes import AnsweredJson, Object, Shape, SourceJson, says
+from .json_shapes import AnsweredJson, Object, Shape, SourceJson, says
 from .tables import show_lines
-from .wrapping import on_terminal
+from .text_wrapping import on_terminal
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
+    from ..actors.event_stream import Subscription
     from ..safety.approval import OnApproval
     from ..tape.recorder import Recorder
 
@@ -106,10 +109,27 @@ class ReconnectJson(SourceJson, kw_only=True):
     servers: Annotated[list[ReconnectedJson], says("those that were up, or the one")]
 
 
-@click.command("call")
+class _CallOf(click.Command):
+    """A command whose options may be taken for those of the tool."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-")
+            what = f"{error.option_name} is no option of greenroom call. Arguments of a tool are written NAME=VALUE"
+            raise click.UsageError(f"{what}: {name}=…", ctx) from None
+
+
+@click.command("call", cls=_CallOf)
 @click.argument("tool", shell_complete=complete_tools)
 @click.argument("pairs", nargs=-1, metavar="[K=V | JSON]...")
-@click.option("--args", "args_json", metavar="JSON", help="All arguments as one JSON object.")
+@click.option(
+    "--args",
+    "args_json",
+    metavar="JSON",
+    help="All arguments as one JSON object. Their names are not checked.",
+)
 @click.option(
     "--server",
     help="The tool's server, when several servers have a tool of that name.",
@@ -138,10 +158,13 @@ def call_command(
     recording = CallTape(recording_in(record, redact))
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
-    if gateway is not None and recording.options:
+    is_passed_over = gateway is not None and bool(recording.options)
+    if gateway is not None and is_passed_over:
         gateway = _passed_over(gateway, pid)
+    _check_name(config, tool, pairs)
     args, texts = split_pairs(pairs)
-    asked = TypedCall(tool, server, {**given_args(args_json), **args}, texts)
+    names = [name for name in args if any(pair.startswith(f"{name}:=") for pair in pairs)]
+    asked = TypedCall(tool, server, {**given_args(args_json), **args}, texts, names)
     if gateway is None:
         say_if_none(config)
         origin: dict[str, Any] = {"source": "room", **say_elsewhere(config)}
@@ -158,18 +181,41 @@ def call_command(
             result = _refused(call(refused=True))
         elif _has_terminal():
             result = _refused(result)
+        elif details_of(result).get("reason") == "nobody":
+            what = (
+                "The call needs a person's approval, and there is no terminal to ask on, so it was not sent."
+            )
+            result = _failed(f"{what} --yes allows the call.", details_of(result))
+        else:
+            say("there is no terminal to ask on; --yes allows the call.")
     elif gateway is None and details_of(result).get("error") == ApprovalDenied.code:
         result = _refused(result)
     if as_json or not on_terminal():
         result = _in_full(result)
     if recording.tape is not None:
         origin["tape"] = recording.tape
-    is_done = show_result(result, origin, as_json, CalledJson)
+    result, note = _without_note(result)
+    code = show_result(result, origin, as_json, CalledJson)
+    if note is not None:
+        say(note)
     if recording.tape is not None:
         say(f"recorded. To see it: {Commands().about('tape', recording.tape)}")
-    if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
+    is_started = gateway is None and details_of(result).get("error") in (None, "tool_error")
+    if is_started and not is_passed_over:  # else a room is there that keeps it warm
         _say_what_keeps_warm(config, details_of(result)["server"])
-    return 0 if is_done else 1
+    return code
+
+
+def _check_name(config: Config, tool: str, pairs: tuple[str, ...]) -> None:
+    """Raises `UsageError` for a server and a tool of it that were typed as two words."""
+    if tool in config.servers and pairs and not any(mark in pairs[0] for mark in "={"):
+        from ..catalogue.names import join, prefix_of
+
+        name = join(
+            prefix_of(tool, config.servers[tool].tool_prefix or config.settings.tool_prefix), pairs[0]
+        )
+        step = commands_typed().about("call", name)
+        raise UsageError(f'"{tool}" is a server, and the name of a tool is one word. Did you mean: {step}')
 
 
 def _passed_over(gateway: Gateway, pid: int | None) -> None:
@@ -190,14 +236,18 @@ def _say_what_keeps_warm(config: Config, server: str) -> None:
     if isolation_of(definition, config.settings) is Isolation.PERSISTENT:
         what = "started" if definition.command is not None else "connected"
         step = commands_typed().about("serve", options=("--background",))
-        say(f"the server was {what} for this call alone. A background room would keep it warm: {step}")
+        text = f"servers are {what} for each call alone. A background gateway would keep them warm: {step}"
+        say_at_terminal(text, config)
 
 
 @click.command("reconnect")
 @click.argument("server", required=False, shell_complete=complete_servers)
 @common_options
 def reconnect_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
-    """Connect SERVER again, or every server that is up, in the running gateway."""
+    """Restart SERVER, or every server that is up, in the running gateway.
+
+    Calls in flight may finish first (drainTimeoutMs).
+    """
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     if gateway is None:
@@ -212,6 +262,10 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
     servers: list[Mapping[str, Any]] = gateway.ask("reconnect", server=server)["servers"]
     lines = [_reconnected(one) for one in servers] or ["No server was connected; nothing to do."]
     show_lines(lines, {"servers": servers, "source": "gateway", "pid": gateway.pid}, as_json, ReconnectJson)
+    if not as_json:
+        from .refresh_command import say_why
+
+        say_why([one["name"] for one in servers if one["error"]])
     return int(any(one["error"] for one in servers))
 
 
@@ -231,6 +285,7 @@ class TypedCall:
     server: str | None
     args: Mapping[str, Any]
     texts: Mapping[str, str]  # further ones, whose types the tool's schema tells
+    names: Sequence[str]  # of `args`, those that were typed as K:=V
 
     def request(self) -> dict[str, Any]:
         """The request to the `mcp` tool."""
@@ -240,11 +295,13 @@ class TypedCall:
 
 def split_pairs(pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
     """`k=v`, `k:=v` and `{…}` words: the arguments that say their type, and the texts of the others, which the schema
-    of the tool tells. Of two for one key the later counts. Raises `UsageError` for a word that is none of them."""
+    of the tool tells. What stands in an object as well is what was typed later. Raises `UsageError` for a word that is
+    none of them, and for a key that was typed twice."""
     from ..protocol.typed_arguments import decode_json
 
     found: dict[str, Any] = {}
     texts: dict[str, str] = {}
+    typed: set[str] = set()
     for pair in pairs:
         if pair.lstrip().startswith("{"):
             given = given_args(pair)
@@ -253,6 +310,9 @@ def split_pairs(pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]
             is_json, key = key.endswith(":"), key.removesuffix(":")
             if not equals or not key:
                 raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
+            if key in typed:
+                raise UsageError(f"{key} was given twice. Leave one of them out.")
+            typed.add(key)
             if not is_json:
                 found.pop(key, None)
                 texts[key] = text
@@ -288,14 +348,11 @@ def _has_terminal() -> bool:
 def _is_allowed(text: str, gateway: Gateway | None) -> bool | None:
     """Ask on the terminal whether the call may be sent. None: nobody is there to answer, or nobody answers. Without a
     `gateway`, our own room has asked there already."""
-    is_allowed = None
-    if not _has_terminal():
-        say("there is no terminal to ask on; --yes allows the call.")
-    elif gateway is not None:
-        from .terminal_answers import Person
+    if gateway is None or not _has_terminal():
+        return None
+    from .terminal_answers import Person
 
-        is_allowed = run_to_end(partial(Person().allows, text))
-    return is_allowed
+    return run_to_end(partial(Person().allows, text))
 
 
 def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -319,6 +376,13 @@ def _in_full(result: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**result, "content": [{"type": "text", "text": text}, *others], "_meta": {DETAILS: kept}}
 
 
+def _without_note(result: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """The result, and what the command has to say about its arguments."""
+    details = {**details_of(result)}
+    note = details.pop("note", None)
+    return result if note is None else {**result, "_meta": {DETAILS: details}}, note
+
+
 def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
     content = [{"type": "text", "text": text}]
     return {"content": content, "isError": True, "_meta": {DETAILS: {**details, "message": text}}}
@@ -330,12 +394,20 @@ def _call_through(gateway: Gateway, asked: TypedCall, **answer: bool) -> Mapping
     try:
         if _has_terminal():
             answer["asks"] = True
-        return gateway.ask("mcp", arguments=asked.request(), texts=asked.texts, **answer)
+        names = {"names": asked.names} if asked.names else {}
+        return gateway.ask("mcp", arguments=asked.request(), texts=asked.texts, **names, **answer)
     except GatewayLost as lost:
         text = lost.message if lost.reach is Reach.NOT_SENT else f"{lost.why}; {lost.reach.words}."
         server = {} if asked.server is None else {"server": asked.server}
         details = {"mode": "call", **server, "tool": asked.tool, "error": lost.code, "reach": str(lost.reach)}
         return _failed(text, details)
+    except KeyboardInterrupt:
+        _say_interrupted(Reach.SENT)  # as far as anybody knows here
+        raise
+
+
+def _say_interrupted(reach: Reach) -> None:
+    say(f"interrupted: {reach.words}.")
 
 
 def _call_in_own_room(
@@ -350,7 +422,7 @@ async def _call_once(
 ) -> Mapping[str, Any]:
     import anyio
 
-    from ..gateway.commands import allowing, ask_typed
+    from ..gateway.control_methods import allowing, ask_typed
     from ..gateway.event_log import follow
     from ..gateway.exposures.mcp_tool import McpTool
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
@@ -366,28 +438,50 @@ async def _call_once(
         person = Person()
         on_approval = on_approval or person.decide
         on_elicitation = person.answer
-    async with (
-        Greenroom.open(patient(config), bootstrap=False, **recording.options) as room,
-        room.session("command", on_approval=on_approval, on_elicitation=on_elicitation) as session,
-        anyio.create_task_group() as telling,
-    ):
-        await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
-        recorder: Recorder | None = port_of(room).services.attachment(TAPE)
-        recording.tape = None if recorder is None else str(recorder.path)
-        tool = McpTool(port_of(session), hints=FOR_PEOPLE)
-        result = await ask_typed(tool, port_of(session), asked.request(), asked.texts)
-        telling.cancel_scope.cancel()
+    opened = Greenroom.open(patient(config), bootstrap=False, **recording.options)
+    async with opened.events([Kind.CALL]) as ends:
+        try:
+            async with (
+                opened as room,
+                room.session("command", on_approval=on_approval, on_elicitation=on_elicitation) as session,
+                anyio.create_task_group() as telling,
+            ):
+                await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
+                recorder: Recorder | None = port_of(room).services.attachment(TAPE)
+                recording.tape = None if recorder is None else str(recorder.path)
+                tool = McpTool(port_of(session), hints=FOR_PEOPLE)
+                result = await ask_typed(tool, port_of(session), asked.request(), asked.texts, asked.names)
+                telling.cancel_scope.cancel()
+        except* KeyboardInterrupt:
+            ends.close()
+            _say_interrupted(await _reach_of(ends))
+            raise
     return result
 
 
+async def _reach_of(ends: Subscription) -> Reach:
+    """How far the call got, once the room has closed. A call that never began was not sent."""
+    reach = Reach.NOT_SENT
+    async for event in ends:
+        reach = Reach.SENT if isinstance(event, Lagged) else getattr(event, "reach", reach)
+    return reach
+
+
 def patient(config: Config) -> Config:
-    """The configuration with enough patience for an install: a server that is installed for this call would end with
-    the room of this call. So the call waits as long as an install may take, unless the configuration says how long
-    calls wait."""
+    """The configuration of a room for one call. A server that is installed for it would end with the room, so the call
+    waits as long as an install may take, unless the configuration says how long calls wait. Nothing is started ahead:
+    there is no next call."""
+    servers = {
+        name: msgspec.structs.replace(one, warm=0) if one.warm else one
+        for name, one in config.servers.items()
+    }
+    config = msgspec.structs.replace(config, servers=servers)
     if "queue_timeout" in config.setting_sources:
         return config
     longest = max(config.settings.queue_timeout, config.settings.install_timeout)
-    return attrs.evolve(config, settings=attrs.evolve(config.settings, queue_timeout=longest))
+    return msgspec.structs.replace(
+        config, settings=msgspec.structs.replace(config.settings, queue_timeout=longest)
+    )
 
 
 def _tell_progress(event: Event | Lagged) -> None:
@@ -397,4 +491,6 @@ def _tell_progress(event: Event | Lagged) -> None:
 
 
 def _reconnected(one: Mapping[str, Any]) -> str:
-    return f"✗ {one['name']}: {one['error']}" if one["error"] else f"✓ {one['name']}"
+    name, error = one["name"], one["error"]
+    known = f'Failed to connect to "{name}": '  # which server it is stands before it
+    return f"✗ {name}: {error.removeprefix(known)}" if error else f"✓ {name}"

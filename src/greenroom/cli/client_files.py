@@ -24,11 +24,11 @@ import attrs
 from ..config.files import own_file, parse_json
 from ..config.importers import Surroundings, shaped
 from ..config.model import Config
-from ..config.reading import is_array, is_object
 from ..config.references import expand_path
+from ..config.value_kinds import is_array, is_object
 from ..protocol.errors import GreenroomError
 from . import file_edits
-from .file_edits import CannotEdit, Token, read
+from .file_edits import CannotEdit, JsonToken, read
 
 # ---- The MCP clients whose configuration `greenroom init` can write --------------------------------------------------
 #
@@ -63,7 +63,7 @@ def _goose(command: str, args: Sequence[str]) -> dict[str, Any]:
 
 
 @attrs.frozen
-class Client:
+class ClientProgram:
     """A client. `files`: its possible files for all projects, best first; a missing one is made at the first place."""
 
     title: str
@@ -89,6 +89,14 @@ class Client:
             or any(shutil.which(program, path=around.environ.get("PATH", "")) for program in self.programs)
             or (bool(self.folder) and (around.home / self.folder).is_dir())
         )
+
+    def is_written(self, around: Surroundings) -> bool:
+        """Whether the client's file has an entry that starts Greenroom. A file that cannot be read has none."""
+        return any(starts_us(entry) for entry in self.entries(around).values())
+
+    def entries(self, around: Surroundings) -> Mapping[Any, Any]:
+        """The servers in the client's file."""
+        return _members(self.file(around), self.section)
 
 
 def _home(*paths: str) -> Callable[[Surroundings], Sequence[Path]]:
@@ -133,23 +141,23 @@ def _goose_files(around: Surroundings) -> Sequence[Path]:
     return [around.config_home() / "goose/config.yaml"]
 
 
-CLIENTS: Final[Mapping[str, Client]] = {
-    "claude-desktop": Client("Claude Desktop", _data("Claude/claude_desktop_config.json")),
-    "claude-code": Client("Claude Code", _home(".claude.json"), entry=_typed, programs=("claude",)),
-    "cursor": Client("Cursor", _home(".cursor/mcp.json"), programs=("cursor",)),
-    "vscode": Client("VS Code", _data("Code/User/mcp.json"), "servers", _typed, ("code",)),
-    "windsurf": Client("Windsurf", _home(".codeium/windsurf/mcp_config.json"), programs=("windsurf",)),
-    "codex": Client("Codex", _codex_files, "mcp_servers", programs=("codex",)),
-    "zed": Client("Zed", _zed_files, "context_servers", _zed, ("zed", "zeditor")),
-    "gemini": Client("Gemini CLI", _home(".gemini/settings.json"), programs=("gemini",)),
-    "opencode": Client("opencode", _opencode_files, "mcp", _opencode, ("opencode",)),
-    "cline": Client("Cline", _cline_files),
-    "continue": Client("Continue", _home(".continue/mcpServers/mcp.json"), folder=".continue"),
-    "copilot-cli": Client("Copilot CLI", _copilot_files, entry=_copilot, programs=("copilot",)),
-    "goose": Client("Goose", _goose_files, "extensions", _goose, ("goose",)),
-    "junie": Client("JetBrains Junie", _home(".junie/mcp/mcp.json"), folder=".junie"),
-    "kiro": Client("Kiro", _home(".kiro/settings/mcp.json"), programs=("kiro",), folder=".kiro"),
-    "lm-studio": Client("LM Studio", _home(".lmstudio/mcp.json")),
+CLIENTS: Final[Mapping[str, ClientProgram]] = {
+    "claude-desktop": ClientProgram("Claude Desktop", _data("Claude/claude_desktop_config.json")),
+    "claude-code": ClientProgram("Claude Code", _home(".claude.json"), entry=_typed, programs=("claude",)),
+    "cursor": ClientProgram("Cursor", _home(".cursor/mcp.json"), programs=("cursor",)),
+    "vscode": ClientProgram("VS Code", _data("Code/User/mcp.json"), "servers", _typed, ("code",)),
+    "windsurf": ClientProgram("Windsurf", _home(".codeium/windsurf/mcp_config.json"), programs=("windsurf",)),
+    "codex": ClientProgram("Codex", _codex_files, "mcp_servers", programs=("codex",)),
+    "zed": ClientProgram("Zed", _zed_files, "context_servers", _zed, ("zed", "zeditor")),
+    "gemini": ClientProgram("Gemini CLI", _home(".gemini/settings.json"), programs=("gemini",)),
+    "opencode": ClientProgram("opencode", _opencode_files, "mcp", _opencode, ("opencode",)),
+    "cline": ClientProgram("Cline", _cline_files),
+    "continue": ClientProgram("Continue", _home(".continue/mcpServers/mcp.json"), folder=".continue"),
+    "copilot-cli": ClientProgram("Copilot CLI", _copilot_files, entry=_copilot, programs=("copilot",)),
+    "goose": ClientProgram("Goose", _goose_files, "extensions", _goose, ("goose",)),
+    "junie": ClientProgram("JetBrains Junie", _home(".junie/mcp/mcp.json"), folder=".junie"),
+    "kiro": ClientProgram("Kiro", _home(".kiro/settings/mcp.json"), programs=("kiro",), folder=".kiro"),
+    "lm-studio": ClientProgram("LM Studio", _home(".lmstudio/mcp.json")),
 }
 
 
@@ -234,7 +242,9 @@ def without_member(path: Path, text: str, keys: Sequence[str]) -> str:
     return _checked(path, text, new, lambda new: _drop(new, keys))
 
 
-def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: Mapping[str, Any]) -> Move:
+def movable(
+    kind: str, client: ClientProgram, around: Surroundings, there: Any, ours: Mapping[str, Any]
+) -> Move:
     """The servers of the client's file (whose value is `there`) that can move to ours, in the form that they have
     there."""
     section = there.get(client.section) if is_object(there) else None
@@ -267,17 +277,12 @@ def starts_us(entry: Any) -> bool:
     return any(isinstance(word, str) and PurePath(word).stem == "greenroom" for word in words)
 
 
-def is_written(client: Client, around: Surroundings) -> bool:
-    """Whether the client's file has an entry that starts Greenroom. A file that cannot be read has none."""
-    return any(starts_us(entry) for entry in _section(client, around).values())
-
-
-def of_its_own(kind: str, client: Client, around: Surroundings) -> dict[str, Any]:
+def of_its_own(kind: str, client: ClientProgram, around: Surroundings) -> dict[str, Any]:
     """The servers that the client starts itself, each in our form; None: we could not run it. A file that cannot be
     read has none."""
     return {
         str(name): _as_ours(kind, client, around, str(name), entry)
-        for name, entry in _section(client, around).items()
+        for name, entry in client.entries(around).items()
         if not starts_us(entry)
     }
 
@@ -285,26 +290,24 @@ def of_its_own(kind: str, client: Client, around: Surroundings) -> dict[str, Any
 def run_twice(own: Mapping[str, Any], config: Config) -> list[str]:
     """Those of a client's own servers that `config` has as well, under whatever name."""
     ours = {
-        (each.command, each.args, each.url) for each in config.servers.values() if each.command or each.url
+        (each.command, each.args, each.url, frozenset(each.env))
+        for each in config.servers.values()
+        if (each.command or each.url) and not each.disabled
     }
-    return [
-        name
-        for name, entry in own.items()
-        if is_object(entry)
-        and (entry.get("command"), tuple(entry.get("args") or ()), entry.get("url") or entry.get("httpUrl"))
-        in ours
-    ]
+    return [name for name, entry in own.items() if is_object(entry) and _program_of(entry) in ours]
 
 
-def would_move(kind: str, client: Client, around: Surroundings) -> Move:
+def _program_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What an entry starts or reaches. Only the names of its variables count: each client writes a value in its own
+    way, and a program with other variables is another server."""
+    args, env = entry.get("args") or (), entry.get("env") or ()
+    return entry.get("command"), tuple(args), entry.get("url") or entry.get("httpUrl"), frozenset(env)
+
+
+def would_move(kind: str, client: ClientProgram, around: Surroundings) -> Move:
     """What `movable` says of both files as they are."""
     ours = _members(own_file(around.home, around.environ), OURS)
-    return movable(kind, client, around, {client.section: _section(client, around)}, ours)
-
-
-def _section(client: Client, around: Surroundings) -> Mapping[Any, Any]:
-    """The servers in the client's file."""
-    return _members(client.file(around), client.section)
+    return movable(kind, client, around, {client.section: client.entries(around)}, ours)
 
 
 def _members(file: Path, name: str) -> Mapping[Any, Any]:
@@ -384,7 +387,7 @@ def _drop(found: dict[str, Any], keys: Sequence[str]) -> None:
     del found[keys[-1]]
 
 
-def _as_ours(kind: str, client: Client, around: Surroundings, name: str, entry: Any) -> Any:
+def _as_ours(kind: str, client: ClientProgram, around: Surroundings, name: str, entry: Any) -> Any:
     if not is_object(entry):
         return None
     if kind == "zed":
@@ -411,7 +414,9 @@ def _leads_elsewhere(path: Any, around: Surroundings) -> bool:
     return isinstance(path, str) and bool(path) and not os.path.isabs(expand_path(path, around.environ))
 
 
-def _with_its_env_file(entry: Mapping[Any, Any], client: Client, around: Surroundings) -> Mapping[Any, Any]:
+def _with_its_env_file(
+    entry: Mapping[Any, Any], client: ClientProgram, around: Surroundings
+) -> Mapping[Any, Any]:
     """The entry with the same meaning in our file: a relative `envFile` starts at the folder of its own file."""
     file: Any = entry.get("envFile")
     if not _leads_elsewhere(file, around):
@@ -507,7 +512,7 @@ def _json(text: str, ours: str) -> Iterator[str]:
             yield _comment(raw) if token.kind == "comment" else raw
 
 
-def _next_mark(text: str, tokens: list[Token], place: int) -> str:
+def _next_mark(text: str, tokens: list[JsonToken], place: int) -> str:
     following = (each for each in tokens[place + 1 :] if each.kind not in ("space", "comment"))
     token = next(following, None)
     return text[token.start : token.end] if token is not None else ""

@@ -19,12 +19,12 @@ import click
 
 from ..cluster.directory import DirectorySilent
 from ..protocol.errors import UsageError
-from . import tables, wrapping
+from . import tables, text_wrapping
 from .common import run_to_end, show
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 
 if TYPE_CHECKING:
-    from ..cluster.placement import HostInfo, View
+    from ..cluster.placement import ClusterView, HostInfo
     from ..cluster.ray_directory import RayDirectory
 
 
@@ -160,7 +160,7 @@ def _directory(address: str | None, *, start: bool = False) -> Generator[tuple[R
         directory.close()
 
 
-def _view(directory: RayDirectory) -> View:
+def _view(directory: RayDirectory) -> ClusterView:
     view = run_to_end(directory.view)
     assert view is not None  # it knows none of ours
     return view
@@ -189,7 +189,7 @@ def _without_host(directory: RayDirectory) -> Collection[str] | None:
     return {*nodes} - {host.name for host in _view(directory).hosts} if nodes else None
 
 
-def _named(view: View, node: str) -> HostInfo:
+def _named(view: ClusterView, node: str) -> HostInfo:
     """The host whose name begins with `node`. Raises `UsageError` unless there is exactly one."""
     found = [host for host in view.hosts if host.name.startswith(node)]
     if len(found) != 1:
@@ -200,9 +200,9 @@ def _named(view: View, node: str) -> HostInfo:
     return found[0]
 
 
-def _show(view: View, as_json: bool) -> None:
+def _show(view: ClusterView, as_json: bool) -> None:
     rows = hosts_in(view)
-    if rows and not as_json and wrapping.on_terminal():
+    if rows and not as_json and text_wrapping.on_terminal():
         cells = [(row.name, row.url, row.state, ", ".join(row.holds) or "-") for row in rows]
         tables.console().print(tables.table(("host", "address", "state", "persistent servers"), cells))
         return
@@ -211,12 +211,12 @@ def _show(view: View, as_json: bool) -> None:
     show("\n".join(lines or ["No host has a lease."]), details, as_json)
 
 
-def hosts_in(view: View) -> list[ClusterHostJson]:
+def hosts_in(view: ClusterView) -> list[ClusterHostJson]:
     """The hosts, by name."""
     return [_row(view, host) for host in sorted(view.hosts, key=lambda host: host.name)]
 
 
-def _row(view: View, host: HostInfo) -> ClusterHostJson:
+def _row(view: ClusterView, host: HostInfo) -> ClusterHostJson:
     return ClusterHostJson(
         name=host.name,
         url=host.url,

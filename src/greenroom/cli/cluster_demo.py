@@ -18,16 +18,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
-import attrs
+import msgspec
 
 from ..actors.timers import in_time
 from ..protocol.errors import CallError, GreenroomError, Reach, UsageError
 from .common import run_to_end, show_json
-from .shapes import DrainReportJson, Shape, says
+from .json_shapes import DrainReportJson, Shape, says
 
 if TYPE_CHECKING:
     from ..cluster.front import ClusterRoom
-    from ..cluster.on_ray import LocalCluster
+    from ..cluster.ray_cluster import LocalCluster
     from ..protocol.status import DrainReport
 
 
@@ -52,7 +52,7 @@ CALLS: Final = 4  # in flight at each server, and in each session
 PATIENCE: Final = 30.0  # seconds for what the story waits for
 
 
-class Unexpected(GreenroomError):
+class UnexpectedEvent(GreenroomError):
     """Something happened that the story does not expect."""
 
 
@@ -70,10 +70,10 @@ def run_demo(*, as_json: bool = False) -> int:
             "greenroom cluster demo gives each node a loopback address of its own, which needs Linux."
         )
     from ..cluster.leases import LeaseTimes
-    from ..cluster.on_ray import LocalCluster
+    from ..cluster.ray_cluster import LocalCluster
     from ..cluster.ray_directory import connect
 
-    story = Story(as_json)
+    story = ClusterStory(as_json)
     with ExitStack() as stack:
         # The hosts keep what they know of the demo's servers, and that is nothing for the user's own catalogue.
         os.environ["XDG_CACHE_HOME"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="gr-"))
@@ -97,7 +97,7 @@ def run_demo(*, as_json: bool = False) -> int:
     return 0 if stopped_by is None else 1
 
 
-class Story:
+class ClusterStory:
     cluster: LocalCluster
     nodes: dict[str, Any]  # by the name of its host
 
@@ -124,7 +124,7 @@ class Story:
             killed=self._killed,
             ended=dict(self._ended),
             seconds_until_served=self._served_after,
-            drain_report=DrainReportJson(**attrs.asdict(report)),
+            drain_report=DrainReportJson(**msgspec.structs.asdict(report)),
             seconds=round(time.monotonic() - self._began, 1),
         )
 
@@ -172,7 +172,7 @@ class Story:
         host = max(held, key=lambda name: len(held[name]))
         pid = self.cluster.host_of(self.nodes[host])
         if pid is None:
-            raise Unexpected(f"host {host} has no process")
+            raise UnexpectedEvent(f"host {host} has no process")
         calls = CALLS * len(SERVERS) + len(SESSIONS)
         self.scene(f"{calls} calls are in flight, and host {host} is killed. What becomes of these {calls}:")
         self._ended.clear()

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import attrs
+import msgspec
 
 from ..cluster.membership import HostSilent, Membership
 from ..cluster.placement import HostInfo
 from ..protocol.status import DrainReport
-from .shapes import DrainReportJson, Shape, says
+from .json_shapes import DrainReportJson, Shape, says
 
 if TYPE_CHECKING:
     from ..cluster.directory import Directory
@@ -52,7 +53,7 @@ class Account:
 
 
 @attrs.define
-class Drained:
+class HostDrain:
     """What a host that drains has given back so far, and what its calls have come to."""
 
     host: HostInfo
@@ -94,15 +95,15 @@ class Drained:
             free=self.free,
             ended=self.ended,
             left=self.left,
-            calls=None if self.calls is None else DrainReportJson(**attrs.asdict(self.calls)),
+            calls=None if self.calls is None else DrainReportJson(**msgspec.structs.asdict(self.calls)),
             seconds=round(self.seconds, 3),
         )
 
 
-async def drain_host(directory: Directory, token: str, host: HostInfo, wait: float) -> Drained:
+async def drain_host(directory: Directory, token: str, host: HostInfo, wait: float) -> HostDrain:
     """Drain a host, and wait so many seconds at most until nothing runs there."""
     membership, began = Membership(directory, lambda: token), time.monotonic()
-    drained = Drained(host)
+    drained = HostDrain(host)
     try:
         await _look(membership, drained)
         await directory.drain(host.name, True)
@@ -116,7 +117,7 @@ async def drain_host(directory: Directory, token: str, host: HostInfo, wait: flo
         await membership.close()
 
 
-async def _look(membership: Membership, drained: Drained) -> bool:
+async def _look(membership: Membership, drained: HostDrain) -> bool:
     """Bring it up to date. Returns whether the host has heard that it is to drain, as far as anybody can say."""
     await membership.refresh()
     held, host = membership.view.held, drained.host

@@ -10,32 +10,35 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-import attrs
-import click
 import msgspec
 
 from ..actors.process_tuning import collect_again
 from ..gateway.doors.control_protocol import identity, name_of
 from ..gateway.next_steps import Commands
-from ..gateway.result_meta import details_of
-from ..protocol.errors import DISABLED, UNTRUSTED, ConfigError, UsageError
+from ..protocol.errors import DISABLED, UNTRUSTED, ConfigError, Problem, UnknownServer, UsageError, place
 from ..protocol.safe_text import one_line, printable, seen_in_json
-from .shapes import RefusedJson, Shape, plain
+from .exit_codes import FAILED, OK, USAGE
+from .plain_command import Option
+from .standard_streams import print_line
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config
     from ..gateway.doors import control_client as control
-    from ..gateway.doors.background import RoomPlace
+    from ..gateway.doors.background_gateway import RoomPlace
     from ..gateway.exposures.query_modes import CatalogueReader
-    from ..gateway.offline import OfflineCatalogue
+    from ..gateway.offline_catalogue import OfflineCatalogue
+    from .json_shapes import Shape
 
 
 _NAMED: Final = 10  # servers that are named in one line
 _LONGEST_NAME: Final = 100  # characters of a name: one that a file has made up may have line breaks, too
 _NO_SERVERS: Final = "There are none. To add one: greenroom add NAME -- COMMAND"
+_RELOADED_WITHIN: Final = 5.0  # seconds for a gateway to read its configuration again
 _TOLD: Final = (
     10  # warnings that one command says; a client's own file may have dozens of keys without effect
 )
@@ -43,69 +46,49 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-@attrs.define
-class Typed:
-    """The options that the next command has to be given again. The root of the command line has them, so that they are
-    known until an error is reported."""
+CONFIG: Final = Option(
+    name="--config",
+    parameter="config_path",
+    takes=Path,
+    of_all=True,
+    help="Read only this configuration file.",
+)
+_PID: Final = Option(name="--pid", takes=int, of_all=True, help="Ask the gateway with this process number.")
+_JSON: Final = Option(name="--json", parameter="as_json", takes=bool, help="Print JSON.")
+RECORD: Final = Option(
+    name="--record",
+    takes=Path,
+    metavar="FOLDER",
+    help="Record all calls and answers on a tape in this folder (or at FILE.tape), for greenroom replay.",
+)
+REDACT: Final = Option(
+    name="--redact",
+    metavar="NAMES",
+    help="With --record: leave the values of these keys out, as in password,pin.",
+)
 
-    config: str | None = None
-    pid: int | None = None
 
+def _with_options(command: F, *options: Option) -> F:
+    import click
 
-def commands_typed() -> Commands:
-    """The names of our commands, with the options of this one."""
-    context = click.get_current_context(silent=True)
-    return commands_of(None if context is None else context.find_root().obj)
-
-
-def commands_of(typed: object) -> Commands:
-    return Commands(typed.config, typed.pid) if isinstance(typed, Typed) else Commands()
-
-
-def _remember(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    typed = context.find_root().obj
-    if isinstance(typed, Typed) and value is not None:
-        if option.name == "pid":
-            typed.pid = value
-        else:
-            typed.config = os.fspath(value)
-    return value
+    for option in reversed(options):
+        command = click.option(option.name, option.argument, **option.of_click())(command)
+    return command
 
 
 def config_option(command: F) -> F:
     """`--config FILE`."""
-    return click.option(
-        "--config",
-        "config_path",
-        type=click.Path(path_type=Path),
-        callback=_remember,
-        is_eager=True,
-        help="Read only this configuration file.",
-    )(command)
+    return _with_options(command, CONFIG)
 
 
 def common_options(command: F) -> F:
     """`--config`, `--pid` and `--json`."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-    command = click.option(
-        "--pid", type=int, callback=_remember, help="Ask the gateway with this process number."
-    )(command)
-    return config_option(command)
+    return _with_options(command, CONFIG, _PID, _JSON)
 
 
 def record_options(command: F) -> F:
     """`--record` and `--redact`, which `recording_in` reads."""
-    command = click.option(
-        "--redact",
-        metavar="NAMES",
-        help="With --record: leave the values of these keys out, as in password,pin.",
-    )(command)
-    return click.option(
-        "--record",
-        type=click.Path(path_type=Path),
-        metavar="FOLDER",
-        help="Record all calls and answers on a tape in this folder (or at FILE.tape), for greenroom replay.",
-    )(command)
+    return _with_options(command, RECORD, REDACT)
 
 
 def recording_in(record: Path | None, redact: str | None) -> dict[str, Any]:
@@ -123,18 +106,24 @@ def names_in(listed: str | None) -> list[str]:
 
 
 def read_config(
-    path: Path | None, *, always: bool = False, most: int | None = _TOLD, folder: Path | None = None
+    path: Path | None,
+    *,
+    always: bool = False,
+    most: int | None = _TOLD,
+    folder: Path | None = None,
+    about: str | None = None,
 ) -> Config:
     """The configuration, as `load` reads it. Its warnings go to stderr, `most` of them, and each once a day, or
-    `always`. Raises `ConfigError` when a named file cannot be used."""
+    `always`: also where it has no servers, because a warning may say why. `about`: only those about this server.
+    Raises `ConfigError` when a named file cannot be used."""
     try:
         config = load(path, folder)
     except ConfigError:
         _say_who_goes_on(path)
         raise
-    told = [str(problem) for problem in config.problems]
-    if not always and told:
-        from .warned_once import not_told_lately
+    told = [str(problem) for problem in config.problems if about is None or is_about(problem, about)]
+    if told and config.servers and not always:
+        from .warnings_file import not_told_lately
 
         # That a file is not obeyed, or not read, is said by each command: its answer is about the other files alone.
         without = {*config.untrusted, *config.unread}
@@ -146,6 +135,12 @@ def read_config(
     return config
 
 
+def is_about(problem: Problem, server: str) -> bool:
+    """Whether the place of the problem is in the entry of this server."""
+    _, found, inside = problem.where.partition(f": {place('', 'mcpServers', server)}")
+    return bool(found) and inside[:1] in ("", ".", "[")
+
+
 def _say_who_goes_on(path: Path | None) -> None:
     """The file at `path` cannot be used now. Say which gateways run with what it said before, and how to ask them."""
     from ..gateway.doors.control_client import find_gateways
@@ -154,6 +149,34 @@ def _say_who_goes_on(path: Path | None) -> None:
         gateway.connection.close()
         who = f"the gateway that runs as process {gateway.pid} goes on with what this file said before"
         say(f"{who}. To ask it: greenroom status --pid {gateway.pid}")
+
+
+def reload_gateways() -> None:
+    """Make every running gateway read its configuration now, which has just been written, and wait until it uses that.
+    A file may be part of many configurations. Say of each gateway that does not use it yet; raise nothing, because what
+    was to be written is written."""
+    from ..gateway.doors.control_client import GatewayError, ask_each, find_gateways
+
+    try:
+        gateways = find_gateways(None, say)
+    except UsageError as error:
+        say(error.message)
+        return
+    with ExitStack() as stack:
+        for gateway in gateways:
+            stack.enter_context(gateway)
+        answers = ask_each(gateways, "reload", _RELOADED_WITHIN)
+    for gateway, answer in zip(gateways, answers, strict=True):
+        why = answer.message if isinstance(answer, GatewayError) else _not_reloaded(answer)
+        if why:
+            say(one_line(f"the gateway of process {gateway.pid} does not use this yet: {why}"))
+
+
+def _not_reloaded(answer: Any) -> str:
+    try:
+        return str(answer["notReloaded"])
+    except (LookupError, TypeError):
+        return "it answered something else. Restart it."
 
 
 def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> None:
@@ -216,9 +239,9 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
 
 
 def room_of(config: Config, path: Path | None) -> RoomPlace:
-    """The place of the background room of `config`, which was read from `path` or found."""
+    """The place of the background gateway of `config`, which was read from `path` or found."""
     from ..config.files import project_files, working_directory
-    from ..gateway.doors.background import room_place
+    from ..gateway.doors.background_gateway import room_place
 
     cwd = working_directory(path)
     near = project_files(config, cwd=cwd, home=Path.home(), environ=os.environ)
@@ -230,8 +253,8 @@ def check_profile(config: Config, profile: str | None) -> None:
     if profile is not None and profile not in config.profiles:
         from ..protocol.near_names import meant
 
-        known = ", ".join(config.profiles) or "none"
-        text = f'There is no profile "{profile}" in this configuration. There are: {known}.'
+        known = f"There are: {', '.join(config.profiles)}." if config.profiles else "It has none."
+        text = f'There is no profile "{profile}" in this configuration. {known}'
         raise UsageError(f"{text}{meant(profile, config.profiles)}")
 
 
@@ -279,6 +302,13 @@ def left_out(config: Config) -> Iterator[str]:
         yield f"Cannot be used: {_first(broken)}. To see why: {about('doctor')}"
 
 
+def from_home(path: str, home: Path) -> str:
+    """The path as it is shown to a person: `~` stands for the home folder."""
+    with suppress(ValueError):
+        return f"~/{Path(path).relative_to(home)}"
+    return path
+
+
 def unread_here(config: Config) -> Path | None:
     """An `mcp.json` in this folder that is not read. None, too, if one file was named."""
     from ..config.files import unread_file, working_directory
@@ -302,6 +332,8 @@ def _first(names: Sequence[str]) -> str:
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
     when no gateway has that `pid`."""
+    import click
+
     from ..gateway.doors.control_client import find_gateway
 
     gateway = find_gateway(name_of(config), pid)
@@ -362,7 +394,7 @@ class Source(Protocol):
         ...
 
 
-class FromGateway:
+class GatewaySource:
     def __init__(self, gateway: control.Gateway) -> None:
         self._gateway = gateway
         self.origin: Mapping[str, Any] = {"source": "gateway", "pid": gateway.pid}
@@ -383,7 +415,7 @@ class FromGateway:
         return self._gateway.ask("mcp", quickly=True, arguments=dict(arguments))
 
 
-class FromCache:
+class CacheSource:
     def __init__(
         self, catalogue: OfflineCatalogue, reader: CatalogueReader, origin: Mapping[str, Any]
     ) -> None:
@@ -392,7 +424,7 @@ class FromCache:
         self.origin = origin
 
     def status(self) -> dict[str, Any]:
-        from ..gateway.views import status_view
+        from ..gateway.json_views import status_view
 
         return status_view(self._catalogue)
 
@@ -402,12 +434,12 @@ class FromCache:
         return explained(self.status(), self._catalogue.config, server, commands, runs=False)
 
     def tools(self, server: str | None) -> dict[str, Any]:
-        from ..gateway.views import tools_view
+        from ..gateway.json_views import tools_view
 
         return tools_view(self._catalogue, server)
 
     def tree(self) -> dict[str, Any]:
-        from ..gateway.views import offline_tree_view
+        from ..gateway.json_views import offline_tree_view
 
         return offline_tree_view(self._catalogue)
 
@@ -427,12 +459,14 @@ class FromCache:
 def open_source(path: Path | None, pid: int | None, config: Config | None = None) -> Source:
     """The running gateway of this configuration, or else the cache; then a line on stderr says so. `config`: if it has
     been read already."""
+    import click
+
     config = config or read_config(path)
     gateway = running_gateway(config, pid)
     if gateway is not None:
-        return FromGateway(gateway)
-    say("no gateway runs for this configuration; this is what the cache knows.")
-    if click.get_current_context().info_name != "status":  # which says it in its answer
+        return GatewaySource(gateway)
+    say_at_terminal("no gateway runs for this configuration; this is what the cache knows.", config)
+    if click.get_current_context().command.name != "status":  # which says it in its answer
         say_if_none(config)
     return from_cache(config, say_elsewhere(config), warns=True)
 
@@ -445,24 +479,27 @@ def say_if_none(config: Config) -> None:
 
 def from_cache(
     config: Config, elsewhere: Mapping[str, Any] | None = None, *, warns: bool = False
-) -> FromCache:
+) -> CacheSource:
     """The cache as a source. `warns`: a line on stderr says if it cannot be read."""
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
-    from ..gateway.offline import open_catalogue
+    from ..gateway.offline_catalogue import open_catalogue
 
     catalogue = open_catalogue(config)
     if warns and catalogue.warning is not None:
         say(catalogue.warning)
     origin = {"source": "cache", **(elsewhere or {})}
-    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), origin)
+    return CacheSource(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), origin)
 
 
 def say_elsewhere(config: Config) -> dict[str, Any]:
     """Name the gateways that run for other configurations, and how to see one of them: `status` names all, any other
     command those that no command has named in the last day. Returns them, for `--json`."""
+    import attrs
+    import click
+
     from ..gateway.doors.control_client import find_elsewhere
-    from .warned_once import not_told_lately
+    from .warnings_file import not_told_lately
 
     name, command = name_of(config), click.get_current_context().info_name
     found = find_elsewhere(name)
@@ -474,7 +511,7 @@ def say_elsewhere(config: Config) -> dict[str, Any]:
     return {"elsewhere": [attrs.asdict(one) for one in found]} if found else {}
 
 
-def elsewhere_in_words(gateway: control.Elsewhere, command: str = "status") -> str:
+def elsewhere_in_words(gateway: control.OtherGateway, command: str = "status") -> str:
     where = f" in {one_line(gateway.folder)}" if gateway.folder else ""
     return f"a gateway of another configuration runs{where}: greenroom {command} --pid {gateway.pid}"
 
@@ -486,49 +523,66 @@ def show(
     names, as text or in its JSON, are next steps."""
     commands = commands_typed() if ours else Commands()
     if as_json:
+        from .json_shapes import plain
+
         show_json(commands.filled_in(plain(details, *shapes)))
     elif ours:
         tell(text)
     else:
-        click.echo(printable(text))
+        print_line(printable(text), sys.stdout)
 
 
 def tell(text: str) -> None:
     """Print a text of ours on stdout; at a terminal it is wrapped to fit."""
-    from .wrapping import fitted
+    from .text_wrapping import fitted
 
-    click.echo(fitted(commands_typed().filled(text)))
+    print_line(fitted(commands_typed().filled(text)), sys.stdout)
 
 
 def show_json(value: Any, *shapes: type[Shape]) -> None:
     """Print `value` as JSON on stdout, in characters that stdout can encode. It is a struct, or fits one of `shapes`;
     without these it is printed as it is."""
+    from .json_shapes import Shape, plain
+
     value = plain(value, *shapes) if shapes or isinstance(value, Shape) else value
     encoding = sys.stdout.encoding or "" if sys.stdout is not None else ""
     text = json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8"))
-    click.echo(seen_in_json(text))
+    print_line(seen_in_json(text), sys.stdout)
 
 
 def show_result(
     result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool, *shapes: type[Shape]
-) -> bool:
-    """The result of the `mcp` tool, on stdout, by `shapes` or refused. True when it is not an error of any kind."""
+) -> int:
+    """The result of the `mcp` tool, on stdout, by `shapes` or refused. Returns the exit code."""
+    from ..gateway.result_meta import details_of
+    from .json_shapes import RefusedJson
+
     details = {**details_of(result), **origin}
     if details.get("mode") == "call":  # in other modes the details say everything that the text says
         details["content"] = result["content"]
     failed = "error" in details
+    text = text_of(result)
     if failed and details["error"] == "tool_error":
         details.pop("message", None)  # its words are in the content alone
     elif failed:
-        details["message"] = commands_typed().filled(text_of(result))
+        details["message"] = commands_typed().filled(text)
         if "content" in details:
             details["content"] = [{"type": "text", "text": details["message"]}]
     is_theirs = details.get("mode") == "call" and details.get("error") in (None, "tool_error")
-    if failed and not as_json:
-        say(text_of(result), ours=not is_theirs)
+    if failed and is_theirs and not as_json:
+        print_line(printable(text), sys.stderr)
+    elif failed and not as_json:
+        say(text)
     else:
-        show(text_of(result), details, as_json, RefusedJson, *shapes, ours=not is_theirs)
-    return not failed
+        show(text, details, as_json, RefusedJson, *shapes, ours=not is_theirs)
+    return exit_code_of(details)
+
+
+def exit_code_of(details: Mapping[str, Any]) -> int:
+    """A server that the configuration does not have is bad usage, whatever command it was typed behind."""
+    if "error" not in details:
+        return OK
+    return USAGE if details["error"] == UnknownServer.code else FAILED
 
 
 def text_of(result: Mapping[str, Any]) -> str:
@@ -538,9 +592,19 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 def say(text: str, *, ours: bool = True) -> None:
     """Print a message about the answer on stderr. `ours`: as for `show`."""
-    from .wrapping import fitted
+    from .text_wrapping import fitted
 
-    click.echo(fitted(f"greenroom: {commands_typed().filled(text) if ours else text}", sys.stderr), err=True)
+    line = f"greenroom: {commands_typed().filled(text) if ours else text}"
+    print_line(fitted(line, sys.stderr), sys.stderr)
+
+
+def say_at_terminal(text: str, config: Config) -> None:
+    """Say on stderr what only a person wants to know, once a day."""
+    from .text_wrapping import on_terminal
+    from .warnings_file import not_told_lately
+
+    if on_terminal(sys.stderr) and not_told_lately([text], name_of(config)):
+        say(text)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

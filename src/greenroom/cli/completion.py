@@ -28,14 +28,14 @@ def complete_servers(ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 def complete_several_servers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The same behind each comma."""
+    """The servers of that configuration, behind each comma: for an option that takes several."""
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name in complete_servers(ctx, param, last)]
 
 
 def complete_tools(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The tools that the cache knows, of the server that `--server` names or of all."""
-    from ..gateway.offline import open_catalogue
+    from ..gateway.offline_catalogue import open_catalogue
 
     config = _config(ctx)
     if config is None:

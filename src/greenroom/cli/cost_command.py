@@ -28,10 +28,11 @@ from ..gateway.exposures.tool_definition import DEFINITION
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
 from .common import config_option, read_config, say, show
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 from .task_costs import CONTEXT, RESULT, TaskPlayer, crossovers
 
 if TYPE_CHECKING:
+    from ..catalogue.entries import ServerEntry
     from ..catalogue.index import Index
     from ..catalogue.namespace import Target
     from ..supervisor.port import Catalogue
@@ -41,7 +42,7 @@ class ServerCostJson(Shape, kw_only=True):
     """What the tools of a server cost."""
 
     server: Annotated[str, says("the server")]
-    tools: Annotated[int, says("how many it has", "tools")]
+    tools: Annotated[int, says("those that are shown with all tools", "tools")]
     tokens: Annotated[int, says("of all their definitions", "tokens")]
 
 
@@ -89,7 +90,8 @@ class CostJson(Shape, kw_only=True):
     beside: Annotated[int, says("that part of `proxy` which is for the tools beside it", "tokens")]
     meta: Annotated[int, says("behind the tools of `meta`", "tokens")]
     direct: Annotated[int, says("with all tools shown", "tokens")]
-    tools: Annotated[int, says("tools that are known", "tools")]
+    tools: Annotated[int, says("how many these are", "tools")]
+    hidden: Annotated[int, says("what only the `mcp` tool calls, such as resources", "tools")]
     servers: Annotated[list[ServerCostJson], says("by server, the dearest first")]
     not_counted: Annotated[list[str], says("servers whose tools are unknown")]
     search: Annotated[
@@ -148,7 +150,7 @@ def cost_command(
     """
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.exposures.tool_definition import FOR_PEOPLE, parse_request
-    from ..gateway.offline import open_catalogue
+    from ..gateway.offline_catalogue import open_catalogue
     from .common import text_of
 
     counted_by, count = counter(encoding)
@@ -165,6 +167,7 @@ def cost_command(
         "meta": cost.meta,
         "direct": cost.direct,
         "tools": cost.tools,
+        "hidden": cost.hidden,
         "servers": [{"server": one.server, "tools": one.tools, "tokens": one.tokens} for one in cost.servers],
         "notCounted": unknown,
     }
@@ -243,6 +246,8 @@ def _lines(cost: Cost, details: dict[str, Any]) -> Iterator[str]:
     if "perTask" in details:
         yield from _task_lines(details["perTask"])
     yield f"counted: {cost.counted_by}"
+    if cost.hidden:
+        yield f"not among the tools shown: {cost.hidden} that only the mcp tool calls, such as resources"
     if details["notCounted"]:
         yield one_line(f"not counted, because their tools are unknown: {', '.join(details['notCounted'])}")
 
@@ -260,14 +265,17 @@ class ServerCost:
 
 @attrs.frozen
 class Cost:
-    """The tokens of each exposure. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp`
-    tool's, and those of the tools that are chosen to be shown `beside` it. `meta`: those of its tools."""
+    """The tokens of each exposure. `servers`, `direct`: every definition of every known tool that is shown so. `proxy`:
+    the `mcp` tool's, and those of the tools that are chosen to be shown `beside` it. `meta`: those of its tools.
+    `hidden`: what only the `mcp` tool calls, such as resources, which clients read themselves where they see all
+    tools."""
 
     counted_by: str
     servers: tuple[ServerCost, ...]
     proxy: int
     beside: int
     meta: int
+    hidden: int = 0
 
     def task(self, search: int) -> Mapping[str, int]:
         """The tokens of finding and calling one tool, by exposure. `search`: those of the request and its answer."""
@@ -306,16 +314,23 @@ def counter(encoding: str | None = None) -> tuple[str, Count]:
 
 def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
     """The tokens of the tools of an index, server by server, the most expensive first."""
-    found: dict[str, list[int]] = {server: [] for server in index.servers}
-    beside = 0
+    found: dict[str, list[int]] = {server: [] for server in index.servers if _is_known(index.entry(server))}
+    beside = hidden = 0
     for target in index.tools():
         tokens = count(shown(target))
-        found[target.server].append(tokens)
+        if index.is_direct(target):
+            found[target.server].append(tokens)
+        else:
+            hidden += 1
         beside += tokens if index.is_direct(target, beside=True) else 0
-    servers = [ServerCost(server, len(tokens), sum(tokens)) for server, tokens in found.items() if tokens]
+    servers = [ServerCost(server, len(tokens), sum(tokens)) for server, tokens in found.items()]
     servers.sort(key=lambda one: (-one.tokens, one.server))
     meta = sum(definition_cost(definition, count) for definition in definitions())
-    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count) + beside, beside, meta)
+    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count) + beside, beside, meta, hidden)
+
+
+def _is_known(entry: ServerEntry | None) -> bool:
+    return entry is not None and entry.known
 
 
 def player(catalogue: Catalogue, count: Count, context: int = CONTEXT) -> TaskPlayer:

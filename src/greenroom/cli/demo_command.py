@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 import anyio
 import attrs
 import click
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..actors.timers import at_most
@@ -33,7 +34,7 @@ from ..protocol.status import DrainReport, ServerStatus
 from ..supervisor.room import Greenroom
 from .common import run_to_end, show_json
 from .exit_codes import INTERRUPTED
-from .shapes import DrainReportJson, Object, Shape, says
+from .json_shapes import DrainReportJson, Object, Shape, says
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +90,7 @@ PATIENCE = 30.0  # seconds until the demo gives up on something it expects
 RESULT, TOOL_ERROR = "result", "tool error"  # how a call may end, besides with the code of an error
 
 
-class Unexpected(GreenroomError):
+class UnexpectedScene(GreenroomError):
     """Something happened that the story does not expect."""
 
 
@@ -136,11 +137,11 @@ async def _play(screen: Screen) -> int:
     return 1 if left or stopped_by is not None else 0
 
 
-async def _perform(room: Greenroom, screen: Screen, watch: _Watch) -> Exception | None:
+async def _perform(room: Greenroom, screen: Screen, watch: _DemoWatch) -> Exception | None:
     """Play every scene. Returns the exception that stopped the story, if any; it is caught here, before a
     task group wraps it."""
     try:
-        for scene in _Story(room, screen, watch).scenes:
+        for scene in _DemoStory(room, screen, watch).scenes:
             await scene()
             await watch.settle()
             await anyio.sleep(screen.pause)
@@ -149,10 +150,10 @@ async def _perform(room: Greenroom, screen: Screen, watch: _Watch) -> Exception 
     return None
 
 
-class _Story:
+class _DemoStory:
     """The scenes, in order. Each says what will happen, does it, and shows the result."""
 
-    def __init__(self, room: Greenroom, screen: Screen, watch: _Watch) -> None:
+    def __init__(self, room: Greenroom, screen: Screen, watch: _DemoWatch) -> None:
         self._room = room
         self._screen = screen
         self._watch = watch
@@ -225,14 +226,14 @@ class _Story:
         self._screen.table(self._room.status())
 
     async def _call(self, tool: str, arguments: Mapping[str, Any], expected: str = RESULT) -> None:
-        """Make one call and show it. Raises `Unexpected` unless it ends as `expected`."""
+        """Make one call and show it. Raises `UnexpectedScene` unless it ends as `expected`."""
         began = time.perf_counter()
         ended, text = await self._outcome(tool, arguments)
         took = (time.perf_counter() - began) * 1000
         await self._watch.settle()
         self._screen.call(tool, dict(arguments), text if ended == RESULT else f"{ended}: {text}", took)
         if ended != expected:
-            raise Unexpected(f"the call of {tool} should have ended in {expected}, not in {ended}")
+            raise UnexpectedScene(f"the call of {tool} should have ended in {expected}, not in {ended}")
 
     async def _outcome(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
         """How a call ended, in one word and as text."""
@@ -256,7 +257,7 @@ class _Story:
         return sum(row.state not in (State.IDLE, State.CLOSED) for row in self._room.status())
 
 
-class _Watch:
+class _DemoWatch:
     """Follows the room's events: informs the screen, remembers processes and endings, and wakes tasks that
     wait."""
 
@@ -294,8 +295,8 @@ class _Watch:
 
 
 @asynccontextmanager
-async def _watching(room: Greenroom, screen: Screen) -> AsyncGenerator[_Watch]:
-    watch = _Watch(room, screen)
+async def _watching(room: Greenroom, screen: Screen) -> AsyncGenerator[_DemoWatch]:
+    watch = _DemoWatch(room, screen)
     async with room.events() as events, anyio.create_task_group() as group:
         group.start_soon(watch.follow, events)
         yield watch
@@ -441,7 +442,7 @@ class JsonScreen:
         self._step(servers=[dict(zip(HEAD, cells(row), strict=True)) for row in rows])
 
     def summary(self, summary: Summary) -> None:
-        report = attrs.asdict(summary.report)
+        report = msgspec.structs.asdict(summary.report)
         report["isFinal"] = report.pop("is_final")
         self.document |= {"drainReport": report, "processesStarted": summary.started}
         self.document |= {"leftRunning": summary.left, "seconds": round(summary.seconds, 1)}

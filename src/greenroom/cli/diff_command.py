@@ -20,8 +20,6 @@ from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
 from .common import (
-    Typed,
-    commands_typed,
     names_in,
     read_config,
     record_options,
@@ -32,12 +30,13 @@ from .common import (
     until_told,
 )
 from .exit_codes import ENDED, FAILED, OK
-from .shapes import Shape, says
-from .wrapping import columns_of, on_terminal, wrap
+from .json_shapes import Shape, says
+from .text_wrapping import columns_of, on_terminal, wrap
+from .typed_options import commands_typed, remember
 
 if TYPE_CHECKING:
     from ..config.model import Config
-    from ..tape.comparing import (
+    from ..tape.tape_comparison import (
         CallDifference,
         Change,
         Comparison,
@@ -175,7 +174,7 @@ _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
     "--against",
     type=click.Path(path_type=Path),
     metavar="CONFIG",
-    help="Ask the servers of this configuration again, or of the one that is in effect in this folder.",
+    help="Ask the servers of this configuration again, or of the one that is in effect in a folder, as in --against .",
 )
 @click.option("--ignore", metavar="NAMES", help="Keys of answers whose values may differ, as in time,id.")
 @click.option(
@@ -189,7 +188,9 @@ _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
     metavar="TOOLS",
     help="With --against: tools that only read, though their servers do not say so, as in shop_look.",
 )
-@click.option("--only", metavar="TOOLS", help="With --against: call these alone, whatever they may change.")
+@click.option(
+    "--only", metavar="TOOLS", help="With --against: call only these tools, even if they change something."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -246,7 +247,7 @@ def diff_command(
             raise UsageError(text)
         if others[0].endswith(".json"):
             raise UsageError(f"{others[0]} is no tape. To compare with its servers: --against {others[0]}")
-        from ..tape.comparing import compare_tapes
+        from ..tape.tape_comparison import compare_tapes
 
         found = compare_tapes(tape, others[0], ignore=names_in(ignore), slower=slower)
     else:
@@ -271,14 +272,12 @@ def _config_at(place: Path) -> Config:
     """The configuration in this file, or of this folder. Next steps name it from now on."""
     if place.is_dir():
         return read_config(None, folder=place.resolve())
-    typed = click.get_current_context().find_root().obj
-    if isinstance(typed, Typed):
-        typed.config = os.fspath(place)
+    remember("config", place)
     return read_config(place)
 
 
 async def _compared_now(tape: Path, config: Config, options: dict[str, Any], yes: bool) -> Comparison:
-    from ..gateway.commands import allowing
+    from ..gateway.control_methods import allowing
     from ..tape.server_comparison import compare_servers
     from .call_command import patient
 
@@ -297,7 +296,7 @@ Line = tuple[str, str]  # a mark, a blank before a part, or nothing before prose
 
 
 def _told(found: Comparison, *, is_now: bool) -> Iterator[Line]:
-    from ..tape.comparing import MAY_WRITE
+    from ..tape.tape_comparison import MAY_WRITE
 
     for server, before, after in found.versions:
         yield "", f"{server} is another version: {before} → {after}"

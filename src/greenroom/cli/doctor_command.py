@@ -1,8 +1,8 @@
 """`greenroom explain`: why one server is as it is. It starts nothing.
 
 `gateway.explain` puts into words what the status, its entry and the settings say: in the running gateway, if there is
-one. `checks` finds what is wrong around it. Its entry is shown with the place of each key, because what surprises is
-often in another file.
+one. `doctor_checks` finds what is wrong around it. Its entry is shown with the place of each key, because what
+surprises is often in another file.
 """
 
 from __future__ import annotations
@@ -17,24 +17,16 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import counted, one_line
-from .common import (
-    commands_typed,
-    common_options,
-    load_asked,
-    names_in,
-    no_such_server,
-    open_source,
-    run_to_end,
-    say,
-)
+from ..protocol.safe_text import NO_CONNECTION, NOT_STARTED, counted, one_line
+from .common import common_options, load_asked, names_in, no_such_server, open_source, run_to_end, say
 from .completion import complete_servers, complete_several_servers
-from .shapes import AddressJson, Object, OriginJson, ServerJson, Shape, says
+from .json_shapes import AddressJson, Object, OriginJson, ServerJson, Shape, says
 from .tables import show_lines
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config
-    from .checks import Finding, Setup
+    from .doctor_checks import Finding, Setup
 
 
 class ReasonJson(Shape, kw_only=True):
@@ -80,7 +72,7 @@ class DoctorJson(Shape, kw_only=True):
     findings: Annotated[list[FindingJson], says("in the order of the checks")]
     files: Annotated[list[str], says("the files that the configuration is made of")]
     not_seen_starting: Annotated[
-        list[str], says("servers that no running gateway has started; empty if they are started now")
+        list[str], says("servers that nobody has started so far; empty if they are started now")
     ]
     error: Annotated[int, says("how many findings are errors", "findings")]
     warning: Annotated[int, says("how many are warnings", "findings")]
@@ -93,6 +85,8 @@ class DoctorJson(Shape, kw_only=True):
 # ---- `greenroom doctor`: what is wrong with the set-up, and what mends it -------------------------------------------
 
 _NAMED = 5
+# Of a check that finds the cause of a failure: words of that failure.
+_CAUSES = {"program": NOT_STARTED, "port": NO_CONNECTION}
 MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 
@@ -163,14 +157,14 @@ def doctor_command(
     """
     config = load_asked(config_path, pid)
     if tape is not None:
-        from .recent_tape import tape_last_minutes
+        from .doctor_tape import tape_last_minutes
 
         if starts or required or otlp is not None:
             raise UsageError("--tape is of what has happened, and looks at nothing else. Give it alone.")
         return tape_last_minutes(config, pid, tape, names_in(redact), as_json=as_json)
     if redact is not None:
         raise UsageError("--redact is for a tape: greenroom doctor --tape --redact password,pin")
-    from .checks import Setup, Severity, collector, examine, examine_required, exit_code
+    from .doctor_checks import Setup, Severity, collector, examine, examine_required, exit_code
 
     setup = Setup(config, config_path, os.environ, commands_typed(), otlp, is_preflight=bool(required))
     if required:
@@ -178,7 +172,7 @@ def doctor_command(
     else:
         found = examine(setup)
     if starts or required:
-        from .checks import LAST, try_servers, worst_first
+        from .doctor_checks import LAST, try_servers, worst_first
 
         found = [one for one in found if one.check != LAST]  # whether it still fails is seen now
         known = {one.about for one in found if one.severity is Severity.ERROR}
@@ -227,7 +221,7 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
     if unseen:
         names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
         yield one_line(
-            f"· No running gateway has started these: {names}. To start each once: greenroom doctor --start"
+            f"· Nobody has started these so far: {names}. To start each once: greenroom doctor --start"
         )
     count = len({*config.servers, *config.broken})
     yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"
@@ -240,7 +234,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     """Say why SERVER is as it is, and what happens next.
 
     What it does, what it waits for, how it last failed and when it is tried again; then what `greenroom doctor` finds
-    about it, and its entry with the file of each key. What somebody has to do comes as a command.
+    about it, and its entry with the file of each key. What you have to do is shown as a command.
     """
     from ..config.masking import redacted
     from .logs_command import has_log
@@ -264,6 +258,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     findings: list[Finding] = []
     if server in config.servers:
         findings = _findings(config, config_path, server, found["status"])
+        findings = _without_causes(findings, found["reasons"])
     said = redacted(config)
     entry, places = said["mcpServers"].get(server, {}), said["sources"]["mcpServers"].get(server, {})
     details: dict[str, Any] = {
@@ -277,8 +272,22 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     show_lines(_explained(server, found["reasons"], findings, entry, places), details, as_json, ExplainedJson)
 
 
+def _without_causes(findings: list[Finding], reasons: list[dict[str, Any]]) -> list[Finding]:
+    """The findings but for one that tells the cause of the last failure once more: what mends it becomes the step of
+    that reason."""
+    kept: list[Finding] = []
+    for one in findings:
+        cause = _CAUSES.get(one.check)
+        failed = next((each for each in reasons if cause is not None and cause in each["what"]), None)
+        if failed is None:
+            kept.append(one)
+        else:
+            failed["step"] = one.mend
+    return kept
+
+
 def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, Any]) -> list[Finding]:
-    from .checks import Setup, examine_one
+    from .doctor_checks import Setup, examine_one
 
     return examine_one(Setup(config, path, os.environ, commands_typed()), server, row)
 

@@ -20,12 +20,13 @@ import click
 from ..config.keys import SECTIONS
 from ..config.model import Config
 from ..config.private_files import alone
-from ..config.reading import is_object
+from ..config.value_kinds import is_object
 from . import file_edits
 from .client_files import decoded, meaning, with_member, without_member
-from .common import commands_typed, config_option, load, no_such_server, say, show
+from .common import config_option, load, no_such_server, reload_gateways, say, show
 from .completion import complete_servers
-from .shapes import Shape, says
+from .json_shapes import Shape, says
+from .typed_options import commands_typed
 
 
 class SwitchedServerJson(Shape, kw_only=True):
@@ -57,7 +58,7 @@ def _command(name: str, text: str, *, disabled: bool) -> click.Command:
     return click.command(name, help=f"{text}\n\n{_EDITED}")(command)
 
 
-_EDITED = "The file that defines it is edited. A running gateway sees it by itself."
+_EDITED = "The file that defines it is edited. Running gateways use it at once."
 enable_command: click.Command = _command("enable", "Bring each SERVER back into service.", disabled=False)
 disable_command: click.Command = _command("disable", "Take each SERVER out of service.", disabled=True)
 
@@ -74,6 +75,7 @@ def _switch(servers: Sequence[str], as_json: bool, path: Path | None, *, disable
         names = [str(file) for file in switch_in_files(path, server, disabled)]
         rows.append(SwitchedServerJson(server=server, disabled=disabled, files=names))
         lines.append(f"{server} is {state}: {', '.join(names)}" if names else f"{server} is {state} already.")
+    reload_gateways()
     details = SwitchedJson(servers=rows)
     show("\n".join(lines), details, as_json)
     broken = () if disabled else load(path).broken
@@ -100,6 +102,31 @@ class _Definition:
     file: Path
     section: str
 
+    def put(self, name: str, value: bool) -> None:
+        with alone(self.file):
+            before = file_edits.read(self.file)
+            text = decoded(self.file, before)
+            new = with_member(self.file, text, (self.section, name, "disabled"), value)
+            file_edits.replace(self.file, before, new.encode("utf-8"))
+
+    def enable(self, name: str) -> bool:
+        """Take `disabled: true` and `enabled: false` out of the entry, and values of these that are neither true nor
+        false. An entry that says nothing else goes, too."""
+        with alone(self.file):
+            before = file_edits.read(self.file)
+            old = text = decoded(self.file, before)
+            path = (self.section, name)
+            entry = _entry(meaning(self.file, text), *path) or {}
+            rest = entry.keys() - {"disabled", "enabled"}
+            disabled, enabled = entry.get("disabled"), entry.get("enabled")
+            if disabled is not None and disabled is not False:
+                text = without_member(self.file, text, path if not rest else (*path, "disabled"))
+            if enabled is not None and enabled is not True and rest:
+                text = without_member(self.file, text, (*path, "enabled"))
+            if text != old:
+                file_edits.replace(self.file, before, text.encode("utf-8"))
+            return text != old
+
 
 def switch(
     name: str, *, disabled: bool, files: Sequence[Path], fallback: Path, load: Callable[[], Config]
@@ -117,13 +144,13 @@ def switch(
     found = list(_definitions(name, files))
     if disabled:
         place = found[0] if found else _Definition(fallback, SECTIONS[0])
-        _put(place, name, True)
+        place.put(name, True)
         return [place.file]
-    changed = [each.file for each in found if _enable(each, name)]
+    changed = [each.file for each in found if each.enable(name)]
     if _is_disabled(load(), name):  # another program's file says so, too
         own = (each for each in _definitions(name, files) if each.file == fallback)
         place = next(own, _Definition(fallback, SECTIONS[0]))
-        _put(place, name, False)
+        place.put(name, False)
         changed.append(place.file)
     return list(dict.fromkeys(changed))
 
@@ -147,30 +174,3 @@ def _entry(said: Mapping[str, Any], section: str, name: str) -> Mapping[str, Any
     servers: Any = said.get(section)
     entry: Any = servers.get(name) if is_object(servers) else None
     return entry if is_object(entry) else None
-
-
-def _put(place: _Definition, name: str, value: bool) -> None:
-    with alone(place.file):
-        before = file_edits.read(place.file)
-        text = decoded(place.file, before)
-        new = with_member(place.file, text, (place.section, name, "disabled"), value)
-        file_edits.replace(place.file, before, new.encode("utf-8"))
-
-
-def _enable(place: _Definition, name: str) -> bool:
-    """Take `disabled: true` and `enabled: false` out of the entry, and values of these that are neither true nor false.
-    An entry that says nothing else goes, too."""
-    with alone(place.file):
-        before = file_edits.read(place.file)
-        old = text = decoded(place.file, before)
-        path = (place.section, name)
-        entry = _entry(meaning(place.file, text), *path) or {}
-        rest = entry.keys() - {"disabled", "enabled"}
-        disabled, enabled = entry.get("disabled"), entry.get("enabled")
-        if disabled is not None and disabled is not False:
-            text = without_member(place.file, text, path if not rest else (*path, "disabled"))
-        if enabled is not None and enabled is not True and rest:
-            text = without_member(place.file, text, (*path, "enabled"))
-        if text != old:
-            file_edits.replace(place.file, before, text.encode("utf-8"))
-        return text != old

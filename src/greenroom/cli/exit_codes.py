@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 OK: Final = 0
-FAILED: Final = 1  # the call, or the check, failed; `doctor`: an error; `diff`: something differs
-USAGE: Final = 2  # bad usage or configuration
+FAILED: Final = 1  # what was asked for failed, or is not there; `doctor`: an error; `diff`: something differs
+USAGE: Final = 2  # a wrong option, an unusable configuration, or a server that is not configured
 WARNED: Final = 3  # `doctor --fail-on warning`: a warning, and nothing worse
 NOTED: Final = 4  # `doctor --fail-on note`: a note, and nothing worse
 INTERRUPTED: Final = 130  # Ctrl-C, as shells count it

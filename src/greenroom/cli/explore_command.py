@@ -41,7 +41,7 @@ from ..gateway.next_steps import Commands
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.safe_text import counted, one_line
 from ..protocol.version import VERSION
-from ..tape.reading import Tape, read_tape
+from ..tape.tape_reader import Tape, read_tape
 from ..tape.what_if import (
     CALL_TIMEOUT,
     NOTHING,
@@ -50,12 +50,12 @@ from ..tape.what_if import (
     Trial,
     TrialResult,
     WhatIf,
+    Wording,
     trials_of,
-    why_not_of_the_tape,
 )
 from .common import names_in, say, until_told
 from .exit_codes import ENDED, FAILED, OK
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 from .tables import show_lines
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class WhatIfsJson(Shape, kw_only=True):
 
 CONFIG_KEY: Final = "GREENROOM_MCP_CONFIG"
 URL_KEY: Final = "GREENROOM_MCP_URL"
+_WORDING: Final = Wording("--ignore", "--by-order", "--expose, --profile", f"${URL_KEY} or ${CONFIG_KEY}")
 _GRACE: Final = 1.0  # seconds from SIGTERM to SIGKILL
 _OUTPUT: Final = "output"
 _LAST_BYTES: Final = 2_000  # of its output, in which its last words are looked for
@@ -241,7 +242,7 @@ class _Runner:
         guard.start()
         try:
             base = await self._try(NOTHING, folder / "0", guard)
-            if why := why_not_of_the_tape(base):
+            if why := base.why_not_of_the_tape(_WORDING):
                 raise NotAsRecorded(why)
             tried = [base]
             for number, trial in enumerate(plan, 1):
@@ -364,7 +365,7 @@ def _failure(code: int | None, limit: float, output: Path) -> str | None:
     how = f"not ended within {limit:g} s" if code is None else f"exit code {code}"
     if code is not None and code < 0:
         with suppress(ValueError):
-            how = f"ended by {signal.Signals(-code).name}"
+            how = f"killed by {signal.Signals(-code).name}"
     with open(output, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_BYTES))
         lines = file.read().decode(errors="replace").split("\n")

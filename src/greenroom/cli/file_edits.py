@@ -2,7 +2,7 @@
 
 The text may be JSONC or JSON5. It is cut into tokens, and only the objects on the way to the value are looked at, so a
 program's state of megabytes is no problem. A new member follows the indentation of its neighbours; in an object on
-one line it stays on that line. Of a duplicate key the last one counts, as for every reader that we know.
+one line it stays on that line. If a key stands there twice, the last one counts, as for every reader that we know.
 
 The caller compares what both texts mean (`client_files`): what is not understood here is refused, never damaged.
 """
@@ -42,7 +42,7 @@ class CannotEdit(UsageError):
 
 
 @attrs.frozen
-class Token:
+class JsonToken:
     """One token: its kind (a group of the pattern), and where it is in the text."""
 
     kind: str
@@ -54,7 +54,7 @@ class Token:
 class _Member:
     key: str
     start: int
-    value: Token  # the whole value
+    value: JsonToken  # the whole value
     comma: int | None  # where the comma after it ends
 
 
@@ -104,26 +104,26 @@ def remove(text: str, path: Sequence[str]) -> str:
         text = _without(text, here, member)
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[JsonToken]:
     """All tokens of `text`. Raises `CannotEdit` at a place that is none."""
-    found: list[Token] = []
+    found: list[JsonToken] = []
     place = 0
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
             line = text.count("\n", 0, place) + 1
             raise CannotEdit(f"Line {line} is no JSON: correct the file by hand, then try again.")
-        found.append(Token(match.lastgroup or "", place, match.end()))
+        found.append(JsonToken(match.lastgroup or "", place, match.end()))
         place = match.end()
     return found
 
 
-def _significant(text: str) -> list[Token]:
+def _significant(text: str) -> list[JsonToken]:
     return [token for token in tokens_of(text) if token.kind not in ("space", "comment")]
 
 
 # ---- objects -------------------------------------------------------------------------------------------------
-def _object(text: str, tokens: Sequence[Token], at: int) -> _Object:
+def _object(text: str, tokens: Sequence[JsonToken], at: int) -> _Object:
     """The object that starts at the token `at`."""
     if text[tokens[at].start] != "{":
         raise CannotEdit(
@@ -139,7 +139,7 @@ def _object(text: str, tokens: Sequence[Token], at: int) -> _Object:
                     "The file is no JSON that we can change: correct it by hand, then try again."
                 )
             last = _end_of_value(text, tokens, at + 2)
-            value = Token("value", tokens[at + 2].start, tokens[last].end)
+            value = JsonToken("value", tokens[at + 2].start, tokens[last].end)
             comma = tokens[last + 1].end if text[tokens[last + 1].start] == "," else None
             members.append(_Member(_key(text, key), key.start, value, comma))
             at = last + (1 if comma is None else 2)
@@ -148,7 +148,7 @@ def _object(text: str, tokens: Sequence[Token], at: int) -> _Object:
         raise CannotEdit("The file ends too early: correct it by hand, then try again.") from None
 
 
-def _end_of_value(text: str, tokens: Sequence[Token], at: int) -> int:
+def _end_of_value(text: str, tokens: Sequence[JsonToken], at: int) -> int:
     """The index of the last token of the value that begins at the token `at`."""
     depth = 0
     while True:
@@ -159,7 +159,7 @@ def _end_of_value(text: str, tokens: Sequence[Token], at: int) -> int:
         at += 1
 
 
-def _key(text: str, token: Token) -> str:
+def _key(text: str, token: JsonToken) -> str:
     raw = text[token.start : token.end]
     if token.kind == "word":
         return raw
@@ -171,7 +171,7 @@ def _key(text: str, token: Token) -> str:
     return raw[1:-1]
 
 
-def _index(tokens: Sequence[Token], start: int) -> int:
+def _index(tokens: Sequence[JsonToken], start: int) -> int:
     return next(place for place, token in enumerate(tokens) if token.start == start)
 
 

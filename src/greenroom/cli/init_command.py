@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from ..config.files import own_file
 from ..config.importers import Surroundings
 from ..config.model import Config
-from ..config.private_files import alone, refused
+from ..config.private_files import alone, refused, state_folder
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.near_names import meant
 from ..protocol.safe_text import counted, one_line
@@ -24,10 +24,9 @@ from .client_files import (
     CLIENTS,
     OURS,
     TAKEN,
-    Client,
+    ClientProgram,
     decoded,
     diff,
-    is_written,
     meaning,
     movable,
     of_its_own,
@@ -38,9 +37,10 @@ from .client_files import (
     without_member,
     would_move,
 )
-from .common import commands_typed, config_option, load, say, show_json, tell
+from .common import config_option, from_home, load, reload_gateways, say, show_json, tell
 from .completion import complete_clients
-from .shapes import Shape, says
+from .json_shapes import Shape, says
+from .typed_options import commands_typed
 
 
 class ClientJson(Shape, kw_only=True):
@@ -100,7 +100,7 @@ _OURS: Final = "greenroom"
 
 
 @attrs.frozen
-class _Wish:
+class _InitOptions:
     """The options that the person gave."""
 
     name: str
@@ -116,15 +116,19 @@ class _Wish:
 @click.argument("clients", nargs=-1, metavar="[CLIENT]...", shell_complete=complete_clients)
 @click.option("--all", "every", is_flag=True, help="All clients that are found on this machine.")
 @click.option(
-    "--list", "listing", is_flag=True, help="Show the known clients and their files; write nothing."
+    "--list", "listing", is_flag=True, help="Show all known clients and their files; write nothing."
 )
 @click.option(
     "--attach",
     "attaches",
     is_flag=True,
-    help="Let the client share the one background room (greenroom attach).",
+    help="Let the client share the one background gateway (greenroom attach).",
 )
-@click.option("--move", is_flag=True, help="Also move the client's servers into your own file of Greenroom.")
+@click.option(
+    "--move",
+    is_flag=True,
+    help="Also move the client's servers into your own file, so that Greenroom runs them.",
+)
 @click.option("--name", default=_OURS, show_default=True, help="The name of the entry in the client's file.")
 @config_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
@@ -132,7 +136,7 @@ class _Wish:
 @click.option(
     "--force",
     is_flag=True,
-    help="Write for a client that is not found here; with --undo: even if the file has changed since.",
+    help="Write it although the client is not on this machine; with --undo: although the file has changed since.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def init_command(
@@ -150,8 +154,9 @@ def init_command(
 ) -> int:
     """Write Greenroom into the configuration of CLIENT, and nothing else in it.
 
-    Without CLIENT, the known clients and their files are shown. The difference is shown, and the old file is kept:
-    --undo puts it back, byte for byte. With --config, the client will use only that file.
+    Without CLIENT, it shows the clients that are on this machine, and writes nothing. With --move, Greenroom also takes
+    over the servers that the client has. It prints the difference, and keeps the old file: --undo puts it back, byte
+    for byte. With --config, the client will use only that file.
     """
     around = surroundings(os.environ, sys.platform)
     unknown = [client for client in clients if client not in CLIENTS]
@@ -160,7 +165,7 @@ def init_command(
         raise UsageError(f'There is no client "{unknown[0]}". {there}')
     chosen = [key for key, one in CLIENTS.items() if key in clients or (every and one.is_found(around))]
     if listing or not (clients or every):
-        _list(around, as_json)
+        _list(around, as_json, every=listing)
         return 0
     if not chosen:
         raise UsageError(
@@ -170,8 +175,10 @@ def init_command(
     given = {"--attach": attaches, "--move": move, "--undo": undo, "--force": force}
     options = (*(option for option, is_given in given.items() if is_given), *_named(name))
     args = ("attach" if attaches else "serve", *named)
-    wish = _Wish(name, args, move, dry_run, force, undo, options)
+    wish = _InitOptions(name, args, move, dry_run, force, undo, options)
     rows = [_done(key, around, wish, undo=undo, quiet=as_json) for key in chosen]
+    if any(row.get("state") in ("written", "put back") for row in rows):
+        reload_gateways()  # our own file, or one that is imported, may have changed
     steps = _steps(rows, wish, config_path)
     if as_json:
         show_json({"clients": rows, "next": steps}, InitJson)
@@ -184,7 +191,7 @@ def _named(name: str) -> tuple[str, ...]:
     return () if name == _OURS else ("--name", name)
 
 
-def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: bool) -> dict[str, Any]:
+def _done(key: str, around: Surroundings, wish: _InitOptions, *, undo: bool, quiet: bool) -> dict[str, Any]:
     """Carry out the wish for one client. An error does not stop the other clients."""
     row = {"client": key, "file": str(CLIENTS[key].file(around))}
     try:
@@ -200,11 +207,11 @@ def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: boo
     return row
 
 
-def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+def _written(key: str, around: Surroundings, wish: _InitOptions) -> dict[str, Any]:
     client, file = CLIENTS[key], CLIENTS[key].file(around)
     if not (wish.force or client.is_found(around)):
         raise UsageError(
-            f"{client.title} is not on this machine: there is no {file}, nor the folder of its own that holds it. "
+            f"{client.title} is not on this machine: neither {file} nor its folder is there. "
             "Install it first, or write the file all the same with --force."
         )
     before = file_edits.read(file)
@@ -223,7 +230,7 @@ def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
     return {**row, "state": "written", "backup": str(backup.content) if backup.content else None}
 
 
-def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None) -> list[str]:
+def _steps(rows: Sequence[dict[str, Any]], wish: _InitOptions, config_path: Path | None) -> list[str]:
     """The next steps, one a line, each with its command at the end."""
     done = [row["client"] for row in rows if "error" not in row]
     if not done:
@@ -257,7 +264,7 @@ def left_in(key: str, around: Surroundings, config: Config) -> str:
     if not own:
         return ""
     step = f"{commands_typed().about('init', key)} --move"
-    if not is_written(client, around):
+    if not client.is_written(around):
         return f"{client.title} has {counted(len(own), 'server')}: {step}"
     if twice := run_twice(own, config):
         runs = "it runs" if len(twice) == 1 else "they run"
@@ -280,7 +287,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _moved(
-    key: str, client: Client, around: Surroundings, text: str, wish: _Wish, row: dict[str, Any]
+    key: str, client: ClientProgram, around: Surroundings, text: str, wish: _InitOptions, row: dict[str, Any]
 ) -> str:
     """Write the client's servers into our own file, and return the client's text without them."""
     ours, file = own_file(around.home, around.environ), client.file(around)
@@ -298,7 +305,7 @@ def _moved(
     return text
 
 
-def _undone(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+def _undone(key: str, around: Surroundings, wish: _InitOptions) -> dict[str, Any]:
     client = CLIENTS[key]
     file = client.file(around)
     if wish.dry_run:
@@ -316,9 +323,7 @@ def _undone(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
 
 
 def _state() -> Path:
-    from platformdirs import user_state_path
-
-    return user_state_path("greenroom", appauthor=False) / "init"
+    return state_folder() / "init"
 
 
 def _tell(row: dict[str, Any], *, undo: bool) -> None:
@@ -359,14 +364,14 @@ def _coloured(lines: Sequence[str]) -> str:
     return "\n".join(click.style(line, fg=colours.get(line[:1])) for line in lines)
 
 
-def _list(around: Surroundings, as_json: bool) -> None:
+def _list(around: Surroundings, as_json: bool, *, every: bool) -> None:
     rows = [
         ClientJson(
             client=key,
             title=one.title,
             file=str(one.file(around)),
             found=one.is_found(around),
-            written=is_written(one, around),
+            written=one.is_written(around),
             servers=len(of_its_own(key, one, around)),
         )
         for key, one in CLIENTS.items()
@@ -374,12 +379,32 @@ def _list(around: Surroundings, as_json: bool) -> None:
     if as_json:
         show_json(ClientsJson(clients=rows))
         return
-    for row in rows:
-        mark = "✓" if row.written else "○"
-        count = f"  {counted(row.servers, 'server')}" if row.servers else ""
-        tell(f"{mark} {row.client:<15} {row.file}{count if row.found else '  (not here)'}")
-    tell("\n✓: Greenroom is in this file. (not here): the client is not on this machine.")
+    tell("\n".join(_client_lines(rows, around, every=every)))
+
+
+def _client_lines(rows: Sequence[ClientJson], around: Surroundings, *, every: bool) -> Iterator[str]:
+    """The clients that are here, or `every` one that is known, and the next step."""
+    here = [row for row in rows if row.found]
+    shown = rows if every else here
+    has = {row.client: counted(row.servers, "server") if row.servers else "" for row in here}
+    cells = [(row.client, has.get(row.client, "not here"), from_home(row.file, around.home)) for row in shown]
+    names, counts = (max((len(cell[at]) for cell in cells), default=0) for at in (0, 1))
+    for row, (name, count, file) in zip(shown, cells, strict=True):
+        yield (
+            f"{'✓' if row.written else '○'} {name:<{names}}  "
+            + (f"{count:<{counts}}  " if counts else "")
+            + file
+        )
+    if not here:
+        yield "None of the clients that Greenroom knows is on this machine."
+    if any(row.written for row in shown):
+        yield "✓: it uses Greenroom already."
+    if not every and len(here) < len(rows):
+        others = [row.client for row in rows if not row.found]
+        yield f"{'Also known' if here else 'Known are'}: {', '.join(others)}"
     config = load(None)
-    steps = [left_in(row.client, around, config) for row in rows if row.found and row.servers]
-    see = commands_typed().about("init", "CLIENT", options=("--dry-run",))
-    tell("\n".join(steps) if steps else f"To see what would be written into the file of one: {see}")
+    steps = [left_in(row.client, around, config) for row in here if row.servers]
+    named = next((row.client for row in here if not row.written), "CLIENT")
+    write = commands_typed().about("init", named)
+    yield ""
+    yield from steps or [f"To write Greenroom into the file of a client: {write}"]

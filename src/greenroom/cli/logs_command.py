@@ -19,7 +19,7 @@ from msgspec import field
 from ..protocol.safe_text import printable, seen_in_json
 from .common import common_options, load_asked, no_such_server, say, show
 from .completion import complete_servers
-from .shapes import Shape, plain, says
+from .json_shapes import Shape, plain, says
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -68,14 +68,15 @@ def logs_command(
         say(why)
         return 1
     path = _place(config, server)
-    file = _Log(path)
+    file = _ServerLog(path)
     found = file.read()
     shown = found[-lines:] if lines else found
     if not found:
-        say(f"nothing of {server} is logged yet: it was not started with this entry in the last days.")
+        say(f"nothing of {server} is logged: it was not started with its present entry in the last 7 days.")
     if not follow:
         details = LogsJson(server=server, file=str(path), lines=[_as_json(line) for line in shown])
-        show("\n".join(shown), details, as_json, ours=False)
+        if shown or as_json:
+            show("\n".join(shown), details, as_json, ours=False)
         return 0
     while True:
         for line in shown:
@@ -92,7 +93,7 @@ def _has_none(config: Config, server: str) -> str | None:
     if definition is None:
         raise no_such_server(config, server)
     if definition.command is None:
-        return f'Server "{server}" is no program that Greenroom starts, so its stderr is where it runs.'
+        return f'Server "{server}" is reached at an address, so what it logs stays where it runs.'
     return None
 
 
@@ -120,7 +121,7 @@ def _as_json(line: str) -> LogLineJson:
     )
 
 
-class _Log:
+class _ServerLog:
     """The two files of a server, read from where the last look ended."""
 
     def __init__(self, path: Path) -> None:

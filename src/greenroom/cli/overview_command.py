@@ -15,17 +15,18 @@ from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line
 from .common import (
-    FromGateway,
-    commands_typed,
+    GatewaySource,
     elsewhere_in_words,
     from_cache,
+    from_home,
     load,
     not_read,
     say,
     unread_here,
 )
-from .shapes import ElsewhereJson, Shape, says
+from .json_shapes import ElsewhereJson, Shape, says
 from .tables import show_lines
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -128,7 +129,7 @@ def _status(config: Config, gateways: Sequence[control.Gateway]) -> dict[str, An
     """The servers' status, from the newest gateway that answers, or else from the cache."""
     for gateway in gateways:
         with suppress(GreenroomError):
-            return FromGateway(gateway).status()
+            return GatewaySource(gateway).status()
     return from_cache(config).status()
 
 
@@ -141,7 +142,7 @@ def _lines(config: Config, details: OverviewJson) -> Iterator[str]:
     else:
         yield "Configuration:"
         for one in files:
-            yield f"  {one_line(one.file)} ({_WHOSE[one.whose]}{_STATES[one.state]})"
+            yield f"  {one_line(from_home(one.file, Path.home()))} ({_WHOSE[one.whose]}{_STATES[one.state]})"
     if details.warnings:
         yield f"  {counted(details.warnings, 'warning')} about it: {commands_typed().about('doctor')}"
     yield from not_read(config)
@@ -190,9 +191,9 @@ def _running(details: OverviewJson) -> Iterator[str]:
     pids = details.gateways
     named = ", ".join(map(str, pids[:_NAMED]))
     more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
-    yield f"Gateways of this configuration: {f'pid {named}{more}' if pids else 'none runs'}"
+    yield f"Gateways of this configuration: {f'pid {named}{more}' if pids else 'none'}"
     for one in details.elsewhere:
-        yield f"  {elsewhere_in_words(control.Elsewhere(one.pid, one.folder))}"
+        yield f"  {elsewhere_in_words(control.OtherGateway(one.pid, one.folder))}"
 
 
 def _next(

@@ -12,21 +12,23 @@ from typing import Any, Final
 
 import attrs
 
+from ..config.command_faults import file_of
 from ..config.keys import SECTIONS
 from ..config.parse import parse_config
 from ..config.private_files import alone
-from ..config.reading import is_object
 from ..config.references import is_url as is_address
+from ..config.value_kinds import is_object
 from ..protocol.errors import ConfigError, UsageError
 from . import file_edits
 from .client_files import OURS, decoded, meaning, with_member, without_member
 
 _URLS: Final = ("http://", "https://")
+_HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9.-]+:\d+(/|$)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @attrs.frozen
-class Wanted:
+class TypedServer:
     """A server as the person typed it: its command or address, and what it is given."""
 
     name: str
@@ -37,7 +39,7 @@ class Wanted:
     openapi: str | None = None
 
 
-def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
+def entry_of(wanted: TypedServer, here: Path) -> dict[str, Any]:
     """The entry for this server. Raises `UsageError` for words that make no entry."""
     first, *rest = wanted.words
     env = dict(_pair(text, "=", "--env NAME=VALUE") for text in wanted.env)
@@ -51,6 +53,8 @@ def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
     elif (scheme := _SCHEME.match(first)) is not None:
         what = f"A server is reached at an http:// or https:// address, and {scheme[0]} is neither."
         raise UsageError(f"{what} Give its http address, or the command that starts it.")
+    elif _HOST_AND_PORT.match(first) is not None and not rest:
+        raise UsageError(f"{first} is an address without its beginning. Type: http://{first}")
     else:
         if wanted.transport not in (None, "stdio"):
             raise UsageError(f"--transport {wanted.transport} needs an address (http://…), and no command.")
@@ -90,6 +94,19 @@ def _with_document(entry: dict[str, Any], document: str, here: Path, *, is_url: 
     return {"openapi": place, "baseUrl": entry["url"], **{k: v for k, v in entry.items() if k != "url"}}
 
 
+def doubts(name: str, entry: dict[str, Any], here: Path) -> list[str]:
+    """What may keep an entry from working that could be written all the same."""
+    config = parse_config({OURS: {name: entry}}, source="the entry", strict=False)
+    found = [str(problem) for problem in config.problems]
+    command: Any = entry.get("command")
+    env: dict[str, Any] = entry.get("env") or {}
+    folder = os.path.join(here, entry.get("cwd") or "")
+    is_whole = isinstance(command, str) and "$" not in command
+    if is_whole and file_of(command, folder, env.get("PATH") or os.environ.get("PATH")) is None:
+        found.append(f"{command} is not found here. Install it, or give its whole path.")
+    return found
+
+
 def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:
     """Write the entry into the file, which is made if need be. Returns whether it replaced another one.
 
@@ -103,9 +120,7 @@ def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:
         section = _section_of(file, text, name)
         there = section is not None
         if there and not replace:
-            what = (
-                f'"{name}" stands in {file} already. To write this in its place, type the same with --force.'
-            )
+            what = f'"{name}" is in {file} already. To write this in its place, type the same with --force.'
             raise UsageError(what, server=name)
         new = with_member(file, text, (section or _first_section(file, text), name), entry)
         file_edits.replace(file, before, new.encode("utf-8"))

@@ -21,9 +21,10 @@ from ..gateway.doors.control_client import Gateway, find_gateway
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..protocol.errors import UsageError
 from ..protocol.version import VERSION
-from .common import commands_typed, common_options, read_config, say, say_elsewhere, show, until_told
+from .common import common_options, read_config, say, say_elsewhere, show, until_told
 from .exit_codes import FAILED, OK
-from .shapes import Shape, says
+from .json_shapes import Shape, says
+from .typed_options import commands_typed
 
 
 class PageAddressJson(Shape, kw_only=True):
@@ -76,7 +77,7 @@ def page_command(
         stop = commands_typed().about("stop")
         say(
             f"the gateway that runs as process {at} is Greenroom {version}, and cannot answer the page of {VERSION}. "
-            f"Restart the client that started it, or, if it is the background room: {stop}"
+            f"Restart the client that started it, or, if it is the background gateway: {stop}"
         )
         return FAILED
 
@@ -96,7 +97,7 @@ def page_command(
         )
 
     async def main() -> None:
-        from ..gateway.page.bridge import serve_page
+        from ..gateway.page.page_bridge import serve_page
 
         await until_told(partial(serve_page, find, port, ready, say))
 
@@ -108,8 +109,8 @@ def _show_tape(file: Path, port: int, no_browser: bool, as_json: bool) -> int:
     """Show a tape until Ctrl-C."""
     import anyio
 
-    from ..gateway.page.bridge import serve_tape
-    from ..tape.reading import read_tape
+    from ..gateway.page.page_bridge import serve_tape
+    from ..tape.tape_reader import read_tape
 
     tape = read_tape(file)
 

@@ -17,11 +17,13 @@ from msgspec import UNSET, UnsetType
 from ..gateway.result_meta import details_of
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
-from . import tables, wrapping
+from . import tables, text_wrapping
 from .common import (
     Source,
     common_options,
     config_option,
+    exit_code_of,
+    is_about,
     left_out,
     no_such_server,
     open_source,
@@ -33,7 +35,7 @@ from .common import (
     text_of,
 )
 from .completion import complete_servers, complete_tools
-from .shapes import AnsweredJson, Object, OriginJson, RefusedJson, Shape, UnknownJson, says
+from .json_shapes import AnsweredJson, Object, OriginJson, RefusedJson, Shape, UnknownJson, says
 
 
 class ToolJson(Shape, kw_only=True):
@@ -184,11 +186,11 @@ def tools_command(
         details["message"] = "\n".join([*filter(None, [details.get("message")]), *unused])
     if "error" in details and not as_json:
         say(details["message"])
-    elif details.get("tools") and not as_json and wrapping.on_terminal():
+    elif details.get("tools") and not as_json and text_wrapping.on_terminal():
         _print_tools(details)
     else:
         show("\n".join(_tool_lines(details)), {**details, **source.origin}, as_json, ToolsJson, RefusedJson)
-    return int("error" in details)
+    return exit_code_of(details)
 
 
 @click.command("search")
@@ -220,10 +222,10 @@ def search_command(
         request["server"] = server
     result = source.look(request)
     details = details_of(result)
-    if details.get("matches") and not (schemas or as_json) and wrapping.on_terminal():
+    if details.get("matches") and not (schemas or as_json) and text_wrapping.on_terminal():
         _print_matches(source, text_of(result), details["matches"])
         return 0
-    return 0 if show_result(result, source.origin, as_json, FoundJson) else 1
+    return show_result(result, source.origin, as_json, FoundJson)
 
 
 @click.command("describe")
@@ -240,7 +242,7 @@ def describe_command(
     """Show TOOL and its parameters."""
     source = open_source(config_path, pid)
     request = {"describe": tool} | ({"server": server} if server is not None else {})
-    return 0 if show_result(source.look(request), source.origin, as_json, DescribedJson) else 1
+    return show_result(source.look(request), source.origin, as_json, DescribedJson)
 
 
 def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
@@ -327,7 +329,7 @@ def outputs_command(clear: bool, as_json: bool) -> None:
     total = sum(file.size for file in files)
     details = OutputsJson(directory=str(spill.directory), outputs=rows, bytes=total)
     if not rows and not as_json:
-        say(f"there are none in {spill.directory}.")
+        say(f"no long output is kept in {spill.directory}.")
         return
     lines = [f"{row.bytes:>12,} bytes  {_age(row.age_seconds):>6}  {one_line(row.path)}" for row in rows]
     show("\n".join([*lines, "", f"{len(rows)} in all, {total:,} bytes"]), details, as_json)
@@ -362,7 +364,7 @@ def config_command(
     if schema:
         show_json(config_schema())
         return
-    config = read_config(config_path, always=True, most=None)
+    config = read_config(config_path, always=True, most=None, about=server)
     said = redacted(config, changed=changed or server is not None)
     if server is not None:
         if server not in (*config.servers, *config.broken):
@@ -371,5 +373,5 @@ def config_command(
         for part in (said, said["sources"]):
             part["mcpServers"] = {name: each for name, each in part["mcpServers"].items() if name == server}
         said["broken"] = {name: why for name, why in said["broken"].items() if name == server}
-        said["problems"] = [text for text in said["problems"] if f"mcpServers.{server}" in text]
+        said["problems"] = [str(problem) for problem in config.problems if is_about(problem, server)]
     show_json(said, ConfigurationJson)

@@ -20,7 +20,6 @@ from msgspec import UNSET, UnsetType
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
 from .common import (
-    commands_typed,
     common_options,
     left_out,
     no_such_server,
@@ -31,9 +30,10 @@ from .common import (
     say,
 )
 from .completion import complete_servers
-from .shapes import Shape, SourceJson, says
+from .json_shapes import Shape, SourceJson, says
 from .tables import show_lines
-from .wrapping import on_terminal
+from .text_wrapping import on_terminal
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -66,12 +66,17 @@ SAY_EVERY: Final = 10.0  # seconds between two summaries, where no terminal show
 
 @click.command("refresh")
 @click.argument("servers", metavar="[SERVER]...", nargs=-1, shell_complete=complete_servers)
-@click.option("--all", "every", is_flag=True, help="All servers in service, also those that are known.")
+@click.option(
+    "--all", "every", is_flag=True, help="All servers in service, not only those whose tools are unknown."
+)
 @common_options
 def refresh_command(
     servers: tuple[str, ...], every: bool, config_path: Path | None, pid: int | None, as_json: bool
 ) -> int:
-    """Start servers once, to read what they have: each SERVER, or those whose tools are unknown."""
+    """Start servers once, to read their tools: each SERVER, or those whose tools are unknown.
+
+    A SERVER that has failed is tried again at once.
+    """
     if servers and every:
         raise UsageError("--all means every server. Leave it out, or the names.")
     config = read_config(config_path)
@@ -90,8 +95,8 @@ def refresh_command(
     if not servers and pid is None:
         unused = [*(none_in_service(config) if not rows else ()), *left_out(config)]
     show_lines(_lines(rows, unused), {"servers": rows, **origin}, as_json, RefreshedJson)
-    if len(rows) > 1 and not as_json:
-        say(_total(rows))
+    if not as_json:
+        _sum_up(rows)
     return int(_is_lost(config, rows, unkept) or any(row["state"] == "failed" for row in rows))
 
 
@@ -99,7 +104,7 @@ def _is_lost(config: Config, rows: list[dict[str, Any]], unkept: list[str]) -> b
     """Say what went wrong with keeping what the servers have. Returns whether the next command will not know it."""
     from ..catalogue.store import default_cache_path
     from ..config.private_files import can_be_written, other_folder
-    from ..gateway.offline import open_catalogue
+    from ..gateway.offline_catalogue import open_catalogue
 
     if not unkept:
         return False
@@ -125,7 +130,7 @@ async def _in_own_room(
 ) -> list[dict[str, Any]]:
     import anyio
 
-    from ..gateway.commands import begin, look
+    from ..gateway.control_methods import begin, look
     from ..protocol.events import Kind, Note, NoteCode
     from ..supervisor.room import Greenroom, port_of
 
@@ -179,14 +184,16 @@ class Progress:
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         words = str(row["waitsFor"])
-        is_refused = row.get("retryIn") is not None  # until its circuit breaker lets it pass nothing happens
+        # Until its circuit breaker lets it pass nothing happens.
+        is_refused = row.get("retryIn") is not None and not words.startswith("connecting")
         doing = "refused" if is_refused else words.partition(" for ")[0]
+        doing = "connecting" if words.endswith(" for its turn") else doing  # it will not take long
         before, self._said[row["name"]] = self._said.get(row["name"], "connecting"), doing
         if doing in (before, "connecting", "not asked yet"):
             return
         say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
         if is_refused:
-            say(f"to try it now: {commands_typed().live('reconnect', row['name'])}")
+            say(f"to try it now: {commands_typed().live('refresh', row['name'])}")
 
 
 def _progress(rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]]) -> str:
@@ -206,7 +213,17 @@ def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
     yield from unused
 
 
-def _total(rows: list[dict[str, Any]]) -> str:
-    known = [row["tools"] for row in rows if row["state"] == "known"]
-    count = counted(sum(known), "tool")
-    return f"{len(known)} of {counted(len(rows), 'server')} answered, {count}"
+def _sum_up(rows: list[dict[str, Any]]) -> None:
+    """Say how many servers answered, and what to do about those that did not."""
+    if len(rows) > 1:
+        known = [row["tools"] for row in rows if row["state"] == "known"]
+        count = counted(sum(known), "tool")
+        say(f"{len(known)} of {counted(len(rows), 'server')} answered, {count}")
+    say_why([row["name"] for row in rows if row["state"] == "failed"])
+
+
+def say_why(failed: Sequence[str]) -> None:
+    """Say how to see why these servers failed, and what to do."""
+    if failed:
+        one = "" if len(failed) == 1 else " one failed"
+        say(f"to see why{one}: {commands_typed().about('explain', failed[0])}")

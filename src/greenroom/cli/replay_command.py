@@ -61,7 +61,7 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
     help="Add a line to FILE about which calls were met, for greenroom tape TAPE --summary FILE.",
 )
 @config_option
-@click.option("--as-recorded", is_flag=True, help="Answer after the recorded time.")
+@click.option("--as-recorded", is_flag=True, help="Take as long for each answer as was recorded.")
 @click.option(
     "--expose",
     type=click.Choice(["proxy", "direct", "meta"]),
@@ -92,8 +92,8 @@ def replay_command(
     redact: str | None,
 ) -> None:
     """Serve the servers on TAPE to an MCP client, on standard input and output or over HTTP: the same tools, the same
-    answers. Nothing is started, and nobody else is asked anything, but for servers that are named with --live. At the
-    end it lists calls that were not on it."""
+    answers. Nothing is started and nothing else is asked, except the servers that --live names. At the end it lists
+    the calls that were not on it."""
     if http is None:
         check_start("replay")
     from ..gateway.serve import HttpOptions, Options, serve, serve_http
@@ -101,7 +101,7 @@ def replay_command(
     from ..supervisor.room import Greenroom
 
     if summary is not None:
-        from ..tape.use import check_use
+        from ..tape.tape_use import check_use
 
         check_use(summary)
     room = Greenroom.replay(
@@ -126,9 +126,13 @@ def replay_command(
     replayed = room.tape
     assert replayed is not None
     calls = counted(len(replayed.tape.calls), "recorded call")
-    servers = ", ".join(replayed.tape.servers)
+    called = dict.fromkeys(call.server for call in replayed.tape.calls)
+    servers = ", ".join(called or replayed.tape.servers)
     started = f"only {', '.join(live)} may be started" if live else "nothing is started"
-    say(printable(f"replaying {tape.name}: {calls} of {servers}; {started}"), ours=False)
+    say(
+        printable(f"replaying {tape.name}: {calls}{f' of {servers}' if servers else ''}; {started}"),
+        ours=False,
+    )
     options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands())
     if http is None:
         run_gateway(partial(serve, room.config, open_room, options))
@@ -137,7 +141,7 @@ def replay_command(
         run_gateway(partial(serve_http, room.config, open_room, options, listen))
     _account(room)
     if summary is not None:
-        from ..tape.use import append_use
+        from ..tape.tape_use import append_use
 
         append_use(summary, replayed.summary)
 
@@ -159,5 +163,6 @@ def _account(room: Greenroom) -> None:
     for fault in played.unplayed:
         say(f"this fault did not happen: {fault}")
     if played.left:
-        were = "was" if played.left == 1 else "were"
-        say(f"{played.left} of the {counted(len(played.tape.calls), 'call')} on the tape {were} not made.")
+        were, all_of = "was" if played.left == 1 else "were", len(played.tape.calls)
+        left = "The only call" if all_of == 1 else f"{played.left} of the {counted(all_of, 'call')}"
+        say(f"{left} on the tape {were} not made.")

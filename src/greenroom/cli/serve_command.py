@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-import click
+import msgspec
 
 from ..actors.process_tuning import shorten_turns_of_threads
 from ..config.model import SETTING_KEYS, Isolation
@@ -18,103 +18,123 @@ from ..config.parse import fit_keep_alive
 from ..config.self_reference import check_depth
 from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
-from ..protocol.patterns import lazy_pattern
+from ..protocol.lazy_patterns import lazy_pattern
 from .common import (
+    CONFIG,
+    RECORD,
+    REDACT,
     check_profile,
-    commands_typed,
-    config_option,
     load,
     read_config,
-    record_options,
     recording_in,
     room_of,
     running_gateway,
     say,
     say_whose,
 )
+from .plain_command import Option, PlainCommand
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config, Settings
-    from ..gateway.doors.attach_client import Starting
+    from ..gateway.doors.attach_client import RoomStarter
 
 
 # Places of settings that say who may use the door, and of what they are in.
 _GUARDS = lazy_pattern(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|settings|adapter)\Z")
 
 
-@click.command("serve")
-@click.option(
-    "--expose",
-    type=click.Choice(["proxy", "direct", "meta"]),
-    default="proxy",
-    show_default=True,
-    help="What clients see: one mcp tool for everything (proxy), each tool by its name (direct), or three or four "
-    "tools named as in MetaMCP (meta).",
+_OPTIONS: Final = (
+    Option(
+        name="--expose",
+        takes=("proxy", "direct", "meta"),
+        default="proxy",
+        help="What clients see: one mcp tool for everything (proxy), each tool by its name (direct), or three or four "
+        "tools named as in MetaMCP (meta).",
+    ),
+    Option(
+        name="--profile",
+        metavar="P",
+        help="Show clients only what this profile has (over HTTP: clients whose token names no profile).",
+    ),
+    Option(name="--events", takes=Path, help="Append every event to this file, as JSON lines."),
+    Option(
+        name="--audit",
+        takes=Path,
+        help="Append a line for each call to this file, in a chain of hashes.",
+    ),
+    RECORD,
+    REDACT,
+    Option(
+        name="--otlp",
+        bare="",
+        metavar="URL",
+        help="Send spans and durations to this OpenTelemetry collector. Without a value: as the variables OTEL_* say.",
+    ),
+    Option(name="--max-connections", takes=int, least=1, metavar="N", help="Run at most N servers at once."),
+    Option(
+        name="--idle-timeout",
+        takes=int,
+        least=0,
+        metavar="MS",
+        help="Stop servers that are idle this long; 0: never.",
+    ),
+    Option(
+        name="--failure-threshold",
+        takes=int,
+        least=1,
+        metavar="N",
+        help="Failures in a row after which a server's circuit breaker refuses calls.",
+    ),
+    Option(
+        name="--cooldown",
+        takes=int,
+        least=0,
+        metavar="MS",
+        help="How long the circuit breaker refuses calls then.",
+    ),
+    Option(
+        name="--background",
+        takes=bool,
+        help="Start the background gateway, which clients join with greenroom attach, and return when it is ready.",
+    ),
+    Option(name="--as-room", hidden=True, metavar="NAME", help="Be the background gateway of this name."),
+    Option(
+        name="--ready",
+        takes=int,
+        hidden=True,
+        metavar="FD",
+        help="Tell this descriptor that clients can come.",
+    ),
+    Option(name="--lock", takes=int, hidden=True, metavar="FD", help="Hold this descriptor until then."),
+    Option(
+        name="--http",
+        bare="",
+        metavar="HOST:PORT",
+        help="Serve Streamable HTTP there, at /mcp, instead of stdio. Without a value: where http.listen says.",
+    ),
+    Option(name="--token-file", takes=Path, help="With --http: bearer tokens that are accepted."),
+    Option(name="--tls-cert", takes=Path, help="With --http: the certificate, for https."),
+    Option(name="--tls-key", takes=Path, help="With --http: the certificate's key."),
+    Option(
+        name="--ray",
+        metavar="ADDRESS",
+        help="Run the servers on the hosts of this Ray cluster: HOST:PORT of its head, or auto.",
+    ),
+    CONFIG,
 )
-@click.option(
-    "--profile",
-    metavar="P",
-    help="Show clients only what this profile has (over HTTP: clients whose token names no profile).",
-)
-@click.option(
-    "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
-)
-@click.option(
-    "--audit",
-    type=click.Path(path_type=Path),
-    help="Append a line for each call to this file, in a chain of hashes.",
-)
-@record_options
-@click.option(
-    "--otlp",
-    is_flag=False,
-    flag_value="",
-    metavar="URL",
-    help="Send spans and durations to this OpenTelemetry collector. Without a value: as the variables OTEL_* say.",
-)
-@click.option("--max-connections", type=click.IntRange(1), metavar="N", help="Run at most N servers at once.")
-@click.option(
-    "--idle-timeout",
-    type=click.IntRange(0),
-    metavar="MS",
-    help="Stop servers that are idle this long; 0: never.",
-)
-@click.option(
-    "--failure-threshold",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Failures in a row after which a server's circuit breaker refuses calls.",
-)
-@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long it refuses them then.")
-@click.option(
-    "--background",
-    is_flag=True,
-    help="Start the room that clients join with greenroom attach, and return when it is ready.",
-)
-@click.option("--as-room", hidden=True, metavar="NAME", help="Be the background room of this name.")
-@click.option(
-    "--ready", type=int, hidden=True, metavar="FD", help="Tell this descriptor that clients can come."
-)
-@click.option("--lock", type=int, hidden=True, metavar="FD", help="Hold this descriptor until then.")
-@click.option(
-    "--http",
-    is_flag=False,
-    flag_value="",
-    metavar="HOST:PORT",
-    help="Serve Streamable HTTP there, at /mcp, instead of stdio. Without a value: where http.listen says.",
-)
-@click.option(
-    "--token-file", type=click.Path(path_type=Path), help="With --http: bearer tokens that are accepted."
-)
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="With --http: the certificate, for https.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="With --http: the certificate's key.")
-@click.option(
-    "--ray",
-    metavar="ADDRESS",
-    help="Run the servers on the hosts of this Ray cluster: HOST:PORT of its head, or auto.",
-)
-@config_option
-def serve_command(
+
+
+def _run(**given: Any) -> None:
+    """Run the gateway: on standard input and output, for an MCP client to start, or over HTTP."""
+    with ExitStack() as until_end:
+        _serve(until_end, _words(given), **given)
+
+
+def _serve(
+    until_end: ExitStack,
+    words: Sequence[str],
+    *,
     expose: str,
     profile: str | None,
     events: Path | None,
@@ -137,9 +157,9 @@ def serve_command(
     ray: str | None,
     config_path: Path | None,
 ) -> None:
-    """Run the gateway: on standard input and output, for an MCP client to start, or over HTTP."""
+    """`words`: the options that a background gateway is started with."""
     if as_room is not None:
-        from ..gateway.doors.background import become_room
+        from ..gateway.doors.background_gateway import become_room
 
         become_room(ready, lock)
     if http is None:
@@ -165,7 +185,7 @@ def serve_command(
     where = None if http is None else address_in(http or _listen_in(read))
     config = as_started(read, over_http=where is not None, **flags)
     if background:
-        start_in_background(config, config_path, _words(click.get_current_context()), audit)
+        start_in_background(config, config_path, words, audit)
         return
     check_profile(config, profile)
     told = say_whose(config, config_path)
@@ -192,7 +212,7 @@ def serve_command(
     if otlp is not None:
         from ..observe.otlp import exporting
 
-        more |= click.get_current_context().with_resource(exporting(otlp, say))
+        more |= until_end.enter_context(exporting(otlp, say))
     hosts: Callable[[Any], list[Any]] | None = None
     if ray is not None:
         from ..cluster.front import ClusterRoom
@@ -212,12 +232,12 @@ def serve_command(
         switch=switch,
     )
     if where is not None:
-        from ..gateway.doors.http_auth import Token, terms_in, tokens_in
+        from ..gateway.doors.http_auth import BearerToken, terms_in, tokens_in
         from ..gateway.serve import HttpOptions, serve_http
 
         file = None if token_file is None else Path(os.path.abspath(token_file))
 
-        def tokens_of(config: Config) -> tuple[Token, ...]:
+        def tokens_of(config: Config) -> tuple[BearerToken, ...]:
             _check_door(config)
             tokens = tokens_in(config.settings, os.environ, file, profile)
             for token in tokens:
@@ -240,9 +260,10 @@ def serve_command(
         run_gateway(partial(serve_http, config, open_room, options, listen))
         return
     if as_room is None or ready is None or lock is None:
+        say_who_comes("serve")
         run_gateway(partial(serve, config, open_room, options))
         return
-    from ..gateway.doors.background import place_named, say_ready
+    from ..gateway.doors.background_gateway import place_named, say_ready
     from ..gateway.serve import Whereabouts, serve_background
 
     here = Whereabouts(
@@ -258,15 +279,18 @@ def _hosts(room: Any) -> list[Any]:
     return hosts_in(room.membership.view)
 
 
-def _words(context: click.Context) -> list[str]:
-    """The options of this command that its background room gets too."""
+def _words(given: Mapping[str, Any]) -> list[str]:
+    """The options of this command that its background gateway gets too."""
     words: list[str] = []
-    for option in context.command.params:
-        name, value = option.name or "", context.params[option.name or ""]
-        if name in ("background", "as_room", "ready", "lock", "config_path") or value is None:
+    for option in _OPTIONS:
+        value = given[option.argument]
+        if option.argument in ("background", "as_room", "ready", "lock", "config_path") or value is None:
             continue
-        words += [option.opts[0], os.path.abspath(value) if isinstance(value, Path) else str(value)]
+        words += [option.name, os.path.abspath(value) if isinstance(value, Path) else str(value)]
     return words
+
+
+serve_command: Final = PlainCommand("serve", _OPTIONS, _run)
 
 
 def check_start(command: str) -> None:
@@ -276,6 +300,16 @@ def check_start(command: str) -> None:
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
         text = f"Standard input is closed. An MCP client starts greenroom {command} with a pipe there."
         raise UsageError(text)
+
+
+def say_who_comes(command: str) -> None:
+    """Tell a person who has typed `command` at a terminal that it waits for a program, and how a client gets it."""
+    if sys.stdin.isatty():
+        init = commands_typed().about("init")
+        what = (
+            f"waiting for an MCP client on standard input. A client starts greenroom {command} itself: {init}"
+        )
+        say(f"{what}\nCtrl-C ends it.")
 
 
 def _listen_in(config: Config) -> str:
@@ -303,7 +337,7 @@ def address_in(text: str) -> tuple[str, int]:
     """A host and a port. `[::1]:8000` and `:8000` (on 127.0.0.1) are fine; port 0 takes a free one."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise UsageError(f"{text} is no HOST:PORT for the HTTP door. Write it like 127.0.0.1:8000.")
+        raise UsageError(f'The HTTP door needs HOST:PORT, such as 127.0.0.1:8000, and not "{text}".')
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -342,7 +376,7 @@ def unheard(before: Settings, now: Settings, options: Mapping[str, Any]) -> Iter
 def override(config: Config, **settings: Any) -> Config:
     """`config` with the settings that were given on the command line."""
     given = {key: value for key, value in settings.items() if value is not None}
-    changed = attrs.evolve(config, settings=attrs.evolve(config.settings, **given))
+    changed = msgspec.structs.replace(config, settings=msgspec.structs.replace(config.settings, **given))
     if changed.settings.min_connections >= changed.settings.max_connections:
         raise UsageError(
             f"--max-connections {changed.settings.max_connections} must be above the configured minConnections "
@@ -355,7 +389,7 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-# ---- How the commands start the background room of a configuration --------------------------------------------------
+# ---- How the commands start the background gateway of a configuration ------------------------------------------------
 
 
 def start_in_background(
@@ -366,11 +400,11 @@ def start_in_background(
     there = starting(config, path, words)
     started = there.start()
     if not started and audit is not None and _audit_of(config) != os.path.abspath(audit):
-        text = f"The background room runs already, and does not keep the audit file {audit}."
+        text = f"The background gateway runs already, and does not keep the audit file {audit}."
         raise UsageError(f"{text} Run this again after: greenroom stop")
     commands = commands_typed()
     say(
-        f"the background room {'is ready' if started else 'runs already'}. Its log: {there.place.log}\n"
+        f"the background gateway {'is ready' if started else 'runs already'}. Its log: {there.place.log}\n"
         f"Clients join it with: {commands.about('attach')}\n"
         f"To end it: {commands.about('stop')}"
     )
@@ -382,14 +416,14 @@ def _audit_of(config: Config) -> str | None:
     return status.get("audit", {}).get("file")
 
 
-def starting(config: Config, path: Path | None, words: Sequence[str] = ()) -> Starting:
+def starting(config: Config, path: Path | None, words: Sequence[str] = ()) -> RoomStarter:
     """How the room of `config` is started."""
-    from ..gateway.doors.attach_client import Starting
-    from ..gateway.doors.background import environment
+    from ..gateway.doors.attach_client import RoomStarter
+    from ..gateway.doors.background_gateway import environment
 
     say_whose(config, path)
     named = ["--config", os.path.abspath(path.expanduser())] if path is not None else []
-    return Starting(
+    return RoomStarter(
         room_of(config, path), [*named, *words], environment(os.environ, frozenset(session_names(config)))
     )
 

@@ -18,10 +18,10 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
-from . import tables, wrapping
+from . import tables, text_wrapping
 from .common import common_options, none_in_service, not_read, open_source, read_config, show
-from .shapes import AddressJson, OriginJson, ServerJson, Shape, says
-from .status_lines import around_servers, held_lines, overall, table_lines
+from .json_shapes import AddressJson, OriginJson, ServerJson, Shape, says
+from .status_lines import STATES, around_servers, held_lines, overall, table_lines
 
 
 class AuditJson(Shape, kw_only=True):
@@ -33,9 +33,10 @@ class AuditJson(Shape, kw_only=True):
 
 
 class AttachedJson(Shape, kw_only=True):
-    """A client of the background room."""
+    """A client of the background gateway."""
 
     pid: Annotated[int, says("the process of its `greenroom attach`")]
+    name: Annotated[str | None, says("what it calls itself; null: it has not said so yet")]
     expose: Annotated[str | None, says("what it sees: `proxy`, `direct`, `meta`; null: as the room")]
     profile: Annotated[str | None, says("its profile")]
     in_flight: Annotated[int, says("its requests without an answer", "requests")]
@@ -43,7 +44,7 @@ class AttachedJson(Shape, kw_only=True):
 
 
 class BackgroundJson(Shape, kw_only=True):
-    """The background room."""
+    """The background gateway."""
 
     pid: Annotated[int, says("its process")]
     version: Annotated[str, says("its version of Greenroom")]
@@ -54,6 +55,7 @@ class HttpClientJson(Shape, kw_only=True):
     """A session over HTTP."""
 
     session: Annotated[str, says("its name in events and logs; it is not the session's id")]
+    name: Annotated[str | None, says("what the client calls itself")]
     silent_seconds: Annotated[float, says("since its last message", "s")]
     in_flight: Annotated[int, says("its open requests", "requests")]
     listening: Annotated[bool, says("it has an event stream open")]
@@ -97,16 +99,33 @@ class StatusJson(OriginJson, kw_only=True):
     ] = UNSET
     background: Annotated[
         BackgroundJson | UnsetType,
-        says("the room and its clients", when="the gateway is the background room"),
+        says("the room and its clients", when="the gateway is the background gateway"),
     ] = UNSET
     clients: Annotated[
         list[HttpClientJson] | UnsetType, says("the sessions over HTTP", when="the gateway serves HTTP")
     ] = UNSET
 
 
-@click.command("status")
+_WIDTH = max(map(len, STATES))
+_HELP = """\
+Show the configured servers and what each of them does now.
+
+There is a line for each, those that failed first. At a terminal it is cut at the edge of the window, except with
+--output wide. The words below STATE:
+
+\b
+{words}
+
+While --watch runs, calls that a person has to allow wait for greenroom approve.
+""".format(words="\n".join(f"{word:<{_WIDTH}}  {meaning}" for word, meaning in STATES.items()))
+
+
+@click.command("status", help=_HELP)
 @click.option(
-    "--output", "-o", type=click.Choice(["wide"]), help="wide: also calls, restarts, memory and process."
+    "--output",
+    "-o",
+    type=click.Choice(["wide"]),
+    help="wide: uncut, and also calls, incarnation, memory and process.",
 )
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
@@ -125,13 +144,9 @@ def status_command(
     pid: int | None,
     as_json: bool,
 ) -> None:
-    """Show the configured servers and what each of them does now.
-
-    While --watch runs, calls that a person has to allow wait for greenroom approve.
-    """
     config = read_config(config_path)
     if watch:
-        if as_json or not wrapping.on_terminal():
+        if as_json or not text_wrapping.on_terminal():
             raise UsageError(
                 "--watch needs a terminal. In a script, ask again and again: greenroom status --json"
             )
@@ -146,19 +161,19 @@ def status_command(
         lines = [*none, *not_read(config), *around_servers(details)]
     else:
         lines = [*held_lines(details), *_painted(details, is_wide=output == "wide"), "", *overall(details)]
-    if as_json or not wrapping.on_terminal():
+    if as_json or not text_wrapping.on_terminal():
         show("\n".join(lines), {**details, **source.origin}, as_json, StatusJson)
     else:
         for line in lines:
-            click.echo(line if "\x1b" in line else tables.prose(line, wrapping.columns_of(sys.stdout)))
+            click.echo(line if "\x1b" in line else tables.prose(line, text_wrapping.columns_of(sys.stdout)))
 
 
 def _painted(details: Mapping[str, Any], *, is_wide: bool) -> Iterator[str]:
-    """The lines of the table, as wide as the window, and with colours where there is one."""
+    """The lines of the table, cut at the edge of the window unless `is_wide`, and with colours where there is one."""
     if not details["servers"]:
         yield "No servers are configured."
         return
-    width = wrapping.columns_of(sys.stdout) if wrapping.on_terminal() else None
+    width = text_wrapping.columns_of(sys.stdout) if text_wrapping.on_terminal() else None
     is_plain = width is None or bool(os.environ.get("NO_COLOR"))
-    for mark, line in table_lines(details, width, is_wide=is_wide):
+    for mark, line in table_lines(details, None if is_wide else width, is_wide=is_wide):
         yield line if is_plain else click.style(line, **tables.STYLES.get(mark, {}))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalogue.fingerprints import changed_in_words
-from ..protocol.safe_text import counted, one_line
-from ..protocol.status import about, hidden_in_words, wait_in_words
+from ..protocol.safe_text import cause_first, counted, one_line
+from ..protocol.status import about, hidden_in_words, scope_in_words, wait_in_words
 from . import tables
 
 _MARKS: Final = {
@@ -24,10 +24,24 @@ _MARKS: Final = {
     "disabled": "⊘",
     "untrusted": "⚠",
 }
+STATES: Final = {  # what the words below STATE mean
+    "connected": "It runs, and calls are sent to it.",
+    "cached": "It does not run; its tools are known. A call starts it.",
+    "not connected": "It does not run, and its tools are not known yet.",
+    "connecting": "It is being started.",
+    "installing": "Its command installs the program first.",
+    "waiting": "Its start waits for its turn.",
+    "draining": "It is being stopped; its calls in flight may finish.",
+    "failed": "It did not start, or was lost: greenroom explain NAME",
+    "needs auth": "It wants a login: greenroom auth NAME",
+    "broken": "Its entry in the configuration cannot be used.",
+    "untrusted": "Its project's file is not trusted yet: greenroom trust",
+    "disabled": "It is out of service: greenroom enable NAME",
+}
 _FIRST: Final = ("failed", "broken", "needs-auth", "untrusted")
 _MOVING: Final = ("connecting", "draining")
 _HEAD: Final = ("server", "state", "tools", "notes")
-_WIDE: Final = ("server", "state", "tools", "calls", "queued", "restarts", "memory", "pid", "notes")
+_WIDE: Final = ("server", "state", "tools", "calls", "queued", "incarnation", "memory", "pid", "notes")
 _FURTHER: Final = 10  # processes of sessions and calls that are shown of one server
 Rows = Sequence[tuple[str, ...]]
 
@@ -53,9 +67,10 @@ def _rows(details: Mapping[str, Any], head: Sequence[str]) -> Rows:
         further.setdefault(row["name"], []).append(row)
     rows: list[tuple[str, ...]] = []
     for server in sorted(details["servers"], key=_is_well):
-        rows.append(_row(server, str(server["name"]), head))
         own = further.get(server["name"], [])
-        rows += [_row(each, f"  {each['scope']}", head) for each in own[:_FURTHER]]
+        is_up = any(map(_is_up, own)) and server["status"] in ("cached", "not-connected")
+        rows.append(_row({**server, "status": "connected"} if is_up else server, str(server["name"]), head))
+        rows += [_row(each, f"  {scope_in_words(each['scope'])}", head) for each in own[:_FURTHER]]
         if len(own) > _FURTHER:
             more = f"  and {len(own) - _FURTHER} more: greenroom status --json"
             rows.append(("", more, *("" for _ in head[1:])))
@@ -75,7 +90,7 @@ def _row(row: Mapping[str, Any], name: str, head: Sequence[str]) -> tuple[str, .
         "tools": "" if is_address or row["status"] in ("disabled", "broken", "untrusted") else _tools(row),
         "calls": str(row["inFlight"]),
         "queued": str(row["queued"]),
-        "restarts": str(max(0, row.get("incarnation", 1) - 1)),
+        "incarnation": str(row.get("incarnation", 1)),
         "memory": _memory(row["pid"]),
         "pid": str(row["pid"] or ""),
         "notes": one_line(_notes(row, is_wide=head is _WIDE)),
@@ -112,19 +127,29 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
     if not row["waitingFor"] and row["state"] == "connecting" and row.get("waiting") is not None:
         wait = f"for {row['waiting']:.0f} s"
     line = f": {row['lastLine']}" if row["waitingFor"] == "install" and row["lastLine"] else ""
-    notes += [wait + line] if wait else []
+    refuses = bool(wait) and row["waitingFor"] is None and row["state"] != "connecting"
+    notes += [wait + line] if wait and not refuses else []
+    if row.get("warm"):
+        notes.append(f"{row['warm']} warm")
+    if row.get("reused"):
+        notes.append(f"{row['reused']} reused")
     if row.get("changed"):
         notes.append(changed_in_words(row["name"], row["changed"], row.get("flapping") or ()))
     notes += row.get("problems", ())
     if row.get("quarantined"):
         notes.append(f"quarantined: {row['quarantined']}")
-    notes += dict.fromkeys(str(row[key]) for key in ("down", "broken", "failure") if row.get(key))
+    reasons = dict.fromkeys(
+        cause_first(str(row[key])) for key in ("down", "broken", "failure") if row.get(key)
+    )
+    notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
+    notes += [wait] if refuses else []
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")
     if faults := row["faults"]:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
         notes.append(f"clients would refuse {faults[0]}{more}")
-    return "; ".join(notes)
+    *others, last = notes or [""]
+    return "; ".join([*(note.removesuffix(".") for note in others), last])
 
 
 def _memory(pid: int | None) -> str:
@@ -172,7 +197,7 @@ def _is_up(row: Mapping[str, Any]) -> bool:
 
 
 def around_servers(details: Mapping[str, Any]) -> Iterator[str]:
-    """The lines about the gateway: its configuration, the background room, and its clients."""
+    """The lines about the gateway: its configuration, the background gateway, and its clients."""
     if why := details.get("notReloaded"):
         yield one_line(f"The changed configuration is not used, the old one stays: {why}")
     if "background" in details:
@@ -186,14 +211,14 @@ def calls_wait(count: int) -> str:
 
 
 def _attached_lines(room: Mapping[str, Any]) -> Iterator[str]:
-    """The background room and its clients."""
+    """The background gateway and its clients."""
     clients: list[Mapping[str, Any]] = room["clients"]
     are = "client is" if len(clients) == 1 else "clients are"
-    yield f"background room, pid {room['pid']}: {len(clients)} {are} attached"
+    yield f"background gateway, pid {room['pid']}: {len(clients)} {are} attached"
     for client in clients:
         how = "".join(f", {client[key]}" for key in ("expose", "profile") if client[key])
         at_work = f"{client['inFlight']} in flight, for {client['seconds']:.0f} s"
-        yield "  " + one_line(f"pid {client['pid']}{how}, {at_work}")
+        yield "  " + one_line(f"{client['name'] or 'a client'}, pid {client['pid']}{how}, {at_work}")
 
 
 def _client_lines(clients: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -208,6 +233,7 @@ def _client_lines(clients: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             said.append(f"stays while requests are open ({client['inFlight']})")
         else:
             said.append(f"ends in {about(client['endsInSeconds'])} without another (http.sessionIdle)")
-        yield "  " + one_line(f"{client['session']}: {', '.join(said)}")
+        whose = f" ({client['name']})" if client["name"] else ""
+        yield "  " + one_line(f"{client['session']}{whose}: {', '.join(said)}")
     if len(clients) > _FURTHER:
         yield f"  and {len(clients) - _FURTHER} more: greenroom status --json"

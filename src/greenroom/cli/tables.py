@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import one_line, printable
-from .common import commands_typed, show
-from .shapes import Shape
-from .wrapping import wrap
+from .common import show
+from .json_shapes import Shape
+from .text_wrapping import wrap
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from rich.console import Console

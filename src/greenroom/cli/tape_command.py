@@ -11,13 +11,14 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.safe_text import counted, printable
-from .common import commands_typed, say, show, show_json, tell
+from .common import say, show, show_json, tell
 from .exit_codes import FAILED
-from .shapes import Shape, says
-from .wrapping import columns_of, on_terminal
+from .json_shapes import Shape, says
+from .text_wrapping import columns_of, on_terminal
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
-    from ..tape.reading import Tape
+    from ..tape.tape_reader import Tape
 
 
 class TapedCallJson(Shape, kw_only=True):
@@ -117,9 +118,9 @@ def tape_command(
     is_json: bool,
 ) -> None:
     """Tell what is on TAPE: what servers did, what they were asked, and what they answered."""
-    from ..tape.reading import read_tape
-    from ..tape.selection import selected
     from ..tape.story import MOST, WIDTH, as_json, told
+    from ..tape.tape_reader import read_tape
+    from ..tape.tape_selection import selected
 
     read = selected(read_tape(tape), servers=servers, sessions=sessions, failed=failed, since=since)
     if summary is not None:
@@ -139,7 +140,7 @@ def tape_command(
 
 
 def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
-    from ..tape.use import read_use, use_in_words
+    from ..tape.tape_use import read_use
 
     use = read_use(summary)
     if is_json:
@@ -156,7 +157,7 @@ def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
         )
         show_json(said, TapeUseJson)
     else:
-        for line in use_in_words(use, tape):
+        for line in use.in_words(tape):
             click.echo(printable(line))
     if use.refused:
         click.get_current_context().exit(FAILED)
@@ -164,7 +165,7 @@ def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
 
 def _send_spans(tape: Tape, to: str, is_json: bool) -> None:
     from ..observe.otlp import send_tape
-    from ..tape.lines import OPEN
+    from ..tape.tape_lines import OPEN
 
     ended = sum(call.outcome != OPEN for call in tape.calls)
     said = SpansSentJson(otlp=to, spans=send_tape(tape, to), calls=ended)

@@ -67,7 +67,7 @@ TASKS: Final[Mapping[str, tuple[int, ...]]] = {
 
 
 @attrs.frozen
-class Step:
+class TurnTokens:
     """What a turn adds: what the model says, and what it is given for that. All in tokens."""
 
     said: float
@@ -83,10 +83,10 @@ class TaskCost:
     cached: float
 
 
-def played(shown: float, steps: Sequence[Step]) -> TaskCost:
+def played(shown: float, steps: Sequence[TurnTokens]) -> TaskCost:
     """A task in which `shown` tokens are there from the beginning; after its steps it is finished."""
     context, before, tokens, cached = shown, 0.0, 0.0, 0.0
-    for step in (*steps, Step(0, 0)):
+    for step in (*steps, TurnTokens(0, 0)):
         tokens += context
         cached += context - before + _CACHED * before
         before, context = context, context + step.said + step.given
@@ -137,7 +137,7 @@ class TaskPlayer:
         self.known: int = len(every)
         some = min(SAMPLED, len(every))
         self.tools: tuple[Target, ...] = tuple(every[at * len(every) // some] for at in range(some))
-        self._looks: dict[str, tuple[Step, ...]] = {}
+        self._looks: dict[str, tuple[TurnTokens, ...]] = {}
 
     def play(self) -> list[PlayedTask]:
         """Each task with each exposure."""
@@ -152,7 +152,7 @@ class TaskPlayer:
             found += [PlayedTask(task, exposure, _mean(each)) for exposure, each in costs.items() if each]
         return found
 
-    def _script(self, exposure: str, first: int, calls: Sequence[Target]) -> tuple[float, list[Step]]:
+    def _script(self, exposure: str, first: int, calls: Sequence[Target]) -> tuple[float, list[TurnTokens]]:
         if exposure == ALL_SHOWN:
             return self.all_shown, [self._called(target) for target in calls]
         if exposure == HOST_FINDS:
@@ -164,7 +164,7 @@ class TaskPlayer:
             code = sum(
                 self._count(f"await call(None, {self._compact(self._request(each))})\n") for each in calls
             )
-            return self._meta, [*looks, Step(code, RESULT * len(calls))]
+            return self._meta, [*looks, TurnTokens(code, RESULT * len(calls))]
         others = (self.tools[(first + at) % len(self.tools)] for at in range(BESIDE))
         beside = list(dict.fromkeys((*calls, *others)))[:BESIDE]
         return self._mcp + sum(map(self._definition, beside)), [self._called(target) for target in calls]
@@ -174,23 +174,23 @@ class TaskPlayer:
     def _request(self, target: Target) -> dict[str, Any]:
         return {"name": target.name, "arguments": dict.fromkeys(_required(target), "a value")}
 
-    def _called(self, target: Target) -> Step:
-        return Step(self._count(self._compact(self._request(target))), RESULT)
+    def _called(self, target: Target) -> TurnTokens:
+        return TurnTokens(self._count(self._compact(self._request(target))), RESULT)
 
-    def _called_behind(self, target: Target) -> Step:
+    def _called_behind(self, target: Target) -> TurnTokens:
         asked = self._request(target)
         said = {"tool": asked["name"], "args": asked["arguments"]}
-        return Step(self._count(self._compact(said)), RESULT)
+        return TurnTokens(self._count(self._compact(said)), RESULT)
 
-    def _found(self, target: Target) -> tuple[Step, ...]:
+    def _found(self, target: Target) -> tuple[TurnTokens, ...]:
         """Search for it, until it is found and its parameters are seen."""
         steps = self._looks.get(target.name)
         if steps is None:
             steps = self._looks[target.name] = tuple(self._find(target))
         return steps
 
-    def _find(self, target: Target) -> list[Step]:
-        steps: list[Step] = []
+    def _find(self, target: Target) -> list[TurnTokens]:
+        steps: list[TurnTokens] = []
         for words in (query_of(target), target.original.replace("_", " ")):
             answer = self._look(steps, {"search": words})
             _, is_shown, entry = f"\n{answer}\n".partition(f"\n{target.name}\n")
@@ -201,23 +201,25 @@ class TaskPlayer:
         self._look(steps, {"describe": target.name})
         return steps
 
-    def _look(self, steps: list[Step], asked: Mapping[str, Any]) -> str:
+    def _look(self, steps: list[TurnTokens], asked: Mapping[str, Any]) -> str:
         answer = text_of(self._reader.answer(parse_request(asked)).as_result())
-        steps.append(Step(self._count(self._compact(asked)), self._count(answer)))
+        steps.append(TurnTokens(self._count(self._compact(asked)), self._count(answer)))
         return answer
 
-    def _found_by_host(self, target: Target) -> tuple[Step, ...]:
+    def _found_by_host(self, target: Target) -> tuple[TurnTokens, ...]:
         matches = search(self._index, query_of(target), limit=HOST_SHOWS).matches
         found = dict.fromkeys([target, *(match.target for match in matches if match.target.kind != "skill")])
         given = sum(map(self._definition, list(found)[:HOST_SHOWS]))
-        return (Step(self._count(self._compact({"query": query_of(target)})), given),)
+        return (TurnTokens(self._count(self._compact({"query": query_of(target)})), given),)
 
 
 def _with_looks(
-    calls: Sequence[Target], look: Callable[[Target], Sequence[Step]], call: Callable[[Target], Step]
-) -> list[Step]:
+    calls: Sequence[Target],
+    look: Callable[[Target], Sequence[TurnTokens]],
+    call: Callable[[Target], TurnTokens],
+) -> list[TurnTokens]:
     """Each tool is looked for before its first call."""
-    steps: list[Step] = []
+    steps: list[TurnTokens] = []
     known: set[str] = set()
     for target in calls:
         if target.name not in known:

@@ -22,12 +22,13 @@ import click
 from ..actors.host import ServerRequest
 from ..protocol.safe_text import printable
 from ..safety.approval import ApprovalRequest, Verdict
+from .text_wrapping import fitted
 
 _NUMBERS: Final[Mapping[object, Any]] = {"integer": click.INT, "number": click.FLOAT}
 _YES_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 
 
-class _Unanswered(Exception):
+class _NoAnswer(Exception):
     """Ctrl-D was typed, or the terminal is gone."""
 
 
@@ -42,12 +43,12 @@ class Person:
         """Whether a call may be sent. None: the person does not say."""
         async with self._attention:
             try:
-                return await self._agrees(printable(question), default=False)
-            except _Unanswered:
+                return await self._agrees(fitted(question, sys.stderr), default=False)
+            except _NoAnswer:
                 return None
 
     async def decide(self, request: ApprovalRequest) -> Verdict:
-        """The same for a call of a room that runs here, where nobody else could say anything."""
+        """Whether a call of a room that runs here may be sent. Nobody else could say so: no answer is a no."""
         return Verdict.ONCE if await self.allows(request.text) else Verdict.DENY
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
@@ -58,7 +59,7 @@ class Person:
             click.echo(asks, err=True)
             try:
                 return await self._fill_in(request.params)
-            except _Unanswered:
+            except _NoAnswer:
                 return {"action": "cancel"}
 
     async def _fill_in(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -111,7 +112,7 @@ class Person:
             click.echo("Please type y or n.", err=True)
 
     async def _line(self, prompt: str) -> str:
-        """The next line that is typed. Raises `_Unanswered`. When it is cancelled, what was typed so far is forgotten,
+        """The next line that is typed. Raises `_NoAnswer`. When it is cancelled, what was typed so far is forgotten,
         so that it does not answer the next question."""
         click.echo(prompt, nl=False, err=True)
         typed = b""
@@ -123,14 +124,14 @@ class Person:
                     break
                 typed += some
         except OSError:  # the terminal is gone
-            raise _Unanswered from None
+            raise _NoAnswer from None
         except BaseException:
             termios.tcflush(self._terminal, termios.TCIFLUSH)
             click.echo("\ngreenroom: this is not asked any more.", err=True)
             raise
         if not typed:
             click.echo(err=True)
-            raise _Unanswered
+            raise _NoAnswer
         return typed.decode(errors="replace").rstrip("\r\n")
 
 

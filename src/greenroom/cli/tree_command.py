@@ -11,9 +11,10 @@ import msgspec
 
 from ..protocol.errors import UsageError
 from ..protocol.tree import TreeNode, tree_lines
-from . import tables, wrapping
-from .common import commands_typed, common_options, open_source, read_config, show
-from .shapes import OriginJson, Shape, says
+from . import tables, text_wrapping
+from .common import common_options, open_source, read_config, show
+from .json_shapes import OriginJson, Shape, says
+from .typed_options import commands_typed
 
 _MOST: Final = 20  # sessions and calls of one server that are shown
 
@@ -81,10 +82,10 @@ class TreeJson(OriginJson, kw_only=True):
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
 @common_options
 def tree_command(mermaid: bool, config_path: Path | None, pid: int | None, as_json: bool) -> None:
-    """Show the room as a tree: its supervisor, servers, and their sessions.
+    """Show what runs as a tree: the supervisor, servers, and their sessions.
 
-    Each with its state, its calls in flight and queued, since when its oldest waits, its circuit breaker, how many
-    restarts it has left, and what time alone will do next.
+    Each line has the state, the calls in flight and queued, how long the oldest has waited, the circuit breaker, the
+    restarts that are left, and what happens next by itself.
     """
     if mermaid and as_json:
         raise UsageError("--json and --mermaid are two forms of the same. Choose one.")
@@ -95,9 +96,9 @@ def tree_command(mermaid: bool, config_path: Path | None, pid: int | None, as_js
         click.echo(tree.mermaid())
         return
     lines = tree_lines(tree, _MOST)
-    if as_json or not wrapping.on_terminal():
+    if as_json or not text_wrapping.on_terminal():
         show("\n".join(lines), {**said, **source.origin}, as_json, TreeJson)
         return
-    width = wrapping.columns_of(sys.stdout)
+    width = text_wrapping.columns_of(sys.stdout)
     for line in lines:
         click.echo(tables.cut(commands_typed().filled(line), width))

@@ -18,8 +18,9 @@ import click
 from ..config.scrubbing import REDACTED
 from ..config.trust import shown_matter
 from ..protocol.errors import UsageError
-from .common import commands_typed, config_option, say, show_json, tell
-from .shapes import Object, Shape, says
+from .common import config_option, reload_gateways, say, show_json, tell
+from .json_shapes import Object, Shape, says
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.trust import Agreements, ProjectFile
@@ -95,6 +96,7 @@ def trust_command(
     if as_json:
         if agreed:
             agreements.add(new)
+            reload_gateways()
         show_json(TrustJson(files=[_as_json(one, agreed or one.digest in known) for one in files]))
         return int(any(not agreed for _ in new))
     return _decide(agreements, files, new, agreed)
@@ -122,8 +124,9 @@ def _decide(
             say("not trusted; nothing of it is used.")
             return 1
     agreements.add(possible)
+    reload_gateways()
     step = commands_typed().about("trust", options=("--revoke",))
-    tell(f"Trusted. A running gateway notices it. To take it back: {step}")
+    tell(f"Trusted. To take it back: {step}")
     return int(len(possible) < len(new))
 
 
@@ -191,6 +194,8 @@ def _list(known: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
 
 def _revoke(agreements: Agreements, directory: str, as_json: bool) -> None:
     gone = agreements.forget(directory)
+    if gone:
+        reload_gateways()
     if as_json:
         show_json({"revoked": gone}, RevokedJson)
     else:

@@ -2,8 +2,8 @@
 as it is.
 
 Our entry is one line of JSON, which is YAML, too. The section is a block at the top level, or there is none yet; any
-other form is refused. The caller compares what both texts mean (`client_files`), so nothing is damaged that was not
-understood here.
+other form is refused. The caller (`client_files`) compares what the text means before and after, so a file that is
+misread here is not damaged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What commands print with `--json`: how it is said, and the parts that several commands have.
 
 What a command prints is a struct beside the command. A field has a type and says what it means (`says`), so the
-reference in `docs/json.md` is made of these structs (`tools/json_page.py`), and what they do not have is not printed.
+reference in `docs/reference/commands/` is made of these structs, and what they do not have is not printed.
 What is made elsewhere, such as the answer of a gateway, is read into its struct before it is printed (`plain`).
 """
 
@@ -90,6 +90,12 @@ class AddressJson(Shape, kw_only=True):
     start_took: Annotated[
         float | None, says("its last start, until its tools were known; null: none was seen", "s")
     ]
+    warm: Annotated[
+        int, says("of a server: children that wait for somebody: started ahead, or reset", "children")
+    ]
+    reused: Annotated[
+        int, says("of a server: how often somebody has had a child that its tool had reset", "children")
+    ]
     replaced: Annotated[
         str | None, says("of a session: why the process it had before was ended, with all that it kept")
     ]
@@ -126,7 +132,7 @@ class ServerJson(AddressJson, kw_only=True):
             "untrusted",
             "disabled",
         ],
-        says("how it is, in a word"),
+        says("its state in a word ([what each means](reference/commands/status.md))"),
     ]
 
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Annotated
 
 from ..protocol.version import VERSION
-from .shapes import Shape, says
+from .json_shapes import Shape, says
 
 
 class VersionJson(Shape, kw_only=True):
@@ -42,7 +42,7 @@ def runs_on() -> VersionJson:
 
 
 def in_words(said: VersionJson) -> Iterator[str]:
-    """The same for a person."""
+    """What this Greenroom runs on, for a person to read."""
     yield f"greenroom {said.version}"
     yield f"{said.implementation} {said.python} ({said.executable})"
     yield said.platform

@@ -15,11 +15,11 @@ from tests.support.tiny_model import write_model
 
 from greenroom.catalogue import meaning_model
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.meanings import opened
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
+from greenroom.catalogue.tool_vectors import opened
 from greenroom.cli.main import run
 from greenroom.config.files import load_config
-from greenroom.gateway.offline import open_catalogue
+from greenroom.gateway.offline_catalogue import open_catalogue
 
 TOOLS = ({"name": "alpha", "description": "Search files."}, {"name": "beta", "description": "Delete a file."})
 

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import attrs
+import msgspec
 
 from ..catalogue.fingerprints import first_of
 from ..catalogue.store import default_cache_path
@@ -33,7 +34,7 @@ from ..config.installers import is_installer
 from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, can_be_written, other_folder, socket_in
-from ..config.references import expand_definition, is_url, session_variables
+from ..config.references import READ_AS_EMPTY, expand_definition, is_url, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..gateway.next_steps import Commands
@@ -59,7 +60,7 @@ from .exit_codes import FAILED, NOTED, OK, WARNED
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..gateway.offline import OfflineCatalogue
+    from ..gateway.offline_catalogue import OfflineCatalogue
     from ..supervisor.room import Greenroom
 
 
@@ -104,14 +105,14 @@ class Setup:
     otlp: str | None = None  # as of `serve --otlp`: the collector's URL; empty: as OTEL_* says
     seen_starting: set[str] = attrs.field(
         factory=set[str]
-    )  # servers of which a running gateway knows a start
+    )  # servers of which a running gateway or the cache knows a start
     tools: dict[str, int] = attrs.field(factory=dict[str, int])  # how many each has that was started here
     is_preflight: bool = False  # its servers are needed, so to disable one mends nothing
 
     @cached_property
     def catalogue(self) -> OfflineCatalogue:
         """The catalogue of the cache. Starts nothing."""
-        from ..gateway.offline import open_catalogue
+        from ..gateway.offline_catalogue import open_catalogue
 
         return open_catalogue(self.config)
 
@@ -183,13 +184,13 @@ def gateways(setup: Setup) -> Iterator[Finding]:
     if version != VERSION:
         what = f"runs Greenroom {version}, and this command is {VERSION}"
         stop = setup.commands.about("stop")
-        mend = f"restart the client that started process {gateway.pid}, or, if it is the background room: `{stop}`"
+        mend = f"restart the client that started process {gateway.pid}, or, if it is the background gateway: `{stop}`"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
     yield from _of_rows(setup, rows)
 
 
 def _cached_rows(setup: Setup) -> Iterable[Mapping[str, Any]]:
-    from ..gateway.views import status_view
+    from ..gateway.json_views import status_view
 
     return status_view(setup.catalogue)["servers"]
 
@@ -200,26 +201,29 @@ def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Findin
         if row.get("disabled") or row.get("broken"):
             continue  # said by the checks of the configuration
         if row["status"] == "needs-auth":
-            what = "it refuses requests until somebody logs in"
+            what = 'it refuses requests until somebody logs in, or its entry has its token ("bearerToken")'
             yield Finding(Severity.WARNING, "login", name, what, setup.commands.about("auth", name))
         if row.get("failure") is not None:
             setup.seen_starting.add(name)
             yield _last_failed(setup, name, row)
+        elif row.get("cached"):
+            setup.seen_starting.add(name)
         yield from of_start(setup, name, row)
 
 
 def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
     """The finding about a failure after which the server has not worked: an error, unless a server that works was lost
     once."""
-    ago = f"{about(row['failedAgo'])} ago" if row.get("failedAgo") is not None else "last"
+    ago = f"{about(row['failedAgo'])} ago" if row.get("failedAgo") is not None else "the last time"
     starts, quarantined = int(row.get("failedStarts") or 0), bool(row.get("quarantined"))
     if starts:
-        what = f"did not start {ago}{f' ({starts} times in a row)' if starts > 1 else ''}: {row['failure']}"
+        often = f" ({starts} in a row)" if starts > 1 else ""
+        what = f"its start failed {ago}{often}: {row['failure']}"
     else:
-        what = f"was lost {ago}: {row['failure']}"
+        what = f"it was lost {ago}: {row['failure']}"
     works = not starts and not quarantined and row.get("cached")
     refresh, explain = (setup.commands.about(verb, name) for verb in ("refresh", "explain"))
-    mend = f"mend that, then: `{refresh}`. See also: `{explain}`"
+    mend = f"when that is mended: `{refresh}`. To see more of it: `{explain}`"
     return Finding(Severity.WARNING if works else Severity.ERROR, LAST, name, what, mend)
 
 
@@ -287,14 +291,18 @@ def examine(setup: Setup) -> list[Finding]:
     """All findings, the worst first. What keeps a server from starting is said once."""
     found = [finding for check in CHECKS for finding in check(setup)]
     explained = {one.about for one in found if one.check != LAST and one.severity is Severity.ERROR}
-    return worst_first(one for one in found if one.check != LAST or one.about not in explained)
+    found = [one for one in found if one.check != LAST or one.about not in explained]
+    failed = {one.about for one in found if one.check == LAST}
+    return worst_first(one for one in found if one.check != "port" or one.about not in failed)
 
 
 def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Finding]:
     """What is found about this server and the files of its entry, the worst first. `row`: what is known of it, as in
     the status; no gateway is asked."""
     definition = setup.config.servers[server]
-    only = attrs.evolve(setup, config=attrs.evolve(setup.config, servers={server: definition}, broken={}))
+    only = attrs.evolve(
+        setup, config=msgspec.structs.replace(setup.config, servers={server: definition}, broken={})
+    )
     files = {definition.env_file, *definition.sources.values()}
     key = place("", "mcpServers", server)
 
@@ -377,6 +385,8 @@ def _files(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "configuration", problem.where, problem.what, mend)
         else:
             mend = f"correct {_place_in_words(problem.where)}"
+            if READ_AS_EMPTY in problem.what:
+                mend = "set it where Greenroom and its clients are started, or give a default there"
             yield Finding(Severity.WARNING, "configuration", problem.where, problem.what, mend)
 
 
@@ -529,8 +539,8 @@ def _ports(setup: Setup) -> Iterator[Finding]:
 
 def _logins(setup: Setup) -> Iterator[Finding]:
     """Servers that want a login and have none, and logins that are over."""
+    from ..actors.login.login_auth import may_log_in, stored_login
     from ..actors.login.login_record import LoginFailed
-    from ..actors.login.logins import may_log_in, stored_login
 
     for server in map(setup.expanded, setup.in_service()):
         if server is None or session_variables(server) or not may_log_in(server):
@@ -594,6 +604,20 @@ def _names(setup: Setup) -> Iterator[Finding]:
             what = f"{len(long)} names are too long for clients that write {before} before them: {long[0]}"
             mend = f'set "clientPrefix": "{before}", or use the mcp tool (--expose proxy)'
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
+
+
+def _resets(setup: Setup) -> Iterator[Finding]:
+    """The tools that are to reset a server and that it does not list."""
+    for server in setup.in_service():
+        entry = setup.catalogue.index.entry(server.name)
+        if server.reset is None or entry is None or entry.tools is None:
+            continue
+        names = [str(each.get("name")) for each in entry.tools]
+        if server.reset not in names:
+            near = meant(server.reset, names)
+            what = f"the tool that is to reset it is not listed, so each session or call gets a new process.{near}"
+            mend = 'write the name of one of its tools as "reset", or remove it'
+            yield Finding(Severity.WARNING, "reset", server.name, what, mend)
 
 
 def _place_in_words(where: str) -> str:
@@ -670,6 +694,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _ports,
     _logins,
     _names,
+    _resets,
 )
 CHECKS: Final = (_broken, _nothing, _unread, _cache, *_OF_SERVERS, _meaning, collector, gateways, sockets)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import textwrap
 from typing import IO, Final
 
+from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import printable
 
 _COLUMNS: Final = 80  # of a window that does not say
 # A command in a text; it stays on one line, so that it can be copied.
-_COMMAND: Final = re.compile(r"`greenroom [^`]*`|\bgreenroom [a-z]+(?: --[a-z]+ \S+)*(?: [\w./-]+)?")
-_INDENT: Final = re.compile(r" *(?:[✓✗⚠⊘○·→] )?")  # what the further lines of a wrapped one stand below
+_COMMAND: Final = lazy_pattern(r"`greenroom [^`]*`|\bgreenroom [a-z]+(?: --[a-z]+ \S+)*(?: [\w./-]+)?")
+_INDENT: Final = lazy_pattern(r" *(?:[✓✗⚠⊘○·→] )?")  # what the further lines of a wrapped one stand below
 _GLUE: Final = "\u00a0"  # textwrap does not break a line here
 
 

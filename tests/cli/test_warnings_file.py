@@ -51,6 +51,29 @@ def test_what_shows_the_configuration_always_shows_them(
         assert "zebra" in capsys.readouterr().out
 
 
+def test_what_shows_one_server_warns_of_its_entry_alone(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {name: {"command": "a", f"zebra of {name}": 1} for name in ("a", "ab", "a b")}
+    own_config(home, json.dumps({"mcpServers": odd}))
+    for name in odd:
+        assert run(["config", name]) == 0
+        said = capsys.readouterr()
+        told = {other for other in odd if f'zebra of {other}"' in said.err.replace("\n", " ")}
+        assert (told, len(json.loads(said.out)["problems"])) == ({name}, 1)
+
+
+def test_a_configuration_without_servers_says_each_time_what_it_ignores(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, json.dumps({"mcpservers": {"a": {"command": "a"}}}))
+    for _ in range(2):
+        assert run(["status"]) == 0
+        said = capsys.readouterr()
+        assert 'did you mean "mcpServers"?' in said.err
+        assert "No servers are configured." in said.out
+
+
 def test_a_new_warning_is_said_at_once_and_another_configuration_has_its_own(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_named_by_every_command(
         assert run(words) == 0
         assert f"{own}: is no valid JSON" in capsys.readouterr().err
     assert run([]) == 0
-    assert f"{own} (yours, cannot be read)" in capsys.readouterr().out
+    assert "~/.config/greenroom/mcp.json (yours, cannot be read)" in capsys.readouterr().out
 
 
 def test_the_file_is_private_and_has_no_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

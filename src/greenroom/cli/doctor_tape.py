@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 from ..protocol.bounds import RECENT_MINUTES
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
-from .common import commands_typed, running_gateway, say_elsewhere, show
-from .shapes import Shape, says
+from .common import running_gateway, say_elsewhere, show
+from .json_shapes import Shape, says
+from .typed_options import commands_typed
 
 if TYPE_CHECKING:
     from ..config.model import Config
-    from ..tape.reading import Tape
+    from ..tape.tape_reader import Tape
 
 
 class RecentTapeJson(Shape, kw_only=True):
@@ -47,8 +48,8 @@ def tape_last_minutes(
 ) -> int:
     """Write the tape, and say what is on it. `file`: "" for one in this folder, named by the time. Raises
     `UsageError`."""
-    from ..tape.reading import read_tape
-    from ..tape.recent import write_tape
+    from ..tape.last_minutes_tape import write_tape
+    from ..tape.tape_reader import read_tape
 
     gateway = running_gateway(config, pid)
     if gateway is None:

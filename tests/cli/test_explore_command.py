@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support import run as run_async
+from tests.support.forked import GREENROOM, popen_forked
 from tests.support.gateway import PATIENCE
 from tests.support.patience import until
 from tests.support.shapes import conforms
@@ -21,30 +22,37 @@ from tests.support.shapes import conforms
 from greenroom.cli.main import run
 from greenroom.testing import FakeServer, fake_room, tool
 
-# Both speak MCP by hand, for an SDK takes a second to import. An agent is the two calls that it makes.
+# Both speak MCP by hand, for an SDK takes a second to import, and what speaks HTTP a tenth of one: there are a hundred.
+# An agent is the two calls that it makes.
 SPEAKS = """
-import json, os, subprocess, sys, urllib.request
+import json, os, socket, sys
 
 class Http:
     def __init__(self):
-        self.session = {}
+        self.host, _, path = os.environ["GREENROOM_MCP_URL"].partition("://")[2].partition("/")
+        self.head = f"POST /{path} HTTP/1.1\\r\\nHost: {self.host}\\r\\nConnection: close\\r\\n"
+        self.head += "Content-Type: application/json\\r\\nAccept: application/json, text/event-stream\\r\\n"
         self.ask("initialize", HELLO)
 
     def ask(self, method, params):
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-        heads = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **self.session}
-        request = urllib.request.Request(os.environ["GREENROOM_MCP_URL"], body, heads)
-        with urllib.request.urlopen(request) as answer:
-            if "mcp-session-id" in answer.headers:
-                self.session = {"Mcp-Session-Id": answer.headers["mcp-session-id"]}
-            text = answer.read().decode()
-        data = [line[5:] for line in text.splitlines() if line.startswith("data:")]
-        return json.loads(data[-1] if data else text)
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        address, _, port = self.host.partition(":")
+        with socket.create_connection((address, int(port))) as line:
+            line.sendall(f"{self.head}Content-Length: {len(body)}\\r\\n\\r\\n{body}".encode())
+            said = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+        first, *lines = said.splitlines()
+        assert " 200 " in first, said
+        if method == "initialize":
+            self.head += "".join(f"{each}\\r\\n" for each in lines if each.lower().startswith("mcp-session-id:"))
+        messages = [each.removeprefix("data:").strip() for each in lines]
+        return json.loads([each for each in messages if each.startswith("{")][-1])
 
 class Stdio:
     def __init__(self):
         with open(sys.argv[1]) as file:
             (server,) = json.load(file)["mcpServers"].values()
+        import subprocess
+
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.process = subprocess.Popen([server["command"], *server["args"]], **pipes)
         self.ask("initialize", HELLO)
@@ -163,7 +171,14 @@ def test_the_table_names_each_place_and_how_to_repeat_it(
     ]
     assert run([*words, "--", sys.executable, "-S", os.fspath(tmp_path / "agent.py")]) == 1
     out = capfd.readouterr().out
-    assert "#2 shop_order  ✓             ✓ ! again    ✓ ! again    ✓ ! again  ✗ failed ! again  ✓" in out
+    table = out[out.index("               crash") : out.index("shop never starts")].splitlines()
+    assert table == [
+        "               crash   crash  lost    too",
+        "               before  after  answer  slow  hangs  error",
+        "#1 shop_look   ✓       ✓      ✓       ✓     ✗      ✓",
+        "#2 shop_order  ✓       ✓ !    ✓ !     ✓ !   ✗ !    ✓",
+        "✓ survived   ✗ failed   ! asked again",
+    ]
     assert "shop never starts: ✗ failed" in out
     assert (
         f"greenroom replay {tape} --expose direct --call-timeout 0.5 --fault 'shop call 2: crash after sent'"
@@ -195,7 +210,7 @@ def test_over_the_command_that_is_printed_the_agent_does_the_same_again(
 
 
 HANGS = """
-import os, subprocess, time
+import subprocess, time
 print(os.getpid(), flush=True)
 subprocess.Popen([sys.executable, "-S", "-c", "import os, time; os.setsid(); time.sleep(300)"])
 time.sleep(300)
@@ -207,13 +222,13 @@ time.sleep(300)
     [
         (HANGS, ("--time-limit", "1"), "not ended within 1 s"),
         ("sys.exit('no model')", (), "exit code 1: no model"),
-        ("os.kill(os.getpid(), 9)", (), "ended by SIGKILL"),
+        ("os.kill(os.getpid(), 9)", (), "killed by SIGKILL"),
         (
             'call("shop_look", 1)',
             (),
             'the first that it did not get: shop_look {"item":"hat"}',
         ),
-        ("pass", (), "Does it use the tools that it is given, its room, or $GREENROOM_MCP_URL"),
+        ("pass", (), "Does it use $GREENROOM_MCP_URL or $GREENROOM_MCP_CONFIG, and not"),
     ],
 )
 def test_an_agent_that_is_not_that_of_the_tape_is_told_apart(
@@ -238,8 +253,8 @@ def test_an_exploration_that_is_told_to_end_leaves_no_files(
     place = tmp_path / "files"
     place.mkdir()
     words = ["explore", os.fspath(tape), "--", sys.executable, "-S", os.fspath(tmp_path / "agent.py")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greenroom", *words],
+    process = popen_forked(
+        [*GREENROOM, *words],
         env={**os.environ, "TMPDIR": os.fspath(place)},
         stderr=subprocess.DEVNULL,
     )
@@ -264,8 +279,8 @@ def test_nothing_of_the_agent_outlives_the_exploration(
     (tmp_path / "agent.py").write_text(SPEAKS + HANGS)
     kept = tmp_path / "kept"
     words = ["explore", os.fspath(tape), "--keep", os.fspath(kept), "--"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greenroom", *words, sys.executable, "-S", os.fspath(tmp_path / "agent.py")],
+    process = popen_forked(
+        [*GREENROOM, *words, sys.executable, "-S", os.fspath(tmp_path / "agent.py")],
         stderr=subprocess.DEVNULL,
     )
     output = kept / "0" / "output"
