@@ -45,4 +45,4 @@ from .supervisor.room import (
     OwnTool as OwnTool,
     Session as Session,
 )
-from .tape.replaying import Replay as Replay
+from .tape.replay_servers import Replay as Replay

@@ -10,6 +10,7 @@ from .protocol.errors import (
     BadArguments as BadArguments,
     Bug as Bug,
     Busy as Busy,
+    CallCancelled as CallCancelled,
     CallError as CallError,
     CallTimeout as CallTimeout,
     ConfigError as ConfigError,

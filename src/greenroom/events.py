@@ -26,5 +26,7 @@ from .protocol.events import (
     StartMoved as StartMoved,
     Step as Step,
     Transition as Transition,
+    WarmChildMoved as WarmChildMoved,
+    WarmMove as WarmMove,
 )
 from .protocol.lifecycle import Cause as Cause, Means as Means, Reason as Reason, State as State

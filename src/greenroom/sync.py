@@ -1,13 +1,15 @@
 """The same room for programs without an event loop: `with greenroom.sync.open("mcp.json") as room: room.call(…)`.
 
-A room runs on one thread of its own, in a loop of its own (anyio's portal), whatever the program is: a script, a
-notebook whose kernel has a running loop, a web service with threads, a worker of a pool. Any number of threads may use
-it at once. Names, arguments, results and errors are those of `greenroom.Greenroom`; `aclose` is `close`.
+A room runs on one thread of its own, in a loop of its own, whatever the program is: a script, a notebook whose kernel
+has a running loop, a web service with threads, a worker of a pool. Any number of threads may use it at once. Names,
+arguments, results and errors are those of `greenroom.Greenroom`; `aclose` is `close`.
 
 - Each method is made of the public door's own, so its signature is written once, there, and checkers, `help()` and
   editors show it. What only reads what is known does not go to the thread.
 - Whoever is interrupted while he waits (Ctrl-C) leaves his call, which is cancelled. Leaving the block ends the room in
   order. An interrupt meanwhile leaves no more time to calls in flight.
+- An interrupt may come at any moment. So a thread has its work for the loop in hand (`_ThreadWork`) before the loop
+  does, hands it over without waiting, and waits at a lock of its own, which nobody else takes (`_Latch`).
 - A room that nobody has closed ends when nobody holds it any more, and at the latest when the program does.
 - A room belongs to the process that has opened it. In a forked copy of that, calls are refused, and nothing ends. What
   was only made before the fork is opened in each copy. It cannot be pickled, so a spawned process makes its own.
@@ -16,17 +18,21 @@ it at once. Names, arguments, results and errors are those of `greenroom.Greenro
 
 Rejected: a generated file of methods (six hundred lines that repeat the door, and a tool to compare them); assignments
 in place of decorators (`call = _waits(RoomCalls.call)`: what is inferred is no public type for `--verifytypes`); a loop
-that runs for each call (servers, timers and idle times live between calls).
+that runs for each call (servers, timers and idle times live between calls); anyio's portal and `Future` (a thread that
+is interrupted while the loop takes its call over has nothing yet to cancel it by, and the lock of a `Future` may stay
+taken, so that the loop waits for ever).
 """
 
 from __future__ import annotations
 
+import _thread
 import inspect
 import os
+import re
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from contextvars import Context
 from functools import cache, partial, wraps
@@ -34,9 +40,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import anyio
-import anyio.from_thread
+from anyio.abc import TaskGroup
 
-from .actors.backend import sole
+from .actors.backend import current_backend, sole
 from .config.model import Config
 from .protocol.errors import RoomClosed, UsageError
 from .protocol.events import Event
@@ -44,7 +50,7 @@ from .protocol.status import DrainReport
 from .supervisor import call_stream
 from .supervisor import room as doors
 from .supervisor.room import Greenroom, RoomCalls
-from .tape.replaying import Replay
+from .tape.replay_servers import Replay
 
 __all__ = [
     "CallStream",
@@ -64,7 +70,80 @@ R = TypeVar("R")
 A = TypeVar("A")
 C = TypeVar("C", bound=RoomCalls)
 F = TypeVar("F", bound="_Front[Any]")
+_LOOKS_UP: Final = 1.0  # seconds
 _open: Final[set[_RoomThread]] = set()  # which nobody has closed yet
+_ASYNC: Final = re.compile(r"\basync (?=with|for|iterator)|\bawait ")
+
+
+class _Latch:
+    """What threads wait for until it is set, once. An interrupt of one that waits leaves nothing locked."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: list[threading.Lock] = []  # one of each thread, taken
+
+    def set(self) -> None:
+        self._is_set = True
+        while self._waiting:
+            self._waiting.pop().release()
+
+    def wait(self) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        self._waiting.append(lock)
+        # A signal that comes in the moment before the wait does not end it, so whoever gets signals looks up.
+        most = _LOOKS_UP if threading.current_thread() is threading.main_thread() else -1
+        while not self._is_set and not lock.acquire(timeout=most):
+            pass
+
+
+class _ThreadWork(Generic[R]):
+    """What the loop does for a thread, which may leave it at any moment: also before the loop has begun it."""
+
+    _value: R
+
+    def __init__(self, do: Callable[[], Awaitable[R]] | Callable[[], R]) -> None:
+        self._do = do
+        self._scope: anyio.CancelScope | None = None
+        self._is_left = False
+        self._error: BaseException | None = CancelledError()  # unless it comes to something
+        self._over = _Latch()
+
+    def result(self) -> R:
+        """Wait for what it comes to. Raises what that raises, or `CancelledError`."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def leave(self) -> None:
+        """Nobody waits for it any more. Its loop has to be told to `cancel` it, too."""
+        self._is_left = True
+
+    # ---- in the loop ----
+
+    async def run(self) -> None:
+        try:
+            if not self._is_left:
+                with anyio.CancelScope() as self._scope:
+                    made = self._do()
+                    self._value = await made if inspect.isawaitable(made) else cast("R", made)
+                    self._error = None
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            self._error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.end()
+
+    def cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def end(self) -> None:
+        self._over.set()
 
 
 class _RoomThread:
@@ -73,16 +152,25 @@ class _RoomThread:
     def __init__(self, room: Greenroom, backend: str, options: Mapping[str, Any] | None) -> None:
         self.room = room
         self._process = 0  # who has opened it: before that, a forked copy may
-        self._portal: anyio.from_thread.BlockingPortal | None = None
+        self._post: Callable[[Callable[[], object]], object] | None = None  # while there is a loop
+        self._tasks: TaskGroup | None = None  # while the room is open
+        self._works: set[_ThreadWork[Any]] = set()  # which somebody may wait for
         self._left = anyio.Event()
         self._failure: BaseException | None = None
-        self._started: Future[None] = Future()
+        self._is_abandoned = False
+        self._opened = _Latch()  # or it never will be
+        self._ended = _Latch()
         work = partial(
             anyio.run, self._live, backend=backend, backend_options=None if options is None else dict(options)
         )
         self._thread = threading.Thread(
             target=Context().run, args=(self._guarded, work), name="greenroom room", daemon=True
         )
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has opened it."""
+        return self._process == os.getpid()
 
     def start(self) -> None:
         """Open the room. Raises what opening it raises."""
@@ -91,37 +179,54 @@ class _RoomThread:
         self._process = os.getpid()
         _at_the_end()
         _open.add(self)
-        self._thread.start()
         try:
-            self._started.result()
+            _thread.start_new_thread(self._begin_thread, ())
+            self._opened.wait()
         except BaseException:
-            self.close(0)
+            self._is_abandoned = True
+            self._end(0)
             raise
+        if self._failure is not None:
+            self.close(0)
 
-    def begin(self, work: Callable[[], Awaitable[R]] | Callable[[], R]) -> Future[R]:
-        """Begin this in the room's loop."""
-        portal = self._portal
-        if portal is None or self._process != os.getpid():
-            self._refuse()
+    def begin(self, work: _ThreadWork[Any]) -> None:
+        """Have this done in the room's loop, as a task."""
+        post = self._post
+        if post is None or not self.is_ours:
+            self.refuse()
         if threading.current_thread() is self._thread:
             text = "This runs on the room's own thread, as callbacks do, and would wait for itself."
             raise UsageError(
                 f"{text} Hand the call to another thread, or give an async callback that awaits."
             )
+        self._works.add(work)
         try:
-            return portal.start_task_soon(cast("Callable[[], Awaitable[R]]", work))
+            post(partial(self._take, work))
         except RuntimeError:  # it has ended in this moment
-            self._refuse()
+            self.refuse()
 
-    def run(self, work: Callable[[], Awaitable[R]] | Callable[[], R]) -> R:
+    def leave(self, work: _ThreadWork[Any]) -> None:
+        """Cancel this, which nobody waits for any more."""
+        work.leave()
+        self.tell(work.cancel)
+
+    def tell(self, do: Callable[[], object]) -> None:
+        """Have this called in the room's loop, if there is one."""
+        post = self._post
+        if post is not None and self.is_ours:
+            with suppress(RuntimeError):  # it has ended in this moment
+                post(do)
+
+    def run(self, do: Callable[[], Awaitable[R]] | Callable[[], R]) -> R:
         """What this comes to in the room's loop. Whoever is interrupted leaves it cancelled."""
-        future = self.begin(work)
+        work = _ThreadWork(do)
         try:
-            return future.result()
+            self.begin(work)
+            return work.result()
         except CancelledError:
-            self._refuse()
+            self.refuse()
         except BaseException:
-            future.cancel()
+            self.leave(work)
             raise
 
     def close(self, patience: float | None = None) -> None:
@@ -135,30 +240,25 @@ class _RoomThread:
         if failure is not None:
             raise failure
 
-    def leave(self, patience: float | None = None) -> None:
+    def ask_to_end(self, patience: float | None = None) -> None:
         """Ask the room to end, and wait for nothing."""
-        portal = self._portal
-        if portal is None or self._process != os.getpid():
-            return
-        if threading.current_thread() is self._thread:  # somebody there was the last to hold it
-            self._left.set()
-            return
-        with suppress(RuntimeError):
-            portal.start_task_soon(self._leave, patience)
+        self.tell(partial(self._begin_to_end, patience))
 
     def _end(self, patience: float | None) -> None:
-        if self._process != os.getpid() or self._thread.ident is None:
+        if not self.is_ours or self._thread.ident is None:
             return
-        wait((self._started,))
-        self.leave(patience)
+        self._opened.wait()
+        self.ask_to_end(patience)
+        self._ended.wait()  # because a thread whose `join` was interrupted counts as one that has ended
         self._thread.join()
 
-    def _refuse(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
+        """Say why there is no loop to do anything in."""
         if self._thread.ident is None:
             raise UsageError(
                 "This room is not open yet: use `with greenroom.sync.open(…) as room`, or `start`."
             )
-        if self._process != os.getpid():
+        if not self.is_ours:
             text = "This room belongs to the process that forked this one. Open another here, after the fork."
         else:
             text = "The room is closed; nothing was sent. Use it inside `with greenroom.sync.open(…)`."
@@ -166,28 +266,61 @@ class _RoomThread:
 
     # ---- on the thread ----------------------------------------------------------------------------------------------
 
+    def _begin_thread(self) -> None:
+        """In a thread that nobody interrupts: whoever is interrupted in `Thread.start` may leave a lock of it taken."""
+        try:
+            self._thread.start()
+        except BaseException as error:  # there can be no more threads
+            self._failure = error
+            self._opened.set()
+            self._ended.set()
+
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            work()
-        except BaseException as error:
-            failure = sole(cast("BaseExceptionGroup[BaseException]", error)) if _is_group(error) else error
-            if self._started.done():
-                self._failure = failure  # `close` raises it
-            else:
-                self._started.set_exception(failure)
+            if not self._is_abandoned:
+                work()
+        except BaseException as error:  # `close` raises it
+            self._failure = (
+                sole(cast("BaseExceptionGroup[BaseException]", error)) if _is_group(error) else error
+            )
         finally:
-            self._portal = None
+            self._post = None
+            while self._works:  # what was handed over in the last moment
+                self._works.pop().end()
             _open.discard(self)
+            self._opened.set()
+            self._ended.set()
 
     async def _live(self) -> None:
-        async with anyio.from_thread.BlockingPortal() as portal:
-            async with self.room:
-                self._portal = portal
-                self._started.set_result(None)
-                await self._left.wait()
-            await portal.stop(cancel_remaining=True)
+        async with anyio.create_task_group() as tasks:
+            try:
+                async with self.room:
+                    self._tasks = tasks
+                    self._post = current_backend().post
+                    self._opened.set()
+                    await self._left.wait()
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
 
-    async def _leave(self, patience: float | None) -> None:
+    def _take(self, work: _ThreadWork[Any]) -> None:
+        if self._tasks is None:
+            self._works.discard(work)
+            work.end()
+        else:
+            self._tasks.start_soon(self._do, work)
+
+    async def _do(self, work: _ThreadWork[Any]) -> None:
+        try:
+            await work.run()
+        finally:
+            self._works.discard(work)
+
+    def _begin_to_end(self, patience: float | None) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(self._aclose, patience)
+
+    async def _aclose(self, patience: float | None) -> None:
         try:
             await self.room.aclose(patience)
         finally:
@@ -213,38 +346,51 @@ def _close_all() -> None:
             thread.close()
 
 
-class _Held(Generic[A]):
+class _LoopContext(_ThreadWork[None], Generic[A]):
     """An async context that is entered, kept and left in one task of the loop, as it must be."""
 
     def __init__(self, thread: _RoomThread, context: AbstractAsyncContextManager[A]) -> None:
+        super().__init__(self._hold)
         self._thread = thread
         self._context = context
-        self._left = anyio.Event()
+        self._entered = _Latch()  # or it never will be
+        self._kept: list[A] = []
+        self._leaving = anyio.Event()
 
     def enter(self) -> A:
-        entered: Future[A] = Future()
-        self._task = self._thread.begin(partial(self._hold, entered))
         try:
-            return entered.result()
+            self._thread.begin(self)
+            self._entered.wait()
+            if not self._kept:
+                self.result()
+            return self._kept[0]
+        except CancelledError:
+            self._thread.refuse()
         except BaseException:
-            self._task.cancel()
+            self._thread.leave(self)
             raise
 
-    def leave(self) -> None:
-        with suppress(RoomClosed):
-            self._thread.run(self._left.set)
-        with suppress(CancelledError):
-            self._task.result()
-
-    async def _hold(self, entered: Future[A]) -> None:
+    def exit(self) -> None:
+        if not self._thread.is_ours:
+            return
         try:
-            async with self._context as value:
-                entered.set_result(value)
-                await self._left.wait()
-        except BaseException as error:
-            if not entered.done():
-                entered.set_exception(error)
+            self._thread.tell(self._leaving.set)
+            self.result()
+        except CancelledError:
+            pass  # the room has ended it
+        except BaseException:
+            self._thread.leave(self)
             raise
+
+    async def _hold(self) -> None:
+        async with self._context as value:
+            self._kept.append(value)
+            self._entered.set()
+            await self._leaving.wait()
+
+    def end(self) -> None:
+        self._entered.set()
+        super().end()
 
 
 # ---- methods made of the public door's own --------------------------------------------------------------------------
@@ -273,7 +419,8 @@ Decorator = Callable[[Callable[..., None]], Method[P, R]]  # of a stub, which st
 
 
 def _like(method: Callable[..., Any], run: Callable[..., Any], gives: str | None = None) -> Any:
-    """Makes `run` look like `method`, but for what it returns, and puts it in the place of a stub."""
+    """Makes `run` look like `method`, but for what it returns, and puts it in the place of a stub. It says what the
+    method says, without what only a coroutine writes; or what the stub says, where more is different."""
     signature = inspect.signature(method)
     if gives is not None:
         signature = signature.replace(return_annotation=gives)
@@ -281,6 +428,7 @@ def _like(method: Callable[..., Any], run: Callable[..., Any], gives: str | None
     made.__signature__ = signature
 
     def replace(stub: Callable[..., None]) -> Any:
+        made.__doc__ = stub.__doc__ or _ASYNC.sub("", method.__doc__ or "")
         return made
 
     return replace
@@ -339,12 +487,12 @@ def _keeps(
     def run(self: _Front[Any], *args: P.args, **kwargs: P.kwargs) -> Generator[F]:
         thread, of = _parts(self)
         del self
-        held = _Held(thread, thread.run(partial(method, of, *args, **kwargs)))
+        held = _LoopContext(thread, thread.run(partial(method, of, *args, **kwargs)))
         value = held.enter()
         try:
             yield front(thread, value)
         finally:
-            held.leave()
+            held.exit()
 
     return _like(method, run, f"AbstractContextManager[{front.__name__}]")
 
@@ -380,7 +528,7 @@ class CallStream(Stream[Mapping[str, Any]]):
 
     @property
     def message(self) -> str:
-        """What its latest progress said."""
+        """The message of its latest progress that had one; "" before that."""
         return self._of.message
 
     @_waits(call_stream.CallStream.result)
@@ -388,7 +536,10 @@ class CallStream(Stream[Mapping[str, Any]]):
 
 
 class CallTask(_Front[call_stream.CallTask]):
-    """A call that goes on, whoever waits for it."""
+    """A call that runs by itself, whether anybody waits for it or not."""
+
+    def __repr__(self) -> str:
+        return repr(self._of)
 
     @property
     def stream(self) -> CallStream:
@@ -413,7 +564,7 @@ class CallTask(_Front[call_stream.CallTask]):
 
 
 class ModelTools(_Front[doors.ModelTools]):
-    """Tools of a room or session as a model's API takes them (`tools_for`), and what the model calls of them."""
+    """Tools of a room or session in the format of a model's API (`tools_for`); it also runs the model's calls."""
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
@@ -531,14 +682,14 @@ class Session(_Calls[doors.Session]):
         return self._of.name
 
     def __enter__(self) -> Session:
-        self._held = _Held(self._thread, self._of)
+        self._held = _LoopContext(self._thread, self._of)
         self._held.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.leave()
+        self._held.exit()
 
     @_waits(doors.Session.connect)
     def connect(self) -> None: ...
@@ -554,7 +705,7 @@ class Room(_Calls[Greenroom]):
         self, room: Greenroom, *, backend: str = "asyncio", backend_options: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(_RoomThread(room, backend, backend_options), room)
-        weakref.finalize(self, self._thread.leave).atexit = False
+        weakref.finalize(self, self._thread.ask_to_end).atexit = False
 
     def __enter__(self) -> Room:
         self._thread.start()
@@ -586,7 +737,7 @@ class Room(_Calls[Greenroom]):
 
     @property
     def tape(self) -> Replay | None:
-        """The tape that this room is a replay of."""
+        """The tape that this room replays; None: it is no replay."""
         return self._of.tape
 
     @property
@@ -636,7 +787,8 @@ class Room(_Calls[Greenroom]):
     def session(self) -> None: ...
 
     @_keeps(Greenroom.events, Events)
-    def events(self) -> None: ...
+    def events(self) -> None:
+        """`with room.events() as events: for event in events: …`, from now on, in order."""
 
 
 def _opens(make: Callable[P, Greenroom]) -> Callable[[Callable[..., None]], Callable[P, Room]]:
