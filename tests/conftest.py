@@ -24,7 +24,7 @@ pytest_plugins = (
 
 collect_ignore = ["page"]  # in a browser: `make page-test`
 if "GREENROOM_HOWTO" not in os.environ:
-    collect_ignore.append("howto")  # with packages that we do not need: `make howto`
+    collect_ignore.append("howto")  # with packages of some readers: `make howto`
 
 
 LOOPS = ("trio", "asyncio")
@@ -48,7 +48,7 @@ ON_BOTH_LOOPS = frozenset(
             "test_in_process",
             "test_line_peer",
             "test_lines",
-            "test_lists",
+            "test_list_reader",
             "test_router",
         ),
         *(

@@ -101,7 +101,8 @@ def opened(name: str, rows: Sequence[Row], folder: Path, neighbours: int = 1) ->
     """A door with the servers of these rows beside calm ones, and the files of these rows in `folder`."""
     with ExitStack() as stack:
         servers = {row.name: _entry(row, folder, stack) for row in rows if row.on}
-        calm = {"command": sys.executable, "args": ["-S", os.fspath(ECHO), f"{folder}/calm"]}
+        patient = {"requestTimeoutMs": int(PATIENCE * 1_000)}  # how late it is answered is measured
+        calm = {"command": sys.executable, "args": ["-S", os.fspath(ECHO), f"{folder}/calm"], **patient}
         servers |= {f"calm{number}": calm for number in range(neighbours)}
         for row in rows:
             servers |= {f"far{number}": {"command": "true"} for number in range(row.servers)}

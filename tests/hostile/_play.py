@@ -1,13 +1,14 @@
 """Tries one row at one door, and checks what must hold for every row.
 
 * The worst stall of others: the longest stretch in which the loop of the attacked process did not look at its
-  descriptors (`watched`). The bound is 50 ms. If a calm run of the same process just before is slower, the bound is
-  three times its worst stall; the calm run comes just after, if the attack is there from the start. A message of
-  megabytes is copied whole now and then, and a busy machine takes long for that: so the bound has room for two copies
-  of 8 MiB, each as slow as nine in ten that are made here beside the attack. (On a calm machine they take less than
-  that.) Nobody may wait for ever behind short stretches either. So nine in ten calls of a calm neighbour, each a few
-  turns of the loop, take no longer than three bounds, or the attacked process uses no more processor time meanwhile: on
-  a machine that is busy with other things calls wait, but the process uses no processor time.
+  descriptors (`watched`). The bound is 50 ms on a machine that copies 8 MiB in 5 ms. What stalls is work on megabytes,
+  so on a machine whose memory is slower the bound is as many times higher: ten copies, each as slow as nine in ten that
+  are made here just before, while nothing is attacked yet, for an attack makes copies slower, too. (Machines with the
+  same processor differ four times in that.) If a calm run of the same process just before is slower, the bound is three
+  times its worst stall; the calm run comes just after, if the attack is there from the start. Nobody may wait for ever
+  behind short stretches either. So nine in ten calls of a calm neighbour, each a few turns of the loop, take no longer
+  than three bounds, or the attacked process uses no more processor time meanwhile: on a machine that is busy with other
+  things calls wait, but the process uses no processor time.
 * Memory: the peak of the process, above what it had before.
 * Each request gets an answer, and no request gets two.
 * An orderly end of the door (`end`): exit code 0, no process left, no message about a bug in Greenroom.
@@ -33,11 +34,26 @@ from .server import blocks
 STALL = 0.050  # seconds
 TRIES = 3  # a stall counts when it is seen each time
 TURNS = 3
-CALM_CALLS, MORE_CALLS = 30, 15
-COPIES, COPIED = 2, 8 * MIB
-COPY_EACH = 10  # calls
+COPIES, COPIED = 10, 8 * MIB
 BLOCK = b"x" * COPIED
+TIMES = 20  # that a copy is made to know how long it takes
 END_WITHIN = 60.0
+
+
+@attrs.frozen
+class Measure:
+    """How much a neighbour calls: before the attack and after it; for which part of the seconds that a row lasts; and
+    how long it waits between two calls."""
+
+    calm: int
+    more: int
+    part: float
+    pause: float  # seconds
+
+
+ALONE = Measure(calm=30, more=15, part=1.0, pause=0.0)
+# No stall counts there: that the neighbours go on is enough.
+BESIDE_OTHERS = Measure(calm=1, more=3, part=0.2, pause=0.05)
 
 
 @attrs.frozen
@@ -56,7 +72,7 @@ class Called:
 @attrs.frozen
 class Seen:
     """What one row did to its neighbours: each of their calls, before the attack and beside it; memory in bytes; and
-    the seconds within which nine in ten copies of 8 MiB were made here meanwhile."""
+    the seconds that a copy of 8 MiB takes here (`copied`)."""
 
     calm: Sequence[Called]
     beside: Sequence[Called]
@@ -90,29 +106,32 @@ def play_all(rows: Sequence[Row], name: str, *, is_alone: bool) -> None:
     each time, one of a busy machine is not. So a stall counts when it is seen three times: the second and the third
     time at new doors, which have not been attacked before. It counts only where nothing else runs (`is_alone`): beside
     other tests on a few cores, it is theirs as much as the row's."""
-    for row, seen in _played(rows, name):
+    measure = ALONE if is_alone else BESIDE_OTHERS
+    for row, seen in _played(rows, name, measure):
         tries = [seen]
         while is_alone and tries[-1].is_held_up:
             assert len(tries) < TRIES, f"{row.name}: {'; again: '.join(map(str, tries))}"
-            tries += [again for _, again in _played([row], name)]
+            tries += [again for _, again in _played([row], name, measure)]
         assert seen.grown <= row.memory, f"{row.name}: {seen}"
 
 
-def _played(rows: Sequence[Row], name: str) -> list[tuple[Row, Seen]]:
+def _played(rows: Sequence[Row], name: str, measure: Measure) -> list[tuple[Row, Seen]]:
+    copy = copied()
     with TemporaryDirectory(prefix="gr-") as folder, opened(name, rows, Path(folder)) as door:
-        seen = [(row, play(row, door)) for row in rows]
+        seen = [(row, play(row, door, measure, copy)) for row in rows]
         end(door)
     return seen
 
 
-def play(row: Row, door: Door) -> Seen:
-    """Attack, with neighbours that go on calling. AssertionError when a request gets no answer."""
+def play(row: Row, door: Door, measure: Measure, copy: float) -> Seen:
+    """Attack, with neighbours that go on calling. `copy` is that of `Seen`. AssertionError when a request gets no
+    answer."""
     neighbour = door.calm_by_command if row.client else door.calm
     _warm(row, door, neighbour)
-    calm = [called(door, neighbour) for _ in range(CALM_CALLS)]
+    calm = [called(door, neighbour) for _ in range(measure.calm)]
     held = door.attacked.held()
     attack = Attack(row, door)
-    beside, copy = calls_until(attack.is_over, row.lasts, door, neighbour)
+    beside = calls_until(attack.is_over, row.lasts * measure.part, measure, door, neighbour)
     attack.check()
     grown = door.attacked.peak() - held
     attack.close()
@@ -139,25 +158,28 @@ def called(door: Door, neighbour: Callable[[], None]) -> Called:
 
 
 def calls_until(
-    over: Callable[[], bool], lasts: float, door: Door, neighbour: Callable[[], None]
-) -> tuple[list[Called], float]:
-    """A neighbour's calls until the attack is over, and some more; and what nine in ten copies took meanwhile."""
-    start, calls, more, copies = time.monotonic(), list[Called](), 0, list[float]()
-    while more < MORE_CALLS:
-        if len(calls) % COPY_EACH == 0:
-            copies.append(copied())
+    over: Callable[[], bool], lasts: float, measure: Measure, door: Door, neighbour: Callable[[], None]
+) -> list[Called]:
+    """A neighbour's calls until the attack is over and has lasted, and some more."""
+    start, calls, more = time.monotonic(), list[Called](), 0
+    while more < measure.more:
         calls.append(called(door, neighbour))
         took = time.monotonic() - start
         more += (over() and took >= lasts) or took > 2 * PATIENCE
-    return calls, sorted(copies)[len(copies) * 9 // 10]
+        time.sleep(measure.pause)
+    return calls
 
 
 def copied() -> float:
-    """Processor seconds that a copy of 8 MiB into new memory takes now."""
-    start = time.thread_time()
-    with mmap.mmap(-1, COPIED) as new:  # what the allocator gives may have been used before
-        new.write(BLOCK)
-        return time.thread_time() - start
+    """Processor seconds within which nine in ten copies of 8 MiB into new memory are made now. Call it before an
+    attack."""
+    took: list[float] = []
+    for _ in range(TIMES):
+        start = time.thread_time()
+        with mmap.mmap(-1, COPIED) as new:  # what the allocator gives may have been used before
+            new.write(BLOCK)
+            took.append(time.thread_time() - start)
+    return sorted(took)[TIMES * 9 // 10]
 
 
 class Attack:

@@ -114,6 +114,7 @@ LEARNED: Final = (
     Row("deeper_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(20_000), "}]}")}),
     Row("deep_initialize", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":', *nested(964), '},"serverInfo":{"name":"x","version":"1"}}')}),
     Row("many_tools", {"tools/list": answer('{"tools":[', TOOL, "}", times(1_500_000, ',{"name":"a"}'), "]}")}, memory=256 * MIB),
+    Row("many_parts", {"tools/list": answer('{"nextCursor":"', ID, '","tools":[', TOOL, "}", times(40, ',{"name":"a","x":[[]', times(19_000, ",[]"), "]}"), "]}")}, memory=256 * MIB),
     Row("many_pages", {"tools/list": answer('{"nextCursor":"x","tools":[', TOOL, "}", times(MIB // 40, ',{"name":"a","description":"xxxxxxxxxx"}'), "]}")}, memory=256 * MIB),
     Row("fat_tool", {"tools/list": answer('{"tools":[', TOOL, ',"description":"', times(4 * MIB, "x"), '"}]}')}),
     Row("fat_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":{"a":1', times(100_000, ',"b":{}'), "}}]}")}),

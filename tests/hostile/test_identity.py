@@ -258,31 +258,52 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_no_token_goes_where_it_does_not_belong(name: str) -> None:
-    attack = ATTACKS[name]
+ALONE = [[name] for name in ATTACKS if name.startswith(("metadata", "a token endpoint"))]  # is read once
+TOGETHER = [
+    [name for name, attack in ATTACKS.items() if [name] not in ALONE and attack.exchange is exchange]
+    for exchange in (False, True)
+]
+
+
+@pytest.mark.parametrize(
+    "names", [*TOGETHER, *ALONE], ids=["at an ID-JAG", "by token exchange", *map(str, ALONE)]
+)
+def test_no_token_goes_where_it_does_not_belong(names: list[str]) -> None:
+    """Each attack at a caller of its own."""
 
     async def body(opened: Opened, stage: Stage, _room: Greenroom) -> None:
-        bob = bearer(stage.provider.access_token("bob"))
-        assert (
-            await opened.http.get("/status", headers={"authorization": bob})
-        ).status_code != 401  # keys are known
-        attack.by(stage)
-        ann = await person(opened, stage, "ann")
-        text = await refused(ann)
-        assert attack.words in text, text
-        assert not any(secret in text for secret in stage.secrets())
-        assert not stage.one.shown
-        assert not stage.two.shown
-        assert not stage.two.forms
-        assert len(stage.one.forms) == attack.sent
-        assert len(stage.provider.forms) <= 1
-        # An attack on one caller's tokens is over when it stops, and has hurt nobody else.
-        stage.provider.twist = stage.one.twist = None
-        stage.provider.metadata = stage.one.metadata = {}
-        assert (await who(await person(opened, stage, "bob")))["sub"] == "bob"
+        first = bearer(stage.provider.access_token("first"))
+        known = await opened.http.get("/status", headers={"authorization": first})
+        assert known.status_code != 401  # the provider's keys are read now
+        for number, name in enumerate(names):
+            try:
+                await attacked(opened, stage, ATTACKS[name], number)
+            except Exception as error:
+                error.add_note(name)
+                raise
 
-    with_gateway(body, (lambda stage: {"one": stage.exchange_entry(stage.one)}) if attack.exchange else one)
+    exchange = ATTACKS[names[0]].exchange
+    with_gateway(body, (lambda stage: {"one": stage.exchange_entry(stage.one)}) if exchange else one)
+
+
+async def attacked(opened: Opened, stage: Stage, attack: Attack, number: int) -> None:
+    for each in (stage.provider, stage.one, stage.two):
+        each.forms.clear()
+    stage.one.shown.clear()
+    attack.by(stage)
+    ann = await person(opened, stage, f"ann-{number}")
+    text = await refused(ann)
+    assert attack.words in text, text
+    assert not any(secret in text for secret in stage.secrets())
+    assert not stage.one.shown
+    assert not stage.two.shown
+    assert not stage.two.forms
+    assert len(stage.one.forms) == attack.sent
+    assert len(stage.provider.forms) <= 1
+    # An attack on one caller's tokens is over when it stops, and has hurt nobody else.
+    stage.provider.twist = stage.one.twist = None
+    stage.provider.metadata = stage.one.metadata = {}
+    assert (await who(await person(opened, stage, f"bob-{number}")))["sub"] == f"bob-{number}"
 
 
 def test_an_assertion_that_a_provider_gives_twice_is_refused_and_nobody_is_called() -> None:

@@ -1,4 +1,4 @@
-"""What counts as a stall: one long stretch counts, many short ones do not."""
+"""What counts as a stall: one long stretch counts, many short ones do not, and a slow machine may take longer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.patience import PATIENCE
 
+from ._play import Called, Seen
 from .watched import Longest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,3 +58,19 @@ def test_a_stall_is_one_stretch_and_no_sum_of_them(
     longest.close()
 
     assert (stretch > 0.05) is is_stall, f"{stretch * 1e3:.1f} ms"
+
+
+@pytest.mark.parametrize(
+    ("copy", "calm", "stall", "is_held_up"),
+    [
+        (0.005, 0.010, 0.045, False),
+        (0.005, 0.010, 0.060, True),
+        (0.003, 0.010, 0.060, True),  # memory that is faster allows no less, and no more
+        (0.015, 0.010, 0.100, False),
+        (0.015, 0.010, 0.200, True),
+        (0.005, 0.040, 0.100, False),  # so slow was it before, too
+    ],
+)
+def test_how_long_a_stretch_may_be(copy: float, calm: float, stall: float, is_held_up: bool) -> None:
+    before, beside = (Called(took=each, burnt=each, stall=each) for each in (calm, stall))
+    assert Seen([before], [beside], grown=0, copy=copy).is_held_up is is_held_up

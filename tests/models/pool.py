@@ -12,9 +12,8 @@ import math
 import attrs
 
 from greenroom.supervisor.policy.pool import (
+    IdleConnections,
     PoolLimits,
-    Resting,
-    SlotLine,
     SlotWaiter,
     Snapshot,
     decide,
@@ -35,7 +34,6 @@ class Referee:
     held: dict[str, Seat] = attrs.field(factory=dict[str, Seat])
     queue: dict[str, str | None] = attrs.field(factory=dict[str, "str | None"])  # who waits, and its group
     since: dict[str, float] = attrs.field(factory=dict[str, float])
-    number: dict[str, int] = attrs.field(factory=dict[str, int])  # of its arrival
     idle: list[str] = attrs.field(factory=list[str])  # longest idle first
     idle_since: dict[str, float] = attrs.field(factory=dict[str, float])
     expired: list[str] = attrs.field(factory=list[str])  # overdue, oldest first
@@ -68,8 +66,8 @@ class Referee:
         return next((who for who in may if who not in self.aside), None)
 
     def snapshot(self, now: float) -> Snapshot[str]:
-        """What the pool is shown: those with a slot of their own first, then the others as they came, a line for each
-        group."""
+        """What the pool is shown: those with a slot of their own first, then the others as they came, also those whose
+        group may have no more."""
         groups = [seat.group for seat in self.held.values() if seat.group is not None]
         return Snapshot(
             now,
@@ -78,23 +76,23 @@ class Referee:
             shared=len(self.shared),
             leaving=self.on_their_way,
             staying=self.staying,
-            idle=Resting(
+            idle=IdleConnections(
                 [(who, self.idle_since.get(who, 0.0)) for who in self.makes_room()], now - self.limits.rest
             ),
             overdue=tuple(self.expired),
             groups=groups.count,
-            waiting=[self._lines(own=True), self._lines(own=False)],
+            waiting=[*self._waiters(own=True), *self._waiters(own=False)],
+            candidates=sum(map(self.may_have_more, self.queue.values())),
             reserve_from=self.reserve_from,
         )
 
-    def _lines(self, *, own: bool) -> list[SlotLine[str]]:
-        """The lines of those who have a slot of their own, or of all others."""
-        lines: dict[str | None, list[SlotWaiter[str]]] = {}
-        for who, group in self.queue.items():
-            if (who in self.aside) is own:
-                waiter = SlotWaiter(who, self.since[who], self.number.get(who, 0), group, own)
-                lines.setdefault(group, []).append(waiter)
-        return [SlotLine(group, waiters) for group, waiters in lines.items()]
+    def _waiters(self, *, own: bool) -> list[SlotWaiter[str]]:
+        """Those who have a slot of their own, or all others."""
+        return [
+            SlotWaiter(who, self.since[who], group, own)
+            for who, group in self.queue.items()
+            if (who in self.aside) is own
+        ]
 
     def may_have_more(self, group: str | None) -> bool:
         """The scopes of one server hold at most half the slots (and may always hold one)."""
@@ -124,7 +122,6 @@ class Referee:
     def comes(self, who: str, group: str | None, now: float) -> None:
         if who not in self.held and who not in self.queue:
             self.queue[who], self.since[who] = group, now
-            self.number[who] = max(self.number.values(), default=0) + 1
 
     def leaves_the_queue(self, who: str) -> None:
         self.queue.pop(who, None)

@@ -1,6 +1,6 @@
-"""Many clients on one background room, each of which ends at a random moment: nothing of them is left, and no call of
-another is lost. And the room is killed at random moments. `make soak` runs it with two hundred clients, thirty servers
-and twenty rooms; otherwise it is small and short."""
+"""Many clients on one background gateway, each of which ends at a random moment: nothing of them is left, and no call
+of another is lost. And the gateway is killed at random moments. `make soak` runs it with two hundred clients, thirty
+servers and twenty rooms; otherwise it is small and short."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def scale() -> Scale:
 
 
 @attrs.define(eq=False)
-class Client:
+class BusyClient:
+    """An attached client, the one server that it calls, and its calls in flight."""
+
     gateway: Gateway
     server: str
     stack: ExitStack
@@ -63,11 +65,11 @@ class Client:
         self.waiting.clear()
 
 
-def come(room: Background, server: str) -> Client:
+def come(room: Background, server: str) -> BusyClient:
     with ExitStack() as stack:
         gateway = stack.enter_context(room.attach())
         gateway.initialize()
-        return Client(gateway, server, stack.pop_all())
+        return BusyClient(gateway, server, stack.pop_all())
 
 
 def vitals(room: Background) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def _target(descriptor: Path) -> str:
     return ""
 
 
-def leave(client: Client, chance: random.Random) -> None:
+def leave(client: BusyClient, chance: random.Random) -> None:
     """End a client at whatever moment it is: in order, or by killing what attached."""
     with client.stack:
         if chance.random() < 0.5:

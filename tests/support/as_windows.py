@@ -1,9 +1,11 @@
 """Python as it is on Windows, as far as our own code can tell: a child process that has loaded the packages of others,
-and then has no module, function or constant that Windows lacks. `python -m tests.support.as_windows …`
+and then has no module, function or constant that Windows lacks. `python -m tests.support.as_windows COMMANDS` prints as
+JSON what each of these found, in a copy of it: to load those packages takes longer than all else.
 
-`--import` imports every module of ours, and prints those that cannot be imported as JSON, each with the reason;
-`--room` calls a server in this process on both event loops; other words are commands, each one word of the shell, which
-are typed behind `greenroom` one after the other: their exit codes and what they say are printed as JSON.
+* `imported`: every module of ours is imported; those that cannot be, each with the reason.
+* `called`: a server in this process is called on both event loops.
+* `typed`: the commands, one in each line of the argument, are typed behind `greenroom` one after the other; their exit
+  codes, and what they say.
 
 What it cannot show: packages of others, the event loops, and paths as Windows has them.
 """
@@ -47,7 +49,7 @@ OTHERS: Final = (
         "keyring",
         "logging.handlers",
     ),
-    *("mcp.client", "mcp.server", "msgspec", "multiprocessing", "numpy", "opentelemetry.sdk", "platformdirs"),
+    *("mcp.client", "mcp.server", "msgspec", "multiprocessing", "numpy", "opentelemetry.sdk"),
     *(
         "prometheus_client",
         "pyjson5",
@@ -68,7 +70,7 @@ OTHERS: Final = (
     ),
     *("webbrowser", "yaml", "zipfile"),
 )
-MODULES: Final = ("fcntl", "termios", "pwd", "grp", "resource", "pty", "tty", "uvloop", "inotify_simple")
+MODULES: Final = ("fcntl", "termios", "pwd", "grp", "resource", "pty", "tty", "uvloop")
 OF_OS: Final = (
     *(
         "fork",
@@ -160,23 +162,36 @@ def typed(words: str) -> dict[str, Any]:
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 
-def main() -> int:
+def imported() -> dict[str, str]:
+    from tools.arrows import ROOMS
+
+    return {name: reason for room in ROOMS for name, reason in not_imported(f"greenroom.{room}")}
+
+
+def called() -> list[str]:
+    import anyio
+
+    return [anyio.run(call, backend=backend) for backend in ("asyncio", "trio")]
+
+
+def in_a_copy(look: Callable[[], Any], fork: Callable[[], int]) -> Any:
+    read, write = os.pipe()
+    if not fork():
+        with os.fdopen(write, "w") as told:
+            json.dump(look(), told)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        return json.load(told)
+
+
+def main(commands: str) -> None:
+    fork = os.fork
     become_windows()
-    if sys.argv[1] == "--import":
-        from tools.arrows import ROOMS
-
-        said: Any = {}
-        for room in ROOMS:
-            said |= not_imported(f"greenroom.{room}")
-    elif sys.argv[1] == "--room":
-        import anyio
-
-        said = [anyio.run(call, backend=backend) for backend in ("asyncio", "trio")]
-    else:
-        said = {words: typed(words) for words in sys.argv[1:]}
-    print(json.dumps(said))
-    return 0
+    looks: dict[str, Callable[[], Any]] = {"imported": imported, "called": called}
+    looks["typed"] = lambda: {words: typed(words) for words in commands.split("\n")}
+    print(json.dumps({name: in_a_copy(look, fork) for name, look in looks.items()}))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1])

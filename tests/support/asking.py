@@ -19,7 +19,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.open_requests import mark_sent
-from greenroom.actors.peer import Exchange, PeerHooks
+from greenroom.actors.peer import Agreement, Exchange, PeerHooks
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
 from greenroom.testing.fake_servers import tool
@@ -89,6 +89,7 @@ class Asking:
     last_heard: float = 0.0
     may_speak_both = False
     said_instead = ""
+    agreed: Agreement | None = None
 
     def __init__(self, server: AskingServer, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.server = server

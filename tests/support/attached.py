@@ -1,4 +1,4 @@
-"""A background room in a folder of a test's own, and clients that attach to it.
+"""A background gateway in a folder of a test's own, and clients that attach to it.
 
 The room has no parent, so nothing ends it but itself. `background` ends it, whatever the test did, and waits until
 nothing of it is left.
@@ -17,8 +17,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.gateway.doors.attach_protocol import Hello, Words, send_hello
-from greenroom.gateway.doors.background import RoomPlace
+from greenroom.gateway.doors.attach_protocol import Hello, RoomLines, send_hello
+from greenroom.gateway.doors.background_gateway import RoomPlace
 from greenroom.gateway.doors.control_protocol import identity
 
 from .forked import GREENROOM, run_forked
@@ -27,7 +27,7 @@ from .gateway import PATIENCE, Gateway, gone_within, logged_pids, started
 
 @attrs.define
 class Background:
-    """The background room of `folder`'s configuration, whether it runs or not."""
+    """The background gateway of `folder`'s configuration, whether it runs or not."""
 
     folder: Path
     seen: set[int] = attrs.field(factory=set[int], init=False)  # the pids that the room has had
@@ -103,7 +103,7 @@ class Background:
             with line:
                 line.settimeout(PATIENCE)
                 send_hello(line, Hello(version="0", stop=True), [])
-                words = Words(line)
+                words = RoomLines(line)
                 while words.next() is not None:
                     pass
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from functools import wraps
+from itertools import chain
 from typing import Any
 
 import anyio
@@ -93,6 +94,12 @@ def _not_at_nothing(runtime: Any) -> Iterator[str]:
     numbers: dict[str, Callable[[], object]] = {
         "bytes queued": lambda: context.queued_bytes,
         "slots held": lambda: len(listed.starts.places.holders()),
+        "slots counted": lambda: sum(listed.starts.places.held(of_sessions=kind) for kind in (False, True)),
+        "children started ahead": lambda: (
+            [*chain(*(line.children for line in listed.starts.warm.lines.values()))]
+            if listed.starts.warm
+            else []
+        ),
         "calls held for a yes": lambda: listed.approvals._held,
         "questions about a call": lambda: listed.approvals._asked,
     }

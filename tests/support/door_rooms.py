@@ -1,5 +1,10 @@
-"""A room for tests of the doors: its configuration, index and search are real, and the test plays the servers.
+"""Two rooms for tests of the doors, with the same servers: one that is real, and one whose calls the test ends.
 
+`KnownRoom` is a real room of servers in memory. It is what a test takes whose matter is what a door says.
+
+`FakeRoom` stands in place of a room and its port: its configuration, index and search are real, and the test plays the
+servers. It is for what a real room cannot be brought to from outside, or only by waiting: a row of the status with any
+state, a call that ends at the moment, and with the error, that the test chooses, and a door that is given no task.
 `FakeRoom.calls` holds every accepted call. The test ends each with `end` or `fail`, or sets `answer` to have calls
 ended at once.
 """
@@ -12,17 +17,23 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
-import attrs
+import msgspec
 
+from greenroom import Greenroom
 from greenroom.actors.call import Call
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Target
 from greenroom.config.model import Config, Scrub, ServerDefinition, Settings
+from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.result import ToolResult
 from greenroom.protocol.status import ServerStatus
+from greenroom.supervisor.room import port_of
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
+
+from .rooms import teach_lists
 
 CREATE_ISSUE = {
     "name": "create_issue",
@@ -71,6 +82,66 @@ class FakeCall(_AnyCall):
         self.cancelled = True
 
 
+def _config(**settings: Any) -> Config:
+    names = ("github", "clock", "fresh", "off")
+    servers = {name: ServerDefinition(name, command="x", disabled=name == "off") for name in names}
+    broken = {"bad": Problem("mcp.json: mcpServers.bad", 'needs "command" or "url"')}
+    return Config(servers=servers, settings=Settings(**settings), broken=broken)
+
+
+def _entries() -> dict[str, ServerEntry | None]:
+    github = ServerEntry(
+        "github",
+        "h",
+        tools=(CREATE_ISSUE, LIST_ISSUES),
+        resources=(README,),
+        instructions="Be kind to maintainers.",
+    )
+    return {"github": github, "clock": ServerEntry("clock", "h", tools=(NOW,)), "fresh": None}
+
+
+class KnownRoom:
+    """A real room of the servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`
+    and `bad`. It is opened anew for each request. Each call of a tool is answered with `answer`."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = _config(**settings)
+        self.entries = _entries()
+        self.answer: Mapping[str, Any] = {"content": []}
+        self.called: list[str] = []  # the tools, by their servers' own names
+
+    def learn(self, server: str, *tools: Mapping[str, Any]) -> None:
+        """Let these be the tools that are known of `server`."""
+        self.entries[server] = ServerEntry(server, "h", tools=tools)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Greenroom]:
+        known = {name: entry.tools or () for name, entry in self.entries.items() if entry is not None}
+        servers = {
+            name: FakeServer(tools=[dict(each) for each in known.get(name, ())], handler=self._answered)
+            for name in self.config.servers
+        }
+        room = Greenroom.open(
+            self.config, cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
+        )
+        async with room:
+            await teach_lists(room, *filter(None, self.entries.values()))
+            yield room
+
+    def _answered(self, call: Any) -> Mapping[str, Any]:
+        self.called.append(call.tool)
+        return self.answer
+
+    def result_of(self, arguments: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """What the `mcp` tool answers. `options` are the tool's."""
+
+        async def main() -> dict[str, Any]:
+            async with self.open() as room:
+                return dict(await ask(McpTool(port_of(room), **options), arguments))
+
+        return anyio.run(main)
+
+
 _AnyRoom: Any = object  # for type checkers: it stands where a room or its port does
 
 
@@ -93,21 +164,8 @@ class FakeRoom(_AnyRoom):
     catalogue = connections = services = resources = skills = _port
 
     def __init__(self, **settings: Any) -> None:
-        names = ("github", "clock", "fresh", "off")
-        servers = {name: ServerDefinition(name, command="x", disabled=name == "off") for name in names}
-        broken = {"bad": Problem("mcp.json: mcpServers.bad", 'needs "command" or "url"')}
-        self.config = Config(servers=servers, settings=Settings(**settings), broken=broken)
-        self.entries: dict[str, ServerEntry | None] = {
-            "github": ServerEntry(
-                "github",
-                "h",
-                tools=(CREATE_ISSUE, LIST_ISSUES),
-                resources=(README,),
-                instructions="Be kind to maintainers.",
-            ),
-            "clock": ServerEntry("clock", "h", tools=(NOW,)),
-            "fresh": None,
-        }
+        self.config = _config(**settings)
+        self.entries = _entries()
         self.rows: dict[str, dict[str, Any]] = {"clock": {"state": State.CONNECTED}}
         self.calls: list[FakeCall] = []
         self.connected: list[str] = []
@@ -148,7 +206,7 @@ class FakeRoom(_AnyRoom):
             tool_count=len(self.index.tools(name)) if known else None,
             disabled=definition.disabled,
         )
-        return attrs.evolve(row, **self.rows.get(name, {}))
+        return msgspec.structs.replace(row, **self.rows.get(name, {}))
 
     def start_call(
         self,
@@ -245,3 +303,10 @@ class FakeRoom(_AnyRoom):
         send, receive = anyio.create_memory_object_stream[Any](10)
         with send, receive:
             yield receive
+
+
+class Hiding:
+    """A scrubber that takes the word `secret` out of results."""
+
+    def scrub(self, raw: bytes) -> bytes:
+        return raw.replace(b"secret", b"***")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
+import msgspec
 
 from greenroom.config.model import Config
 from greenroom.gateway import serve as _serve
@@ -114,7 +114,7 @@ class Session:
 
 def open_room(config: Config) -> Any:
     room = Room()
-    room.config = attrs.evolve(room.config, files=config.files)
+    room.config = msgspec.structs.replace(room.config, files=config.files)
     return room
 
 

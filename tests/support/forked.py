@@ -1,9 +1,9 @@
 """The fork servers of this session's tests (`forkserver`). The first test that needs one starts it; it ends with the
 session.
 
-One has imported what the SDK's servers need (`forked`). The other has imported what the command line of Greenroom and
-a gateway over stdio import (`popen_forked`, `run_forked`). A forked program whose environment names a file as
-`LATE_IMPORTS` writes into it what it imported itself, when it ends.
+One has imported what the SDK's servers need (`forked`). One has imported what the command line of Greenroom and a
+gateway over stdio import, and one what a host of a cluster imports (`popen_forked`, `run_forked`). A forked program
+whose environment names a file as `LATE_IMPORTS` writes into it what it imported itself, when it ends.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from .leaks import KEPT_DESCRIPTORS, KEPT_PROCESSES
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("forkserver.py")
 GREENROOM = (sys.executable, "-m", "greenroom")  # the command itself, started cold
+HOST = (sys.executable, "-m", "tests.cluster._host_process")
 
 
 class _ForkServer:
@@ -69,22 +71,39 @@ _COMMANDS = (
     "exit_codes",
     "call_command",
     "attach_command",
+    "stop_command",
     "common",
     "query_commands",
+    "doctor_command",
     "refresh_command",
     "serve_command",
+    "status_command",
+    "warnings_file",
 )
 _of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
 _of_ours = _ForkServer(
-    *("greenroom.__main__", "greenroom", "greenroom.gateway.serve", "greenroom.gateway.exposures.direct"),
+    *("greenroom.__main__", "greenroom", "greenroom.gateway.serve"),
+    *("greenroom.gateway.exposures.direct", "greenroom.gateway.exposures.proxy"),
     *(f"greenroom.cli.{name}" for name in _COMMANDS),
     *("greenroom.gateway.event_loop", "uvloop", "anyio._backends._asyncio", "anyio._backends._trio"),
     # What is imported only when a room opens; a forked gateway would import it each time, in 90 ms.
-    *("greenroom.supervisor.room", "greenroom.config.files", "platformdirs.unix", "filelock"),
+    *("greenroom.supervisor.room", "greenroom.config.files", "filelock"),
     "greenroom.actors.transports.stdio",  # what is imported only when a server is started
-    "inotify_simple",
     *("anyio._core._signals", "encodings.utf_8_sig", "encodings.utf_16_le"),
+    # What a command imports that looks into the cache, and what serves or asks over HTTP: a tenth of a second each.
+    *("greenroom.gateway.offline_catalogue", "greenroom.gateway.explain", "greenroom.config.secret_sources"),
+    *(
+        "greenroom.gateway.doors.http_app",
+        "greenroom.gateway.doors.http_server",
+        "greenroom.gateway.page.page_routes",
+    ),
+    *("greenroom.actors.transports.http_client", "importlib.metadata", "encodings.idna"),
 )
+_of_hosts = _ForkServer(
+    *("tests.cluster._host_process", "greenroom.supervisor.room", "greenroom.actors.transports.stdio"),
+    *("anyio._backends._asyncio", "anyio._core._signals"),
+)
+_PROGRAMS = {GREENROOM: ("greenroom.__main__", _of_ours), HOST: (HOST[-1], _of_hosts)}
 
 
 def forked(module: str, *words: str) -> list[str]:
@@ -92,34 +111,48 @@ def forked(module: str, *words: str) -> list[str]:
     return [sys.executable, "-S", os.fspath(PROGRAM), _of_sdk.socket(), module, *words]
 
 
+def write_forked_greenroom(file: Path) -> None:
+    """Make of `file` a command `greenroom` for a shell, which is forked as `Forked` is. On other systems than Linux it
+    is the command itself."""
+    asks = ["-m", "greenroom"]
+    if sys.platform == "linux":
+        asks = ["-S", os.fspath(PROGRAM), "--program", _of_ours.socket(), _PROGRAMS[GREENROOM][0]]
+    file.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *asks])} "$@"\n')
+    file.chmod(0o755)
+
+
 class Forked(subprocess.Popen[Any]):
-    """`greenroom WORDS…`, as `subprocess.Popen([*GREENROOM, *WORDS], …)` would start it, but without the half second
-    that its imports take: a child of this process, forked from one that has already imported them.
+    """`GREENROOM` or `HOST` with more words, as `subprocess.Popen` would start it, but without the half second that
+    its imports take: a child of this process, forked from one that has already imported them. In a new session, a
+    terminal that is its stdin is its own.
 
     Do not use it for tests that depend on how a Python process begins: its flags, `PYTHON…` variables, what it has
     imported, how long it takes, its command line in /proc. Start `GREENROOM` for those. This class itself starts
-    `GREENROOM` on systems where such a fork is not possible. Nor use it for tests of the alarm that a gateway sets when
+    the command on systems where such a fork is not possible. Nor use it for tests of the alarm that a gateway sets when
     it must leave at once: here it is set much later (`forkserver`).
     """
 
     def _execute_child(self, *given: Any) -> None:
         start = getattr(subprocess.Popen, "_execute_child")  # noqa: B009 (of no public name)
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
-            start(self, [*GREENROOM, *given[0]], *given[1:])
+            start(self, *given)
             return
         at = inspect.signature(start).bind(self, *given).arguments
+        module, server = _PROGRAMS[tuple(at["args"][:3])]
         environment = os.environ if at["env"] is None else at["env"]
         request = {
             "own": True,
-            "module": "greenroom.__main__",
-            "words": [os.fspath(word) for word in at["args"]],
+            "program": True,
+            "session": at["start_new_session"],
+            "module": module,
+            "words": [os.fspath(word) for word in at["args"][3:]],
             "env": {os.fsdecode(k): os.fsdecode(v) for k, v in environment.items()},
             "cwd": os.fspath(at["cwd"] or os.getcwd()),
         }
         pipes = [at["p2cread"], at["c2pwrite"], at["errwrite"]]
         descriptors = [number if fd == -1 else fd for number, fd in enumerate(pipes)]
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(_of_ours.socket())
+            line.connect(server.socket())
             socket.send_fds(line, [json.dumps(request).encode()], descriptors)
             self.pid = int(line.recv(16))
         setattr(self, "_child_created", True)  # noqa: B010
@@ -128,9 +161,9 @@ class Forked(subprocess.Popen[Any]):
 
 
 def popen_forked(command: Sequence[Any], **how: Any) -> subprocess.Popen[Any]:
-    """Like `subprocess.Popen`; a command that begins with `GREENROOM` is forked (`Forked`)."""
-    if tuple(command[:3]) == GREENROOM:
-        return Forked(command[3:], **how)
+    """Like `subprocess.Popen`; a command that begins with `GREENROOM` or `HOST` is forked (`Forked`)."""
+    if tuple(command[:3]) in _PROGRAMS:
+        return Forked(command, **how)
     return subprocess.Popen(command, **how)
 
 
@@ -163,5 +196,5 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 
 def pytest_unconfigure() -> None:
-    for server in (_of_sdk, _of_ours):
+    for server in (_of_sdk, _of_ours, _of_hosts):
         server.end()

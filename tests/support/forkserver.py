@@ -2,6 +2,7 @@
 
     python -m tests.support.forkserver SOCKET MODULE…    imports the modules, then forks a process for each request
     python -S forkserver.py SOCKET MODULE WORD…          requests `MODULE.main(WORD…)`, on this command's own pipes
+    python -S forkserver.py --program SOCKET MODULE WORD…     requests `MODULE.main()`, with the words as command line
 
 Each forked process is separate; the process that it is forked from has only imported modules. A requested process lives
 as long as the command that requested it, and the command ends with its exit code. All of them end with the tests that
@@ -38,11 +39,10 @@ _PATIENT = (
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def ask(path: str, module: str, words: list[str]) -> int:
+def ask(path: str, module: str, words: list[str], *, program: bool = False) -> int:
     """Request a process and wait for it. Returns its exit code."""
-    request = json.dumps(
-        {"module": module, "words": words, "env": dict(os.environ), "cwd": os.getcwd(), "own": False}
-    )
+    what = {"module": module, "words": words, "own": False, "program": program, "session": False}
+    request = json.dumps({**what, "env": dict(os.environ), "cwd": os.getcwd()})
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(path)
         socket.send_fds(line, [request.encode()], [0, 1, 2])
@@ -108,24 +108,21 @@ class _Children:
             line.close()
             return
         wanted = json.loads(request)
-        if wanted["own"]:
-            pid = _fork_for_parent()
-            if not pid:
+        pid = _fork_for_parent() if wanted["own"] else os.fork()
+        if not pid:
+            line.close()
+            if wanted["program"]:
                 self.wanted = wanted, fds
                 self._forget()
-            else:
-                line.sendall(b"%d" % pid)
-                for fd in fds:
-                    os.close(fd)
-            line.close()
-            return
-        pid = os.fork()
-        if not pid:
+                return
             self._listener.close()
-            line.close()
             _become(wanted, fds)
         for fd in fds:
             os.close(fd)
+        if wanted["own"]:
+            line.sendall(b"%d" % pid)
+            line.close()
+            return
         child = os.pidfd_open(pid)
         self._lines[child] = (pid, line)
         self._children[line.fileno()] = child
@@ -206,6 +203,8 @@ def _become_a_program(request: dict[str, object], fds: list[int]) -> None:
     import importlib
 
     words = _settle(request, fds)
+    if request["session"]:
+        _begin_session()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(number, getattr(sys, name))
         setattr(sys, name, stream)
@@ -221,6 +220,16 @@ def _become_a_program(request: dict[str, object], fds: list[int]) -> None:
         if isinstance(end.code, int | None):
             _exit(end.code or 0)
         raise
+
+
+def _begin_session() -> None:
+    """A terminal that is stdin becomes the session's own."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _write_late_imports(path: str) -> None:
@@ -283,6 +292,8 @@ def _become(request: dict[str, object], fds: list[int]) -> None:
 
 
 if __name__ == "__main__" and sys.flags.no_site:
-    sys.exit(ask(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    as_program = sys.argv[1] == "--program"
+    place, asked, *rest = sys.argv[1 + as_program :]
+    sys.exit(ask(place, asked, rest, program=as_program))
 elif __name__ == "__main__":
     serve(sys.argv[1], sys.argv[2:])

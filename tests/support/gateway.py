@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import selectors
 import signal
 import subprocess
 import sys
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .forked import GREENROOM, popen_forked
+from .line_client import LineClient
 from .patience import PATIENCE
 
 FAULTY = Path(__file__).resolve().parents[2] / "src" / "greenroom" / "testing" / "servers" / "faulty.py"
@@ -93,48 +92,16 @@ def gone_within(pids: set[int], seconds: float = PATIENCE) -> set[int]:
     return left
 
 
-class Gateway:
+class Gateway(LineClient):
+    """A gateway, and the client of it."""
+
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.answers: dict[int, dict[str, Any]] = {}
-        self.notifications: list[dict[str, Any]] = []
+        super().__init__(process)
         self.left: set[int] = set()  # its children when it was killed: its guard ends them, and then itself
-        self._held = False
-        self._number = 0
-        self._rest = b""
-        self._selector = selectors.DefaultSelector()
-        assert process.stdout is not None
-        self._selector.register(process.stdout, selectors.EVENT_READ)
-
-    def send(self, method: str, params: dict[str, Any] | None = None) -> int:
-        """Send a request; returns its id."""
-        self._number += 1
-        self._write({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params or {}})
-        return self._number
-
-    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        self._write({"jsonrpc": "2.0", "method": method, "params": params or {}})
-
-    def answer(self, number: int, within: float = PATIENCE) -> dict[str, Any]:
-        """The answer to a request. AssertionError when it does not come."""
-        deadline = time.monotonic() + within
-        while number not in self.answers:
-            assert self._selector.select(max(0.0, deadline - time.monotonic())), f"no answer to {number}"
-            assert self.process.stdout is not None
-            chunk = os.read(self.process.stdout.fileno(), 1 << 16)
-            assert chunk, "the gateway closed its output"
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            for line in lines:
-                message = _read(line)
-                if "id" in message and "method" not in message:
-                    self.answers[message["id"]] = message
-                else:
-                    self.notifications.append(message)
-        return self.answers[number]
 
     def initialize(self) -> dict[str, Any]:
         hello = self.answer(self.send("initialize", HELLO))
-        self.notify("notifications/initialized")
+        self.tell("notifications/initialized")
         return hello["result"]
 
     def mcp(self, **arguments: Any) -> dict[str, Any]:
@@ -154,36 +121,6 @@ class Gateway:
                 self.left = children(self.process.pid)
             self.process.send_signal(how)
         return self.process.wait(within)
-
-    @contextmanager
-    def in_one_write(self) -> Generator[None]:
-        """What is sent inside goes out together, at the end: nothing happens between one and the next."""
-        assert self.process.stdin is not None
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-        self.process.stdin.flush()
-
-    def close(self) -> None:
-        self._selector.close()
-
-    def _write(self, message: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        if not self._held:
-            self.process.stdin.flush()
-
-
-def _read(line: bytes) -> dict[str, Any]:
-    """A message; of one that is nested too deeply for Python's reader, its id and whether it is a result."""
-    try:
-        return json.loads(line)
-    except RecursionError:
-        head = re.match(rb'\{"jsonrpc":"2.0","id":(\d+),"(result|error)":', line)
-        assert head, line[:200]
-        return {"id": int(head[1]), head[2].decode(): {"code": 0}}
 
 
 @contextmanager

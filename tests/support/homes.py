@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,13 @@ import pytest
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home. The working directory is the folder `work` in it. Its path is short, because sockets lie in it."""
+    with empty_home(monkeypatch) as folder:
+        yield folder
+
+
+@contextmanager
+def empty_home(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """For a fixture of more than one test."""
     with tempfile.TemporaryDirectory(prefix="gr-") as folder:
         monkeypatch.setenv("HOME", folder)
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "CODEX_HOME"):

@@ -14,7 +14,7 @@ import attrs
 import httpx2
 
 from greenroom import Greenroom
-from greenroom.gateway.clients import Conversations
+from greenroom.gateway.conversations import Conversations
 from greenroom.gateway.doors.http_app import HttpDoor
 from greenroom.gateway.doors.http_auth import Access
 from greenroom.gateway.doors.http_request import Rules

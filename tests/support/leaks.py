@@ -111,10 +111,10 @@ def _ended_leaks(item: pytest.Item) -> str:
 def _adopt_no_orphans() -> None:
     """A test that ran `serve` in this process asked for the orphans below it. No later test may get them."""
     reaper = sys.modules.get("greenroom.actors.transports.orphans")
-    if reaper is not None and (reaper._Ourselves.is_wanted or reaper._Ourselves.is_on):
-        if reaper._Ourselves.is_on:
+    if reaper is not None and (reaper._ReaperState.is_wanted or reaper._ReaperState.is_on):
+        if reaper._ReaperState.is_on:
             ctypes.CDLL(None).prctl(reaper._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-        reaper._Ourselves.is_wanted = reaper._Ourselves.is_on = False
+        reaper._ReaperState.is_wanted = reaper._ReaperState.is_on = False
 
 
 def snapshot(*homes: Path) -> Snapshot:

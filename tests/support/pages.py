@@ -41,6 +41,8 @@ from typing import Final
 
 import attrs
 import pytest
+from tests.support.forked import write_forked_greenroom
+from tests.support.leaks import KEPT_PROCESSES
 from tests.support.patience import PATIENCE
 
 _FILES: Final = {"json", "jsonc", "yaml", "toml", "python"}
@@ -105,7 +107,10 @@ class Reader:
         self._home = home
         self._folder = home / "work"
         self._numbers: dict[str, str] = {}
-        bins = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        own = home / ".bin"
+        own.mkdir()
+        write_forked_greenroom(own / "greenroom")
+        bins = os.pathsep.join((os.fspath(own), os.fspath(Path(sys.executable).parent), os.environ["PATH"]))
         self._environment = {
             **{
                 name: value
@@ -180,7 +185,8 @@ class Reader:
         return code, re.sub(r"[^\n]*\r", "", text)  # a line that is written anew, as a terminal shows it
 
     def leave(self) -> None:
-        """End what the page has left running, and wait for it: every process that has this home (on Linux)."""
+        """End what the page has left running, and wait for it: every process that has this home (on Linux). The fork
+        server may have it too, if it was started for this page."""
         for how, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
             for process in self._left():
                 with suppress(ProcessLookupError):
@@ -196,7 +202,7 @@ class Reader:
             with suppress(OSError):
                 if mine in (process / "environ").read_bytes().split(b"\0"):
                     found.append(int(process.name))
-        return found
+        return [process for process in found if process not in KEPT_PROCESSES]
 
     def _said(self, text: str) -> str:
         for port in _ADDRESS.findall(text):

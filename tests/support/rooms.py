@@ -14,7 +14,7 @@ import anyio
 import attrs
 
 from greenroom import CallError, Greenroom, Session
-from greenroom.actors.router import Learn, Sync
+from greenroom.actors.router import IndexRequest, LearnedEntry
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.events import Event
 from greenroom.protocol.lifecycle import Cause, Ending
@@ -123,8 +123,8 @@ async def teach_lists(room: Greenroom, *lists: ServerEntry) -> None:
     """Make the index know all that these servers list, as a cache would: nothing is started."""
     router = RoomInside(room).machinery.router.ref
     for entry in lists:
-        router.tell(Learn(entry))
-    await router.ask(Sync)
+        router.tell(LearnedEntry(entry))
+    await router.ask(IndexRequest)
 
 
 E = TypeVar("E", bound=Event)

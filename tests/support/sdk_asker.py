@@ -8,6 +8,7 @@ The tool `era` returns the protocol version of its call, so a test sees in which
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -26,6 +27,19 @@ class Name(BaseModel):
 
 def make_server() -> Any:
     server = MCPServer("asker", log_level="CRITICAL")
+    kept: list[str] = []
+
+    @server.tool()
+    def put(what: str) -> str:
+        """Keeps it. Says what it has kept, and its process."""
+        kept.append(what)
+        return json.dumps({"pid": os.getpid(), "kept": kept})
+
+    @server.tool()
+    def reset() -> str:
+        """Forgets what it has kept."""
+        kept.clear()
+        return "done"
 
     @server.tool()
     def era(context: Context[Any]) -> str:

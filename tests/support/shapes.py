@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from tools.json_page import shapes_of
+from tools.reference.shapes import shapes_of
 
 
 def conforms(command: str, value: Any) -> Any:

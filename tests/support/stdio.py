@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import attrs
+import msgspec
 
 from greenroom.actors.backend import Backend, current_backend
 from greenroom.actors.handshake import RpcFailure, ask_raw, shake_hands
@@ -147,7 +147,9 @@ def definition_of(script: str, *args: str, **more: Any) -> ServerDefinition:
 def unmarked(definition: ServerDefinition) -> ServerDefinition:
     """The same, started in an empty environment: only its group shows whose process it is."""
     assert definition.command is not None
-    return attrs.evolve(definition, command="env", args=("-i", definition.command, *definition.args))
+    return msgspec.structs.replace(
+        definition, command="env", args=("-i", definition.command, *definition.args)
+    )
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ import pytest
 # The part of Ray that a driver uses; the directory lives in the driver.
 RAY = """
 import os, time
-from greenroom.cluster.leases import Joining, LeaseTimes, Register
-from greenroom.cluster.ray_directory import About
+from greenroom.cluster.leases import JoinRequest, LeaseTimes, Register
+from greenroom.cluster.ray_directory import ClusterAbout
 from greenroom.protocol.version import VERSION
 
 class exceptions:
@@ -38,7 +38,7 @@ class Handle:
 
     def __init__(self):
         self.register = Register(7, LeaseTimes(), time.monotonic())
-        about = About(VERSION, os.environ.get("SECRET", "secret"), LeaseTimes(), 7)
+        about = ClusterAbout(VERSION, os.environ.get("SECRET", "secret"), LeaseTimes(), 7)
         self.hello = Method(lambda version: os.environ.get("OTHER") or about)
         self.ask = Method(self.do)
 
@@ -66,7 +66,7 @@ def named(kind):
 
 def join(kind):
     for name in named(kind).split():
-        about = Joining(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0})
+        about = JoinRequest(name, f"http://{name}:1", 1, "", "run", {"zone": name[0]}, {"CPU": 2.0})
         handle.register.join(about, time.monotonic())
 
 join("HOSTS")

@@ -56,5 +56,9 @@ async def call(url: str, mode: str, tool: str) -> None:
     assert not result.is_error, result
 
 
+def main(what: str, url: str = "", mode: str = "", tool: str = "") -> None:
+    serve() if what == "server" else anyio.run(call, url, mode, tool)
+
+
 if __name__ == "__main__":
-    serve() if sys.argv[1] == "server" else anyio.run(call, sys.argv[2], sys.argv[3], sys.argv[4])
+    main(*sys.argv[1:])

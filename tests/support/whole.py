@@ -1,25 +1,24 @@
 """The server that has everything (`testing/servers/whole.py`), and our own client that talks to any server without an
 SDK.
 
-`RawClient` is a hundred lines of pipes and JSON, so it gets exactly what the server wrote. Everything that passes
-through Greenroom is compared with that.
+`RawClient` is pipes and JSON alone, so it gets exactly what the server wrote. Everything that passes through Greenroom
+is compared with that.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import selectors
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .forked import GREENROOM, popen_forked
 from .gateway import PATIENCE
+from .line_client import LineClient
 
 WHOLE = Path(__file__).resolve().parents[2] / "src" / "greenroom" / "testing" / "servers" / "whole.py"
 META = "io.modelcontextprotocol/"
@@ -44,23 +43,14 @@ def without_stamps(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "_meta": meta} if meta else found
 
 
-class RawClient:
-    """One server (or gateway) as a child. `answers` (method -> result or error) holds the replies to its requests."""
+class RawClient(LineClient):
+    """One server (or gateway) as a child, spoken to in either version."""
 
     def __init__(self, process: subprocess.Popen[bytes], *, modern: bool) -> None:
-        self.process = process
+        super().__init__(process)
         self.modern = modern
         self.capabilities: dict[str, Any] = {}
         self.version = "2025-11-25"  # that it asks for in a handshake
-        self.answers: dict[str, Callable[[Any], Mapping[str, Any]]] = {}
-        self.told: list[dict[str, Any]] = []
-        self.asked: list[dict[str, Any]] = []
-        self._answered: dict[int, dict[str, Any]] = {}
-        self._number = 0
-        self._rest = b""
-        self._selector = selectors.DefaultSelector()
-        assert process.stdout is not None
-        self._selector.register(process.stdout, selectors.EVENT_READ)
 
     def initialize(self, **capabilities: Any) -> dict[str, Any]:
         self.capabilities = capabilities
@@ -73,15 +63,9 @@ class RawClient:
         return hello
 
     def send(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> int:
-        self._number += 1
         if self.modern:
             meta |= {META + "protocolVersion": MODERN, META + "clientCapabilities": self.capabilities}
-        said = {**(params or {}), **({"_meta": meta} if meta else {})}
-        self._write({"id": self._number, "method": method, "params": said})
-        return self._number
-
-    def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        self._write({"method": method, **({} if params is None else {"params": params})})
+        return super().send(method, {**(params or {}), **({"_meta": meta} if meta else {})})
 
     def ask(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         """The whole answer, without its id and version."""
@@ -95,35 +79,11 @@ class RawClient:
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **meta)
 
-    def answer(self, number: int, within: float = PATIENCE) -> dict[str, Any]:
-        self.wait(lambda: number in self._answered, f"an answer to {number}", within)
-        return {
-            key: self._answered[number][key] for key in ("result", "error") if key in self._answered[number]
-        }
-
     def is_answered(self, number: int) -> bool:
-        return number in self._answered
+        return number in self.answered
 
     def heard(self, method: str) -> list[dict[str, Any]]:
         return [each for each in self.told if each["method"] == method]
-
-    def wait(self, happened: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
-        deadline = time.monotonic() + within
-        while not happened():
-            left = deadline - time.monotonic()
-            assert left > 0, f"waited for {what}; heard {self.told}"
-            self.read(min(left, 0.1))  # it may happen without any output
-
-    def read(self, within: float) -> None:
-        """Read what comes within `within` seconds, if anything."""
-        if not self._selector.select(within):
-            return
-        assert self.process.stdout is not None
-        chunk = os.read(self.process.stdout.fileno(), 1 << 16)
-        assert chunk, "it closed its output"
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
 
     def list_all(self, kind: str) -> list[dict[str, Any]]:
         """Every item of a list, over all pages."""
@@ -135,25 +95,6 @@ class RawClient:
             cursor = page.get("nextCursor")
             if cursor is None:
                 return found
-
-    def close(self) -> None:
-        self._selector.close()
-
-    def _take(self, message: dict[str, Any]) -> None:
-        if "method" not in message:
-            self._answered[message["id"]] = message
-        elif "id" not in message:
-            self.told.append(message)
-        else:
-            self.asked.append(message)
-            reply = self.answers.get(message["method"])
-            if reply is not None:
-                self._write({"id": message["id"], **reply(message.get("params"))})
-
-    def _write(self, message: Mapping[str, Any]) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        self.process.stdin.flush()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 from tests.support.patience import PATIENCE
 
-from greenroom.config.parse import Layer, merge
+from greenroom.config.parse import ConfigLayer, merge
 
 _OWN = {
     "command": "node",
@@ -28,7 +28,10 @@ _LINKED = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer
 
 def _merged(project: Any, own: Any) -> tuple[Any, list[str]]:
     config = merge(
-        [Layer("project", {"mcpServers": {"s": project}}), Layer("own", {"mcpServers": {"s": own}})]
+        [
+            ConfigLayer("project", {"mcpServers": {"s": project}}),
+            ConfigLayer("own", {"mcpServers": {"s": own}}),
+        ]
     )
     return config.servers["s"], [str(problem) for problem in config.problems]
 

@@ -13,9 +13,9 @@ from tests.support.whole import direct_door
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Ambiguous, Missing, ResourceEntry
+from greenroom.catalogue.namespace import AmbiguousName, MissingName, ResourceEntry
 from greenroom.config.model import ServerDefinition, Settings
-from greenroom.gateway import attribution as signed
+from greenroom.gateway import message_origin as signed
 
 FORGER = {
     "command": sys.executable,
@@ -64,8 +64,8 @@ def test_t42_nor_does_a_template_or_a_uri_that_two_servers_forge() -> None:
         entry("other", (forged,)),
     )
     assert place(index, forged) == ("bank", "account://1")
-    assert isinstance(index.resolve_uri("greenroom://nobody/account://1"), Missing)
-    assert not isinstance(index.resolve_uri(forged), Ambiguous)
+    assert isinstance(index.resolve_uri("greenroom://nobody/account://1"), MissingName)
+    assert not isinstance(index.resolve_uri(forged), AmbiguousName)
     assert {found.uri for found in index.templates()} == {"greenroom://evil/greenroom://{+all}", "{+all}"}
 
 

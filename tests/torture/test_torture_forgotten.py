@@ -102,12 +102,12 @@ def test_t38_a_clients_answer_that_cannot_be_read_is_told_to_the_server_that_ask
     on the reader's Python and how deep its own stack is: up to there the answer is passed on."""
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--expose", "direct") as gateway:
         gateway.answer(gateway.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
-        gateway.notify("notifications/initialized")
+        gateway.tell("notifications/initialized")
         gateway.answer(gateway.send("tools/call", {"name": "a_echo", "arguments": {"text": "x"}}))
         number = gateway.send("tools/call", {"name": "a_ask", "arguments": {"method": "roots/list"}})
-        while not any(each.get("method") == "roots/list" for each in gateway.notifications):
+        while not any(each["method"] == "roots/list" for each in gateway.asked):
             gateway.answer(gateway.send("ping"))
-        (asked,) = (each["id"] for each in gateway.notifications if "id" in each)
+        (asked,) = (each["id"] for each in gateway.asked)
         deep = b"[" * depth + b"]" * depth
         assert gateway.process.stdin is not None
         gateway.process.stdin.write(

@@ -175,11 +175,11 @@ def test_t21_cancelling_a_call_reaches_the_server_and_nobody_else(tmp_path: Path
         gateway.initialize()
         _call(gateway, "a", text="warm")
         number = gateway.start_mcp(tool="a_sleep", args={"seconds": 0.3})
-        gateway.notify("notifications/cancelled", {"requestId": number, "reason": "enough"})
+        gateway.tell("notifications/cancelled", {"requestId": number, "reason": "enough"})
 
         assert _call(gateway, "a", text="next")["content"][0]["text"] == "next"  # type: ignore[index]
 
-        assert number not in gateway.answers
+        assert number not in gateway.answered
         assert "got notifications/cancelled" in (tmp_path / "a.log").read_text()
         gateway.end()
 
@@ -192,7 +192,7 @@ def test_t22_idle_eviction_leaves_a_busy_server_alone(tmp_path: Path) -> None:
         number = gateway.start_mcp(tool="busy_sleep", args={"seconds": 1.0})
         is_up = False
         while (states := _states(gateway))["idle"] != "cached":
-            if number not in gateway.answers:  # it was under way when this was said
+            if number not in gateway.answered:  # it was under way when this was said
                 is_up = is_up or states["busy"] == "connected"
                 assert not is_up or states["busy"] == "connected"
 

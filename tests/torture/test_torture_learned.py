@@ -85,7 +85,7 @@ def test_t36_lists_without_end_are_cut_said_and_cost_nobody_else_anything(name: 
         gateway.mcp(tool="calm_x")
         before = memory(gateway, "VmRSS")
         connecting, others = gateway.start_mcp(connect="endless"), 0
-        while connecting not in gateway.answers:
+        while connecting not in gateway.answered:
             assert text(gateway.mcp(tool="calm_x")) == "x"
             others += 1
         assert others > 5

@@ -221,9 +221,9 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
                     " ".join(command), greenroom(env, tmp_path, *command, "--config", os.fspath(config))
                 )
             assert gateway.end() == 0
-            assert_clean("answers", json.dumps(gateway.answers, ensure_ascii=False))
-            assert_clean("notifications", json.dumps(gateway.notifications, ensure_ascii=False))
-            texts = json.dumps(gateway.answers) + log.read_text()
+            assert_clean("answers", json.dumps(gateway.answered, ensure_ascii=False))
+            assert_clean("notifications", json.dumps(gateway.told, ensure_ascii=False))
+            texts = json.dumps(gateway.answered) + log.read_text()
     for word in ("***", "no connection can be made", "X-Key"):
         assert word in texts, "they have failed, and said so"
     assert_clean("log", log.read_text())

@@ -6,13 +6,12 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
-import httpx2
 from tests.gateway.test_http_serve import Served
 from tests.support.forked import GREENROOM
 from tests.support.gateway import PATIENCE, started
-from tests.support.http_door import ACCEPT, HELLO, request
+from tests.support.http_client import HttpClient
+from tests.support.http_door import HELLO, request
 from tests.support.planted import MARK, assert_clean
 from tests.torture.test_torture_secrets import Plants, environment, greenroom, over_http, servers
 
@@ -20,36 +19,14 @@ PAGES = ("/health", "/health/all", "/ready", "/status", "/map", "/metrics", "/")
 VARIABLES = {"x-planted-arg": "PLANTED_ARG", "x-own-token": "OUR_OWN_TOKEN"}
 
 
-class Client:
-    """Keeps all that it is answered."""
+def client_of(one: Served, token: str, plant: Plants) -> HttpClient:
+    """A client that brings a secret in each header where one may stand."""
+    brought = {name: plant() for name in VARIABLES}
+    return HttpClient(one.url.removesuffix("/mcp"), token, cookie=f"a={plant()}", **brought)
 
-    def __init__(self, one: Served, token: str, plant: Plants) -> None:
-        self.one = one
-        self.said: list[str] = []
-        brought = {name: plant() for name in VARIABLES}
-        self.headers = {**ACCEPT, "authorization": f"Bearer {token}", "cookie": f"a={plant()}", **brought}
 
-    def send(self, method: str, path: str, message: Any = None, **headers: str) -> httpx2.Response:
-        content = b"" if message is None else json.dumps(message).encode()
-        answer = self.one.http.request(
-            method,
-            self.one.url.removesuffix("/mcp") + path,
-            content=content,
-            headers={**self.headers, **headers},
-        )
-        self.said.append(f"{answer.status_code} {answer.headers} {answer.text}")
-        return answer
-
-    def begin(self) -> None:
-        opened = self.send("POST", "/mcp", request("initialize", 0, {**HELLO, "capabilities": {}}))
-        assert opened.status_code == 200, opened.text
-        self.headers["mcp-session-id"] = opened.headers["mcp-session-id"]
-
-    def call(self, server: str, tool: str) -> str:
-        arguments = {"tool": tool, "server": server}
-        return self.send(
-            "POST", "/mcp", request("tools/call", 1, {"name": "mcp", "arguments": arguments})
-        ).text
+def call(client: HttpClient, server: str, tool: str) -> str:
+    return json.dumps(client.call("mcp", tool=tool, server=server))
 
 
 def test_t40_no_planted_secret_leaves_the_http_door(tmp_path: Path) -> None:
@@ -73,17 +50,17 @@ def test_t40_no_planted_secret_leaves_the_http_door(tmp_path: Path) -> None:
         ):
             one = Served(gateway.process, log)
             with one.http:
-                clients = [Client(one, token, plant) for token in (in_file, named)]
+                clients = [client_of(one, token, plant) for token in (in_file, named)]
                 ann = clients[0]
                 attack(ann, plant)
                 for client in clients:
-                    client.begin()
+                    client.initialize()
                     for name in ("of_session", "of_session_http"):
-                        assert "***" in client.call(name, "refuse"), "it has the values, and failed"
+                        assert "***" in call(client, name, "refuse"), "it has the values, and failed"
                     for name in ("of_session", "of_session_http", "login", "failing"):
                         for tool in ("junk", "die"):
-                            client.call(name, tool)
-                    client.send("POST", "/mcp", request("tools/call", 1, {"name": "mcp", "arguments": {}}))
+                            call(client, name, tool)
+                    client.call("mcp")
                 for path in PAGES:
                     ann.send("GET", path)
                 with one.http.stream(
@@ -109,7 +86,7 @@ def test_t40_no_planted_secret_leaves_the_http_door(tmp_path: Path) -> None:
             assert_clean(file.name, file.read_bytes().decode(errors="replace"))
 
 
-def attack(client: Client, plant: Plants) -> None:
+def attack(client: HttpClient, plant: Plants) -> None:
     """What is refused, with a secret in each place."""
     hello = request("initialize", 0, {**HELLO, "capabilities": {}})
     statuses = [

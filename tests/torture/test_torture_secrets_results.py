@@ -39,7 +39,7 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
         @given(planted())
         def every_way_out(value: Any) -> None:
             said.write_text(json.dumps(value))
-            gateway.notifications.clear()
+            gateway.told.clear()
             meta = {"progressToken": f"p{next(numbers)}"}
             for tool in TOOLS:
                 params = {"name": f"s_{tool}", "arguments": {}}
@@ -53,9 +53,9 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
                 if kept:
                     assert_clean("a file", Path(kept["fullOutputPath"]).read_text())
                     assert_clean("a page", json.dumps(gateway.mcp(output=kept["output"], offset=66_000)))
-            heard = json.dumps(gateway.notifications, ensure_ascii=False)
+            heard = json.dumps(gateway.told, ensure_ascii=False)
             assert_clean("notifications", heard)
-            told = {said["method"] for said in gateway.notifications}
+            told = {said["method"] for said in gateway.told}
             assert {"notifications/message", "notifications/progress"} <= told
             assert "***" in heard or "[REDACTED" in heard, "something was removed, and the rest was told"
 

@@ -12,11 +12,12 @@ import pytest
 from tests.support import in_real_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import faulty
+from tests.support.rows import for_each
 from tests.support.said import said
 from tests.support.whole import raw_client
 
 from greenroom import Greenroom
-from greenroom.actors.oddities import Notes
+from greenroom.actors.server_notes import ServerNotes
 from greenroom.actors.transports.child_environment import child_environment
 from greenroom.actors.transports.stderr_ring import StderrRing
 from greenroom.config.masking import redacted
@@ -99,7 +100,7 @@ def test_the_setting_means_another_process_only_for_those_that_leave_it_to_it() 
 # ---- the login in a proxy's address ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arg", [f"--proxy={PROXY}", f"HTTPS_PROXY={PROXY}", PROXY, f"curl -x {PROXY} http://x", f"--x y={PROXY}"]
 )
 def test_the_login_of_a_proxy_is_not_printed(arg: str) -> None:
@@ -116,7 +117,7 @@ def test_the_login_of_a_proxy_is_not_quoted_from_a_server_that_prints_it() -> No
         "cannot reach http://***@proxy.corp:3128/ (or 'http://***@proxy.corp:3128'), socks5://***@h",
     )
     heard: list[str] = []
-    Notes(heard.append).add("junk on stdout", f"using {PROXY}")
+    ServerNotes(heard.append).add("junk on stdout", f"using {PROXY}")
     assert heard == ["junk on stdout: using http://***@proxy.corp:3128"]
 
 

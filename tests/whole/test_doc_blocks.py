@@ -30,10 +30,11 @@ import click
 import pytest
 import yaml
 from tests.support.patience import PATIENCE
-from tests.whole.test_pages import PAGES, WITH_PACKAGES
+from tests.support.rows import for_each
+from tests.whole.test_pages import FIRST, HOWTOS
 
 from greenroom import Greenroom
-from greenroom.cli.main import cli
+from greenroom.cli.command_group import cli
 from greenroom.config.parse import parse_config
 from greenroom.testing import FakeServer, fake_room
 
@@ -42,8 +43,10 @@ SHELL: Final = ("sh", "console", "bash")
 # The Python blocks of these pages are run by other tests, all of them.
 RUN_BY: Final = {
     "README.md": "tests/whole/test_project_docs.py",  # as examples/embed.py
-    "docs/programs.md": "tests/testing/test_programs.py",
-    "docs/testing.md": "tests/whole/test_project_docs.py",  # as examples/testing_*.py
+    **{
+        f"docs/{name}.md": "tests/testing/test_programs.py"
+        for name in ("programs", "models", "sync", "in-process")
+    },
 }
 _BLOCK: Final = re.compile(
     r"^(?P<mark><!-- not run: [^\n]+ -->\n+)?(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```$",
@@ -69,11 +72,7 @@ class Block:
 
 def blocks() -> Iterator[Block]:
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        if (
-            page not in (*PAGES, *WITH_PACKAGES)
-            and page.name != "CHANGELOG.md"
-            and page.parent.name != "reference"
-        ):
+        if page not in (*FIRST, *HOWTOS) and page.name != "CHANGELOG.md" and "reference" not in page.parts:
             text = page.read_text(encoding="utf-8")
             yield from (Block(page, found, text) for found in _BLOCK.finditer(text))
 
@@ -98,7 +97,7 @@ def test_each_language_is_tried_or_a_quotation() -> None:
     assert all((ROOT / test).is_file() for test in RUN_BY.values())
 
 
-@pytest.mark.parametrize("block", DATA, ids=repr)
+@for_each("block", DATA, ids=repr)
 def test_a_configuration_is_read_without_a_word(block: Block) -> None:
     if block.language == "yaml":
         assert list(yaml.safe_load_all(block.text))
@@ -110,13 +109,13 @@ def test_a_configuration_is_read_without_a_word(block: Block) -> None:
     assert not parse_config(raw).problems
 
 
-@pytest.mark.parametrize("block", COMMANDS, ids=repr)
+@for_each("block", COMMANDS, ids=repr)
 def test_a_command_is_one_that_there_is(block: Block) -> None:
     for line in commands(block):
         try_words(shlex.split(line, comments=True))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "greenroom serv",

@@ -18,8 +18,8 @@ from typing import Any
 
 import anyio
 import attrs
-import pytest
-from tests.gateway.test_tasks import FORM, Gateway, Person
+from tests.gateway.test_client_tasks import FORM, Gateway, TaskClient
+from tests.support.loops import rows_on_loops
 from tests.support.profiles import IS_DEEP
 from tests.support.task_servers import TaskServer, said
 from tests.whole.test_explored_rooms import Small, small, together
@@ -123,24 +123,27 @@ async def a_task_of_a_server(modern: bool, fate: tuple[str, float]) -> None:
 
 
 FATES = {f"{what} after {moment:g} s": (what, moment) for what in HAPPENINGS for moment in MOMENTS}
-ERAS = pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
+ERAS = {"2025-11-25": False, "2026-07-28": True}
 
 
-@ERAS
-def test_the_task_of_a_server_has_one_end_in_every_order(backend: str, modern: bool) -> None:
-    scenario = partial(a_task_of_a_server, modern)
+@rows_on_loops("era", [*ERAS])
+def test_the_task_of_a_server_has_one_end_in_every_order(backend: str, era: str) -> None:
+    scenario = partial(a_task_of_a_server, ERAS[era])
     found = explore(scenario, faults=FATES, backend=backend, deviations=DEVIATIONS, runs=100_000)
     assert found.exhausted
 
 
-@ERAS
-def test_the_task_of_a_server_has_one_end_whenever_its_caller_leaves(backend: str, modern: bool) -> None:
-    scenario = partial(a_task_of_a_server, modern)
+@rows_on_loops("era", [*reversed(ERAS)])
+def test_the_task_of_a_server_has_one_end_whenever_its_caller_leaves(backend: str, era: str) -> None:
+    scenario = partial(a_task_of_a_server, ERAS[era])
+    fates = (
+        FATES if IS_DEEP else dict(tuple(FATES.items())[ERAS[era] :: len(ERAS)])
+    )  # each with one of the eras
     explored = explore(
-        scenario, faults=FATES, cancel="caller", backend=backend, deviations=DEVIATIONS, runs=100_000
+        scenario, faults=fates, cancel="caller", backend=backend, deviations=DEVIATIONS, runs=100_000
     )
     assert explored.exhausted
-    assert explored.runs > len(FATES)
+    assert explored.runs > len(fates)
 
 
 # ---- those that clients are given ----------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ def server_of(kind: Kind) -> Busy:
     return server
 
 
-async def begin(who: Person, kind: Kind) -> Any:
+async def begin(who: TaskClient, kind: Kind) -> Any:
     name, arguments = ("a_slow", {}) if kind.expose == "direct" else ("mcp", {"tool": "a_slow", "args": {}})
     params: dict[str, Any] = {"name": name, "arguments": arguments, "_meta": {"progressToken": "p"}}
     return await who.ask("tools/call", params if kind.modern else {**params, "task": {}})
@@ -207,7 +210,7 @@ async def a_task_of_a_client(kind: Kind, fate: tuple[str, float]) -> None:
         gateway = Gateway(it.room, kind.expose, tasks)
         await tasks.start(gateway.clients.watch)
         gone, here = anyio.Event(), anyio.Event()
-        people: list[Person] = []
+        people: list[TaskClient] = []
 
         async def life() -> None:
             async with gateway.person(modern=kind.modern) as ann:
@@ -265,16 +268,16 @@ async def a_task_of_a_client(kind: Kind, fate: tuple[str, float]) -> None:
         tasks.cancel_scope.cancel()
 
 
-def answer(ann: Person, message: Any) -> None:
+def answer(ann: TaskClient, message: Any) -> None:
     if message.get("method") == "elicitation/create":
-        ann.reply(message, {"action": "accept"})
+        ann.reply({"action": "accept"}, message)
 
 
 def task_in(made: Mapping[str, Any]) -> str | None:
     return made.get("taskId") or made.get("task", {}).get("taskId")
 
 
-async def end_of(late: Person, task: str) -> None:
+async def end_of(late: TaskClient, task: str) -> None:
     while (found := await late.ask("tasks/get", {"taskId": task}))["status"] not in FINAL:
         for name in found.get("inputRequests", {}):
             given = {"taskId": task, "inputResponses": {name: {"action": "accept"}}}
@@ -282,12 +285,12 @@ async def end_of(late: Person, task: str) -> None:
         await anyio.sleep(0.05)
 
 
-async def result_of(late: Person, task: str) -> None:
+async def result_of(late: TaskClient, task: str) -> None:
     await late.ask("tasks/result", {"taskId": task})
     assert (await late.ask("tasks/get", {"taskId": task}))["status"] in FINAL
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@rows_on_loops("kind", [*KINDS])
 def test_the_task_of_a_client_has_one_end_in_every_order(backend: str, kind: str) -> None:
     scenario = partial(a_task_of_a_client, KINDS[kind])
     found = explore(scenario, faults=OF_CLIENTS, backend=backend, deviations=DEVIATIONS, runs=100_000)

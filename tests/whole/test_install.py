@@ -1,4 +1,4 @@
-"""What `install/` has: an image, units for the background room and the man page say what the command line takes."""
+"""What `install/` has: an image, units for the background gateway and the man page say what the command line takes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 import yaml
+from tests.support.rows import for_each
 from tools import man_page
 from tools.arrows import ROOMS
 from tools.package_tree import folder_of
 
-from greenroom.cli.main import COMMANDS, cli
+from greenroom.cli.command_group import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = ROOT / "install"
@@ -138,7 +138,7 @@ def test_the_man_page_is_made_of_the_commands_and_packaged() -> None:
     assert all((ROOT / file).is_file() for file in packaged)
 
 
-@pytest.mark.parametrize("text", [".SH no heading", "a\\b", "it's", "--json"])
+@for_each("text", [".SH no heading", "a\\b", "it's", "--json"])
 def test_a_text_is_no_request_of_roff(text: str) -> None:
     made = man_page._text(text)
     assert not made.startswith((".", "'"))

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import anyio
 import attrs
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
@@ -53,13 +54,15 @@ from greenroom.protocol.events import (
     StartMoved,
     Step,
     Transition,
+    WarmChildMoved,
+    WarmMove,
 )
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
-from greenroom.testing import World, laws
-from greenroom.testing.laws import outcomes_have_reasons
+from greenroom.testing import World, world_laws
 from greenroom.testing.room_machine import RoomMachine
 from greenroom.testing.trace_checker import Seats, TraceChecker
 from greenroom.testing.world import OneCall, tools_of
+from greenroom.testing.world_laws import outcomes_have_reasons
 
 RoomMachine.TestCase.settings = settings(
     examples(300),
@@ -201,7 +204,32 @@ def _restarts(settings: dict[str, Any], forget_after: int = 0) -> Told:
     return told
 
 
+_OVER = Cause.SCOPE_ENDED
+
+
+def _child(told: Told, *moves: WarmMove) -> Told:
+    """What becomes of a child that `ann` takes over."""
+    for move in moves:
+        told.tell(WarmChildMoved, move=move, child="warm:1", warm=1, by="session:ann")
+    return told
+
+
+TAKEN, RETURNED, RESETTING, RESET = WarmMove.TAKEN, WarmMove.RETURNED, WarmMove.RESETTING, WarmMove.RESET
 UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
+    "one child of two": (lambda: _child(Told(), TAKEN, TAKEN), "a[session:ann] has taken it over already"),
+    "given back by nobody": (lambda: _child(Told(), RETURNED), "nobody had taken it over"),
+    "reset for nobody": (lambda: _child(Told(), RESETTING), "nobody had taken it over"),
+    "reset without a call of its tool": (lambda: _child(Told(), TAKEN, RESET), "it was not being reset"),
+    "reset while it is used": (
+        lambda: _child(_child(Told(), TAKEN).connect(address=ANN), RESETTING),
+        "a[session:ann] is not over",
+    ),
+    "used before it is reset": (
+        lambda: _child(
+            _child(Told(), TAKEN).connect(address=ANN).leave(_OVER, address=ANN), RESETTING, TAKEN
+        ).connect(address=ANN),
+        "its child is not reset yet",
+    ),
     "a gap": (lambda: Told().tell(CatalogueChanged).tell(CatalogueChanged, skip=1), "event 2 is missing"),
     "nobody's": (
         lambda: Told().step(IDLE, CONNECTING, address=None),
@@ -345,7 +373,7 @@ UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
     "down": (ServerDown("", server="a"), 0.0, "it was not taken down"),
     "unknown": (UnknownTool("a_echo"), 0.0, "its server is configured, and known"),
     "no session": (UsageError("its session is over"), 0.0, "its session is open"),
-    "busy": (Busy("a", in_flight=1, queued=1, oldest_age=1, retry_after=1), 0.0, "only 1 calls were open"),
+    "busy": (Busy("a", in_flight=1, queued=1, oldest_age=1, retry_in=1), 0.0, "only 1 calls were open"),
     "too early unsent": (_timeout(Reach.NOT_SENT), 1.0, "it had waited 1s of 45s"),
     "waited for nothing": (_timeout(Reach.NOT_SENT), 30.0, "nothing kept it from being sent"),
     "too early sent": (_timeout(Reach.SENT), 59.0, "it had had 59s of 60s"),
@@ -423,8 +451,8 @@ def _at_permit(world: World) -> Any:
 
 
 def _permits(world: World, count: int) -> None:
-    world.inside.machinery.config = attrs.evolve(
-        world.config, settings=attrs.evolve(world.config.settings, start_permits=count)
+    world.inside.machinery.config = msgspec.structs.replace(
+        world.config, settings=msgspec.structs.replace(world.config.settings, start_permits=count)
     )
     world.inside.machinery.context.settings = world.config.settings
 
@@ -441,12 +469,12 @@ def _change(what: Any, **more: Any) -> None:
 
 def _kept(world: World) -> Any:
     actor = _well(world)
-    actor.record.definition = attrs.evolve(actor.record.definition, lifecycle=Lifecycle.KEEP_ALIVE)
+    actor.record.definition = msgspec.structs.replace(actor.record.definition, lifecycle=Lifecycle.KEEP_ALIVE)
     return actor
 
 
 def _bounded(actor: Any, **bounds: int) -> None:
-    actor.record.definition = attrs.evolve(actor.record.definition, **bounds)
+    actor.record.definition = msgspec.structs.replace(actor.record.definition, **bounds)
 
 
 def _tripped_breaker(actor: Any, failed_at: float, **more: Any) -> None:
@@ -499,7 +527,7 @@ def _idle_for(world: World, seconds: float, server: str = "a") -> None:
 
 
 def _slots(world: World, count: int) -> None:
-    settings = attrs.evolve(world.inside.machinery.context.settings, max_connections=count)
+    settings = msgspec.structs.replace(world.inside.machinery.context.settings, max_connections=count)
     world.inside.machinery.context.settings = settings
 
 
@@ -524,199 +552,203 @@ def _seen_twice(world: World, times: int, tool: str) -> None:
 
 
 IDLE_LIMIT, HEALTH = Settings().idle_timeout, 3 * Settings().health_interval
-BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
-    "a complaint": (laws.nothing_unlawful_was_told, lambda w: w.checker.violations.append("oh"), "oh"),
-    "a surprise": (laws.nothing_unlawful_was_told, lambda w: w.background.unexpected.append("ah"), "ah"),
+BROKEN: dict[str, tuple[world_laws.Law, Callable[[World], object], str]] = {
+    "a complaint": (world_laws.nothing_unlawful_was_told, lambda w: w.checker.violations.append("oh"), "oh"),
+    "a surprise": (
+        world_laws.nothing_unlawful_was_told,
+        lambda w: w.background.unexpected.append("ah"),
+        "ah",
+    ),
     "nobody's child": (
-        laws.one_connection_each,
+        world_laws.one_connection_each,
         lambda w: (_well(w), _change(w.servers["a"], live=2)),
         "a: 2 live connections of 1 actors",
     ),
     "a permit kept": (
-        laws.permits_are_conserved,
+        world_laws.permits_are_conserved,
         lambda w: _put(w, _well(w), Place.STARTING),
         "holds a start permit",
     ),
     "too many permits": (
-        laws.permits_are_conserved,
+        world_laws.permits_are_conserved,
         lambda w: (_starting(w), _permits(w, 0)),
         "1 start permits of 0 are held",
     ),
     "a free permit": (
-        laws.permits_are_conserved,
+        world_laws.permits_are_conserved,
         lambda w: (_at_permit(w), _permits(w, 2)),
         "somebody waits for a permit that is free",
     ),
     "in two places": (
-        laws.each_start_is_in_one_place,
+        world_laws.each_start_is_in_one_place,
         lambda w: _servers(w).starts.places._at[Place.BREAKER].setdefault(_well(w), _well(w).record),
         "a connected #1> is live, and listed as \\['breaker', 'live'\\]",
     ),
     "listed nowhere": (
-        laws.each_start_is_in_one_place,
+        world_laws.each_start_is_in_one_place,
         lambda w: _servers(w).starts.places._at[Place.LIVE].pop(_well(w)),
         "a connected #1> is live, and listed as \\[\\]",
     ),
     "nobody's start": (
-        laws.each_start_is_in_one_place,
+        world_laws.each_start_is_in_one_place,
         lambda w: _servers(w).starts.places._at[Place.LIVE].setdefault(copy.copy(_well(w))),
         "nobody's start",
     ),
     "too many slots": (
-        laws.slots_are_conserved,
+        world_laws.slots_are_conserved,
         lambda w: (_well(w), _slots(w, 0)),
         "1 slots of 0 are held",
     ),
     "no slot": (
-        laws.slots_are_conserved,
+        world_laws.slots_are_conserved,
         lambda w: _put(w, _well(w), Place.OUT),
         "is live without a slot",
     ),
     "a slot for nothing": (
-        laws.slots_are_conserved,
+        world_laws.slots_are_conserved,
         lambda w: _put(w, _servers(w).actor("b"), Place.LIVE),
         "idle .* holds a slot",
     ),
     "in flight": (
-        laws.load_is_counted,
+        world_laws.load_is_counted,
         lambda w: _change(_at_work(w).record.load, in_flight=1),
         "a: in flight is miscounted",
     ),
     "queued": (
-        laws.load_is_counted,
+        world_laws.load_is_counted,
         lambda w: _change(_starting(w).record.load, queued=1),
         "a: queued is miscounted",
     ),
     "over its places": (
-        laws.load_is_counted,
+        world_laws.load_is_counted,
         lambda w: _bounded(_at_work(w), max_in_flight=1),
         "a: too many in flight",
     ),
     "over its queue": (
-        laws.load_is_counted,
+        world_laws.load_is_counted,
         lambda w: _bounded(_starting(w), max_in_flight=1, max_queued=1),
         "a: too many queued",
     ),
     "the tally": (
-        laws.load_is_counted,
+        world_laws.load_is_counted,
         lambda w: _change(w.inside.machinery.context.tally, accepted=1),
         "the tally has lost a call",
     ),
     "a hung one serves": (
-        laws.nobody_serves_on_the_wrong_process,
+        world_laws.nobody_serves_on_the_wrong_process,
         _hung,
         "was found hung, and is still connected",
     ),
     "an old one serves": (
-        laws.nobody_serves_on_the_wrong_process,
+        world_laws.nobody_serves_on_the_wrong_process,
         lambda w: (_well(w), w.truth.redefined_at.update(a=w.now + 1.0)),
         "runs on its old definition",
     ),
     "silent": (
-        laws.the_silent_are_found_dead,
+        world_laws.the_silent_are_found_dead,
         lambda w: _silent(w, HEALTH + 1.0),
         f"a connected #1> has said nothing for {HEALTH + 1:g}s",
     ),
     "half-open for nobody": (
-        laws.half_open_breakers_have_a_prober,
+        world_laws.half_open_breakers_have_a_prober,
         lambda w: _half_open(_well(w), ended=None),
         "a: half-open for nobody",
     ),
     "its probe has ended": (
-        laws.half_open_breakers_have_a_prober,
+        world_laws.half_open_breakers_have_a_prober,
         lambda w: _half_open(_well(w), ended=True),
         "a: its probe has ended",
     ),
     "two through a tripped breaker": (
-        laws.half_open_breakers_have_a_prober,
+        world_laws.half_open_breakers_have_a_prober,
         lambda w: _tripped_breaker(_at_work(w), -1.0),
         "a: 2 calls went through a tripped circuit breaker",
     ),
     "waits for nothing": (
-        laws.whoever_waits_is_in_a_queue,
+        world_laws.whoever_waits_is_in_a_queue,
         lambda w: _put(w, _at_permit(w), Place.OUT),
         "b idle #1> is wanted and waits for nothing",
     ),
     "waits, unwanted": (
-        laws.whoever_waits_is_in_a_queue,
+        world_laws.whoever_waits_is_in_a_queue,
         lambda w: _put(w, _servers(w).actor("b"), Place.SLOT),
         "b idle #1> waits, and nobody wants it",
     ),
     "a breaker without an end": (
-        laws.whoever_waits_is_in_a_queue,
+        world_laws.whoever_waits_is_in_a_queue,
         lambda w: _put(w, _at_permit(w), Place.BREAKER),
         "nothing will let it through its circuit breaker",
     ),
     "a slot without an end": (
-        laws.whoever_waits_is_in_a_queue,
+        world_laws.whoever_waits_is_in_a_queue,
         lambda w: _put(w, _at_permit(w), Place.SLOT),
         "may wait for a slot for ever",
     ),
     "waits beside a free slot": (
-        laws.pressure_makes_room,
+        world_laws.pressure_makes_room,
         _waits_beside_a_free_slot,
         "1 wait for a slot, and one is free",
     ),
     "idle under pressure": (
-        laws.pressure_makes_room,
+        world_laws.pressure_makes_room,
         _rests_while_another_waits,
         "is idle while 1 wait for a slot",
     ),
     "connects for ever": (
-        laws.nothing_outstays_its_time,
-        lambda w: _lives_as(w, _starting(w), laws.PATIENCE + 1.0),
+        world_laws.nothing_outstays_its_time,
+        lambda w: _lives_as(w, _starting(w), world_laws.PATIENCE + 1.0),
         "connects for 301s",
     ),
     "drains for ever": (
-        laws.nothing_outstays_its_time,
+        world_laws.nothing_outstays_its_time,
         lambda w: _drains(w, Settings().drain_timeout + Settings().stop_timeout + 1.0),
         f"a draining #1> drains for {Settings().drain_timeout + Settings().stop_timeout + 1:g}s",
     ),
     "lost, and at work": (
-        laws.nothing_outstays_its_time,
+        world_laws.nothing_outstays_its_time,
         _lost_at_work,
         "is lost, and has calls in flight",
     ),
     "idle for ever": (
-        laws.nothing_outstays_its_time,
+        world_laws.nothing_outstays_its_time,
         lambda w: _idle_for(w, IDLE_LIMIT + 1.0),
         f"a connected #1> is idle for {IDLE_LIMIT + 1:g}s, its limit is {IDLE_LIMIT:g}s",
     ),
-    "queued for ever": (laws.nothing_outstays_its_time, _queued_too_long, "a call outstayed the queue"),
+    "queued for ever": (world_laws.nothing_outstays_its_time, _queued_too_long, "a call outstayed the queue"),
     "nothing at the far end": (
-        laws.far_ends_agree,
+        world_laws.far_ends_agree,
         lambda w: _at_work(w).peer._open.clear(),
         "a: 2 calls in flight, 0 at its far end",
     ),
     "run twice": (
-        laws.far_ends_agree,
+        world_laws.far_ends_agree,
         lambda w: _seen_twice(w, 2, "echo"),
         "call 1 of a_echo reached its server 2 times",
     ),
     "older": (
-        laws.versions_only_grow,
+        world_laws.versions_only_grow,
         lambda w: w.versions.seen.update(a=1),
         "a: version 0 replaced a newer one",
     ),
     "a lost timer": (
-        laws.no_timer_is_lost,
+        world_laws.no_timer_is_lost,
         lambda w: (_at_work(w), w.inside.machinery.context.timers._heap.clear()),
         "^1 timers will never fire",
     ),
     "left over": (
-        laws.nothing_outlives_its_session,
+        world_laws.nothing_outlives_its_session,
         lambda w: _servers(w).actor("a", "session:ann"),
         "its session is over",
     ),
-    "still queued": (laws.recovered, _starting, "still has 3 calls queued"),
-    "still in flight": (laws.recovered, _at_work, "still has 2 calls in flight"),
+    "still queued": (world_laws.recovered, _starting, "still has 3 calls queued"),
+    "still in flight": (world_laws.recovered, _at_work, "still has 2 calls in flight"),
     "kept, and not live": (
-        laws.recovered,
+        world_laws.recovered,
         lambda w: (_kept(w), _servers(w).actor("a").stop(Ending(Cause.EVICTED))),
         "a is kept alive, and is not live",
     ),
     "no outcome": (
-        laws.recovered,
+        world_laws.recovered,
         lambda w: _change(_ended(w), ended=None),
         "call 0 of a_echo has no outcome",
     ),
@@ -737,7 +769,7 @@ def test_an_older_version_is_told_though_a_newer_one_has_followed_at_once(world:
     for version in (2, 1, 3):
         world.do(lambda version=version: world.inside.teach("a", tools_of(version)))
     with pytest.raises(AssertionError, match="a: version 1 replaced a newer one"):
-        laws.versions_only_grow(world)
+        world_laws.versions_only_grow(world)
 
 
 LEFT: dict[str, tuple[Callable[[World], object], str]] = {
@@ -765,7 +797,9 @@ LEFT: dict[str, tuple[Callable[[World], object], str]] = {
 
 
 def _report(world: World, **more: int) -> None:
-    world.inside.machinery.report = attrs.evolve(world.room.drain_report, **more)
+    report = world.room.drain_report
+    assert report is not None
+    world.inside.machinery.report = msgspec.structs.replace(report, **more)
 
 
 @pytest.mark.parametrize("case", LEFT)
@@ -773,9 +807,9 @@ def test_what_is_left_at_the_end_is_told(world: World, case: str) -> None:
     leave, said = LEFT[case]
     _well(world)
     with pytest.raises(AssertionError, match="the room did not end in time"):
-        laws.ended(world)
+        world_laws.ended(world)
     world.close()
-    laws.ended(world)
+    world_laws.ended(world)
     leave(world)
     with pytest.raises(AssertionError, match=said):
-        laws.ended(world)
+        world_laws.ended(world)

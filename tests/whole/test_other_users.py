@@ -113,7 +113,7 @@ def test_t43_a_folder_of_another_is_not_looked_into_and_nothing_is_sent_to_it(
 
 
 def place_bound(taken: Path) -> Any:
-    return control.Place(taken / "0123456789ab-1.sock").bound()
+    return control.ControlSocket(taken / "0123456789ab-1.sock").bound()
 
 
 def test_t43_who_listens_in_our_folder_must_be_us(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +163,9 @@ def test_t43_a_command_of_another_user_is_hung_up_on(
         async with anyio.create_task_group() as tasks:
 
             async def listen(*, task_status: Any) -> None:
-                part = OptionalPart("it", print)
-                await control.serve_control(
-                    path, {"hello": hello}, part, control.Lines(tasks), task_status=task_status
-                )
+                part, lines = OptionalPart("it", print), control.ControlConnections(tasks)
+                methods = control.ControlMethods(lambda: {"hello": hello})
+                await control.serve_control(path, methods, part, lines, task_status=task_status)
 
             await tasks.start(listen)
             for opened in (path.parent.parent, path.parent):  # as if the file system let them in

@@ -1,4 +1,5 @@
-"""The pages that a person reads first do what they say: each is run as its reader would."""
+"""The pages that a person reads first do what they say: each is run as its reader would. `make howto` runs the how-tos
+(`tests/howto`)."""
 
 from __future__ import annotations
 
@@ -7,17 +8,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.pages import Reader, fits, steps
+from tests.support.rows import for_each
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-# Their readers have Jupyter, FastAPI, Celery or Ray: `make howto` runs them (`tests/howto`).
-WITH_PACKAGES = [DOCS / "howto" / f"{name}.md" for name in ("notebook", "web-app", "workers")]
-PAGES = [
+FIRST = [
     DOCS.parent / "README.md",
     DOCS / "tutorial.md",
     DOCS / "incidents.md",
-    *(page for page in sorted(DOCS.glob("howto/*.md")) if page not in WITH_PACKAGES),
     *sorted(DOCS.glob("coming-from/*.md")),
 ]
+HOWTOS = sorted(DOCS.glob("howto/*.md"))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def reader(home: Path) -> Iterator[Reader]:
     reader.leave()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
+@pytest.mark.parametrize("page", FIRST, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.read(page)
 
@@ -35,7 +35,7 @@ def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
 # ---- the reader itself -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shown", "printed"),
     [
         ("✓ notes  connected, pid 41234", "✓ notes connected,\npid 7"),
@@ -49,7 +49,7 @@ def test_the_same_shape_is_seen(shown: str, printed: str) -> None:
     assert fits(shown, printed) is not None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shown", "printed"),
     [("pid 41234", "pid ?"), ("first\n…\nlast", "first\n1"), ("a\nb", "a"), ("a", "a\nb")],
 )

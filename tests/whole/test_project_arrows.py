@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tools.arrows import ROOMS
+from tools.arrows import CONTRACTS, ROOMS
 from tools.package_tree import copy_package, folder_of
 
 from greenroom.protocol.jsonrpc import terms as _terms
@@ -111,33 +111,33 @@ GOOD = [
 ]
 
 
-def test_this_tree_has_no_finding() -> None:
-    """The tests of this repository are read as well."""
-    checked = subprocess.run([sys.executable, "-m", "tools.arrows"], cwd=ROOT, capture_output=True, text=True)
-    assert (checked.returncode, checked.stderr) == (0, "")
-
-
-@pytest.fixture(scope="module")
-def said_of_faults(tmp_path_factory: pytest.TempPathFactory) -> str:
-    tree = tmp_path_factory.mktemp("package")
-    copy_package(ROOT, tree / "greenroom", os.symlink)
+def test_every_fault_is_found_with_its_line_and_nothing_else(tmp_path: Path) -> None:
+    """Of a tree with all of them, and no other code: reading that takes five seconds, and `make check` does."""
+    copy_package(ROOT, tmp_path / "greenroom", _emptied)
     for path, source, *_ in [*FAULTS, *GOOD]:
-        place = tree / path if path.startswith("tests/") else tree / "greenroom" / path
+        place = tmp_path / path if path.startswith("tests/") else tmp_path / "greenroom" / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(f"{source}\n")
-    command = [sys.executable, "-m", "tools.arrows", str(tree)]
+    command = [sys.executable, "-m", "tools.arrows", str(tmp_path)]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 1
-    return checked.stdout
+    assert [said for _, _, said in FAULTS if said not in checked.stdout] == []
+    assert ".ok" not in checked.stdout
 
 
-@pytest.mark.parametrize(("path", "source", "said"), FAULTS)
-def test_a_fault_is_found_with_its_line(path: str, source: str, said: str, said_of_faults: str) -> None:
-    assert said in said_of_faults
+# Imports that a contract lets pass: it wants to find them.
+EXCEPTED = {said.split(" -> ")[0] for contract in CONTRACTS for said in contract.get("ignore_imports", ())}
 
 
-def test_what_is_allowed_is_no_finding(said_of_faults: str) -> None:
-    assert ".ok" not in said_of_faults
+def _emptied(source: str, place: str) -> None:
+    """Of a head, what it says of its room; the front door whole; of any other file, that it is there."""
+    text = Path(source).read_text()
+    name = ".".join(Path(place).with_suffix("").parts)
+    is_whole = Path(place).parent.name == "greenroom" or any(name.endswith(f".{one}") for one in EXCEPTED)
+    if not is_whole:
+        head = re.match(r'""".*?"""', text, re.DOTALL) if place.endswith("__init__.py") else None
+        text = head[0] if head else ""
+    Path(place).write_text(text)
 
 
 @pytest.mark.parametrize("room", ["", ".protocol.jsonrpc", ".testing"])
@@ -166,12 +166,13 @@ def test_what_json_rpc_calls_things_is_written_in_one_place() -> None:
     terms |= {*_terms.HANDSHAKE_VERSIONS, *_terms.MODERN_VERSIONS}
     assert {-32601, "notifications/cancelled", "2025-11-25", "io.modelcontextprotocol/"} <= terms
     root = Path(__file__).resolve().parents[2]
+    may_say = re.compile("|".join(re.escape(str(term).removeprefix("-")) for term in terms))
     rooms = [path for room in ROOMS[:-1] for path in folder_of(root, room).rglob("*.py")]
     found = {
         f"{path.relative_to(root)}: {value}"
         for path in rooms
-        if path.name != "terms.py"
-        for value in _constants(ast.parse(path.read_text()))
+        if path.name != "terms.py" and may_say.search(text := path.read_text())
+        for value in _constants(ast.parse(text))
         if value in terms
     }
     assert found == set()

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 import xml.etree.ElementTree
 from pathlib import Path
 
+from tests.cli.test_every_command import too_wide
+from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [
-    sys.executable,
-    "-c",
-    "import sys; from greenroom.cli.demo_command import run_demo; sys.exit(run_demo())",
-]
+DEMO = [*GREENROOM, "demo"]
+WINDOW = (40, 80)  # rows and columns
 SCENES = 7
 
 
 def test_the_demo_tells_its_story_in_plain_lines() -> None:
-    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=PATIENCE)
+    done = run_forked(DEMO, text=True)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -71,12 +73,7 @@ def _assert_adds_up(story: str) -> None:
 
 
 def test_the_demo_as_json_is_one_document() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "greenroom", "demo", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = run_forked([*DEMO, "--json"], text=True)
 
     assert done.returncode == 0, done.stderr
     told = conforms("demo", json.loads(done.stdout))
@@ -93,11 +90,7 @@ def test_the_demo_as_json_is_one_document() -> None:
 
 def test_a_reader_that_has_seen_enough_ends_the_demo_in_silence() -> None:
     """`greenroom demo | head -2`."""
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "greenroom", "demo"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    demo = popen_forked(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert demo.stdout is not None
     assert demo.stderr is not None
     demo.stdout.readline()
@@ -110,13 +103,9 @@ def test_a_reader_that_has_seen_enough_ends_the_demo_in_silence() -> None:
 
 def test_on_a_terminal_the_demo_shows_a_table() -> None:
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        COMMAND,
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env={**os.environ, "TERM": "xterm-256color"},
-    )
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", *WINDOW, 0, 0))
+    environ = {**os.environ, "TERM": "xterm-256color"}
+    process = popen_forked(DEMO, stdin=follower, stdout=follower, stderr=follower, env=environ)
     os.close(follower)
 
     shown = _read_all(leader)
@@ -126,6 +115,7 @@ def test_on_a_terminal_the_demo_shows_a_table() -> None:
     assert "\x1b[" in shown
     assert "incarnation" in shown
     assert "Summary" in shown
+    assert list(too_wide(shown, WINDOW[1])) == []
 
 
 def test_a_demo_that_goes_otherwise_says_so_and_fails() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 from tools import diagrams, docs, mutate, policy_mutants, search_mutants
 from tools.arrows import ROOMS
 from tools.package_tree import copy_package, file_of, folder_of
@@ -21,8 +22,12 @@ from greenroom.protocol.lifecycle import State, Trigger
 ROOT = Path(__file__).resolve().parents[2]
 BRIEF = """
 from hypothesis import settings
-settings.register_profile("brief", stateful_step_count=8, max_examples=20)
+settings.register_profile("brief", stateful_step_count=8, max_examples=5)
 settings.load_profile("brief")
+
+def pytest_itemcollected(item):
+    if (case := getattr(item, "cls", None)) is not None:
+        case.settings = settings(case.settings, max_examples=5)
 """
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -36,10 +41,6 @@ def copy(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / folder, tmp_path / folder)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     return tmp_path
-
-
-def test_this_tree_passes() -> None:
-    assert [line for check in docs.CHECKS for line in check(ROOT)] == []
 
 
 def _edit(page: Path, old: str, new: str) -> None:
@@ -73,36 +74,15 @@ def test_another_example_is_found(copy: Path) -> None:
     assert "first python block differs" in next(iter(docs.example(copy)))
 
 
-def test_another_testing_example_is_found(copy: Path) -> None:
-    _edit(copy / "docs/testing.md", "out of paper", "out of ink")
+def test_an_example_that_no_page_shows_is_found(copy: Path) -> None:
+    _edit(copy / "docs/fault-scripts.md", "out of paper", "out of ink")
+    _edit(copy / "examples/with_openai_agents.py", "helper", "other")
     (copy / "examples/testing_more.py").write_text("")
 
-    assert list(docs.testing_examples(copy)) == [
-        "docs/testing.md: no python block is examples/testing_more.py, word for word",
-        "docs/testing.md: no python block is examples/testing_processes.py, word for word",
-    ]
-
-
-def test_another_example_of_a_framework_is_found(copy: Path) -> None:
-    _edit(copy / "examples/with_openai_agents.py", "helper", "other")
-
-    assert list(docs.framework_examples(copy)) == [
-        "docs/frameworks.md: no python block is examples/with_openai_agents.py, word for word"
-    ]
-
-
-def test_another_meaning_of_a_fault_is_found(copy: Path) -> None:
-    _edit(copy / "docs/testing.md", "never answer this request", "answer this request")
-
-    assert ["lacks the row | `drop_answer` |" in found for found in docs.fault_words(copy)] == [True]
-
-
-def test_python_that_nothing_runs_is_found(copy: Path) -> None:
-    with (copy / "docs/testing.md").open("a") as page:
-        page.write("\n```python\nnever_run()\n```\n")
-
-    assert list(docs.testing_examples(copy)) == [
-        "docs/testing.md: a python block is not a file of examples/testing_*.py"
+    assert [line.partition(":")[0] for line in docs.examples(copy)] == [
+        "examples/testing_more.py",
+        "examples/testing_processes.py",
+        "examples/with_openai_agents.py",
     ]
 
 
@@ -192,7 +172,7 @@ def test_each_mutant_of_the_policies_changes_what_is_there() -> None:
     assert [mutant.rule for mutant in mutants if texts[mutant.file].count(mutant.old) != 1] == []
 
 
-@pytest.mark.parametrize("old", ["601.0", "0.0", "00.0", "MINUTES"])
+@for_each("old", ["601.0", "0.0", "00.0", "MINUTES"])
 def test_a_default_that_is_another_by_now_is_no_mutant(old: str) -> None:
     """The text in its place would be no Python, and every test would fail of it."""
     mutant_of = policy_mutants.default_mutant
@@ -219,7 +199,7 @@ def test_every_dependency_is_pinned() -> None:
 
 
 def test_importing_protocol_stays_light() -> None:
-    heavy = ["mcp", "mcp_types", "trio", "anyio", "asyncio", "pydantic", "rich", "click", "msgspec"]
+    heavy = ["mcp", "mcp_types", "trio", "anyio", "asyncio", "pydantic", "rich", "click", "attr"]
     code = f"import sys, greenroom.protocol.errors; print([m for m in {heavy!r} if m in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -28,17 +28,24 @@ from greenroom import Greenroom
 
 async def main():
     async with Greenroom.open(sys.argv[1]) as room:
-        await room.connect("a")
+        for server in room.config.servers:
+            await room.connect(server)
         print("connected", flush=True)
-        result = await room.call("a_slow")
-        print(result.text, flush=True)
+        async with anyio.create_task_group() as tasks:
+            for server in room.config.servers:
+                tasks.start_soon(call, room, server)
+
+async def call(room, server):
+    result = await room.call("slow", server=server)
+    print(result.text, flush=True)
 
 anyio.run(main, backend=sys.argv[2])
 """
 
 _CONNECTS = _PROGRAM.replace(
-    """        result = await room.call("a_slow")
-        print(result.text, flush=True)
+    """        async with anyio.create_task_group() as tasks:
+            for server in room.config.servers:
+                tasks.start_soon(call, room, server)
 """,
     "",
 )
@@ -102,44 +109,45 @@ def test_a_gateway_that_was_stopped_reads_the_answer_first(tmp_path: Path, door:
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_a_program_that_was_stopped_reads_the_answer_first(tmp_path: Path, loop: str) -> None:
     server = _Told(tmp_path)
-    with _program(tmp_path, server.entry, loop) as process:
+    with _program(tmp_path, {"a": server.entry}, loop) as process:
         _stop_past_the_timeout(process.pid, server.asked, server.answer)
         said, errors = process.communicate(timeout=PATIENCE)
     assert (said, process.returncode) == ("the answer\n", 0), errors
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
-@pytest.mark.parametrize("streams", [False, True], ids=["body", "events"])
-def test_so_does_one_whose_server_is_at_a_url(tmp_path: Path, loop: str, streams: bool) -> None:
+def test_so_does_one_whose_servers_are_at_a_url(tmp_path: Path, loop: str) -> None:
+    """One answers in a body, and the other with events."""
     with raw_http() as stage:
+        asked, answered = list[str](), list[str]()
 
         def hook(handler: Handler, seen: Seen) -> bool:
             if seen.method != "tools/call":
                 return False
-            stage.asked = seen.message["id"]
+            asked.append(handler.path)
             stage.release.wait(PATIENCE)
-            result = {"jsonrpc": "2.0", "id": stage.asked, "result": text("the answer")}
-            if streams:
+            result = {"jsonrpc": "2.0", "id": seen.message["id"], "result": text("the answer")}
+            if handler.path.endswith("events"):
                 handler.begin_events()
                 handler.event(result)
             else:
                 handler.json(result)
-            answered.append(True)
+            answered.append(handler.path)
             return True
 
         def answer() -> None:
             stage.release.set()
             until = time.monotonic() + PATIENCE
-            while not answered:
+            while len(answered) < 2:
                 assert time.monotonic() < until, "it does not answer"
                 time.sleep(0.005)
 
-        answered: list[bool] = []
         stage.hook = hook
-        with _program(tmp_path, {"url": stage.url}, loop) as process:
-            _stop_past_the_timeout(process.pid, lambda: bool(stage.asked), answer)
+        entries = {"a": {"url": stage.url}, "b": {"url": f"{stage.url}?events"}}
+        with _program(tmp_path, entries, loop) as process:
+            _stop_past_the_timeout(process.pid, lambda: len(asked) == 2, answer)
             said, errors = process.communicate(timeout=PATIENCE)
-    assert (said, process.returncode) == ("the answer\n", 0), errors
+    assert (said, process.returncode) == ("the answer\n" * 2, 0), errors
 
 
 def test_a_secret_that_a_command_has_written_by_then_counts(tmp_path: Path) -> None:
@@ -157,11 +165,11 @@ def test_a_secret_that_a_command_has_written_by_then_counts(tmp_path: Path) -> N
 
 
 @contextmanager
-def _program(folder: Path, entry: dict[str, Any], loop: str) -> Generator[subprocess.Popen[str]]:
-    """A program with a room, once its server is connected."""
+def _program(folder: Path, entries: dict[str, Any], loop: str) -> Generator[subprocess.Popen[str]]:
+    """A program with a room, once its servers are connected."""
     config = folder / "mcp.json"
     settings = {"requestTimeoutMs": TIMEOUT * 1000}
-    config.write_text(json.dumps({"mcpServers": {"a": entry}, "settings": settings}))
+    config.write_text(json.dumps({"mcpServers": entries, "settings": settings}))
     with _run(folder, loop, _PROGRAM) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "connected\n"

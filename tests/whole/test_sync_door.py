@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ import pytest
 from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids
 from tests.support.patience import until
 from tests.support.rooms import open_room
+from tests.support.rows import for_each
 
 import greenroom.sync
-from greenroom import CallError, Greenroom, Reach, Session, UnknownTool, UsageError
+from greenroom import CallError, DrainReport, Greenroom, Reach, Session, UnknownTool, UsageError
 from greenroom.errors import RoomClosed
 from greenroom.events import Kind
 from greenroom.testing.fake_servers import HANG, FakeCall, FakeServer, tool
@@ -36,7 +38,7 @@ def sync_room(backend: str, server: FakeServer | None = None, **options: Any) ->
 
 
 def threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "greenroom room"}
+    return {thread for thread in threading.enumerate() if thread.name == "greenroom room" and thread.ident}
 
 
 @LOOPS
@@ -107,7 +109,7 @@ def test_what_is_open_for_a_block_is_entered_and_left_in_one_task(backend: str) 
             assert next(events).kind is Kind.TRANSITION
         task = room.start_task("a_echo")
         assert task.result().text == "done"
-        assert task.status == "completed"
+        assert (task.status, repr(task)) == ("completed", "<CallTask 'a_echo', completed>")
         room.connect("a")
         with room.subscribe("x://y") as updates:
             server.change_resource("x://y", "new")
@@ -176,7 +178,7 @@ def test_a_room_that_nobody_holds_any_more_ends() -> None:
     until(lambda: not threads() and not server.live, "the end of the room")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "cell",
     [
         "room.call('a_nothing')",
@@ -270,6 +272,87 @@ except KeyboardInterrupt:
     assert said.startswith(b"1 call accepted: 0 completed, 0 failed, 1 cancelled")
     assert "notifications/cancelled" in (tmp_path / "slow.log").read_text()
     assert gone_within(logged_pids(tmp_path)) == set()
+
+
+def reported(room: greenroom.sync.Room) -> DrainReport:
+    report = room.drain_report
+    assert report is not None
+    return report
+
+
+SOON = [25e-6 * 1.2**number for number in range(40)]  # seconds: some of these end while a call begins
+
+
+def interrupted(work: Callable[[], object], seconds: float) -> None:
+    """Do this until an interrupt so many seconds after its beginning, as by Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def timed() -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        work()
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    gc.disable()  # what is raised in a collection is lost
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timed()
+    finally:
+        gc.enable()
+        signal.signal(signal.SIGALRM, before)
+
+
+@LOOPS
+def test_an_interrupt_at_any_moment_leaves_no_call_in_flight(backend: str) -> None:
+    """Also while the room's thread takes the call over, which takes long where many programs run."""
+    server = FakeServer(call_latency=HANG)
+    with sync_room(backend, server) as room:
+        room.connect("a")
+        for seconds in SOON:
+            interrupted(lambda: room.call("a_echo"), seconds)
+            until(lambda: reported(room).open == 0, f"the end of a call left after {seconds:g} s")
+    assert reported(room).cancelled == reported(room).accepted
+
+
+@LOOPS
+def test_an_interrupt_at_any_moment_leaves_no_session(backend: str) -> None:
+    def block() -> None:
+        with room.session("alice") as alice:
+            alice.connect("a")
+            until(lambda: False)
+
+    server = FakeServer()
+    with sync_room(backend, server, entries={"a": {"isolation": "per_session"}}) as room:
+        for seconds in SOON:
+            interrupted(block, seconds)
+            until(lambda: not server.live, f"the end of a session left after {seconds:g} s")
+        with room.session("alice") as alice:
+            assert alice.call("a_echo").text == "{}"
+
+
+@LOOPS
+def test_an_interrupt_at_any_moment_leaves_no_room(backend: str) -> None:
+    def block(room: greenroom.sync.Room) -> None:
+        with room:
+            until(lambda: False)
+
+    for seconds in SOON:
+        interrupted(partial(block, sync_room(backend)), seconds)
+        until(lambda: not threads(), f"the end of a room left after {seconds:g} s")
+
+
+@LOOPS
+def test_an_interrupt_while_a_room_ends_still_waits_for_its_end(backend: str) -> None:
+    room = sync_room(backend, FakeServer(call_latency=HANG))
+    room.start()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(room.call_for_model, "a_echo")
+        until(lambda: reported(room).open == 1)
+        interrupted(lambda: room.close(3600), 0.05)
+        assert reported(room).is_final
+        assert waiting.result(PATIENCE).is_error
+    assert not threads()
 
 
 def test_a_second_interrupt_leaves_no_time_to_calls_in_flight(tmp_path: Path) -> None:

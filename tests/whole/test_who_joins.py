@@ -17,9 +17,10 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.gateway.test_conversations import Person, asking_room, talking
+from tests.gateway.test_conversations import asking_room, talking
 from tests.support import in_virtual_time
 from tests.support.asking import Act, Asking, AskingServer
+from tests.support.memory_client import MemoryClient
 from tests.support.rooms import teach
 
 from greenroom.supervisor.room import port_of
@@ -61,7 +62,7 @@ class Remembering:
         return {"resultType": "input_required", "inputRequests": wanted}
 
 
-class Member(Person):
+class Member(MemoryClient):
     """A client of either version, which accepts every form."""
 
     def __init__(self, version: str, capabilities: Mapping[str, Any]) -> None:
@@ -70,11 +71,11 @@ class Member(Person):
         self.answers["elicitation/create"] = {"action": "accept", "content": {}}
         self.waits_for: int | None = None
 
-    def begin(self, method: str, params: Mapping[str, Any] | None = None) -> int:
+    def begin(self, method: str, params: Any = None, *, id: Any = None) -> int:
         said = dict(params or {})
         if self.version == NEWER:
             said["_meta"] = {META + "protocolVersion": NEWER, META + "clientCapabilities": self.capabilities}
-        return super().begin(method, said)
+        return super().begin(method, said, id=id)
 
     def start(self, name: str, **more: Any) -> int:
         return self.begin("tools/call", {"name": f"s_{name}", "arguments": {}, **more})

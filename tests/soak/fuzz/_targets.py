@@ -40,16 +40,16 @@ from greenroom.catalogue.list_pages import Items
 from greenroom.catalogue.meaning_model import FILES, Unusable
 from greenroom.catalogue.schema_repair import fit
 from greenroom.catalogue.search import search
+from greenroom.catalogue.search_cache import SearchCache, key_of
 from greenroom.catalogue.search_file import SearchFile
-from greenroom.catalogue.search_forms import SearchForms, key_of
 from greenroom.catalogue.skills import content_of, fault_of, files_of, without_front_matter
 from greenroom.catalogue.store import CatalogueFile
 from greenroom.catalogue.vector_file import VectorFile
 from greenroom.config import file_formats
 from greenroom.config.credentials import SecretValue
+from greenroom.config.definition_identity import definition_hash
 from greenroom.config.file_formats import NotJsonError
 from greenroom.config.file_formats import load_jsonc as loads
-from greenroom.config.identity import definition_hash
 from greenroom.config.masking import redacted
 from greenroom.config.model import ServerDefinition, Settings, selector
 from greenroom.config.parse import parse_config
@@ -57,16 +57,16 @@ from greenroom.config.references import expand, missing_variables
 from greenroom.config.scrubbing import Secrets
 from greenroom.config.secret_sources import variables_in
 from greenroom.config.trust import Agreements, ProjectFile
+from greenroom.gateway.client_tasks import KeptTasks
 from greenroom.gateway.doors.control_protocol import parse_request
+from greenroom.gateway.doors.door_connection import DoorConnection, DoorConnections
 from greenroom.gateway.doors.http_auth import OAuth, Terms
-from greenroom.gateway.doors.http_connection import Connections, HttpConnection
-from greenroom.gateway.doors.http_request import Gone, Refusal, Request, Rules, body_time
+from greenroom.gateway.doors.http_request import ClientGone, DoorRequest, HttpRefusal, Rules, body_time
 from greenroom.gateway.doors.issuer_keys import IssuerKeys
 from greenroom.gateway.exposures.direct_lists import skill_entry
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.tool_definition import parse_request as parse_mcp
 from greenroom.gateway.task_folder import TaskFolder
-from greenroom.gateway.tasks import KeptTasks
 from greenroom.openapi.answer import to_result
 from greenroom.openapi.document import DocumentError, read_document
 from greenroom.openapi.request import ArgumentError, build_request
@@ -431,7 +431,7 @@ def _judged(token: str, keys: bytes = b'{"keys":[{"kty":"RSA","kid":"k"}]}', *, 
         door._keys = IssuerKeys(_TERMS.issuer, _TERMS.keys, fetch, notes.append)
         if known:
             door._claims = claims
-        with suppress(Refusal):
+        with suppress(HttpRefusal):
             caller = await door.caller(token.encode(errors="replace"))
             assert known
             str(caller)
@@ -447,7 +447,7 @@ def _judged(token: str, keys: bytes = b'{"keys":[{"kty":"RSA","kid":"k"}]}', *, 
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
-            raise Refusal(401, "") from None
+            raise HttpRefusal(401, "") from None
 
     notes: list[str] = []
     asyncio.run(judge())
@@ -646,19 +646,19 @@ async def _requests_in(pieces: list[bytes]) -> tuple[list[object], bool]:
     """The requests that came on a connection, each with its body or how it was refused; and whether it was closed."""
     came: list[object] = []
 
-    async def answer(request: Request) -> None:
+    async def answer(request: DoorRequest) -> None:
         try:
             body = bytes(await request.body(1 << 20, time))
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             came.append(refusal.status)
             request.refuse(refusal)
-        except Gone:
+        except ClientGone:
             pass
         else:
             came.append((request.method, request.path, request.headers, body))
             request.answer(200, b"{}")
 
-    def door(request: Request) -> None:
+    def door(request: DoorRequest) -> None:
         if request.fault is None:
             request.later(answer(request))
         else:
@@ -667,8 +667,8 @@ async def _requests_in(pieces: list[bytes]) -> tuple[list[object], bool]:
 
     rules = Rules(sent_at_once=1 << 20)
     time = body_time(rules)
-    connections, line = Connections(door, rules), _Wire()
-    connection = HttpConnection(connections)
+    connections, line = DoorConnections(door, rules), _Wire()
+    connection = DoorConnection(connections)
     connection.connection_made(line)
     for piece in pieces:
         connection.data_received(piece)
@@ -768,15 +768,15 @@ def search_forms(data: bytes) -> None:
     """What search has made of tools: as a file and as a record of it. Nothing else is found for it."""
     entry = ServerEntry("s", "h", tools=({"name": "create_issue", "description": "Create an issue"},))
 
-    def found(forms: SearchForms | None) -> list[tuple[str, int]]:
+    def found(forms: SearchCache | None) -> list[tuple[str, int]]:
         index = Index.build({"s": ServerDefinition("s", command="x")}, {"s": entry}, Settings(), forms=forms)
         return [(match.target.name, match.score) for match in search(index, "issues").matches]
 
-    assert found(SearchForms({key_of(entry): data})) == found(None)
+    assert found(SearchCache({key_of(entry): data})) == found(None)
     with TemporaryDirectory() as folder:
         file = SearchFile(Path(folder) / "catalogue.json", max_age=0)
         file.path.write_bytes(data)
-        forms = SearchForms(file.load([key_of(entry)]), lambda news: file.save(news, NOW))
+        forms = SearchCache(file.load([key_of(entry)]), lambda news: file.save(news, NOW))
         assert found(forms) == found(None)
         assert key_of(entry) in file.load([key_of(entry)])
 

@@ -1,7 +1,7 @@
-"""The how-tos whose readers have packages that we do not need: each is run as written, by `make howto` alone.
+"""The how-tos do what they say: each is run as its reader would, by `make howto` alone.
 
-`make test` does not install Jupyter, FastAPI, gunicorn, Celery and Ray. Nothing of a room may be left when a page is
-over, so each ends with a look at what still runs.
+Some need what `make test` does not install: Jupyter, FastAPI, gunicorn, Celery and Ray. Nothing of a room may be left
+when a page is over, so each ends with a look at what still runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.pages import ROOT, Reader
-from tests.whole.test_pages import DOCS, WITH_PACKAGES
+from tests.whole.test_pages import DOCS, HOWTOS
 
 NOTEBOOK = DOCS / "howto/notebook.md"
 
@@ -25,9 +25,7 @@ def reader(home: Path) -> Iterator[Reader]:
     reader.leave()
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in WITH_PACKAGES if page != NOTEBOOK], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in HOWTOS if page != NOTEBOOK], ids=lambda page: page.name)
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.read(page)
 
