@@ -13,6 +13,7 @@ from ._report import (
     markdown,
     numbers_in_brief,
     print_table,
+    summary,
     write_pages,
     write_results,
 )
@@ -42,7 +43,8 @@ def main() -> int:
             write_pages(
                 {
                     ROOT / "README.md": numbers_in_brief,
-                    docs / "benchmarks.md": markdown,
+                    docs / "benchmarks.md": summary,
+                    docs / "results" / "benchmarks.md": markdown,
                     docs / "choosing.md": costs_of_choices,
                 }
             )

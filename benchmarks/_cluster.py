@@ -22,9 +22,9 @@ import anyio
 import anyio.abc
 import attrs
 
+from greenroom.cluster.cluster_host import ClusterHost, HostAbout
 from greenroom.cluster.directory import DirectorySilent, LocalDirectory
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.host import ClusterHost, HostAbout
 from greenroom.config.files import open_config
 from greenroom.gateway.event_loop import GatewayLoop
 from greenroom.gateway.serve import HttpOptions, Options, serve_http

@@ -64,6 +64,19 @@ class Figure:
     note: str = ""
 
     @property
+    def result(self) -> str:
+        """The value and its unit; of one that missed its bound, with the digit that shows it."""
+        return f"{number(self.value, self._missed)} {self.unit}".strip()
+
+    @property
+    def spread(self) -> str:
+        return f"{number(self.low, self._missed)} … {number(self.high, self._missed)}"
+
+    @property
+    def _missed(self) -> float | None:
+        return self.bound.must if self.bound is not None and self.verdict is Verdict.MISSED else None
+
+    @property
     def verdict(self) -> Verdict:
         return self.bound.judge(self.value) if self.bound is not None else Verdict.SHOWN
 
@@ -112,12 +125,14 @@ def quantity(
     )  # fmt: skip
 
 
-def number(value: float) -> str:
-    """As many digits as say something."""
+def number(value: float, beside: float | None = None) -> str:
+    """As many digits as say something, and as many as tell it from the number that it stands beside."""
     if value == 0:
         return "0"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 0.095 else 3
-    text = f"{value:.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if beside is not None and beside != value:
+        while f"{value:.{digits}f}" == f"{beside:.{digits}f}":
+            digits += 1
+    text = f"{value:,.{digits}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text

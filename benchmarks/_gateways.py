@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 
 import greenroom
 
@@ -26,6 +25,7 @@ PEERS = ROOT / ".build" / "peers"
 METAMCP = PEERS / "node_modules" / "@mentu" / "metamcp" / "dist" / "index.js"
 TOONER = PEERS / "node_modules" / "@chaindead" / "tooner_linux_amd64" / "tooner"
 NATIVE = "tooner 0.2.6"  # in Go
+EXPOSURES = ("direct", "proxy")  # the ways in which `greenroom serve` shows tools that are measured
 
 
 @attrs.frozen
@@ -90,12 +90,3 @@ def native() -> Gateway | None:
     """A native proxy, which also makes results shorter; None where npm did not bring it. It names a tool as the server
     does."""
     return Gateway(NATIVE, (str(TOONER), *COMMAND)) if TOONER.is_file() else None
-
-
-def exposures() -> tuple[str, ...]:
-    """The ways `greenroom serve` exposes tools that are measured, as far as this version has them."""
-    from greenroom.cli.serve_command import serve_command
-
-    option = next(option for option in serve_command.params if option.name == "expose")
-    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
-    return tuple(name for name in ("direct", "proxy") if name in choices)

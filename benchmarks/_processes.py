@@ -22,6 +22,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """Its children, theirs, and so on."""
+    found = children(pid)
+    return found + [each for child in found for each in descendants(child)]
+
+
 def burnt(pid: int) -> float:
     """Seconds of processor that all threads of a process have had."""
     took = 0

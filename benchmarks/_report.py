@@ -1,4 +1,4 @@
-"""What was measured: on the terminal, as JSON with its machine, and in three pages between two marks."""
+"""What was measured: on the terminal, as JSON with its machine, and in four pages between two marks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- benchmarks: written by `make bench-readme`, from the newest file in benchmarks/results -->"
 END = "<!-- end of benchmarks -->"
 _LEAST_WIDTH = 150
+_ABSENT = "not measured"  # a note with these words is about the row, and said once
 _HEAD = ("| measure | result | lowest … highest | must (aim) | seen | |", "|---|---|---|---|---|---|")
 TITLES: Mapping[str, str] = {
     "B1": "One call after another",
@@ -59,8 +60,8 @@ def print_table(figures: Iterable[Figure]) -> None:
         table.add_row(
             figure.row,
             figure.what,
-            amount(figure.value, figure.unit),
-            f"{number(figure.low)} … {number(figure.high)}",
+            figure.result,
+            figure.spread,
             str(figure.bound or ""),
             figure.verdict.value,
             "; ".join(filter(None, (seen(figure), figure.note))),
@@ -69,7 +70,7 @@ def print_table(figures: Iterable[Figure]) -> None:
 
 
 def amount(value: float, unit: str) -> str:
-    return f"{number(value)} {unit}"
+    return f"{number(value)} {unit}".strip()
 
 
 def seen(figure: Figure) -> str:
@@ -112,7 +113,7 @@ def numbers_in_brief(results: Mapping[str, Any]) -> str:
     """The five sentences of README. Raises `NothingToReport` when a figure that they need was not measured."""
     of = _figures_of(results, "README")
     boot, children = of("B4", "boot to tools/list, 50 lazy servers"), of("B4", "children of it by then")
-    call = of("B3", "direct: latency ÷ FastMCP proxy")
+    call, proxy = of("B3", "direct: latency ÷ FastMCP proxy"), of("B3", "proxy: latency ÷ no gateway")
     memory, wakes = of("B8", "memory per idle server, of 1,000"), of("B9", "wake-ups at rest, trio")
     starts = of("B6", "starts for 50 first callers")
     found = of("B19", "of 169 queries, answered by the first 5 of 980 tools")
@@ -123,7 +124,9 @@ def numbers_in_brief(results: Mapping[str, Any]) -> str:
             f" FastMCP's proxy, with one server: {_seen(boot, 'FastMCP proxy')}."
         ),
         _seen(call, "greenroom serve --expose direct"): (
-            f"for a tool call through the gateway. Through FastMCP's proxy: {_seen(call, 'FastMCP proxy')}."
+            "for a tool call through `greenroom serve --expose direct`, and"
+            f" {_seen(proxy, 'greenroom serve --expose proxy')} through the `mcp` tool, the default."
+            f" FastMCP's proxy: {_seen(call, 'FastMCP proxy')}."
         ),
         amount(memory.value, memory.unit): (
             f"of memory for a server that nobody uses, and {number(wakes.value)} wake-ups of the processor a second for"
@@ -188,27 +191,57 @@ def _seen(figure: Figure, side: str) -> str:
     return amount(figure.seen[side], figure.seen_unit)
 
 
+def summary(results: Mapping[str, Any]) -> str:
+    """Of each row its first figure, and how many targets it reached; then each target that was missed."""
+    lines = ["| | first of its figures | targets reached |", "|---|---|---|"]
+    missed = ["| missed | result | must (aim) |", "|---|---|---|"]
+    for row, figures in _rows(results):
+        bound = [figure for figure in figures if figure.bound]
+        shown = (bound or figures)[0]
+        reached = sum(figure.verdict is not Verdict.MISSED for figure in bound)
+        link = f"[{TITLES.get(row, row)}](results/benchmarks.md#{_anchor(row)})"
+        sides = f" ({seen(shown)})" if shown.seen else ""
+        first = f"{shown.what}: {shown.result}{sides}"
+        lines.append(f"| {link} | {first} | {reached} of {len(bound)} |")
+        missed += [
+            f"| {TITLES.get(row, row)}: {figure.what} | {figure.result} | {figure.bound} |"
+            for figure in bound
+            if figure.verdict is Verdict.MISSED
+        ]
+    return "\n".join([_measured(results), "", *lines, "", *missed, ""])
+
+
 def markdown(results: Mapping[str, Any]) -> str:
     """Every figure, with its spread, what is asked of it and what it was made of: a table for each row."""
-    lines: list[str] = []
-    row = ""
+    lines = [_measured(results)]
+    for row, figures in _rows(results):
+        lines += ["", f"## {TITLES.get(row, row)} ({row})", ""]
+        absent = dict.fromkeys(figure.note for figure in figures if _ABSENT in figure.note)
+        lines += [line for note in absent for line in (f"{note}.", "")] + [*_HEAD]
+        for figure in figures:
+            words = "; ".join(filter(None, (seen(figure), "" if figure.note in absent else figure.note)))
+            cells = (
+                figure.what,
+                figure.result,
+                figure.spread,
+                str(figure.bound or ""),
+                words,
+                _mark(figure),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _rows(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
+    found: dict[str, list[Figure]] = {}
     for figure in map(Figure.from_record, results["figures"]):
-        if figure.row != row:
-            row = figure.row
-            lines += [f"### {TITLES.get(row, row)} ({row})", "", *_HEAD]
-        spread = f"{number(figure.low)} … {number(figure.high)}"
-        words = "; ".join(filter(None, (seen(figure), figure.note)))
-        cells = (
-            figure.what,
-            amount(figure.value, figure.unit),
-            spread,
-            str(figure.bound or ""),
-            words,
-            _mark(figure),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    text = "\n".join(lines).replace("\n### ", "\n\n### ")
-    return f"{_measured(results)}\n\n{text}\n"
+        found.setdefault(figure.row, []).append(figure)
+    return list(found.items())
+
+
+def _anchor(row: str) -> str:
+    title = f"{TITLES.get(row, row)} ({row})".lower()
+    return "".join(letter for letter in title if letter.isalnum() or letter in " -").replace(" ", "-")
 
 
 def _mark(figure: Figure) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 import attrs
 
 from ._figures import Bound, Figure, at_least, at_most, ratio
-from ._gateways import NATIVE, NO_GATEWAY, Gateway, exposures, fastmcp, forwarders, metamcp, native, ours
+from ._gateways import EXPOSURES, NATIVE, NO_GATEWAY, Gateway, fastmcp, forwarders, metamcp, native, ours
 from ._processes import burnt
 from ._rounds import Size, one_core, take_turns
 from ._run import run_alone
@@ -36,12 +36,12 @@ Pair = tuple[Bound | None, Bound | None]  # of latency, of throughput
 LIMIT = "bare forwarder, asyncio"
 BOUNDS: Mapping[tuple[str, str], Pair] = {
     ("direct", LIMIT): (at_most(1.4, 1.25), None),
-    ("proxy", LIMIT): (at_most(1.8, 1.5), None),
+    ("proxy", LIMIT): (at_most(1.6, 1.5), None),
     ("direct", "FastMCP proxy"): (at_most(0.06), at_least(60, 100)),
     ("proxy", "FastMCP proxy"): (at_most(0.08), at_least(35)),
     ("proxy", "MetaMCP"): (at_most(0.5), at_least(4)),
 }
-PROCESSOR: Mapping[str, Bound] = {"direct": at_most(1.7, 1.4), "proxy": at_most(2.6, 2)}
+PROCESSOR: Mapping[str, Bound] = {"direct": at_most(1.7, 1.4), "proxy": at_most(2.3, 2)}
 UNBOUND: Pair = (None, None)
 
 
@@ -50,7 +50,7 @@ def measure(size: Size) -> Iterator[Figure]:
         home = Path(folder)
         others = [fastmcp(), *filter(None, [metamcp(home), native()])]
         limits = forwarders()
-        our_doors = [ours(home, expose=name) for name in exposures()]
+        our_doors = [ours(home, expose=name) for name in EXPOSURES]
         seen = _measured([*our_doors, *limits, NO_GATEWAY, *others], size)
     measured = {other.name for other in others}
     missing = [name for name in ("MetaMCP", NATIVE) if name not in measured]

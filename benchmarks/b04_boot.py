@@ -29,7 +29,7 @@ def measure(size: Size) -> Iterator[Figure]:
         ours_ms, theirs_ms = take_turns(sides, size.of(5, 1))
     yield ratio(
         "B4", f"boot to tools/list, {SERVERS} lazy servers", ("greenroom serve", ours_ms), (peer.name, theirs_ms),
-        "ms", at_most(0.20, 0.10),
+        "ms", at_most(0.15, 0.10),
     )  # fmt: skip
     yield quantity("B4", "children of it by then", started, "processes", at_most(0))
 

@@ -13,7 +13,7 @@ from functools import partial
 import anyio
 
 from greenroom import Greenroom
-from greenroom.cli.bench_command import Plan, churn
+from greenroom.cli.bench_command import BenchPlan, churn
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 from ._far_end import BACKENDS, TEXT, config_of, sdk_client
@@ -43,7 +43,9 @@ def _against_sdk(size: Size, backend: str, cycles: int, at_once: int, bound: Bou
 
 def ours(backend: str, cycles: int, at_once: int) -> float:
     config = _OPEN(config_of(1)).config
-    churned = anyio.run(churn, config, "echo0", Plan(cycles, at_once, "echo", TEXT), _OPEN, backend=backend)
+    churned = anyio.run(
+        churn, config, "echo0", BenchPlan(cycles, at_once, "echo", TEXT), _OPEN, backend=backend
+    )
     assert not churned.failures
     assert not churned.leaks.found, churned.leaks
     return churned.per_second
@@ -53,7 +55,7 @@ def without_processes(cycles: int) -> float:
     """The same cycle on a fake server in this process: what our own machinery takes of it."""
     connectors = fake_connectors({"churn0": FakeServer()})
     churned = anyio.run(
-        churn, _OPEN(config_of(1)).config, "echo0", Plan(cycles, 1, "echo"), partial(_OPEN, connectors=connectors),
+        churn, _OPEN(config_of(1)).config, "echo0", BenchPlan(cycles, 1, "echo"), partial(_OPEN, connectors=connectors),
         backend="trio",
     )  # fmt: skip
     return churned.per_second

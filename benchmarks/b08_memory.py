@@ -7,6 +7,7 @@ measured connected, after a call.
 from __future__ import annotations
 
 import gc
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,24 +19,25 @@ import anyio
 
 from ._far_end import config_of, room_of
 from ._figures import Figure, at_most, quantity, ratio
-from ._gateways import Gateway, exposures, fastmcp, ours
+from ._gateways import EXPOSURES, Gateway, fastmcp, ours
 from ._processes import rss
 from ._rounds import Size, take_turns
 from ._run import run_alone
 from ._wire_client import WireClient
 
 SERVERS = 1000
+MANY = 100  # servers, above which what processes differ by is nothing beside them
 
 
 def measure(size: Size) -> Iterator[Figure]:
     each, one = take_turns([lambda: per_server(SERVERS), lambda: room_rss(1) / 1024], size.of(5, 1))
     beside = {"a room of one": one[0]}
-    yield quantity("B8", f"memory per idle server, of {SERVERS:,}", each, "KiB", at_most(8, 3), beside)
+    yield quantity("B8", f"memory per idle server, of {SERVERS:,}", each, "KiB", at_most(4, 3), beside)
     with tempfile.TemporaryDirectory() as folder:
-        gateway, peer = ours(Path(folder), expose=exposures()[0]), fastmcp()
+        gateway, peer = ours(Path(folder), expose=EXPOSURES[0]), fastmcp()
         mine, theirs = take_turns([lambda: gateway_rss(gateway), lambda: gateway_rss(peer)], size.of(5, 1))
     yield ratio("B8", "gateway's memory ÷ FastMCP proxy", ("greenroom serve", mine), (peer.name, theirs), "MiB",
-                at_most(0.5, 0.35))  # fmt: skip
+                at_most(0.45, 0.35))  # fmt: skip
 
 
 def per_server(count: int) -> float:
@@ -49,8 +51,13 @@ def room_rss(count: int) -> int:
 
 
 def allocated_per_server(count: int) -> float:
-    """The same in bytes that Python allocated: exact also where ten servers are less than one page."""
-    return (_probed("allocated", count) - _probed("allocated", 1)) / (count - 1) / 1024
+    """The same in bytes that Python allocated, for ten servers are less than one page.
+
+    Two processes differ by some 10 KiB, which is much for ten servers: so the median of as many as that takes.
+    """
+    times = 1 if count > MANY else 5
+    above = (_probed("allocated", count) - _probed("allocated", 1) for _ in range(times))
+    return statistics.median(above) / (count - 1) / 1024
 
 
 def _probed(what: str, count: int) -> int:

@@ -23,7 +23,7 @@ from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 from ._far_end import BACKENDS, config_of
 from ._figures import Figure, at_most, quantity
-from ._gateways import Gateway, exposures, fastmcp, ours
+from ._gateways import EXPOSURES, Gateway, fastmcp, ours
 from ._processes import burnt, wake_ups
 from ._rounds import Size
 from ._run import run_alone
@@ -38,7 +38,7 @@ def measure(size: Size) -> Iterator[Figure]:
         yield quantity("B9", f"processor at rest, {backend}", shares, "% of a core", at_most(0.5))
         yield quantity("B9", f"wake-ups at rest, {backend}", wakings, "a second", at_most(1, 0))
     with tempfile.TemporaryDirectory() as folder:
-        gateway, peer = ours(Path(folder), expose=exposures()[0]), fastmcp()
+        gateway, peer = ours(Path(folder), expose=EXPOSURES[0]), fastmcp()
         mine, theirs = gateway_at_rest(gateway, size), gateway_at_rest(peer, size)
     for what, unit, bound, of in (
         ("processor", "% of a core", at_most(0.5), 0),

@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from ._figures import Bound, Figure, at_most, ratio
-from ._gateways import Gateway, exposures, ours
+from ._gateways import EXPOSURES, Gateway, ours
 from ._rounds import Size, one_core, take_turns
 from ._run import run_alone
 from ._wire_client import WireClient
@@ -25,7 +25,7 @@ Clients = dict[str, WireClient]
 
 
 def measure(size: Size) -> Iterator[Figure]:
-    for expose in exposures():
+    for expose in EXPOSURES:
         with tempfile.TemporaryDirectory() as folder:
             gateways = _pair(Path(folder), expose)
             with one_core(), _connected(gateways) as clients:

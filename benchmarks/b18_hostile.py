@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.hostile._doors import opened
-from tests.hostile._play import Called, Seen, end, play
+from tests.hostile._play import ALONE, Called, Seen, end, play
 from tests.hostile._rows import KINDS
 from tests.hostile._words import Row
 
@@ -54,7 +54,7 @@ def _played(row: Row) -> Seen:
         TemporaryDirectory(prefix="gr-") as folder,
         opened("direct", [row], Path(folder), NEIGHBOURS) as door,
     ):
-        seen = play(row, door)
+        seen = play(row, door, ALONE)
         end(door)
     return seen
 

@@ -100,7 +100,7 @@ def _by_meaning(index: Index, asked: Sequence[tuple[str, frozenset[str]]], size:
     except Unusable as error:
         print(f"finding by meaning is not measured: {error}", file=sys.stderr)
         return
-    from greenroom.catalogue.meanings import opened
+    from greenroom.catalogue.tool_vectors import opened
 
     tools = index.tools()[: size.of(10_000, 20)]
     meanings = opened(True, None, 0)

@@ -42,7 +42,7 @@ from greenroom.observe.otlp import exporting
 
 from ._far_end import BACKENDS, TEXT, config_of, room_of
 from ._figures import Figure, at_most, ratio
-from ._gateways import Gateway, exposures, ours
+from ._gateways import EXPOSURES, Gateway, ours
 from ._processes import burnt
 from ._rounds import Size, one_core, take_async_turns, take_turns
 from ._run import run_alone
@@ -78,7 +78,7 @@ def measure(size: Size) -> Iterator[Figure]:
             *sides, by_hand = anyio.run(_embedded, size, url, backend=backend)
             yield from _compared(f"call, {backend}", sides)
             yield from _over_the_floor(f"call, {backend}: to the SDK alone", sides[0], by_hand)
-        for expose in exposures():
+        for expose in EXPOSURES:
             yield from _compared(f"gateway, {expose}", _through_gateway(size, url, expose))
 
 

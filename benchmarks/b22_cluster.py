@@ -1,8 +1,8 @@
 """B22: what a cluster costs and gives.
 
 Client → front → host → stdio server, against client → one room over HTTP → the same server; calls a second of one, two
-and three hosts, where the places of a host for servers are the limit; how long a server is away whose host is killed;
-and the memory of a host.
+and three hosts, where the places of a host for servers are the limit; and the memory of a host. How long a server is
+away whose host is killed takes minutes, and is measured by `b22_failover`.
 
 The servers wait, as those of the real world do, so two cores carry three hosts. Each session has a process of its own,
 which does one call after another, and more sessions want a place than there are. So a host is as fast as its places
@@ -10,9 +10,6 @@ allow, and three hosts are three times as fast if front, links, placement and di
 
 Hosts, front and directory are processes of this machine. Latency is judged on one core. Processor time says what the
 hop costs, also where the machine is busy with other things.
-
-The server whose host is killed comes back once the lease of that host is over, unless the host is started again at
-once, as Ray does it: the new one ends what is left of the former, and the lease need not be waited for.
 """
 
 from __future__ import annotations
@@ -30,11 +27,9 @@ import anyio
 
 from greenroom import Session
 from greenroom.cluster.front import ClusterRoom
-from greenroom.cluster.leases import LeaseTimes
-from greenroom.errors import CallError
 
 from ._cluster import FRONT, TOKEN, Cluster, cluster
-from ._far_end import ECHO, TEXT, config_of
+from ._far_end import ECHO, config_of
 from ._figures import Figure, at_least, at_most, quantity, ratio
 from ._http_client import HttpSide
 from ._http_gateways import OURS, ours_over_http
@@ -43,7 +38,6 @@ from ._rounds import Size, one_core, take_turns
 from ._run import run_alone
 
 MIB = 1 << 20
-LEASE: Final = LeaseTimes()
 CALLS: Final = 1000
 PLACES: Final = 4  # for servers at each host
 SERVERS: Final = 4  # the sessions of one may have half the places of a host
@@ -58,14 +52,13 @@ def measure(size: Size) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         yield from _hop(size, Path(folder))
         yield from _hosts(size, Path(folder))
-        yield from _failover(size, Path(folder))
 
 
 # ---- The hop --------------------------------------------------------------------------------------------------------
 
 
 def _hop(size: Size, folder: Path) -> Iterator[Figure]:
-    config = _persistent(config_of(1))
+    config = persistent(config_of(1))
     with (
         one_core(),
         cluster(folder / "hop", "a") as it,
@@ -101,7 +94,7 @@ def _processor(side: HttpSide, pids: list[int], count: int) -> float:
     return (sum(map(burnt, pids)) - before) / count * 1e6
 
 
-def _persistent(config: dict[str, Any]) -> dict[str, Any]:
+def persistent(config: dict[str, Any]) -> dict[str, Any]:
     for server in config["mcpServers"].values():
         server["isolation"] = "persistent"
     return config
@@ -112,7 +105,7 @@ def _persistent(config: dict[str, Any]) -> dict[str, Any]:
 
 def _hosts(size: Size, folder: Path) -> Iterator[Figure]:
     """Calls a second of sessions that wait for a place, on one, two and three hosts."""
-    seconds, rounds = size.of(20, 1), size.of(3, 1)
+    seconds, rounds = size.of(10, 1), size.of(3, 1)
     rates: dict[int, list[float]] = {1: [], 2: [], 3: []}
     for number in range(rounds):
         for count, seen in rates.items():
@@ -159,8 +152,8 @@ async def _rate(folder: Path, count: int, seconds: float) -> float:
                 both.start_soon(use, session, server, LASTS // 2)
 
     with cluster(folder, *"abc"[:count]) as it:
-        async with _room(it, config) as room:
-            await _until_hosts(room, count)
+        async with room_of(it, config) as room:
+            await until_hosts(room, count)
             async with anyio.create_task_group() as tasks:
                 for number in range(WANTED * PLACES * count):
                     tasks.start_soon(visit, number)
@@ -172,63 +165,13 @@ async def _rate(folder: Path, count: int, seconds: float) -> float:
     return rates[0]
 
 
-# ---- A host that is killed ------------------------------------------------------------------------------------------
-
-
-def _failover(size: Size, folder: Path) -> Iterator[Figure]:
-    for what, again, bound in (
-        ("away after its host was killed", False, LEASE.length + 2),
-        ("away after its host was killed and started again", True, LEASE.length + 2),
-    ):
-        seconds = anyio.run(_times_away, folder / f"failover-{again}", again, size.of(10, 1))
-        yield quantity("B22", f"{what}, p50", [_percentile(seconds, 50)], "s", at_most(bound))
-        yield quantity("B22", f"{what}, p99", [_percentile(seconds, 99)], "s", at_most(bound))
-
-
-async def _times_away(folder: Path, again: bool, count: int) -> list[float]:
-    """Seconds from the end of the host that holds a server until a call of it is answered, `count` times."""
-    seen: list[float] = []
-    with cluster(folder, "a", "b") as it:
-        async with _room(it, _persistent(config_of(1))) as room:
-            for _ in range(count):
-                await _until_hosts(room, 2)
-                await room.call("echo", TEXT, server="echo0")
-                await room.membership.refresh()
-                holder = room.membership.view.held["echo0"]
-                it.end_host(holder)
-                start = time.perf_counter()
-                if again:
-                    it.start_host(holder)
-                await _until_answered(room)
-                seen.append(time.perf_counter() - start)
-                if not again:
-                    it.start_host(holder)
-    return seen
-
-
-async def _until_answered(room: ClusterRoom) -> None:
-    with anyio.fail_after(PATIENCE):
-        while True:
-            try:
-                await room.call("echo", TEXT, server="echo0")
-            except CallError:
-                await anyio.sleep(0.01)
-            else:
-                return
-
-
-def _percentile(samples: list[float], percent: int) -> float:
-    ordered = sorted(samples)
-    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
-
-
-def _room(it: Cluster, config: dict[str, Any]) -> ClusterRoom:
+def room_of(it: Cluster, config: dict[str, Any]) -> ClusterRoom:
     return ClusterRoom.open(
         config, directory=it.directory, token=TOKEN, cache_path=":memory:", bootstrap=False
     )
 
 
-async def _until_hosts(room: ClusterRoom, count: int) -> None:
+async def until_hosts(room: ClusterRoom, count: int) -> None:
     with anyio.fail_after(PATIENCE):
         while sum(not host.is_late for host in room.hosts()) != count:  # noqa: ASYNC110  nobody tells us
             await anyio.sleep(0.05)

@@ -1,7 +1,7 @@
 """B25: what finished tasks cost a model's context, by how many tools there are.
 
 The tasks of `greenroom cost --per-task`, played over real tools, drawn by lot. Tokens are four characters each. Nothing
-is timed. `--table` prints the tables of docs/choosing.md.
+is timed. `--table` prints the tables of docs/one-tool-or-all.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.cli.cost_command import counter, player
 from greenroom.cli.task_costs import ALL_SHOWN, EXPOSURES, PROXY, TASKS, crossovers
 from greenroom.config.model import Config, ServerDefinition, Settings
-from greenroom.gateway.offline import OfflineCatalogue
+from greenroom.gateway.offline_catalogue import OfflineCatalogue
 
 from ._figures import Figure, quantity
 from ._real_tools import real_servers

@@ -29,18 +29,18 @@ from greenroom.cluster.leases import (
     FencedReply,
     GrantReply,
     HostLease,
-    Joining,
     JoinReply,
+    JoinRequest,
     LeaseTimes,
     Register,
     RenewalReply,
-    Unknown,
-    Wait,
+    UnknownHostReply,
+    WaitReply,
 )
-from greenroom.cluster.placement import HostInfo, OpenBreaker, View, owner
+from greenroom.cluster.placement import ClusterView, HostInfo, OpenBreaker, owner
 from greenroom.protocol.address import Address
-from greenroom.supervisor.policy.breaker import Admits, BreakerPolicy, CircuitBreaker
-from greenroom.supervisor.policy.pool import PoolLimits, Resting, SlotLine, SlotWaiter, Snapshot, decide
+from greenroom.supervisor.policy.breaker import Admission, BreakerPolicy, CircuitBreaker
+from greenroom.supervisor.policy.pool import IdleConnections, PoolLimits, SlotWaiter, Snapshot, decide
 
 from ._pictures import DARK
 
@@ -84,7 +84,7 @@ class World:
         self.register: Register | None = Register(1, TIMES, 0.0)
         self.registers = 1
         self.hosts: dict[str, Host] = {}
-        self.view = View("")
+        self.view = ClusterView("")
         self.by_name: dict[str, HostInfo] = {}
         self.lived: dict[str, str] = {}  # by shared server: the host where it was last
         self.alive: dict[str, Host] = {}  # by shared server: where its child lives, by the true time
@@ -234,7 +234,7 @@ class Host:
     def join(self) -> None:
         if self.is_gone or self.is_stopped or self.epoch is not None:
             return
-        sent, about = self.clock, Joining(self.name, "http://h", 1, "1", "r")
+        sent, about = self.clock, JoinRequest(self.name, "http://h", 1, "1", "r")
 
         def answered(said: object) -> None:
             if not isinstance(said, JoinReply) or self.is_gone or self.is_stopped:
@@ -272,7 +272,7 @@ class Host:
                 self.lease.renewed(sent)
                 for server, told in said.breakers.items():
                     self.breakers[server] = self._breaker(server).told(POLICY, self.clock, told)
-            elif isinstance(said, Unknown):
+            elif isinstance(said, UnknownHostReply):
                 self._come_back(life)
             elif isinstance(said, FencedReply):
                 self.close()
@@ -285,7 +285,9 @@ class Host:
 
     def _come_back(self, life: int) -> None:
         sent = self.clock
-        about = Joining(self.name, "http://h", 1, "1", "r", epoch=self.epoch, claims=frozenset(self.claims))
+        about = JoinRequest(
+            self.name, "http://h", 1, "1", "r", epoch=self.epoch, claims=frozenset(self.claims)
+        )
 
         def answered(said: object) -> None:
             if life == self._round and isinstance(said, JoinReply):
@@ -352,7 +354,7 @@ class Host:
             return START
         breaker, admits = self._breaker(server).admit(now)
         self.breakers[server] = breaker
-        if admits is Admits.NONE:
+        if admits is Admission.NONE:
             return max(LATE, breaker.retry_in(now))
         return START if self._has_slot(key, server if session is not None else None) else LATE
 
@@ -366,7 +368,7 @@ class Host:
             self.is_asking = False
             if isinstance(said, GrantReply) and self.epoch == epoch and self.number == number:
                 self.claims[server] = self.clock
-            elif isinstance(said, Wait | FencedReply | Unknown):
+            elif isinstance(said, WaitReply | FencedReply | UnknownHostReply):
                 return
 
         self.world.ask(self, lambda register: register.claim(epoch, number, server, self.world.now), answered)
@@ -381,8 +383,9 @@ class Host:
                 limits=PoolLimits(slots=self.world.size.slots),
                 shared=len(self.live) + len(self.starting),
                 staying=len(self.live),
-                idle=Resting(sorted(self.live.items(), key=itemgetter(1))[:1]),
-                waiting=[[SlotLine(group, [SlotWaiter(key, now, group=group)])]],
+                idle=IdleConnections(sorted(self.live.items(), key=itemgetter(1))[:1]),
+                waiting=[SlotWaiter(key, now, group)],
+                candidates=1,
             )
         )
         for gone in decision.evictions:

@@ -18,7 +18,7 @@ from greenroom.cli.cost_command import cost_of, counter
 from greenroom.config.model import Config, ServerDefinition, Settings
 from greenroom.gateway.exposures.query_modes import CatalogueReader
 from greenroom.gateway.exposures.tool_definition import FOR_MODELS, parse_request
-from greenroom.gateway.offline import OfflineCatalogue
+from greenroom.gateway.offline_catalogue import OfflineCatalogue
 
 from ._pictures import curve
 from ._real_tools import queries, real_servers

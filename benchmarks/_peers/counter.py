@@ -1,11 +1,30 @@
-"""A small server over stdio that keeps state: its one tool adds one, and answers with the sum."""
+"""A small server over stdio that keeps state: its tool `add` adds one, and answers with the sum; `reset` begins anew.
+
+`counter.py LOG N`: it writes a line to LOG each time, and dies of the Nth before it answers.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 
-_TOOL = {"name": "add", "inputSchema": {"type": "object"}}
+_TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("add", "reset")]
+
+
+def note(log: str, deadly: int) -> None:
+    """Write down that the tool has run; the Nth time of all, die of it."""
+    with open(log, "a+") as file:
+        file.write("ran\n")
+        file.flush()
+        file.seek(0)
+        if len(file.readlines()) == deadly:
+            os._exit(1)
+
+
+def times_noted(log: str) -> int:
+    with open(log) as file:
+        return len(file.readlines())
 
 
 def main() -> None:
@@ -23,9 +42,11 @@ def main() -> None:
                 "serverInfo": {"name": "counter", "version": "1"},
             }
         elif method == "tools/list":
-            answer["result"] = {"tools": [_TOOL]}
+            answer["result"] = {"tools": _TOOLS}
         elif method == "tools/call":
-            count += 1
+            count = 0 if asked["params"]["name"] == "reset" else count + 1
+            if count and len(sys.argv) > 1:
+                note(sys.argv[1], int(sys.argv[2]))
             answer["result"] = {"content": [{"type": "text", "text": str(count)}]}
         elif method == "ping":
             answer["result"] = {}
