@@ -92,6 +92,7 @@ TESTS_INSIDE: Final = {
     "protocol.test_fuzz_wire": "each reader of foreign bytes is fed alone",
     "torture.test_torture_floods": "each reader of foreign bytes is fed alone",
     "support.http_door": "it opens one door for the tests of its room",
+    "support.memory_client": "it opens one endpoint for the tests of its room",
     "actors.test_login": "a login is given by a command, whose parts are tested with it",
     "config.test_trust": "a trust is given by a command, whose parts are tested with it",
     "safety.test_pinning": "a pin is given by a command, whose parts are tested with it",
@@ -211,7 +212,10 @@ def check_arrow(arrow: Arrow, named: set[str]) -> Iterator[str]:
 def _is_inside(arrow: Arrow, target: Source) -> bool:
     """Whether a test looks at what is another room's own affair: no module that is tested as a function of its
     arguments, in a room below."""
-    if arrow.other in ("", "testing") or arrow.target == "greenroom.cli.main":
+    if arrow.other in ("", "testing") or arrow.target in (
+        "greenroom.cli.main",
+        "greenroom.cli.command_group",
+    ):
         return False
     below = ROOMS[: ROOMS.index(arrow.room)] if arrow.room in ROOMS else ()
     return arrow.other not in below or any(impure(target))

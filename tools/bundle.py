@@ -112,8 +112,8 @@ def registry_entry(project: dict[str, Any], version: str) -> dict[str, Any]:
     }
 
 
-def _rate(metric: metrics.MetricName, by: str) -> str:
-    return f"sum by ({by}) (rate({metric.exported}[$__rate_interval]))"
+def _rate(metric: metrics.MetricName, by: str, *, only: str = "") -> str:
+    return f"sum by ({by}) (rate({metric.exported}{only}[$__rate_interval]))"
 
 
 def _quantile(exported: str, by: str, part: float = 0.95) -> str:
@@ -124,7 +124,9 @@ def metrics_panels() -> Iterator[dict[str, Any]]:
     """What one looks at: calls, how they end, how long they take and wait, servers, slots, refusals."""
     yield _panel("Calls a second", _rate(metrics.CALLS, "server"), "{{server}}")
     yield _panel(
-        "Calls that ended otherwise than with a result", _rate(metrics.CALLS, "outcome"), "{{outcome}}"
+        "Calls that ended otherwise than with a result",
+        _rate(metrics.CALLS, "outcome", only='{outcome!="result"}'),
+        "{{outcome}}",
     )
     yield _panel("A call takes (95 %)", _quantile(metrics.CALL_SECONDS.exported, "server"), "{{server}}", "s")
     yield _panel("A call waits (95 %)", _quantile(metrics.WAIT_SECONDS.exported, "server"), "{{server}}", "s")
@@ -145,11 +147,18 @@ def metrics_panels() -> Iterator[dict[str, Any]]:
     yield _panel("HTTP sessions", metrics.SESSIONS.exported, "sessions")
 
 
+# What durations of clients are told apart by; those of servers by their server.
+_TOLD_APART: Final = {
+    "mcp.server.operation.duration": "mcp_method_name",
+    "mcp.server.session.duration": "network_transport",
+}
+
+
 def duration_panels() -> Iterator[dict[str, Any]]:
     """The durations of the semantic conventions, under the names that a collector gives them for Prometheus."""
     for name, said in DURATIONS.items():
         exported = f"{name.replace('.', '_')}_seconds"
-        by = "greenroom_server" if "session" in name or "client" in name else "mcp_method_name"
+        by = _TOLD_APART.get(name, "greenroom_server")
         yield _panel(f"{said.rstrip('.')} (95 %)", _quantile(exported, by), f"{{{{{by}}}}}", "s")
         yield _panel(
             f"{name}: how many a second",

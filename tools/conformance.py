@@ -29,7 +29,7 @@ HOME = ROOT / ".build" / "conformance"
 CLIENT = ROOT / "tests" / "conformance" / "client.py"
 EXPECTED = ROOT / "tests" / "conformance" / "expected_failures.toml"
 BACKENDS = ("trio", "asyncio")
-AT_ONCE = 2
+AT_ONCE = 4  # scenarios: much of the time of each is waiting
 TIMEOUT = 60  # seconds a scenario may take
 
 # In these the server is at fault: a client that refuses it and ends with an error is right.

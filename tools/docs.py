@@ -3,8 +3,8 @@
 * The diagrams of `docs/diagrams` are those that the code makes (`tools.diagrams`).
 * The pages of `docs/reference` are those that the code makes (`tools.reference`).
 * The Python example of README is `examples/embed.py`, word for word (a test runs that file).
-* The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too). Its tables
-  are made from the words of fault scripts.
+* Each example of a test, of a framework and of a web application is shown by a page, word for word (tests and
+  `tools.world` run those files).
 * `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
 * Pages for users name no row of a table that is ours alone (`F13`, `B7`, `T05`).
 * Code names only documents that are there (`docs/….md`), and pages name only files, folders and modules that are there.
@@ -27,8 +27,6 @@ from typing import Any
 from tools import diagrams
 from tools.reference import __main__ as reference
 from tools.reference import codes
-
-from greenroom.protocol.fault_plan import DEEDS, STEPS, Deed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -71,36 +69,13 @@ def example(root: Path) -> Iterator[str]:
         yield "README.md: the first python block differs from examples/embed.py"
 
 
-def testing_examples(root: Path) -> Iterator[str]:
-    """The page on testing shows every example, and no other Python."""
-    shown = fenced_all(_text(root / "docs/testing.md"), "python")
-    files = sorted(root.glob("examples/testing_*.py"))
-    for file in files:
-        if _text(file) not in shown:
-            yield f"docs/testing.md: no python block is examples/{file.name}, word for word"
-    if len(shown) > len(files):
-        yield "docs/testing.md: a python block is not a file of examples/testing_*.py"
-
-
-def framework_examples(root: Path) -> Iterator[str]:
-    """The page on frameworks shows each example that `tools.world` runs."""
-    shown = fenced_all(_text(root / "docs/frameworks.md"), "python")
-    for file in sorted(root.glob("examples/with_*.py")):
-        if _text(file) not in shown:
-            yield f"docs/frameworks.md: no python block is examples/{file.name}, word for word"
-
-
-def fault_words(root: Path) -> Iterator[str]:
-    """The tables on that page are those with which fault scripts are checked."""
-    page = _text(root / "docs/testing.md")
-    rows = [f"| `{step}` | {meaning} |" for step, meaning in STEPS.items()]
-    rows += [_deed_row(word, deed) for word, deed in DEEDS.items()]
-    yield from (f"docs/testing.md: lacks the row {row}" for row in rows if row not in page)
-
-
-def _deed_row(word: str, deed: Deed) -> str:
-    given = [f"`{name}`" for name in deed.needs] + [f"`{name}` (may)" for name in deed.takes]
-    return f"| `{word}` | {', '.join(deed.steps)} | {', '.join(given) or '–'} | {deed.meaning} |"
+def examples(root: Path) -> Iterator[str]:
+    """Each example of a test, of a framework and of a web application is shown by a page, word for word."""
+    shown = {block for page in root.glob("docs/**/*.md") for block in fenced_all(_text(page), "python")}
+    for pattern in ("testing_*.py", "with_*.py", "web_app.py"):
+        for file in sorted(root.glob(f"examples/{pattern}")):
+            if _text(file) not in shown:
+                yield f"examples/{file.name}: no page of the docs shows it, word for word"
 
 
 def dependencies(root: Path) -> Iterator[str]:
@@ -199,8 +174,7 @@ CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
     drawings,
     reference_pages,
     example,
-    testing_examples,
-    framework_examples,
+    examples,
     dependencies,
     links,
     ids,

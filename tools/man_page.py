@@ -17,21 +17,12 @@ from pathlib import Path
 from typing import Final
 
 import click
+from tools.reference.commands import exit_code_meanings
 
-from greenroom.cli.exit_codes import ENDED, FAILED, INTERRUPTED, NOTED, OK, USAGE, WARNED
-from greenroom.cli.main import COMMANDS, cli
+from greenroom.cli.command_group import COMMANDS, cli
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "install" / "greenroom.1"
 _WIDTH: Final = 72
-_CODES: Final = (
-    (OK, "done"),
-    (FAILED, "the call or the check failed; of doctor: an error was found; of diff: something differs"),
-    (USAGE, "bad usage or configuration"),
-    (WARNED, "doctor --fail-on warning: a warning, and nothing worse"),
-    (NOTED, "doctor --fail-on note: a note, and nothing worse"),
-    (INTERRUPTED, "interrupted"),
-    (ENDED, "ended by SIGTERM"),
-)
 _FILES: Final = (
     ("./.greenroom/mcp.json, ./.mcp.json", "of this project, if it is trusted"),
     ("~/.config/greenroom/mcp.json, ~/.config/mcp/mcp.json", "your own"),
@@ -84,7 +75,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def _tail() -> Iterator[str]:
     yield ".SH EXIT STATUS"
-    for code, meaning in _CODES:
+    for code, meaning in exit_code_meanings().items():
         yield from (".TP", f"\\fB{code}\\fR", *_lines(meaning))
     yield ".SH FILES"
     for files, whose in _FILES:

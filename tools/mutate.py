@@ -40,11 +40,19 @@ TESTS = {
     "supervisor/reload.py": ("supervisor/test_reload_plan.py",),
 }
 PURE = {
-    "supervisor/policy/breaker.py": ("Admits", "BreakerPolicy", "CircuitBreaker", "Intensity"),
-    "supervisor/policy/endings.py": ("After", "_same", "after"),
+    "supervisor/policy/breaker.py": ("Admission", "BreakerPolicy", "CircuitBreaker", "Intensity"),
+    "supervisor/policy/endings.py": ("AfterEnding", "_same", "after"),
     "supervisor/policy/pool.py": (
-        *("PoolLimits", "Waiter", "InOrder", "Snapshot", "Decision", "_Queue"),
-        *("decide", "may_expire", "_evictions", "_earned_at", "_reserve_opens"),
+        *("PoolLimits", "SlotWaiter", "IdleConnections", "Snapshot", "Decision"),
+        *(
+            "decide",
+            "may_expire",
+            "_evictions",
+            "_earned_at",
+            "_reserve_opens",
+            "_has_slot",
+            "_wanted",
+        ),
     ),
 }
 

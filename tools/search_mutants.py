@@ -1,7 +1,8 @@
 """Break the runtime in one place at a time, and see the search over schedules find it.
 
 `MUTANTS` lists faults that a runtime like this can have: file, the text that is there, the text put in its place. Each
-is tried in a copy of the tree against the search of `tests/whole/test_lifecycle_search.py` alone, with at most `EXAMPLES`
+is tried in a copy of the tree against the search of `tests/whole/test_lifecycle_search.py` alone (faults of children that
+are used again: `tests/supervisor/test_reset_search.py`), with at most `EXAMPLES`
 examples (`make test` draws a tenth of them, `make soak` many times more; most faults need a few), and `RUNS` times in a
 row, each time from another seed: what is found by luck is not found. The first run shrinks; what it shrank the fault
 to, and the law that the fault broke, is written to `.build/mutants/search.md`. Words as arguments choose among the
@@ -29,6 +30,7 @@ from tools.policy_mutants import ROOT, copy_tree
 
 REPORT = ROOT / ".build" / "mutants" / "search.md"
 SEARCH = "tests/whole/test_lifecycle_search.py::TestRooms"
+_RESETS = "tests/supervisor/test_reset_search.py::TestResets"
 RUNS = 5
 EXAMPLES = 1000
 LIMIT = 900  # seconds for one run
@@ -76,6 +78,7 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
+    search: str = SEARCH
 
 
 class Found(NamedTuple):
@@ -99,24 +102,31 @@ _ROOT, _BREAKER, _POOL, _RESTART = (
     "supervisor/policy/pool.py",
     "supervisor/servers.py",
 )
-_ADMISSION, _LIFECYCLE = "supervisor/starts.py", "protocol/lifecycle.py"
+_ADMISSION, _LIFECYCLE, _WARM = "supervisor/starts.py", "protocol/lifecycle.py", "supervisor/warm_pool.py"
 
 # Not here, since the runtime is built so that they cannot be: a second outcome of one call (whoever ends a call has taken
 # it off its list before, so the look at `ended` in `Call.finish` finds nothing), and a late message of an earlier
 # incarnation (the task that sends them has ended before the next one begins).
 # fmt: off
 MUTANTS = (
+    Mutant("a child is used again without a reset", _WARM, "why = await why_not_reset_by(tool, peer, backend, timers, within, self._streams)", "why = None", _RESETS),
+    Mutant("a child is used again after a reset that failed", _WARM, "        if why is None:\n            self.state = WarmState.READY", "        if True:\n            self.state = WarmState.READY", _RESETS),
+    Mutant("a child is used again with an answer still to come", _WARM, "lasting=child.noted.left if child.noted is not None else None,", "lasting=None,", _RESETS),
+    Mutant("a child is taken over before its reset is over", _WARM, "        if child.state is not WarmState.RESETTING:\n            child.state = WarmState.CLAIMED", "        child.state = WarmState.CLAIMED", _RESETS),
+    Mutant("one child for two sessions", _WARM, "return self.state in _FREE and self.claimed_by is None", "return self.state in (*_FREE, WarmState.CLAIMED)", _RESETS),
+    Mutant("a child that comes back has no slot", _WARM, "        child.claimed_by = None\n        self.starts.places.hold(child)\n", "        child.claimed_by = None\n        if child.state is not WarmState.RETURNED:\n            self.starts.places.hold(child)\n", _RESETS),
+    Mutant("more children come back than there may be", "supervisor/policy/warm.py", 'return "there are enough children" if it.server.there >= it.server.wanted(now) else None', "return None", _RESETS),
     Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.has_nothing_to_do and", "self.life.state is CONNECTED and"),
-    Mutant("eviction takes what is kept alive", "supervisor/places.py", "for actor in idle if not self.is_kept(actor))", "for actor in idle)"),
-    Mutant("nobody is evicted while others wait", _POOL, "return max(surplus, min(unserved - it.leaving, it.staying - it.limits.minimum))", "return surplus"),
+    Mutant("eviction takes what is kept alive", "supervisor/start_places.py", "        if self.is_kept(actor):\n            actor.is_listed_idle = True\n            return\n", ""),
+    Mutant("nobody is evicted while others wait", _POOL, "return max(surplus, min(it.candidates - it.leaving, max(it.warm, it.staying - it.limits.minimum)))", "return surplus"),
     Mutant("the slot comes back before the tree is gone", _SERVER, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    self.record.servers.starts.move(self.record, self, Place.OUT)\n"),
     Mutant("the slot is never given back", "supervisor/servers.py", "        servers.starts.move(self, actor, Place.OUT)\n        decision", "        servers.starts.move(self, actor, Place.LIVE)\n        decision"),
-    Mutant("waiters for a slot are served last come, first served", _POOL, "for waiter in self._in_order():", "for waiter in reversed(tuple(self._in_order())):"),
+    Mutant("waiters for a slot are served last come, first served", "supervisor/slot_queue.py", "next(iter(line.items()))\n            if arrived == number:", "next(reversed(line.items()))\n            if arrived >= number:"),
     Mutant("a permit is kept when its holder leaves", "supervisor/servers.py", "        servers.starts.move(self, actor, Place.OUT)\n        decision", "        if actor.start.place is not Place.STARTING:\n            servers.starts.move(self, actor, Place.OUT)\n        decision"),
     Mutant("a permit is kept after a start", "supervisor/servers.py", "Place.OUT if holds_none else Place.LIVE", "Place.OUT if holds_none else actor.start.place"),
     Mutant("waiters for a permit are served last come, first served", _ADMISSION, "actor, record = self.places.first(Place.PERMIT)", "actor, record = next(reversed(tuple(self.places.at(Place.PERMIT).items())))"),
     Mutant("a slot that comes back is nobody's", _ADMISSION, "        self.look()\n        if actor.start.place is Place.SLOT", "        if actor.start.place is Place.SLOT"),
-    Mutant("whoever is on the way out is asked to go again", "supervisor/servers.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
+    Mutant("whoever is on the way out is asked to go again", "supervisor/start_places.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
     Mutant("one permit too many", _ADMISSION, "self.places.count(Place.STARTING) >= permits", "self.places.count(Place.STARTING) > permits"),
     Mutant("the half-open flag sticks when the probe leaves", "supervisor/breakers.py", "        if self.probe is who:\n", "        if False:\n"),
     Mutant("half-open passes everybody", _BREAKER, "if now < self.refuses_until or self.probing:", "if now < self.refuses_until:"),
@@ -129,7 +139,7 @@ MUTANTS = (
     Mutant("who waits for the breaker is not told when it admits again", "supervisor/breakers.py", "        if when > now:\n", "        if False:\n"),
     Mutant("a late connection is kept", _INCARNATION, "        self._cancelled = True\n        if self._scope is not None:\n", "        self._cancelled = True\n        if self._connection is not None and self._scope is not None:\n"),
     Mutant("a handshake that ends while it is being left makes it connected", _LIFECYCLE, "life.state in (State.DRAINING, State.CLOSED)\n\n\ndef step", "life.state is State.CLOSED\n\n\ndef step"),
-    Mutant("queued calls are forgotten when their server has closed", _SERVER, "(decision.then is Next.IDLE and self.is_awaited)", "(decision.then is Next.IDLE and self.is_waited_for)"),
+    Mutant("queued calls are forgotten when their server has closed", _SERVER, "decision.then is ClosingAction.IDLE and self.is_awaited", "decision.then is ClosingAction.IDLE and self.is_waited_for"),
     Mutant("queued calls are forgotten when the connection is ready", _SERVER, "                case Effect.SERVE:\n                    self.calls.serve()", "                case Effect.SERVE:\n                    pass"),
     Mutant("calls in flight are forgotten at the drain deadline", _SERVER, "                case Effect.EXPIRE_CALLS:\n                    self.calls.expire_drained()", "                case Effect.EXPIRE_CALLS:\n                    pass"),
     Mutant("a call that was sent is sent again", "actors/call.py", "(self.reach is Reach.NOT_SENT or self.replayable)", "True"),
@@ -191,7 +201,7 @@ def _try(copy: Path, mutant: Mutant, *, shrinks: bool) -> Fate:
         )
         return Fate(None, tuple(seeds))
     path.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
-    runs = _search(copy, seeds, shrinks=shrinks)
+    runs = _search(copy, seeds, mutant.search, shrinks=shrinks)
     shutil.rmtree(copy)
     fate = Fate(
         next((found for found in runs.values() if found is not None), None),
@@ -202,7 +212,7 @@ def _try(copy: Path, mutant: Mutant, *, shrinks: bool) -> Fate:
     return fate
 
 
-def _search(copy: Path, seeds: list[int], *, shrinks: bool) -> dict[int, Found | None]:
+def _search(copy: Path, seeds: list[int], search: str, *, shrinks: bool) -> dict[int, Found | None]:
     """What the search found from each seed, or None."""
     names = [str(seed) for seed in seeds]
     command = [
@@ -211,7 +221,7 @@ def _search(copy: Path, seeds: list[int], *, shrinks: bool) -> dict[int, Found |
         RUN,
         str(LIMIT),
         names[0] if shrinks else "",
-        SEARCH,
+        search,
         str(EXAMPLES),
         *names,
     ]

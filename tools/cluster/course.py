@@ -22,7 +22,7 @@ import anyio
 
 from greenroom.cluster.directory import DirectorySilent
 from greenroom.cluster.leases import LeaseTimes
-from greenroom.cluster.on_ray import LocalCluster
+from greenroom.cluster.ray_cluster import LocalCluster
 from greenroom.cluster.ray_directory import RayDirectory, connect
 
 from . import books, faults

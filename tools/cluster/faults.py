@@ -69,7 +69,9 @@ def do(fault: Fault, field: Field) -> str:
         case "front":
             found = field.fronts()
         case "driver":
-            found = [pid for front in field.fronts() for pid in children(front, "cluster.on_ray import main")]
+            found = [
+                pid for front in field.fronts() for pid in children(front, "cluster.ray_cluster import main")
+            ]
         case _:
             found = workers(field.head(), "ray::DirectoryActor")
     if not found:

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from greenroom.cluster.on_ray import LocalCluster
+from greenroom.cluster.ray_cluster import LocalCluster
 from greenroom.cluster.ray_directory import connect
 
 from . import books, faults

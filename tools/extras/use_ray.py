@@ -4,7 +4,7 @@ import importlib
 import subprocess
 import sys
 
-importlib.import_module("greenroom.cluster.on_ray")
+importlib.import_module("greenroom.cluster.ray_cluster")
 command = [sys.executable, "-m", "greenroom", "cluster", "status", "--address", "127.0.0.1:9"]
 done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 assert done.returncode

@@ -3,8 +3,8 @@
 Each peer is installed from its package index into an environment of its own, and started over the same servers,
 ordinary and hostile ones. One client asks all of them the same, with the same patience, and says what became of each
 call, how long it took, and which processes are left. With `--write`, results are kept under `.build/`, and all that are
-kept are written to `docs/peers.md`, once every peer was played in every row. The run fails when Greenroom does not hold
-a row.
+kept are written to `docs/peers.md` and `docs/results/peers.md`, once every peer was played in every row. The run fails
+when Greenroom does not hold a row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ._kept import all_kept, keep
 from ._peers import PEERS, Peer
 from ._rows import ROWS, Result, Row
 from ._stage import NoDoor, Stage
-from ._table import Played, lines_of, write
+from ._table import Played, held_lines, row_lines, write
 
-PAGE = ROOT / "docs" / "peers.md"
+PAGES = {ROOT / "docs" / "peers.md": held_lines, ROOT / "docs" / "results" / "peers.md": row_lines}
 LONGEST = 240.0  # seconds for one row of one peer
 
 
@@ -43,15 +43,16 @@ def main() -> int:
         asyncio.run(_play(played))
     finally:
         ended = _processes.end_all(set())
-    print("\n" + "\n".join(lines_of(played)))
+    print("\n" + "\n".join([*held_lines(played), "", *row_lines(played)]))
     print(f"\nProcesses that were still there at the end, and are not now: {ended}.")
     if wish.write:
         keep(played)
         everything = all_kept()
         if isinstance(everything, Played):
-            write(PAGE, lines_of(everything))
+            for page, lines_of in PAGES.items():
+                write(page, lines_of(everything))
         else:
-            print(f"{PAGE.name} is not written: {everything}.")
+            print(f"The pages are not written: {everything}.")
     ours = [
         key for key, result in played.results.items() if key[1].startswith("Greenroom") and not result.holds
     ]
@@ -70,7 +71,7 @@ def _arguments() -> argparse.Namespace:
     names = [peer.name for peer in PEERS], [row.name for row in ROWS]
     parser.add_argument("--only", action="append", default=[], metavar="PEER", choices=names[0])
     parser.add_argument("--row", action="append", default=[], metavar="ROW", choices=names[1])
-    parser.add_argument("--write", action="store_true", help="keep the results, and write docs/peers.md")
+    parser.add_argument("--write", action="store_true", help="keep the results, and write the pages")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The results as a page: who holds what, then each row with its numbers."""
+"""The results as two pages: who holds what, and each row with its numbers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ class Played:
         return [peer for peer in self.peers if peer.name not in self.missing]
 
 
-def lines_of(played: Played) -> list[str]:
+def held_lines(played: Played) -> list[str]:
+    """Who was played, and what each holds and does not."""
     lines = [f"With Python {platform.python_version()} and node {_node()}, on {platform.system()}.", ""]
-    lines += [*_peers(played), "", *_summary(played)]
-    for row in played.rows:
-        lines += ["", *_row(row, played)]
-    return lines
+    return [*_held(played), "", *_faults(played), "", *lines, *_peers(played)]
+
+
+def row_lines(played: Played) -> list[str]:
+    """Each row, with what happened to whom."""
+    return [line for row in played.rows for line in (*_row(row, played), "")][:-1]
 
 
 def write(page: Path, lines: Sequence[str]) -> None:
@@ -62,24 +65,38 @@ def _peers(played: Played) -> list[str]:
     return lines
 
 
-def _summary(played: Played) -> list[str]:
-    """A row of the table for each peer, a column for each row: there are fewer of these in a line."""
-    rows = played.rows
-    lines = ["| | " + " | ".join(row.name for row in rows) + " | held |"]
-    lines.append("|---" * (len(rows) + 2) + "|")
+def _held(played: Played) -> list[str]:
+    lines = ["| peer | holds | does not hold |", "|---|---|---|"]
     for peer in played.there:
-        results = [played.results[row.name, peer.name] for row in rows]
-        held = sum(result.holds for result in results)
+        failed = [row for row in played.rows if not played.results[row.name, peer.name].holds]
+        held = len(played.rows) - len(failed)
         lines.append(
-            f"| {peer.name} | "
-            + " | ".join(_mark(result) for result in results)
-            + f" | {held} of {len(rows)} |"
+            f"| {peer.name} | {held} of {len(played.rows)} | {', '.join(map(_name, failed)) or '–'} |"
         )
     return lines
 
 
+def _faults(played: Played) -> list[str]:
+    return [
+        "| what is tried | |",
+        "|---|---|",
+        *(f"| [{_name(row)}](results/peers.md#{_anchor(row)}) | {row.what} |" for row in played.rows),
+    ]
+
+
+def _name(row: Row) -> str:
+    """One that may stand between commas."""
+    name, _, more = row.name.partition(", ")
+    return f"{name} ({more})" if more else name
+
+
+def _anchor(row: Row) -> str:
+    return row.name.replace(",", "").replace(" ", "-")
+
+
 def _row(row: Row, played: Played) -> list[str]:
-    lines = [f"### {row.name}", "", f"{row.what} It holds when {row.holds}. Seconds: {row.seconds}.", ""]
+    seconds = "" if row.seconds == "–" else f" Seconds: {row.seconds}."
+    lines = [f"## {_name(row)}", "", f"{row.what} It holds when {row.holds}.{seconds}", ""]
     lines += [
         "| peer | held | what happened | seconds | calls lost | processes left |",
         "|---|---|---|---|---|---|",

@@ -9,17 +9,19 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from tools.arrows import ROOMS
 from tools.package_tree import folder_of
+from tools.public_surface import members
 
 from greenroom import errors
 from greenroom.protocol import errors as told
 
 from .markdown import page, table
+from .python import fields
 
 INTERNAL: Final = frozenset(
     {"error", "rpc_failed", "link_refused"}
@@ -42,11 +44,11 @@ TO_DO: Final[Mapping[str, str]] = {
     "ambiguous_tool": "Use one of the full names that it lists, or say which server is meant.",
     "refused": "Nothing: your callback raised it, and its server has been told.",
     "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed; "
-    "`greenroom reconnect SERVER` tries at once.",
-    "rate_limited": "Call again after `retry_after` seconds, or raise the limit that `limit` names.",
+    "`greenroom refresh SERVER` tries at once.",
+    "rate_limited": "Call again after `retry_in` seconds, or raise the limit that `limit` names.",
     "repeated_call": "Go on with what is known, or call with other arguments. A tool that polls is left out "
     "by the `loopGuard` of its entry.",
-    "server_busy": "Call again after `retry_after` seconds, call less at once, or raise `maxInFlight` or `maxQueued`.",
+    "server_busy": "Call again after `retry_in` seconds, call less at once, or raise `maxInFlight` or `maxQueued`.",
     "server_not_connected": "`greenroom explain SERVER` says why it is down, `greenroom reconnect SERVER` brings it "
     "back. Of a closed room: open it again.",
     "auth_required": "Log in: `greenroom auth SERVER`.",
@@ -56,6 +58,7 @@ TO_DO: Final[Mapping[str, str]] = {
     "approval_required": "Let somebody answer: in the client, or with `greenroom approve`.",
     "tool_changed": "Look at what has changed, and accept it: `greenroom accept SERVER`.",
     "drained": "If it was not sent, call again when the server is back. If it was, look first.",
+    "cancelled": "If it was sent, look before you call again: it may have run, or still run.",
     "connect_failed": "Read the reason and the end of its stderr (`greenroom logs SERVER`), then `greenroom doctor`.",
     "timeout": "If it was sent, look before you call again. A long tool needs progress, or more `requestTimeoutMs`.",
     "tool_error": "The tool's own words say what it wanted.",
@@ -77,34 +80,62 @@ TO_DO: Final[Mapping[str, str]] = {
     "unsafe_pattern": "you: Write the pattern without what it names, or search for words.",
     "no_gateway": "nobody, but not now: Start the gateway that the page belongs to, then load the page again.",
     "changed_meanwhile": "nobody, but not now: Look again; what was shown is not what there is now.",
-    "room_lost": "Greenroom: Look into the log of the background room (`greenroom doctor`), then attach again.",
-    "no_room": "nobody, but not now: The message says what kept the background room from starting; `greenroom doctor`.",
+    "room_lost": "Greenroom: Look into the log of the background gateway (`greenroom doctor`), then attach again.",
+    "no_room": "nobody, but not now: The message says what kept the gateway from starting; `greenroom doctor`.",
     "still_running": "nobody, but not now: Wait, or end the process that it names.",
     "stdio_failed": "you: Start `greenroom serve` with its standard input and output open.",
     "cannot_edit": "you: Make the change in the file yourself, as the message shows it.",
     "file_changed": "nobody, but not now: Run the command again; another program was writing the file.",
     "nothing_to_undo": "you: Nothing of ours is in that file.",
 }
+# Whether the same call may succeed later: by whose fault it is, and where a code differs from the others.
+AGAIN_BY_FAULT: Final[Mapping[str, str]] = {
+    "you": "no",
+    "the owner": "after the owner's yes",
+    "nobody, but not now": "yes",
+    "the server": "perhaps: try a few times at most",
+    "Greenroom": "no",
+}
+AGAIN: Final[Mapping[str, str]] = {
+    "call_failed": "after a lost server, yes; a `RemoteError` says what the server wanted",
+    "repeated_call": "yes",
+    "cancelled": "yes",
+    "server_not_connected": "after somebody has brought it back",
+    "auth_required": "after a login",
+    "approval_denied": "after a person's yes",
+    "approval_required": "after a person's yes",
+    "connect_failed": "perhaps: try a few times at most; without its command or file, no",
+    "tool_error": "the tool's words say so",
+    "protocol_error": "no",
+    "server_disabled": "after the owner has enabled it",
+    "not_waiting": "no",
+    "no_gateway": "no",
+    "room_lost": "yes",
+    "file_changed": "yes",
+}
 
 
 def codes(root: Path) -> str:
     classes, faults = _by_code(), _faults()
-    found = set(given(root)) | set(classes)
-    rows: list[tuple[str, str, str]] = []
+    found, usage = set(given(root)) | set(classes), set(_given(root, _of_usage_errors))
+    rows: list[tuple[str, str, str, str]] = []
     sections: list[str] = []
     for code in [*TO_DO, *sorted(found - TO_DO.keys() - INTERNAL)]:
         to_do = TO_DO.get(code, "you: Do what the message says.")
         own = classes.get(code, [])
         fault, _, said = to_do.partition(": ") if code not in classes else (_fault(own, faults), "", to_do)
-        rows.append((f"[`{code}`](#{code})", fault, ", ".join(f"`{each.__name__}`" for each in own) or "–"))
+        named = ", ".join(f"`{each.__name__}`" for each in own) or ("`UsageError`" if code in usage else "–")
+        rows.append((f"[`{code}`](#{code})", fault, AGAIN.get(code) or AGAIN_BY_FAULT[fault], named))
         sections += [f"## {code}", *_explained(own, said, fault)]
     return page(
         "# Errors",
         "Each error has a code for programs and a message for people that says what to do next. A program gets the "
-        "code as `error.code`; a client of the gateway, in `_meta` of the result. Whether a call may be sent again "
-        "says its [reach](../lifecycle.md#how-far-a-call-got), and `greenroom.errors` has the classes "
-        "([every field](python-errors.md)).",
-        table(("code", "whose fault", "class"), rows),
+        "code as `error.code`; a client of the gateway, in `_meta` of the result. Its "
+        "[reach](../lifecycle.md#how-far-a-call-got) says whether it is safe to send the call again, and the table "
+        "whether that can help. `greenroom.errors` has the classes: each is a "
+        "[`GreenroomError`](python/greenroom-error.md), and one that ends a call is a "
+        "[`CallError`](python/call-error.md).",
+        table(("code", "whose fault", "can the same call succeed later?", "class"), rows),
         *sections,
     )
 
@@ -120,13 +151,18 @@ def unexplained(root: Path) -> Iterator[str]:
 
 def given(root: Path) -> Iterator[str]:
     """Every code that the rooms give to an error."""
-    for room in ROOMS:
-        for file in folder_of(root, room).rglob("*.py"):
-            yield from _given(ast.parse(file.read_text(encoding="utf-8")))
+    yield from _given(root, _of_classes)
+    yield from _given(root, _of_usage_errors)
     yield from CONSTANTS.values()
 
 
-def _given(tree: ast.AST) -> Iterator[str]:
+def _given(root: Path, find: Callable[[ast.AST], Iterator[str]]) -> Iterator[str]:
+    for room in ROOMS:
+        for file in folder_of(root, room).rglob("*.py"):
+            yield from find(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def _of_classes(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef(bases=[ast.Name(), *_], body=body):
@@ -139,6 +175,13 @@ def _given(tree: ast.AST) -> Iterator[str]:
                             yield code
                         case _:
                             pass
+            case _:
+                pass
+
+
+def _of_usage_errors(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
             case ast.Call(func=ast.Name(id="UsageError"), keywords=keywords):
                 for each in keywords:
                     match each:
@@ -176,12 +219,14 @@ def _fault(classes: list[type[errors.GreenroomError]], faults: Mapping[str, str]
 
 
 def _explained(classes: list[type[errors.GreenroomError]], said: str, fault: str) -> Iterator[str]:
+    statuses = sorted({each._http_status for each in classes})  # pyright: ignore[reportPrivateUsage]
+    status = f" · *HTTP status for a web service:* {', '.join(map(str, statuses))}" if statuses else ""
+    yield said
+    yield f"*Fault:* {fault}{status}"
     for each in classes:
         assert each.__doc__, f"{each.__name__} says nothing"
-        yield f"`{each.__name__}`: {' '.join(each.__doc__.split())}"
-    yield f"**What to do.** {said}"
-    statuses = sorted({each._http_status for each in classes})  # pyright: ignore[reportPrivateUsage]
-    if statuses:
-        yield f"*Fault:* {fault} · *HTTP status for a web service:* {', '.join(map(str, statuses))}"
-    else:
-        yield f"*Fault:* {fault}"
+        lines = {name: line for name, line in members(each) if "(" not in line and name != "code"}
+        yield f"### {each.__name__}"
+        yield " ".join(each.__doc__.split())
+        if lines:
+            yield fields(each, lines)

@@ -41,7 +41,17 @@ SERVER_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         *("includeTools", "excludeTools", "directTools", "exposeResources", "toolOverrides", "bootstrap"),
     ),
     "Its life": (
-        *("lifecycle", "isolation", "restartPolicy", "idleTimeout", "era", "disabled", "placement"),
+        *(
+            "lifecycle",
+            "isolation",
+            "warm",
+            "reset",
+            "restartPolicy",
+            "idleTimeout",
+            "era",
+            "disabled",
+            "placement",
+        ),
     ),
     "What it may do": ("approve", "pinning", "scrub"),
     "In place of a setting": (

@@ -9,6 +9,7 @@ import ast
 import enum
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
@@ -37,7 +38,7 @@ def event_page() -> str:
     words: list[str] = []
     for each in _enums(kinds):
         words += [f"### {each.__name__}", _said(each)]
-        comments = _comments(each)
+        comments = comments_of(each)
         words.append(
             table(
                 ("word", "meaning"),
@@ -53,13 +54,16 @@ def event_page() -> str:
         "[One stream](../architecture.md#one-stream) says what holds for it.",
         "In JSON, `event` is the class. A field with its default value is left out (a word never is); "
         "one that is called otherwise there has that name in brackets; and `detail` "
-        "says in words what happened. A reader that was too slow gets `Lagged`, in JSON "
-        '`{"kind": "lagged", "missed": N}`.',
-        "## Fields of all events",
+        "says in words what happened.",
+        "## Event",
+        "What all events have.",
         table(("field", "type", "meaning"), _rows(events.Event)),
-        "## Fields of all events of calls",
+        "## CallEvent",
+        "What all events of calls have besides.",
         table(("field", "type", "meaning"), _rows(events.CallEvent)),
         *sections,
+        "## Lagged",
+        f'{_said(events.Lagged)} In JSON: `{{"kind": "lagged", "missed": N}}`.',
         "## Words",
         *words,
     )
@@ -103,7 +107,7 @@ def _rows(each: type[Any]) -> list[tuple[str, str, str]]:
         name: said
         for base in reversed(each.__mro__)
         if issubclass(base, events.Event)
-        for name, said in _comments(base).items()
+        for name, said in comments_of(base).items()
     }
     rows: list[tuple[str, str, str]] = []
     for field, kind in field_types(each).items():
@@ -141,20 +145,20 @@ def _in_words(member: enum.Enum) -> str:
 
 
 def _enums(kinds: list[Any]) -> list[type[enum.Enum]]:
-    """The enumerations that are types of fields, in the order in which they are met."""
-    found: list[type[enum.Enum]] = []
+    """The enumerations that a reader meets: those that are types of fields, in the order in which they are met."""
+    found: list[type[enum.Enum]] = [events.Kind]
     for each in kinds:
         for said in field_types(each).values():
             for name in re.findall(r"\w+", said):
                 kind = next((vars(module)[name] for module in _MODULES if name in vars(module)), None)
                 if inspect.isclass(kind) and issubclass(kind, enum.Enum) and kind not in found:
                     found.append(kind)
-    return found
+    return [*found, lifecycle.Means]
 
 
-def _comments(each: type[Any]) -> dict[str, str]:
-    """Name -> the comment behind the line that defines it, in the body of this class itself."""
-    source = inspect.getsource(each)
+def comments_of(each: type[Any]) -> dict[str, str]:
+    """Name -> the comment behind the line that defines it, in the body of this class itself or of its `__init__`."""
+    source = textwrap.dedent(inspect.getsource(each))
     body = next(node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     lines = source.splitlines()
     return dict(_found(body, lines))
@@ -163,9 +167,14 @@ def _comments(each: type[Any]) -> dict[str, str]:
 def _found(body: list[ast.stmt], lines: list[str]) -> Iterator[tuple[str, str]]:
     for node in body:
         match node:
-            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name))
+                | ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)])
+            ):
                 said = _COMMENT.search(lines[(node.end_lineno or node.lineno) - 1])
                 if said:
                     yield name, said[1]
+            case ast.FunctionDef(name="__init__", body=inner):
+                yield from _found(inner, lines)
             case _:
                 pass

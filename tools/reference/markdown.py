@@ -28,10 +28,8 @@ def anchor(heading: str) -> str:
     return re.sub(r" +", "-", plain.strip())
 
 
-def from_docs(text: str) -> str:
-    """A text whose links start at `docs/`, for a page in `docs/reference/`."""
-    return _LINK.sub(lambda link: f"]({_moved(link[1])}{link[2] or ''})", text)
-
-
-def _moved(path: str) -> str:
-    return posixpath.relpath(path, "reference") if path else ""
+def from_docs(text: str, folder: str = "reference") -> str:
+    """A text whose links start at `docs/`, for a page in that folder of it."""
+    return _LINK.sub(
+        lambda link: f"]({posixpath.relpath(link[1], folder) if link[1] else ''}{link[2] or ''})", text
+    )

@@ -2,10 +2,10 @@
 
 Servers, clients and agent frameworks are installed from the package indexes, each into its own environment under
 `.build/world/`, and tried with this checkout. Public documents of HTTP APIs are served, each against an API made from
-it. Then FastMCP's own tests are run with our door in the middle. `--core`
-tries only what CI tries, without those tests. `--write` writes the tables, and of which run they are, to
-`docs/world.md` (not of a run of some), and what frameworks tell of faults to `docs/frameworks.md`. The run fails when
-there is any problem.
+it. A scenario of ours runs under another explorer of schedules, and FastMCP's own tests with our door in the middle.
+`--core` tries only what CI tries, without these two. `--write` writes the tables, and of which run they are, to
+`docs/world.md` (not of a run of some), and what frameworks tell of faults to
+`docs/frameworks/what-a-model-is-told.md`. The run fails when there is any problem.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ._apis import ApiRow, play_apis
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
 from ._models import ModelRow, play_models
+from ._schedulers import SCHEDULER, SchedulerRow, play_scheduler
 from ._servers import Gathered, play_servers
 from ._suites import SuiteRow, play_suite
 from ._table import ADAPTERS, APIS, CLIENTS, MODELS, SERVERS, Adapter, Api, Client, Server
@@ -51,6 +52,7 @@ def main() -> int:
         apis = asyncio.run(play_apis(_wanted(APIS, wish), folder))
     is_whole = not wish.core and not wish.only
     typed = play_models(MODELS) if is_whole or wish.core or TYPES in wish.only else []
+    schedulers = [play_scheduler()] if is_whole or SCHEDULER in wish.only else []
     suites = [play_suite()] if is_whole or SUITE in wish.only else []
     what = "all" if is_whole else "--core" if wish.core else "some"
     if wish.write:
@@ -71,6 +73,8 @@ def main() -> int:
             "",
             *_api_lines(apis),
             "",
+            *_scheduler_lines(schedulers),
+            "",
             *_suite_lines(suites),
         ),
     ]
@@ -78,7 +82,9 @@ def main() -> int:
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write and not wish.only:
         _write(lines)
-    problems = [row for row in (*gathered.rows, *met, *adapted, *typed, *apis, *suites) if row.problems]
+    problems = [
+        row for row in (*gathered.rows, *met, *adapted, *typed, *apis, *schedulers, *suites) if row.problems
+    ]
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
@@ -177,6 +183,17 @@ def _model_lines(rows: Sequence[ModelRow]) -> list[str]:
         "|---|---|---|",
     ]
     return lines + [f"| `{row.name}` | {row.held} | {'; '.join(row.problems) or '–'} |" for row in rows]
+
+
+def _scheduler_lines(rows: Sequence[SchedulerRow]) -> list[str]:
+    if not rows:
+        return []
+    lines = ["| explorer of schedules | Python | the scenario of its page |", "|---|---|---|"]
+    return lines + [
+        f"| {row.name} | {row.python or '–'} | "
+        f"{'; '.join(row.problems) or ('holds' if row.python else 'not played: no Python is new enough')} |"
+        for row in rows
+    ]
 
 
 def _suite_lines(rows: Sequence[SuiteRow]) -> list[str]:

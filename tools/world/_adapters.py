@@ -22,7 +22,7 @@ from ._install import HOME, ROOT, InstallFailed, install, interpreter
 from ._table import Adapter
 
 SCRIPTS = Path(__file__).parent / "adapters"
-PAGE = ROOT / "docs" / "frameworks.md"
+PAGE = ROOT / "docs" / "frameworks" / "what-a-model-is-told.md"
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
 PATIENCE = 900.0  # seconds for one adapter's scene, or for reading it
 _LEFT_OPEN = ("reportUnknown", "reportMissingTypeStubs", "reportDeprecated")
@@ -116,7 +116,7 @@ def compare(rows: Sequence[AdapterRow]) -> None:
         said = {fault: cells.get((fault, row.name)) for fault in row.told}
         differ = [fault for fault, (_, how) in row.told.items() if said[fault] != how]
         if differ:
-            row.problems.append(f"docs/frameworks.md says otherwise (--write): {', '.join(differ)}")
+            row.problems.append(f"{PAGE.relative_to(ROOT)} says otherwise (--write): {', '.join(differ)}")
 
 
 def write(rows: Sequence[AdapterRow], names: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,9 +24,9 @@ class InstallFailed(Exception):
     """A package manager failed; the message is the end of its output."""
 
 
-def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
+def install(kind: str, name: str, index: str, pins: Sequence[str], python: Path | None = None) -> Path:
     """The folder with these packages, made if it is not there. `index`: "pypi", "npm", or "npm alone": one package,
-    without what it needs. Raises `InstallFailed`."""
+    without what it needs. `python`: for an environment of another interpreter than this. Raises `InstallFailed`."""
     home = HOME / kind / name.lower().replace(" ", "-")
     stamp, wanted = home / ".installed", "\n".join(pins)
     if str(ROOT) in wanted:  # ours, as it stands here: where the folders are is what its build says
@@ -45,7 +44,7 @@ def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
             archive.extractall(home, filter="data")
         packed.unlink()
     else:
-        venv.create(home, with_pip=False, symlinks=True)
+        _run(python or sys.executable, "-m", "venv", "--without-pip", "--symlinks", home)
         pip = (
             sys.executable,
             "-m",

@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 
 from greenroom import Greenroom
 from greenroom.actors.transports.in_process import from_message, to_message
-from greenroom.gateway.clients import Conversations
+from greenroom.gateway.conversations import Conversations
 from greenroom.protocol.errors import CallError
 
 ROOM = {"mcpServers": {}, "settings": {"toolPrefix": "none", "bootstrap": False}}

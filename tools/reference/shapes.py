@@ -1,16 +1,14 @@
-"""Writes the reference of `docs/json.md` from the structs that commands print with `--json`.
+"""What each command prints with `--json`, as Markdown, from the structs that it prints.
 
-    python -m tools.json_page        # a test says when it has to be run again
-
-A struct that has all fields of a common one refers to that, so that nothing is told twice.
+A struct that one command prints is told on the page of that command; one that several print, or that is a part of what
+several print, on a page that they share. A struct that has all fields of a common one refers to that. So nothing is
+told twice.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,15 +16,16 @@ import attrs
 import msgspec
 from msgspec import UnsetType
 
-from greenroom.cli import shapes
-from greenroom.cli.shapes import Object, Shape
+from greenroom.cli import json_shapes
+from greenroom.cli.json_shapes import Object, Shape
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "json.md"
-MARK: Final = "<!-- made by tools/json_page.py -->"
+from .markdown import from_docs
+
+SHARED: Final = "json"  # the page of what several commands print
 # What each command prints: a struct of its module, `[…]` a list of them, or the name of what is somebody else's.
 PRINTED: Final[Mapping[str, str]] = {
     "greenroom": "overview_command:OverviewJson",
-    "greenroom --version": "runs_on:VersionJson",
+    "greenroom --version": "version_report:VersionJson",
     "demo": "demo_command:DemoJson",
     "init": "init_command:ClientsJson",
     "init CLIENT": "init_command:InitJson",
@@ -42,21 +41,21 @@ PRINTED: Final[Mapping[str, str]] = {
     "auth": "auth_command:LoginsJson",
     "auth S": "auth_command:LoginJson",
     "auth S --logout": "auth_command:LoggedOutJson",
-    "doctor": "doctor_command:DoctorJson recent_tape:RecentTapeJson",
-    "stop": "attach_command:StoppedJson",
+    "doctor": "doctor_command:DoctorJson doctor_tape:RecentTapeJson",
+    "stop": "stop_command:StoppedJson",
     "page": "page_command:PageAddressJson",
     "status": "status_command:StatusJson",
     "tree": "tree_command:TreeJson",
-    "tools": "query_commands:ToolsJson shapes:RefusedJson",
-    "search": "query_commands:FoundJson shapes:RefusedJson",
-    "describe": "query_commands:DescribedJson shapes:RefusedJson",
+    "tools": "query_commands:ToolsJson json_shapes:RefusedJson",
+    "search": "query_commands:FoundJson json_shapes:RefusedJson",
+    "describe": "query_commands:DescribedJson json_shapes:RefusedJson",
     "explain": "doctor_command:ExplainedJson",
     "logs": "logs_command:LogsJson",
     "logs --follow": "logs_command:LogLineJson",
     "cost": "cost_command:CostJson",
     "outputs": "query_commands:OutputsJson",
     "outputs --clear": "query_commands:ClearedJson",
-    "call": "call_command:CalledJson shapes:RefusedJson",
+    "call": "call_command:CalledJson json_shapes:RefusedJson",
     "refresh": "refresh_command:RefreshedJson",
     "reconnect": "call_command:ReconnectJson",
     "approve": "approve_command:ApprovalsJson",
@@ -76,10 +75,10 @@ PRINTED: Final[Mapping[str, str]] = {
 }
 _FOREIGN: Final[Mapping[str, Any]] = {"object": Object, "objects": list[Object]}
 _COMMON: Final[tuple[type[Shape], ...]] = (
-    shapes.AnsweredJson,
-    shapes.AddressJson,
-    shapes.OriginJson,
-    shapes.SourceJson,
+    json_shapes.AnsweredJson,
+    json_shapes.AddressJson,
+    json_shapes.OriginJson,
+    json_shapes.SourceJson,
 )
 _PLAIN: Final = {
     str: "string",
@@ -128,44 +127,81 @@ def fields_of(shape: type[Shape]) -> list[Field]:
     return found
 
 
-def page(text: str) -> str:
-    """`text` with the reference anew below its mark."""
-    head, mark, _ = text.partition(MARK)
-    assert mark, f"docs/json.md has no {MARK}"
-    return "\n".join([head + mark, "", *_commands(), *_reference()])
+def page_of(form: str) -> str:
+    """The command on whose page a form stands: `trust` for `trust --list`."""
+    return form.split()[0]
 
 
-def _commands() -> Iterator[str]:
-    yield "| command | prints |"
-    yield "|---|---|"
-    for command in PRINTED:
-        yield f"| `{command}` | {', or '.join(map(worded, shapes_of(command)))} |"
-    yield ""
+def homes() -> Mapping[type[Shape], str]:
+    """Each struct, and the command on whose page it is told; "json" for what several print."""
+    found: dict[type[Shape], set[str]] = {}
+    for form in PRINTED:
+        for shape in _shapes_in(shapes_of(form)):
+            found.setdefault(shape, set()).add(page_of(form))
+    return {shape: next(iter(pages)) if len(pages) == 1 else SHARED for shape, pages in found.items()}
 
 
-def _reference() -> Iterator[str]:
-    for shape in all_shapes():
-        yield from (f"## {name_of(shape)}", "", " ".join((shape.__doc__ or "").split()), "")
-        own = fields_of(shape)
-        base = next((each for each in _COMMON if each is not shape and issubclass(shape, each)), None)
-        if base is not None:
-            theirs = {field.name for field in fields_of(base)}
-            own = [field for field in own if field.name not in theirs]
-            yield from (f"The fields of {worded(base)}, and:", "")
-        yield "| field | type | unit | |"
-        yield "|---|---|---|---|"
-        for field in own:
-            when = f" (only {_when(field.when)})" if field.when else ""
-            yield f"| `{field.name}` | {worded(field.type)} | {field.unit} | {field.what}{when} |"
-        yield ""
+def told(command: str) -> Iterator[str]:
+    """What a command prints, in the parts of its page; nothing for one that has no `--json`."""
+    forms = [form for form in PRINTED if page_of(form) == command]
+    if not forms:
+        return
+    link = _links(command)
+    yield "## JSON"
+    yield "\n".join(
+        ["| with `--json` | prints |", "|---|---|"]
+        + [f"| `{form}` | {', or '.join(worded(each, link) for each in shapes_of(form))} |" for form in forms]
+    )
+    yield from shapes_told(command)
+
+
+def shapes_told(home: str) -> Iterator[str]:
+    """The structs that stand on this page."""
+    link = _links(home)
+    for shape, where in homes().items():
+        if where == home:
+            yield from _shape(shape, link)
+
+
+Link = Callable[[type[Shape]], str]
+
+
+def _links(home: str) -> Link:
+    where = homes()
+
+    def link(shape: type[Shape]) -> str:
+        file = "" if where[shape] == home else f"{where[shape]}.md"
+        return f"[{name_of(shape)}]({file}#{name_of(shape).lower()})"
+
+    return link
+
+
+def _shape(shape: type[Shape], link: Link) -> Iterator[str]:
+    yield from (
+        f"### {name_of(shape)}",
+        from_docs(" ".join((shape.__doc__ or "").split()), "reference/commands"),
+    )
+    own = fields_of(shape)
+    base = next((each for each in _COMMON if each is not shape and issubclass(shape, each)), None)
+    if base is not None:
+        theirs = {field.name for field in fields_of(base)}
+        own = [field for field in own if field.name not in theirs]
+        yield f"The fields of {link(base)}, and:"
+    rows = ["| field | type | |", "|---|---|---|"]
+    for field in own:
+        unit = f" ({field.unit})" if field.unit else ""
+        when = f" (only {_when(field.when)})" if field.when else ""
+        what = from_docs(field.what, "reference/commands")
+        rows.append(f"| `{field.name}` | {worded(field.type, link)}{unit} | {what}{when} |")
+    yield "\n".join(rows)
 
 
 def _when(when: str) -> str:
     return f"with {when}" if when.startswith("`") else f"if {when}"
 
 
-def all_shapes() -> list[type[Shape]]:
-    """Every struct that a command prints, or that is a part of one, in the order in which they are met."""
+def _shapes_in(kinds: Iterable[Any]) -> list[type[Shape]]:
+    """The structs that are one of these types or a part of it, in the order in which they are met."""
     found: list[type[Shape]] = []
 
     def meet(kind: Any) -> None:
@@ -182,9 +218,8 @@ def all_shapes() -> list[type[Shape]]:
             for inner in get_args(kind):
                 meet(inner)
 
-    for command in PRINTED:
-        for shape in shapes_of(command):
-            meet(shape)
+    for kind in kinds:
+        meet(kind)
     return found
 
 
@@ -193,23 +228,17 @@ def name_of(shape: type[Shape]) -> str:
     return shape.__name__.removesuffix("Json")
 
 
-def worded(kind: Any) -> str:
+def worded(kind: Any, link: Link) -> str:
     """A type in the words of JSON."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is list:
-        return f"array of {worded(inner[0])}"
+        return f"array of {worded(inner[0], link)}"
     if origin is dict:
-        return "object" if inner[1] is Any else f"object of {worded(inner[1])}"
+        return "object" if inner[1] is Any else f"object of {worded(inner[1], link)}"
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in inner)
     if origin in (Union, UnionType):
-        return " or ".join(worded(each) for each in inner if each is not UnsetType)
+        return " or ".join(worded(each, link) for each in inner if each is not UnsetType)
     if isinstance(kind, type) and issubclass(kind, Shape):
-        return f"[{name_of(kind)}](#{name_of(kind).lower()})"
+        return link(kind)
     return _PLAIN[kind]
-
-
-if __name__ == "__main__":
-    old = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(page(old), encoding="utf-8")
-    sys.exit(0)
