@@ -30,7 +30,7 @@ class Hats:
         self.left -= 1
         try:
             await self.room.call("shop_order", {"item": "hat"})
-        except BaseException as error:  # being cancelled is no CallError
+        except BaseException as error:  # being cancelled is not a CallError
             self.left += 1
             if not isinstance(error, CallError):
                 raise
