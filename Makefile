@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_files.py supervisor/test_circuit_breaker.py supervisor/test_restart.py supervisor/test_pool.py supervisor/test_health.py \
+SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_files.py supervisor/test_circuit_breaker.py supervisor/test_restart.py supervisor/test_pool.py supervisor/test_warm_pool.py supervisor/test_health.py \
   supervisor/test_reload_plan.py protocol/test_lifecycle.py catalogue/test_names.py catalogue/test_index.py protocol/test_large.py whole/test_lifecycle_search.py \
   whole/test_explored_rooms.py whole/test_explored_tasks.py)
 QUICK := $(addprefix tests/, protocol/test_errors.py protocol/test_lifecycle.py supervisor/test_restart.py supervisor/test_reload_plan.py \
@@ -18,7 +18,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
-	@echo "make quick   the first green tests, without real servers, in less than a minute"
+	@echo "make quick   some tests, without real servers, in seconds"
 	@echo "make test    all tests, real servers included (ARGS='-k name' for some of them)"
 	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; what reads bytes, searched; then the searches, deep"
 	@echo "make hostile hostile servers, clients, files and neighbours at every door, each alone (some minutes; DOORS=one: at one door)"
@@ -31,7 +31,7 @@ help:
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make peers   Greenroom and other gateways under the same torture (ARGS='--only mcpo --row killed': one peer, one row)"
 	@echo "make cluster real cluster of three nodes on Ray, under faults, for two minutes (GREENROOM_CLUSTER_SECONDS=n, GREENROOM_CLUSTER_CALLS=n, GREENROOM_SEED=n; ARGS='--head all': its head is killed; '--head all --kept redis': and goes on)"
-	@echo "make howto   the how-tos for notebooks, web applications and workers, as written: installs Jupyter, FastAPI, Celery, Ray"
+	@echo "make howto   the how-tos, as written: installs Jupyter, FastAPI, Celery and Ray, which some of them are about"
 	@echo "make page-test   the page, in a real browser (Chromium; CHROMIUM=path names one)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
@@ -115,7 +115,7 @@ peers: .venv/.developed
 cluster: .venv/.clustered
 	$(BIN)/python -m tools.cluster $(ARGS)
 
-# The pages whose readers have packages that we do not need, in kernels, workers and pools that are real.
+# Each page as its reader would: at a terminal, and in kernels, workers and pools that are real.
 howto: .venv/.placed
 	GREENROOM_HOWTO=1 $(BIN)/python -m pytest tests/howto $(ARGS)
 
@@ -146,7 +146,7 @@ demo-picture: .venv/.installed
 	@$(BIN)/python tools/demo_picture.py
 
 # The last step is left to you: nothing is pushed or uploaded.
-release: .venv/.releasable
+release: .venv/.developed
 	@$(if $(VERSION),,echo "say which: make release VERSION=1.2.3"; exit 2)
 	@$(BIN)/python -m tools.release $(VERSION) $(ARGS)
 
@@ -192,10 +192,6 @@ clean:
 .venv/.paged: .venv/.developed
 	$(PIP) install -c constraints.txt --group page
 	npm install --prefix .build/page --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error axe-core@4.14.1
-	@touch $@
-
-.venv/.releasable: .venv/.developed
-	$(PIP) install -c constraints.txt --group release
 	@touch $@
 
 # MetaMCP and the native proxies are measured where the indexes have them, and named as not measured where not.
