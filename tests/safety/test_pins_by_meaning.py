@@ -157,6 +157,19 @@ def test_what_was_remembered_as_it_was_written_is_compared_as_it_is_written_and_
     assert not held.changed
 
 
+def test_a_definition_of_thousands_of_parts_is_remembered_by_the_same_rules_as_a_short_one() -> None:
+    names = [f"part {number} é" for number in range(3_000)]
+    choices = {"description": "x" * 9_000, "anyOf": [{"const": name} for name in names], "required": names}
+    turned = {"required": names[::-1], "anyOf": choices["anyOf"][::-1], "description": choices["description"]}
+    many, again, fewer = (
+        tool("many", "Many.", inputSchema=schema)
+        for schema in (choices, turned, {**turned, "required": names[1:]})
+    )
+    assert agree(as_before(many), fingerprint(many))
+    assert agree(fingerprint(many), fingerprint(again))
+    assert changes(fingerprint(many), fingerprint(fewer)) == ("input schema",)
+
+
 def test_what_a_room_still_remembers_as_it_was_written_takes_nothing_back() -> None:
     pins = ServerPins(1.0, tools={"pay": fingerprint(PAY)})
     pins.learn({"pay": as_before(PAY)}, 2.0)

@@ -70,7 +70,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
 _PREFIXES: Final = {f"{kind} ": kind for kind in PINNED}
 _PASSING: Final = frozenset({"lastModified"})  # of the annotations of a resource
 _LONGEST_NAMED: Final = 200  # characters of a name in a text
-_encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+_JSON: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
+_HASHED: Final = 2_047  # bytes in one go
+_MANY: Final = (
+    2_000  # values that are written in one go: it takes two milliseconds, and no other thread runs meanwhile
+)
 _NAMED: Final = 3  # changed tools of one server that are named in a line
 _SHORT: Final = (
     4  # hex digits that tell which part has changed; the hash before them tells that something has
@@ -193,8 +197,33 @@ def prints_of(entry: ServerEntry | None, pins: Collection[str]) -> dict[str, str
     return {pin: print_of(kind_of(pin), listed[pin]) for pin in pins if pin in listed}
 
 
+def _encode(value: Any) -> str:
+    """The JSON of a value. One of many values is written piece by piece, so that it holds up no other thread."""
+    return "".join(_JSON.iterencode(value)) if _is_large(value) else _JSON.encode(value)
+
+
+def _is_large(value: Any) -> bool:
+    seen, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        if type(each) is dict:
+            waiting.extend(cast("Raw", each).values())
+        elif type(each) is list:
+            waiting.extend(cast("list[Any]", each))
+        seen += 1
+        if seen + len(waiting) > _MANY:
+            return True
+    return False
+
+
 def _hash(part: Any) -> bytes:
-    return hashlib.sha256(_encode(part).encode()).digest()
+    """`hashlib` gives the interpreter away while it hashes 2 KiB or more, and has it back before another thread has
+    woken up. As that thread asks for the interpreter only after a wait that nothing interrupts, a loop would wait for
+    all tools of a long list. So it is hashed in smaller pieces."""
+    data, whole = _encode(part).encode(), hashlib.sha256()
+    for at in range(0, len(data), _HASHED):
+        whole.update(data[at : at + _HASHED])
+    return whole.digest()
 
 
 def _print(hashes: Sequence[bytes]) -> str:
