@@ -74,14 +74,14 @@ def test_what_a_server_asks_and_says_reaches_the_callers_of_a_front() -> None:
         async with front(
             {"mcpServers": {"one": SERVER}},
             on_sampling=sample,
-            roots=["file:///work"],
+            roots=["file:///shop"],
             on_log=lambda address, params: said.append((address.server, params["data"])),
         ) as room:
             messages = {"messages": [], "maxTokens": 5}
             wanted = {"method": "sampling/createMessage", "params": messages}
             assert "sampled" in (await room.call("one_ask", wanted)).text
             assert asked == ["sampling/createMessage"]
-            assert "file:///work" in (await room.call("one_ask", {"method": "roots/list"})).text
+            assert "file:///shop" in (await room.call("one_ask", {"method": "roots/list"})).text
             room.set_log_level("warning")
             while "warning" not in (await room.call("one_log", {"level": "error", "text": "it"})).text:
                 await anyio.sleep(0.02)  # the host has not told the server yet

@@ -51,11 +51,11 @@ ORDINARY = {
     "CONTACT": "team-42@example.com",
 }
 PLACES = {
-    "PWD": "/srv/work/foo",
+    "PWD": "/srv/shop/foo",
     "OLDPWD": "/foo",
-    "INIT_CWD": "/srv/work/foo",
+    "INIT_CWD": "/srv/shop/foo",
     "SSH_AUTH_SOCK": "/tmp/ssh-Ab3dEfGh12Kl/agent.4242",
-    "PASSWORD_STORE_DIR": "/srv/work/.password-store",
+    "PASSWORD_STORE_DIR": "/srv/shop/.password-store",
     "COOKIE_DIR": "cookies/jar1",
     "GOOGLE_APPLICATION_CREDENTIALS": "/srv/keys/project-1a2b3c4d5e6f.json",
     "GITHUB_TOKEN_FILE": "~/.config/github-token",
@@ -151,8 +151,8 @@ def test_t55_what_a_command_or_the_keyring_gives_is_a_credential_whatever_its_na
         known = Secrets([SecretValue("BRANCH", value, known=True)])
         assert known.without(f"<{value}>") == "<***>"
     for name, value in (
-        ("PROJECT_ROOT", "/work"),
-        ("CONFIG", "/srv/work/foo"),
+        ("PROJECT_ROOT", "/srv/shop"),
+        ("CONFIG", "/srv/shop/foo"),
         ("URL", "https://h.example/x"),
     ):
         assert Secrets([SecretValue(name, value, known=True)]).without(value) == value
