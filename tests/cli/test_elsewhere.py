@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import faulty, started
+from tests.support.homes import home as home
+from tests.support.patience import PATIENCE
 
 from greenroom.cli.common import room_of
+from greenroom.cli.main import run
 from greenroom.config.files import load_config
+from greenroom.config.private_files import make_own_folder
 from greenroom.gateway.doors import control_client as control
 from greenroom.gateway.doors.background_gateway import RoomPlace
 from greenroom.gateway.doors.control_protocol import control_directory
@@ -82,6 +89,71 @@ def test_who_cannot_read_the_file_is_told_which_gateway_goes_on_with_it(home: Pa
         assert (asked.returncode, "near" in asked.stdout) == (0, True), asked
         assert gateway.end() == 0
     assert "--pid" not in greenroom(home, home, "status", *here).stderr
+
+
+def test_when_a_command_ends_every_gateway_uses_what_it_has_written(home: Path) -> None:
+    file = home / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"one": faulty(home, "one", "--hang-at=initialize")}}))
+    here = ("--config", os.fspath(file))
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+    with ExitStack() as stack:
+        command = [*GREENROOM, "serve", *here]
+        gateways = [
+            stack.enter_context(started(*command, env=environment, cwd=home, stderr=subprocess.DEVNULL))
+            for _ in range(3)
+        ]
+        for gateway in gateways:
+            gateway.initialize()
+        done = greenroom(home, home, "add", *here, "two", "--", "true")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert all("two" in gateway.mcp()["content"][0]["text"] for gateway in gateways)
+        done = greenroom(home, home, "remove", *here, "two")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert not any("two" in gateway.mcp()["content"][0]["text"] for gateway in gateways)
+        assert [gateway.end() for gateway in gateways] == [0, 0, 0]
+
+
+def _answering(listener: socket.socket, answer: bytes | None) -> None:
+    line, _ = listener.accept()
+    with line:
+        line.recv(1 << 16)
+        if answer is None:
+            assert line.recv(1) == b"", "the command has left"
+        else:
+            line.sendall(answer)
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (b'{"result": {"notReloaded": ""}}\n', None),
+    (b'{"result": {"notReloaded": "no\\nJSON"}}\n', "of process {} does not use this yet: no JSON"),
+    (b'{"error": {"code": "invalid_request", "message": "I am old."}}\n', "not use this yet: I am old"),
+    (b"7\n", "cannot be read. Restart it."),
+    (b"", None),  # it has ended
+    (None, "It does not use this yet. Continue or end that process."),
+], ids=["used", "refused", "old", "odd", "ended", "silent"])  # fmt: skip
+def test_of_a_gateway_that_does_not_use_what_was_written_one_line_says_why(
+    answer: bytes | None,
+    said: str | None,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("greenroom.cli.common._RELOADED_WITHIN", 0.2 if answer is None else PATIENCE)
+    pid = os.getpid()
+    path = control_directory() / f"0123456789ab-{pid}.sock"
+    make_own_folder(path.parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen()
+        thread = threading.Thread(target=_answering, args=(listener, answer))
+        thread.start()
+        assert run(["add", "new", "--", "sh"]) == 0
+        thread.join()
+    path.unlink()
+    err = capsys.readouterr().err
+    assert (err == "") if said is None else (said.format(pid) in err)
+    assert "--pid" not in err, "the command has no such option"
+    assert len(err.splitlines()) <= 2
 
 
 def test_whoever_looks_elsewhere_leaves_the_sockets_of_background_rooms(home: Path) -> None:

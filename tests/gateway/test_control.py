@@ -456,7 +456,7 @@ def test_of_a_flood_in_place_of_a_short_answer_only_its_beginning_is_read() -> N
         (answer,) = client.ask_each([client.Gateway(1, ours, Path("/nowhere"))], "reload", PATIENCE)
         ours.close()
         flood.join()
-    assert "its answer does not end" in str(answer)
+    assert "answered what cannot be read" in str(answer)
 
 
 def _flood(line: socket.socket) -> None:
@@ -633,9 +633,9 @@ def test_a_place_whose_socket_is_gone_is_moved_in_name_alone(tmp_path: Path) -> 
 def test_a_gateway_that_cannot_be_asked_is_told_of_and_left_out(
     error: OSError, code: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    told: list[client.GatewayError] = []
 
-    def dial(_line: socket.socket, path: Path) -> None:
+    def dial(_line: socket.socket, path: Path, _until: float | None = None) -> None:
         if path.name == "one":
             raise error
 
@@ -653,8 +653,31 @@ def test_a_gateway_that_cannot_be_asked_is_told_of_and_left_out(
     if code is not None:
         with pytest.raises(client.GatewayError) as caught:
             client.find_gateway("abc")
-        assert (caught.value.code, caught.value.message) == (code, told[0])
-        assert "1" in told[0]
+        assert (caught.value.code, caught.value.message) == (code, told[0].message)
+        assert "1" in told[0].message
+
+
+def test_many_that_take_no_more_commands_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.4)
+    told: list[client.GatewayError] = []
+    with ExitStack() as stack:
+        paths: list[str] = []
+        for number in range(16):
+            listener = stack.enter_context(listening(f"{number:x}-{os.getpid()}.sock", age=number, backlog=1))
+            paths.append(listener.getsockname())
+        for path in paths[:-1]:
+            with suppress(BlockingIOError):
+                while True:
+                    before = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    before.setblocking(False)
+                    before.connect(path)
+        began = time.monotonic()
+        (found,) = client.find_gateways(None, told.append)
+        took = time.monotonic() - began
+        with found:
+            assert os.fspath(found.path) == paths[-1], "one behind them is found all the same"
+    assert [error.code for error in told] == ["gateway_silent"] * 15
+    assert took < 4 * 0.4
 
 
 @for_each("names", [["a", 5], [5, "a"], [None], "a", {"a": 1}, None])

@@ -21,7 +21,7 @@ from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.safe_text import one_line
 from ..safety.approval import Verdict
-from .common import common_options, load, read_config, say, say_elsewhere, show
+from .common import common_options, load, read_config, say, say_elsewhere, say_error, show
 from .exit_codes import FAILED, OK
 from .json_shapes import Shape, says
 
@@ -119,7 +119,7 @@ def _gateways(path: Path | None, pid: int | None) -> Sequence[control.Gateway]:
         found = control.find_gateway(name, pid)
         gateways = [] if found is None else [found]
     else:
-        gateways = control.find_gateways(name, say)
+        gateways = control.find_gateways(name, say_error)
     return [click.get_current_context().with_resource(each) for each in gateways]
 
 

@@ -19,7 +19,16 @@ import msgspec
 from ..actors.process_tuning import collect_again
 from ..gateway.doors.control_protocol import identity, name_of
 from ..gateway.next_steps import Commands
-from ..protocol.errors import DISABLED, UNTRUSTED, ConfigError, Problem, UnknownServer, UsageError, place
+from ..protocol.errors import (
+    DISABLED,
+    UNTRUSTED,
+    ConfigError,
+    GreenroomError,
+    Problem,
+    UnknownServer,
+    UsageError,
+    place,
+)
 from ..protocol.safe_text import one_line, printable, seen_in_json
 from .exit_codes import FAILED, OK, USAGE
 from .plain_command import Option
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..gateway.doors import control_client as control
     from ..gateway.doors.background_gateway import RoomPlace
+    from ..gateway.doors.control_client import GatewayError
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.offline_catalogue import OfflineCatalogue
     from .json_shapes import Shape
@@ -145,7 +155,7 @@ def _say_who_goes_on(path: Path | None) -> None:
     """The file at `path` cannot be used now. Say which gateways run with what it said before, and how to ask them."""
     from ..gateway.doors.control_client import find_gateways
 
-    for gateway in find_gateways(identity([os.fspath(path)]), say) if path is not None else ():
+    for gateway in find_gateways(identity([os.fspath(path)]), say_error) if path is not None else ():
         gateway.connection.close()
         who = f"the gateway that runs as process {gateway.pid} goes on with what this file said before"
         say(f"{who}. To ask it: greenroom status --pid {gateway.pid}")
@@ -155,10 +165,11 @@ def reload_gateways() -> None:
     """Make every running gateway read its configuration now, which has just been written, and wait until it uses that.
     A file may be part of many configurations. Say of each gateway that does not use it yet; raise nothing, because what
     was to be written is written."""
-    from ..gateway.doors.control_client import GatewayError, ask_each, find_gateways
+    from ..gateway.doors.control_client import SILENT, GatewayLost, ask_each, find_gateways
 
+    lost: list[GatewayError] = []
     try:
-        gateways = find_gateways(None, say)
+        gateways = find_gateways(None, lost.append)
     except UsageError as error:
         say(error.message)
         return
@@ -167,12 +178,20 @@ def reload_gateways() -> None:
             stack.enter_context(gateway)
         answers = ask_each(gateways, "reload", _RELOADED_WITHIN)
     for gateway, answer in zip(gateways, answers, strict=True):
-        why = answer.message if isinstance(answer, GatewayError) else _not_reloaded(answer)
-        if why:
+        if isinstance(answer, GatewayLost):
+            lost.append(answer)
+        elif why := _not_reloaded(answer):
             say(one_line(f"the gateway of process {gateway.pid} does not use this yet: {why}"))
+    for error in lost:
+        if not isinstance(error, GatewayLost):
+            say(error.message)
+        elif error.code == SILENT:  # else it has ended
+            say(f"{error.why}. It does not use this yet. Continue or end that process.")
 
 
 def _not_reloaded(answer: Any) -> str:
+    if isinstance(answer, GreenroomError):
+        return answer.message
     try:
         return str(answer["notReloaded"])
     except (LookupError, TypeError):
@@ -596,6 +615,11 @@ def say(text: str, *, ours: bool = True) -> None:
 
     line = f"greenroom: {commands_typed().filled(text) if ours else text}"
     print_line(fitted(line, sys.stderr), sys.stderr)
+
+
+def say_error(error: GreenroomError) -> None:
+    """Print an error that does not end the command."""
+    say(error.message)
 
 
 def say_at_terminal(text: str, config: Config) -> None:

@@ -22,6 +22,7 @@ from .common import (
     load,
     not_read,
     say,
+    say_error,
     unread_here,
 )
 from .json_shapes import ElsewhereJson, Shape, says
@@ -119,7 +120,7 @@ def show_overview(path: str | None, as_json: bool) -> None:
 def _gateways(config: Config) -> list[control.Gateway]:
     """Those of this configuration, the newest first."""
     try:
-        return control.find_gateways(name_of(config), say)
+        return control.find_gateways(name_of(config), say_error)
     except GreenroomError as error:
         say(error.message)
         return []

@@ -18,7 +18,7 @@ from ..gateway.doors.control_client import ANSWER_WITHIN, find_gateways, silent
 from ..gateway.doors.control_protocol import identity, name_of
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.version import VERSION
-from .common import config_option, load, room_of, say, show_json
+from .common import config_option, load, room_of, say, say_error, show_json
 from .json_shapes import Shape, says
 
 
@@ -77,7 +77,7 @@ def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> in
 
 
 def _say_which_gateways_stay(path: Path | None) -> None:
-    for gateway in find_gateways(name_of(load(path)), say):
+    for gateway in find_gateways(name_of(load(path)), say_error):
         gateway.connection.close()
         who = f"the gateway that runs as process {gateway.pid} is none"
         say(f"{who}: it ends with its client, or by Ctrl-C where it was started.")

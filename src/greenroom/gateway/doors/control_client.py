@@ -25,6 +25,7 @@ from ...protocol.errors import GreenroomError, Reach, UsageError
 from .control_protocol import control_directory
 
 ANSWER_WITHIN: Final = 2.0  # seconds
+SILENT: Final = "gateway_silent"  # the code of a `GatewayLost` that may still run
 HELLO_WITHIN: Final = 0.5  # seconds for a gateway that is only to be named
 MOST_ELSEWHERE: Final = 5
 _LOOK_AGAIN: Final = 0.01  # seconds
@@ -121,8 +122,10 @@ class Gateway:
                 self.connection.settimeout(max(until - time.monotonic(), _LOOK_AGAIN))
                 part = self.connection.recv(_SHORT)
                 line += part
-                if not part or len(line) > _SHORT:
-                    raise OSError("it closed the connection" if not part else "its answer does not end")
+                if not part:
+                    raise OSError("it closed the connection")
+                if len(line) > _SHORT:
+                    break  # nobody reads a flood to its end
         return self._read(bytes(line)).get("result")
 
     def _read_line(self, quickly: bool) -> bytes:
@@ -233,18 +236,20 @@ def _folder_of(gateway: Gateway) -> str:
 
 
 def find_gateways(
-    config: str | None, tell: Callable[[str], object], without: Collection[int] = ()
+    config: str | None, tell: Callable[[GatewayError], object], without: Collection[int] = ()
 ) -> list[Gateway]:
     """Connect to every gateway of `config` (None: of any), the newest first. One that cannot be asked is told of and
-    left out. `without`: pids of those that are not wanted. Raises `UsageError` as `find_gateway` does."""
+    left out; together they have two seconds to take the connections. `without`: pids of those that are not wanted.
+    Raises `UsageError` as `find_gateway` does."""
     gateways: list[Gateway] = []
+    until = time.monotonic() + ANSWER_WITHIN
     for pid, path in _candidates(config):
         if pid in without:
             continue
         try:
-            connection = _connect(path, pid)
+            connection = _connect(path, pid, until)
         except GatewayError as error:
-            tell(error.message)
+            tell(error)
         else:
             if connection is not None:
                 gateways.append(Gateway(pid, connection, path))
@@ -288,13 +293,13 @@ def _pid_of(path: Path) -> int | None:
     return int(digits) if digits.isdecimal() else None
 
 
-def _connect(path: Path, pid: int) -> socket.socket | None:
-    """Connect to a socket. None: nobody listens, because the process id now belongs to another program. Then
-    the socket is removed."""
+def _connect(path: Path, pid: int, until: float | None = None) -> socket.socket | None:
+    """Connect to a socket, until then at the latest, or for two seconds. None: nobody listens, because the process id
+    now belongs to another program. Then the socket is removed."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_WITHIN)
     try:
-        _dial(connection, path)
+        _dial(connection, path, until)
     except NotOurs as error:
         connection.close()
         raise GatewayError(f"Process {pid} is not trusted as a gateway: {error.strerror}.") from None
@@ -312,10 +317,10 @@ def _connect(path: Path, pid: int) -> socket.socket | None:
     return connection
 
 
-def _dial(line: socket.socket, path: Path) -> None:
+def _dial(line: socket.socket, path: Path, until: float | None = None) -> None:
     """Connect to a socket. It and the process that listens on it must be this user's. Raises `NotOurs`, or
     another `OSError`."""
-    until = time.monotonic() + ANSWER_WITHIN
+    until = time.monotonic() + ANSWER_WITHIN if until is None else until
     with socket_in(path.parent) as (_, prefix):
         while True:
             try:
@@ -332,7 +337,7 @@ def silent(pid: int, reach: Reach = Reach.NOT_SENT, within: float = ANSWER_WITHI
     """The error about a gateway from which nothing came in time."""
     why = f"The gateway (pid {pid}) does not answer: nothing came from it for {within:g} s"
     step = "It may be stopped or stuck. Continue or end that process, or name another gateway with --pid."
-    return GatewayLost(why, step, reach, "gateway_silent")
+    return GatewayLost(why, step, reach, SILENT)
 
 
 def _alive(pid: int) -> bool:
