@@ -42,7 +42,7 @@ from ..protocol.jsonrpc.terms import (
     WireFault,
     fault,
 )
-from ..protocol.safe_text import NO_CONNECTION, shortened
+from ..protocol.safe_text import shortened
 from .backend import Backend
 from .host import Declaration
 from .peer import EndOnlyOwner, Exchange, Handshake, Peer
@@ -63,8 +63,8 @@ class RpcFailure(GreenroomError):
         self.method = method
         self.error = error
         self.text = text
-        # Nobody asked anything of a server that was not reached.
-        super().__init__(text if text.startswith(NO_CONNECTION) else f"{method}: {text}")
+        was_reached = error is None or not error.unreached  # else nobody asked it anything
+        super().__init__(f"{method}: {text}" if was_reached else text)
 
     @property
     def is_lacking(self) -> bool:

@@ -61,6 +61,7 @@ from .http_faults import (
     LoginNeeded,
     NoLoginNow,
     SessionExpired,
+    Unreachable,
     WrongTransport,
 )
 
@@ -240,7 +241,8 @@ class HttpPeer(ExchangeTable):
         except ExchangeBroken as problem:
             if isinstance(problem, NoLoginNow):
                 attempt.did_not_run()
-            self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True))
+            unreached = isinstance(problem, Unreachable)
+            self._fail(attempt, RpcError(PARSE_ERROR, str(problem), broken=True, unreached=unreached))
         except ExchangeFault as problem:
             self._fail(attempt, fault(str(problem)))
 

@@ -56,15 +56,17 @@ class RpcFault(Exception):
 
 class RpcError(msgspec.Struct, frozen=True, eq=False):
     """A JSON-RPC error as the other side sent it. `fault=True`: the answer was not JSON-RPC at all. `broken=True`: no
-    answer can come any more, although the connection lives on (an HTTP exchange failed by itself). `upstream`: another
-    Greenroom that we trust failed to get an answer, and says why; or we did, for want of a token of the caller. Only
-    these two may leave the exchange's `reach` below ANSWERED."""
+    answer can come any more, although the connection lives on (an HTTP exchange failed by itself). `unreached=True`: of
+    these, one for which no connection could be made. `upstream`: another Greenroom that we trust failed to get an
+    answer, and says why; or we did, for want of a token of the caller. Only what is `broken` or has an `upstream` may
+    leave the exchange's `reach` below ANSWERED."""
 
     code: int
     message: str
     data: Any = None
     fault: bool = False
     broken: bool = False
+    unreached: bool = False
     upstream: UpstreamError | None = None
 
 

@@ -331,6 +331,19 @@ async def test_refused_with_a_newer_version_that_we_know_it_is_asked_once_more()
 
 
 @in_virtual_time
+async def test_a_request_is_named_unless_its_server_was_not_reached() -> None:
+    for unreached, told in (
+        (False, "initialize: no connection can be made"),
+        (True, "no connection can be made"),
+    ):
+        refused = RpcError(-32603, "no connection can be made", broken=True, unreached=unreached)
+        async with paced(lambda asked, refused=refused: (0.0, refused)) as peer:
+            with pytest.raises(RpcFailure) as caught:
+                await _meet(peer, Settings())
+        assert str(caught.value) == told
+
+
+@in_virtual_time
 async def test_a_server_that_answers_initialize_with_a_version_without_it_is_told_so() -> None:
     def answer(asked: Exchange) -> Answer:
         return (0.0, {**WELCOME, "protocolVersion": "2026-07-28"}) if asked.method == "initialize" else None

@@ -16,7 +16,15 @@ from tests.support.patience import PATIENCE
 from tests.support.raw_http import FAULTS, MIB, MODERN, RawHttp, raw_http
 from tests.support.stdio import until
 
-from greenroom.protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RemoteError, ServerLost
+from greenroom.protocol.errors import (
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    ProtocolFault,
+    Reach,
+    RemoteError,
+    ServerLost,
+)
 
 ERAS = ("2025-11-25", MODERN)
 
@@ -93,6 +101,16 @@ async def test_t04_a_server_that_is_gone_fails_calls_as_unsent_and_is_used_again
             assert caught.value.reach is Reach.NOT_SENT
             second.enter_context(raw_http(MODERN, server.port))
             assert (await room.call("ok")).text == "ok"
+
+
+@in_real_time
+async def test_a_server_that_nobody_runs_is_not_said_to_have_been_asked_anything() -> None:
+    with raw_http(MODERN) as server:
+        url = server.url
+    with pytest.raises(ConnectFailed, match="no connection can be made") as caught:
+        async with room_at(url, {}):
+            pass
+    assert not any(method in str(caught.value) for method in ("server/discover", "initialize"))
 
 
 @in_real_time
