@@ -12,6 +12,7 @@ that: all other fields are ours.
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
@@ -22,7 +23,6 @@ import msgspec
 from ..protocol.address import Address
 from ..protocol.bounds import EVENTS_BEHIND
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
-from ..protocol.safe_text import in_words
 from .backend import Backend
 
 BUFFER: Final = EVENTS_BEHIND
@@ -139,7 +139,8 @@ class Subscription:
             self.callback(event)
         except Exception as error:
             self.close()
-            words = f"a reader of events raised {in_words(error)} and gets no more events"
+            text = "".join(traceback.format_exception(error))
+            words = f"a reader of events raised, and gets no more events\n{text}"
             self._stream.emit(Note, code=NoteCode.READER, words=words)
 
     def wake(self) -> None:

@@ -1,7 +1,8 @@
-"""What a program reads in Python's `logging`, under the name "greenroom": each problem of its configuration, what its
-watchers, callbacks and readers of events raise, and bugs of ours. The last two have their tracebacks.
+"""What a program reads in Python's `logging`, under the name "greenroom": each problem of its configuration, and each
+exception with its traceback that its own code (watchers, callbacks, readers of events) or a bug of ours has raised.
 
-Everything else is an event, which a program asks for. A command says all of this itself (`unlogged`).
+Everything else is an event, which a program asks for. A command says all of this itself, so it turns this off
+(`unlogged`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _IS_UNLOGGED: Final = ContextVar("greenroom_is_unlogged", default=False)
 
 @contextmanager
 def unlogged() -> Generator[None]:
-    """Rooms that are made meanwhile log nothing here."""
+    """While this is open, a room that is made logs nothing, however long it lives."""
     token = _IS_UNLOGGED.set(True)
     try:
         yield
@@ -30,12 +31,12 @@ def unlogged() -> Generator[None]:
 
 
 def is_unlogged() -> bool:
-    """Whether a room that is made now logs nothing here."""
+    """Whether a room that is made now logs nothing."""
     return _IS_UNLOGGED.get()
 
 
 def log_notes(events: EventStream) -> Callable[[Iterable[Problem]], None]:
-    """Log the notes of a room from now on. Returns what logs problems of its configuration."""
+    """Log those notes of a room from now on. Returns the function that logs problems of its configuration."""
     from ..protocol.events import Kind, Note, NoteCode  # a command that asks no room loads no events
 
     told = {NoteCode.BUG, NoteCode.CALLBACK, NoteCode.READER}

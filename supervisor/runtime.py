@@ -58,7 +58,6 @@ from ..protocol.address import Address
 from ..protocol.errors import RoomClosed, UnknownTool, UsageError
 from ..protocol.events import CatalogueChanged, Note, NoteCode
 from ..protocol.lifecycle import Cause, Ending, Reason
-from ..protocol.safe_text import in_words
 from ..protocol.status import DrainReport
 from ..protocol.trace_context import TraceContext
 from ..safety.pinning import Pins
@@ -756,7 +755,8 @@ async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.Can
 
 
 def note_timer(events: EventStream, error: BaseException) -> None:
-    events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
+    text = "".join(traceback.format_exception(error))
+    events.emit(Note, code=NoteCode.BUG, words=f"a timer failed\n{text}")
 
 
 def note_callback(events: EventStream, address: Address, error: Exception) -> None:

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import enum
 import math
+import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -658,7 +659,8 @@ class WarmPool:
         if child.state is WarmState.TAKEN:
             child.fail_user()
             return
-        words = f"a child that was started ahead failed in Greenroom itself: {in_words(error)}"
+        text = "".join(traceback.format_exception(error))
+        words = f"a child that was started ahead failed in Greenroom itself\n{text}"
         self.context.events.emit(Note, child.address, code=NoteCode.BUG, words=words)
         self.lost(child, in_words(error))
 
