@@ -48,9 +48,7 @@ def command_pages() -> Mapping[str, str]:
     for group, commands in GROUPS.items():
         parts += [
             f"## {group}",
-            table(
-                ("command", "what it does"), [(_link(name), line) for name, (_, _, line) in commands.items()]
-            ),
+            table(("command", "what it does"), [(_link(name), line) for name, (_, line) in commands.items()]),
         ]
         for name in commands:
             command = cli.get_command(root, name)

@@ -21,111 +21,55 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# Of each group: name -> (module of this package, attribute, one line of help).
-GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
+# Of each group: name -> (module of this package, one line of help). In its module a command is `NAME_command`.
+GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Set up": {
-        "demo": (
-            "demo_command",
-            "demo_command",
-            "See it work, with servers that Greenroom brings along.",
-        ),
-        "init": (
-            "init_command",
-            "init_command",
-            "Write Greenroom into the configuration of your MCP clients.",
-        ),
-        "add": ("add_command", "add_command", "Write a server into your own configuration file."),
-        "remove": ("add_command", "remove_command", "Take servers out of your own configuration file."),
-        "enable": ("enable_command", "enable_command", "Bring servers back into service."),
-        "disable": ("enable_command", "disable_command", "Take servers out of service."),
-        "config": (
-            "query_commands",
-            "config_command",
-            "Show the effective configuration, or that of one server.",
-        ),
-        "trust": (
-            "trust_command",
-            "trust_command",
-            "Decide whether the configuration of this directory may be used.",
-        ),
-        "auth": ("auth_command", "auth_command", "Log in at an HTTP server, or out; list the logins."),
-        "doctor": (
-            "doctor_command",
-            "doctor_command",
-            "Check the set-up: what is wrong, and how to mend it.",
-        ),
+        "demo": ("demo_command", "See it work, with servers that Greenroom brings along."),
+        "init": ("init_command", "Write Greenroom into the configuration of your MCP clients."),
+        "add": ("add_command", "Write a server into your own configuration file."),
+        "remove": ("add_command", "Take servers out of your own configuration file."),
+        "enable": ("enable_command", "Bring servers back into service."),
+        "disable": ("enable_command", "Take servers out of service."),
+        "config": ("query_commands", "Show the effective configuration, or that of one server."),
+        "trust": ("trust_command", "Decide whether the configuration of this directory may be used."),
+        "auth": ("auth_command", "Log in at an HTTP server, or out; list the logins."),
+        "doctor": ("doctor_command", "Check the set-up: what is wrong, and how to mend it."),
     },
     "Run": {
-        "serve": (
-            "serve_command",
-            "serve_command",
-            "Run the gateway, on standard input and output or over HTTP.",
-        ),
-        "attach": (
-            "attach_command",
-            "attach_command",
-            "Serve a client from the background gateway, started if need be.",
-        ),
-        "stop": ("stop_command", "stop_command", "End the background gateway."),
-        "page": ("page_command", "page_command", "Open the page of the running gateway in a browser."),
+        "serve": ("serve_command", "Run the gateway, on standard input and output or over HTTP."),
+        "attach": ("attach_command", "Serve a client from the background gateway, started if need be."),
+        "stop": ("stop_command", "End the background gateway."),
+        "page": ("page_command", "Open the page of the running gateway in a browser."),
     },
     "Look": {
-        "status": ("status_command", "status_command", "Show the servers and what each of them does now."),
-        "tree": (
-            "tree_command",
-            "tree_command",
-            "Show what runs as a tree: servers, sessions, what comes next.",
-        ),
-        "tools": ("query_commands", "tools_command", "List the tools of all servers, or of one."),
-        "search": ("query_commands", "search_command", "Find tools by words or by a pattern."),
-        "describe": ("query_commands", "describe_command", "Show a tool and its parameters."),
-        "explain": (
-            "doctor_command",
-            "explain_command",
-            "Say why a server is as it is, and what happens next.",
-        ),
-        "logs": ("logs_command", "logs_command", "Show what a server has written to its stderr."),
-        "cost": ("cost_command", "cost_command", "Show how many tokens the tools take in a model's context."),
-        "outputs": ("query_commands", "outputs_command", "List the files of long output, or remove them."),
+        "status": ("status_command", "Show the servers and what each of them does now."),
+        "tree": ("tree_command", "Show what runs as a tree: servers, sessions, what comes next."),
+        "tools": ("query_commands", "List the tools of all servers, or of one."),
+        "search": ("query_commands", "Find tools by words or by a pattern."),
+        "describe": ("query_commands", "Show a tool and its parameters."),
+        "explain": ("doctor_command", "Say why a server is as it is, and what happens next."),
+        "logs": ("logs_command", "Show what a server has written to its stderr."),
+        "cost": ("cost_command", "Show how many tokens the tools take in a model's context."),
+        "outputs": ("query_commands", "List the files of long output, or remove them."),
     },
     "Act": {
-        "call": ("call_command", "call_command", "Call a tool."),
-        "refresh": (
-            "refresh_command",
-            "refresh_command",
-            "Start servers once, to read their tools.",
-        ),
-        "reconnect": ("call_command", "reconnect_command", "Restart servers of the running gateway."),
-        "approve": (
-            "approve_command",
-            "approve_command",
-            "List the calls that wait for approval, or answer one.",
-        ),
-        "accept": ("accept_command", "accept_command", "Accept tools whose definitions have changed."),
+        "call": ("call_command", "Call a tool."),
+        "refresh": ("refresh_command", "Start servers once, to read their tools."),
+        "reconnect": ("call_command", "Restart servers of the running gateway."),
+        "approve": ("approve_command", "List the calls that wait for approval, or answer one."),
+        "accept": ("accept_command", "Accept tools whose definitions have changed."),
     },
     "Record, compare, measure": {
-        "tape": ("tape_command", "tape_command", "Tell what is on a tape."),
-        "replay": ("replay_command", "replay_command", "Serve a tape that was recorded; nothing is started."),
-        "diff": (
-            "diff_command",
-            "diff_command",
-            "Compare two tapes, or a tape with the servers as they are now.",
-        ),
-        "explore": (
-            "explore_command",
-            "explore_command",
-            "Run an agent under each fault of a tape, one at a time.",
-        ),
-        "audit": ("audit_command", "audit_command", "Check an audit file, or show its last lines."),
-        "bench": (
-            "bench_command",
-            "bench_command",
-            "Measure what it costs to connect a server over and over.",
-        ),
+        "tape": ("tape_command", "Tell what is on a tape."),
+        "replay": ("replay_command", "Serve a tape that was recorded; nothing is started."),
+        "diff": ("diff_command", "Compare two tapes, or a tape with the servers as they are now."),
+        "explore": ("explore_command", "Run an agent under each fault of a tape, one at a time."),
+        "audit": ("audit_command", "Check an audit file, or show its last lines."),
+        "bench": ("bench_command", "Measure what it costs to connect a server over and over."),
     },
     "More": {
-        "cluster": ("cluster_command", "cluster_command", "Many machines: hosts on a Ray cluster."),
-        "completion": ("completion", "completion_command", "Let bash, zsh or fish complete our commands."),
+        "cluster": ("cluster_command", "Many machines: hosts on a Ray cluster."),
+        "completion": ("completion", "Let bash, zsh or fish complete our commands."),
     },
 }
 COMMANDS: Final = {name: row for group in GROUPS.values() for name, row in group.items()}
@@ -168,8 +112,8 @@ class LazyGroup(click.Group):
         cmd_name = SHORT.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+        module = importlib.import_module(f"{__package__}.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, f"{cmd_name}_command")
         return command.of_click() if isinstance(command, PlainCommand) else command
 
     def resolve_command(
@@ -189,7 +133,7 @@ class LazyGroup(click.Group):
 
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         if names or not incomplete.startswith("-"):
-            return [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+            return [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return click.Command.shell_complete(self, ctx, incomplete)
 
     # Click ends with 1 when nobody reads what it prints; with us that is no error (`main`).
@@ -215,7 +159,7 @@ class LazyGroup(click.Group):
         width = max(len(long.get(name, name)) for name in COMMANDS)
         for title, group in GROUPS.items():
             with formatter.section(title):
-                rows = [(long.get(name, name).ljust(width), line) for name, (_, _, line) in group.items()]
+                rows = [(long.get(name, name).ljust(width), line) for name, (_, line) in group.items()]
                 formatter.write_dl(rows)
 
 
