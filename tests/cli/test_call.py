@@ -123,6 +123,7 @@ def test_a_value_follows_the_schema_of_its_parameter(tmp_path: Path) -> None:
         gateway.initialize()
         through = greenroom(tmp_path, "call", "s_echo", *words, *where)
         assert json.loads(through.stdout) == {**as_json, "text": "1", "note": "true"}
+        assert foreign in through.stderr
         gateway.end()
     cold = tmp_path / "cold"
     cold.mkdir()

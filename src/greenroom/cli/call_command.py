@@ -25,7 +25,7 @@ from ..config.model import Config, Isolation
 from ..config.references import isolation_of
 from ..gateway.doors.control_client import Gateway, GatewayLost
 from ..gateway.next_steps import Commands
-from ..gateway.result_meta import DETAILS, details_of
+from ..gateway.result_meta import DETAILS, details_of, note_of
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.safe_text import one_line
@@ -109,7 +109,7 @@ class ReconnectJson(SourceJson, kw_only=True):
     servers: Annotated[list[ReconnectedJson], says("those that were up, or the one")]
 
 
-class _CallOf(click.Command):
+class _ToolCallCommand(click.Command):
     """A command whose options may be taken for those of the tool."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -121,7 +121,7 @@ class _CallOf(click.Command):
             raise click.UsageError(f"{what}: {name}=…", ctx) from None
 
 
-@click.command("call", cls=_CallOf)
+@click.command("call", cls=_ToolCallCommand)
 @click.argument("tool", shell_complete=complete_tools)
 @click.argument("pairs", nargs=-1, metavar="[K=V | JSON]...")
 @click.option(
@@ -194,9 +194,8 @@ def call_command(
         result = _in_full(result)
     if recording.tape is not None:
         origin["tape"] = recording.tape
-    result, note = _without_note(result)
     code = show_result(result, origin, as_json, CalledJson)
-    if note is not None:
+    if (note := note_of(result)) is not None:
         say(note)
     if recording.tape is not None:
         say(f"recorded. To see it: {Commands().about('tape', recording.tape)}")
@@ -373,14 +372,11 @@ def _in_full(result: Mapping[str, Any]) -> Mapping[str, Any]:
     except OSError:  # the answer says where it should be
         return result
     others = [block for block in result["content"] if block.get("type") != "text"]
-    return {**result, "content": [{"type": "text", "text": text}, *others], "_meta": {DETAILS: kept}}
-
-
-def _without_note(result: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """The result, and what the command has to say about its arguments."""
-    details = {**details_of(result)}
-    note = details.pop("note", None)
-    return result if note is None else {**result, "_meta": {DETAILS: details}}, note
+    return {
+        **result,
+        "content": [{"type": "text", "text": text}, *others],
+        "_meta": {**result["_meta"], DETAILS: kept},
+    }
 
 
 def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ from .exposures.tool_definition import FOR_PEOPLE, Mode, parse_args, parse_reque
 from .exposures.tool_texts import foreign_arguments, lacking_arguments, waits
 from .json_views import room_status_view, room_tools_view, room_tree_view
 from .next_steps import Commands
-from .result_meta import DETAILS, details_of
+from .result_meta import NOTE
 
 if TYPE_CHECKING:
     from ..actors.last_minutes import LastMinutes
@@ -190,7 +190,7 @@ async def ask_typed(
         return refusal.as_result()
     result = await ask(tool, {**asked, "args": args})
     note = foreign_arguments(target, args) if target.kind == "tool" else ""
-    return {**result, "_meta": {DETAILS: {**details_of(result), "note": note}}} if note else result
+    return {**result, "_meta": {**result["_meta"], NOTE: note}} if note else result
 
 
 def commands(room: Greenroom, version: str, config: str | None = None) -> Mapping[str, control.Handler]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ..protocol import upstream_error
 
 DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
+NOTE: Final = "greenroom/note"  # of a call that a person typed: what is said of its arguments
 ERROR: Final = upstream_error.ERROR  # at the direct door: why the server did not answer a call
 SERVER: Final = upstream_error.SERVER  # in a server's requests and in the data of its errors: its name
 OURS: Final = "greenroom/"
@@ -21,3 +22,8 @@ OURS: Final = "greenroom/"
 def details_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """The details of an answer of the `mcp` tool."""
     return result["_meta"][DETAILS]
+
+
+def note_of(result: Mapping[str, Any]) -> str | None:
+    """What the answer to a typed call says of its arguments; None: nothing."""
+    return result["_meta"].get(NOTE)
