@@ -157,7 +157,7 @@ async def _reload(
     return False
 
 
-class _Asked(msgspec.Struct, eq=False):
+class _SharedReload(msgspec.Struct, eq=False):
     """A reload that commands wait for."""
 
     ended: anyio.Event = msgspec.field(default_factory=anyio.Event)
@@ -171,9 +171,9 @@ def reload_now(
     """The method `reload` of a gateway: reads the configuration now, and answers once it is in use, or why it is not.
     A command that goes away in between does not stop it: it runs in `tasks`. Commands that come while another one waits
     to begin share that one, so that hundreds of them have the files read twice."""
-    next_one: list[_Asked] = []  # at most one, which has not begun to read
+    next_one: list[_SharedReload] = []  # at most one, which has not begun to read
 
-    async def run(one: _Asked) -> None:
+    async def run(one: _SharedReload) -> None:
         try:
             async with state.asked:
                 next_one.clear()
@@ -186,7 +186,7 @@ def reload_now(
 
     async def method(_params: Mapping[str, Any]) -> Any:
         if not next_one and not tasks.cancel_scope.cancel_called:
-            next_one.append(_Asked())
+            next_one.append(_SharedReload())
             tasks.start_soon(run, next_one[0])
         if next_one:
             one = next_one[0]

@@ -402,7 +402,7 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
             room = open_room(config)
             leaving = Exit(partial(close_at_once, room, outer))
             await outer.start(heed_signals, leaving)
-            serving = _Serving(prepared, config, options, http, outer, leaving)
+            serving = _HttpService(prepared, config, options, http, outer, leaving)
             async with serving.opened(room) as opened:
                 set_room_aside()
                 await serving.until_asked(opened)
@@ -445,7 +445,7 @@ async def served_http(
     with _prepared(config, options, http) as prepared:
         async with anyio.create_task_group() as outer:
             leaving = Exit(lambda: None)
-            serving = _Serving(prepared, config, options, http, outer, leaving)
+            serving = _HttpService(prepared, config, options, http, outer, leaving)
             async with serving.opened(open_room(config), wrap) as opened:
                 yield ServedRoom(opened.room, opened.url, opened.conversations, opened.door, leaving)
             outer.cancel_scope.cancel()
@@ -492,7 +492,7 @@ class _OpenDoor(msgspec.Struct, frozen=True):
     lines: control.ControlConnections
 
 
-class _Serving(msgspec.Struct, frozen=True):
+class _HttpService(msgspec.Struct, frozen=True):
     """What the parts of serving one room over HTTP share."""
 
     prepared: _Preparation
