@@ -37,7 +37,7 @@ def page() -> str:
 def _head() -> Iterator[str]:
     yield '.\\" made by tools/man_page.py'
     yield '.TH GREENROOM 1 "" "Greenroom" "User Commands"'
-    yield from (".SH NAME", "greenroom \\- run MCP servers for MCP clients, as supervised actors")
+    yield from (".SH NAME", "greenroom \\- run one process of each MCP server for all clients and programs")
     yield from (".SH SYNOPSIS", ".B greenroom", "[\\fIOPTIONS\\fR] [\\fICOMMAND\\fR [\\fIARGS\\fR]...]")
     yield ".SH DESCRIPTION"
     yield from _prose(cli.help or "")

@@ -1,8 +1,9 @@
-"""Greenroom: a supervised-actor runtime for MCP servers.
+"""Greenroom runs one process of each MCP server for all your clients and programs.
 
-The front door. `Greenroom` is what you embed; what it gives and raises stands beside it. `greenroom.errors` has every
-error, `greenroom.events` every event, `greenroom.config` the model of a configuration, and `greenroom.testing` what
-tests use. The names are imported when one of them is first used, so `import greenroom` costs next to nothing.
+A program opens a room: `Greenroom.open`. This package also has what a room returns and raises. `greenroom.errors` has
+every error, `greenroom.events` every event, `greenroom.config` the model of a configuration, `greenroom.sync` the same
+room without an event loop, and `greenroom.testing` the helpers for tests. A name is imported when it is first used, so
+`import greenroom` costs next to nothing.
 """
 
 from __future__ import annotations

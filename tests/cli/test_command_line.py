@@ -139,7 +139,7 @@ TABLE: list[Row] = [
       for command, code in (("search x", 0), ("tools", 0), ("describe x", 1), ("call x", 1))),
     Row("nothing", "--json status", 2, ("",), ("greenroom status --json",)),
     Row("nothing", "--pid 7 status", 2, ("",), ("greenroom status --pid",)),
-    Row("nothing", "--help", 0, ("Supervised MCP servers",), ("",)),
+    Row("nothing", "--help", 0, ("One process of each MCP server",), ("",)),
     *(Row("nothing", command, 2, ("",), ("There are none. To add one: greenroom add NAME -- COMMAND\n",))
       for command in ("explain x", "logs x", "enable x", "remove x", "auth x", "accept x", "refresh x")),
     Row("nothing", "bench --help", 0, ("Connect a server again and again.",), ("",)),
@@ -168,7 +168,7 @@ TABLE: list[Row] = [
     Row("nothing", "restart", 2, err=("greenroom reconnect SERVER",)),
     Row("nothing", "drain", 2, err=("greenroom disable SERVER",)),
     Row("nothing", "version", 2, err=("greenroom --version",)),
-    Row("nothing", "help", 0, ("Supervised MCP servers", "Set up:"), ("",)),
+    Row("nothing", "help", 0, ("One process of each MCP server", "Set up:"), ("",)),
     Row("nothing", "help status", 0, ("Usage: greenroom status",), ("",)),
     Row("nothing", "help zebra", 2, err=('There is no command "zebra"',)),
     Row("clock", "search zebra", 0, NOT_KNOWN),

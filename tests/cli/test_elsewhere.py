@@ -156,7 +156,7 @@ def test_of_a_gateway_that_does_not_use_what_was_written_one_line_says_why(
     assert len(err.splitlines()) <= 2
 
 
-def test_whoever_looks_elsewhere_leaves_the_sockets_of_background_rooms(home: Path) -> None:
+def test_whoever_looks_elsewhere_leaves_the_sockets_of_background_gateways(home: Path) -> None:
     folder = control_directory()
     folder.mkdir(mode=0o700, parents=True)
     names = ("room-0123456789ab.sock", "room-0123456789ab.lock", f"0123456789ab-{os.getpid()}.sock")

@@ -290,7 +290,7 @@ def test_each_kind_of_answer_to_a_call_has_its_shape(folder: Path, said: Said) -
         assert said("call", "w_echo", "text=hi", "--yes", *where)["mode"] == "call"
 
 
-def test_the_status_of_a_background_room_names_its_clients(folder: Path, said: Said) -> None:
+def test_the_status_of_a_background_gateway_names_its_clients(folder: Path, said: Said) -> None:
     with background(folder, {"echo": ECHO}) as room, room.attach() as client:
         client.initialize()
         where = ["--config", os.fspath(room.config)]

@@ -262,7 +262,7 @@ def test_a_profile_that_only_a_scope_of_a_login_names_has_to_be_there(
     assert ('There is no profile "play"' in capsys.readouterr().err) == (code == 2)
 
 
-def test_a_background_room_gets_the_same_options_wherever_it_works(
+def test_a_background_gateway_gets_the_same_options_wherever_it_works(
     home: Path, served: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []

@@ -112,7 +112,7 @@ def test_a_line_says_by_which_door_it_came_and_for_whom(tmp_path: Path) -> None:
     assert verify(path)["ended"]
 
 
-def test_a_background_room_keeps_one_for_all_that_attach(tmp_path: Path) -> None:
+def test_a_background_gateway_keeps_one_for_all_that_attach(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with background(tmp_path, {"s": faulty(tmp_path, "s")}) as room:
         started = room.command("serve", "--background", "--audit", os.fspath(path), "--expose", "direct")

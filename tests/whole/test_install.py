@@ -103,7 +103,7 @@ def test_the_container_may_write_nothing_but_its_state() -> None:
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
-def test_the_unit_starts_the_background_room_and_ends_only_its_own() -> None:
+def test_the_unit_starts_the_background_gateway_and_ends_only_its_own() -> None:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(INSTALL / "greenroom.service")

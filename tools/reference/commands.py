@@ -64,13 +64,13 @@ def command_pages() -> Mapping[str, str]:
     ]
     head = page(
         "# Commands",
-        "Each command has a page with its options, as `--help` has them, and with what it prints with `--json`. "
+        "Each command has a page with its options, as in `--help`, and the fields of its `--json`. "
         "[The command line](../cli.md) shows them in use.",
         table(
             ("command", "what it does"),
             [
-                (_link("greenroom"), "Say where you stand, and what to do next."),
-                ("[`--json`](commands/json.md)", "What holds for all that `--json` prints."),
+                (_link("greenroom"), "Show your set-up and the next step."),
+                ("[`--json`](commands/json.md)", "What all output of `--json` has in common."),
             ],
         ),
         *parts,
@@ -78,7 +78,7 @@ def command_pages() -> Mapping[str, str]:
     alone = (
         "# greenroom",
         "    greenroom [OPTIONS]",
-        "Without a command: where you stand, and the next step.",
+        "Without a command, it shows your set-up and the next step.",
         _options(cli, root),
     )
     return {

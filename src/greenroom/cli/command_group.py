@@ -171,10 +171,10 @@ class LazyGroup(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (of --version, and without a command).")
 @click.pass_context
 def cli(context: click.Context, version: bool, config_path: str | None, as_json: bool) -> None:
-    """Supervised MCP servers behind one door.
+    """One process of each MCP server for all your clients and programs.
 
-    Without a command it says where you stand, and what to do next. The configuration is merged from
-    ./.greenroom/mcp.json, ./.mcp.json and your own file; what the first says counts most.
+    Without a command, it shows your set-up and the next step. The configuration is merged from
+    ./.greenroom/mcp.json, ./.mcp.json and your own file; the first one has the highest priority.
     """
     command = context.invoked_subcommand
     if version:

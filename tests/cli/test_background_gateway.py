@@ -68,7 +68,7 @@ def write(home: Path, files: Files) -> None:
     ],
     ids=["a first file", "a project's file", "a file breaks", "a file is mended", "a file goes"],
 )
-def test_attach_status_and_stop_mean_one_room_also_when_the_files_change(
+def test_attach_status_and_stop_mean_one_gateway_also_when_the_files_change(
     home: Path, before: Files, after: Files
 ) -> None:
     write(home, before)
