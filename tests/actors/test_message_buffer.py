@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -47,6 +48,39 @@ def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
             over = values.add(piece, held) or over
         found = has_more_values(data, most)
     assert over is found is (sum(map(plain.count, (b"[", b"{", b",", b":"))) > most)
+
+
+class Scanned(bytearray):
+    """Counts how many of its bytes are looked at."""
+
+    seen = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        part = super().__getitem__(key)
+        self.seen += len(part)
+        return part
+
+
+@for_each("what, most_seen", [
+    (b'{"a":"b"},', 4),
+    (b'"",', 4),
+    (b",", 4),
+    (b'"a text and nothing else": 1,' + b" " * 40, 9),
+])  # fmt: skip
+def test_no_step_scans_more_than_a_few_times_what_came_and_none_is_told_late(
+    what: bytes, most_seen: int
+) -> None:
+    """A scan of many marks and quotes takes long, and whoever reads the message holds others up meanwhile."""
+    most, piece = MESSAGE_VALUES, what * ((1 << 18) // len(what))
+    values, held, came, each = ValueCount(most), Scanned(), 0, sum(map(piece.count, (b"{", b",", b":")))
+    is_over = False
+    while not is_over:
+        held += piece
+        came += each
+        before = held.seen
+        is_over = values.add(piece, held)
+        assert held.seen - before <= most_seen * len(piece)
+    assert came <= most + 2 * each
 
 
 def test_a_short_message_is_kept_as_it_comes() -> None:
