@@ -254,6 +254,7 @@ TABLE: list[Row] = [
         "item (string, required) - What to buy\ncount (integer, required)\ngift\n",
         "\nTo call it: greenroom call shop_buy item=… count=…\n", "! *required*")),
     Row("known shops", "search buy --schemas", 0, ("    item (string, required) - What to buy\n",)),
+    Row("known shops", "call shop_buy --json", 1, ('"error": "invalid_args"', '"reach": "not_sent"')),
     Row("clock", "describe zebra --json", 1, ('"error"',)),
     Row("clock", "tools zebra --json", 2, ('"error": "server_not_found"',)),
     Row("a broken file", "status --config ../.config/greenroom/mcp.json", 2, err=("mcp.json",)),
