@@ -138,6 +138,18 @@ def test_what_serve_over_http_was_told_reaches_the_door(
 
 
 @pytest.mark.parametrize(
+    ("typed", "place"),
+    [("[::1]:0", ("::1", 0)), ("localhost:65535", ("localhost", 65_535)), (":8000", ("127.0.0.1", 8_000))],
+)
+def test_the_address_is_read_as_it_is_meant(
+    typed: str, place: tuple[str, int], home: Path, served: list[Any]
+) -> None:
+    assert run(["serve", "--config", profiled(home), "--http", typed]) == 0
+    http = served[0].args[3]
+    assert (http.host, http.port) == place
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--token-file", "tokens"], "--token-file is for --http HOST:PORT"),
