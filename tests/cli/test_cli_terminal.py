@@ -186,7 +186,9 @@ def test_who_types_what_a_client_starts_is_told_that_it_waits_for_one(
     monkeypatch.setattr(serve_command, "run_gateway", lambda *_: None)
     monkeypatch.setattr(attach_command, "attach", lambda *_: None)
     monkeypatch.setattr(sys, "stdin", Typist(is_terminal))
-    assert run([command]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    waits = f"waiting for an MCP client on standard input. A client starts greenroom {command} itself: greenroom init"
-    assert (waits in said) is is_terminal
+    (home / "work" / "mine.json").write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    for options in ("", " --config mine.json"):
+        assert run([command, *options.split()]) == 0
+        said = f"{' '.join(capsys.readouterr().err.split())} "
+        waits = f"waiting for an MCP client on standard input. A client starts greenroom {command}{options} itself: "
+        assert (f"{waits}greenroom init{options} Ctrl-C" in said) is is_terminal, "the file that was typed"

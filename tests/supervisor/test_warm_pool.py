@@ -110,6 +110,16 @@ def test_the_emptiest_server_is_not_passed_over(it: WarmSnapshot) -> None:
         )
 
 
+def test_of_servers_that_have_some_those_with_the_least_of_what_they_want_come_first() -> None:
+    half, third = WarmServer("half", 4, held=2), WarmServer("third", 3, held=1)
+    assert fill(WarmSnapshot(NOW, [half, third], {False: 9, True: 9}, 9, 9)).starts == (
+        "third",
+        "half",
+        "third",
+        "half",
+    )
+
+
 def test_when_many_have_died_in_a_row_only_one_is_tried() -> None:
     server = WarmServer("s", 5, is_probed=True)
     assert fill(WarmSnapshot(NOW, [server], {False: 9, True: 9}, 9, 9)).starts == ("s",)
@@ -278,6 +288,17 @@ async def test_who_has_a_warm_child_needs_no_free_slot() -> None:
             await anyio.sleep(1)
             assert server.live == 3
             assert {row.scope for row in room.status()} == {"shared", "session:alice", "session:bob"}
+
+
+@in_virtual_time
+async def test_no_more_start_at_once_than_have_permits() -> None:
+    server = FakeServer(**SLOW)
+    async with open_room({"a": server}, entries={"a": {**SESSIONS, "warm": 8}}, startPermits=2) as room:
+        await use(room, "alice")
+        for started in (2, 4, 6):
+            await anyio.sleep(3)
+            assert server.starts == 1 + started, "each takes five seconds"
+            await anyio.sleep(3)
 
 
 @in_virtual_time
