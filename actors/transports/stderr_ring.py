@@ -88,11 +88,12 @@ def _is_source(line: str, before: str) -> bool:
 class StderrRing:
     """The last `size` bytes written to it."""
 
-    __slots__ = ("_data", "_news", "_size", "total")
+    __slots__ = ("_begun", "_data", "_news", "_size", "total")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._data = bytearray()
+        self._begun = 0  # the `total` where begins what has not been forgotten; less by one: within a line
         self._news = 0  # the `total` where begins what came after the last answer
         self.total: int = 0  # bytes that came, kept or not
 
@@ -103,7 +104,9 @@ class StderrRing:
         del self._data[: -self._size]
 
     def clear(self) -> None:
-        """Forget what is kept."""
+        """Forget what is kept. The rest of a line that has not ended belongs to it."""
+        if self._data:
+            self._begun = self.total - (not self._data.endswith(b"\n"))
         self._data.clear()
 
     def grow_old(self) -> None:
@@ -143,7 +146,7 @@ class StderrRing:
         data = self._data
         start = 0 if most is None else data.rfind(b"\n", 0, len(data) - most) + 1
         text = data[start:].decode(errors="replace")
-        if self.total > len(data) and not start:
+        if self.total - self._begun > len(data) and not start:
             _, newline, rest = text.partition("\n")
             text = rest if newline else text
         return without_logins(printable(text)).splitlines()

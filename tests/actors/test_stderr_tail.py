@@ -437,6 +437,19 @@ def test_what_is_kept_of_stderr_keeps_its_size_however_it_is_fed() -> None:
     assert (long.last_line(), StderrRing(1).last_line()) == (line, "")
 
 
+def test_what_is_written_after_stderr_was_forgotten_is_whole_from_its_first_new_line_on() -> None:
+    ring = StderrRing(64)
+    ring.clear()
+    for chunk, kept in ((b"old\n", ("one", "two")), (b"older, and a secr", ("two",)), (b"", ("one", "two"))):
+        ring.feed(chunk)
+        ring.clear()
+        ring.feed(b"one\ntwo\n")
+        assert ring.tail() == kept
+    ring.clear()
+    ring.feed(b"of a line\n" * 8)
+    assert set(ring.tail()) == {"of a line"}, "what lost its head is left out as ever"
+
+
 def test_what_is_kept_of_stderr_counts_all_that_came_and_knows_the_last_line_that_says_something() -> None:
     ring = StderrRing(8)
     for chunk in (b"0123456789", b"", b"ab  \n\n \n"):

@@ -39,6 +39,8 @@ def text(said, **more):
 
 def call(id, name, arguments):
     if name == "put":
+        if arguments.get("dies") == "in silence":
+            os._exit(3)
         kept.append(arguments.get("what"))
         answered.append(id)
         sys.stderr.write(f"error: secret of {kept[0]}\\n")
@@ -209,15 +211,17 @@ async def test_an_answer_of_the_session_before_that_comes_after_the_reset_is_nob
 async def test_an_error_quotes_nothing_that_the_process_wrote_for_somebody_else(tmp_path: Path) -> None:
     async with opened(keeps(tmp_path)) as room:
         await use(room, "first")
-        await comes(lambda: warm(room) == 1)
-        pid = await use(room, "alice")
-        await comes(lambda: warm(room) == 1)
-        async with room.session("bob") as bob:
-            assert (await put(bob, "bob"))["pid"] == pid
-            with pytest.raises(CallError) as caught:
-                await put(bob, "bob", dies=True)
-        assert "secret of bob" in str(caught.value)
-        assert "alice" not in str(caught.value)
+        for dies in ("in words", "in silence"):
+            await comes(lambda: warm(room) == 1)
+            pid = await use(room, "alice")
+            await comes(lambda: warm(room) == 1)
+            async with room.session("bob") as bob:
+                with pytest.raises(CallError) as caught:
+                    await put(bob, "bob", dies=dies)
+            assert "exited with code 3" in str(caught.value)
+            assert ("secret of bob" in str(caught.value)) is (dies == "in words")
+            assert "alice" not in str(caught.value)
+            assert gone_within({pid}) == set(), "it was the same process"
 
 
 @in_real_time
