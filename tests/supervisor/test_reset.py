@@ -575,7 +575,11 @@ async def test_the_key_may_come_and_go_while_children_live() -> None:
 # ---- the configuration ---------------------------------------------------------------------------------------------
 
 WRONG: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "shared by all": ({"command": "x", "warm": 2}, '"isolation": "per_session" or "per_call"'),
+    "shared by all": (
+        {"command": "x", "warm": 2},
+        'only over HTTP, where each session has its own child: add "isol',
+    ),
+    "neither": ({"command": "x", "isolation": "persistent"}, '"per_call" and "warm", or remove it'),
     "none ahead": ({"command": "x", "isolation": "per_session"}, 'add "warm"'),
     "no program": (
         {"url": "http://127.0.0.1:1/mcp", "isolation": "per_session", "warm": 2},

@@ -518,8 +518,14 @@ async def test_it_is_shown_with_its_server() -> None:
 # ---- the configuration ---------------------------------------------------------------------------------------------
 
 WRONG: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "shared by all": ({"command": "x"}, '"isolation": "per_session" or "per_call"'),
-    "persistent": ({"command": "x", "isolation": "persistent"}, '"isolation": "per_session" or "per_call"'),
+    "shared by all": (
+        {"command": "x"},
+        'only over HTTP, where each session has its own child: add "isolation": "per_session" or "per_call"',
+    ),
+    "persistent": (
+        {"command": "x", "isolation": "persistent"},
+        'for a child per session or per call: add "isolation": "per_session" or "per_call"',
+    ),
     "no program": (
         {"url": "http://127.0.0.1:1/mcp", "isolation": "per_session"},
         "a program that is started here",

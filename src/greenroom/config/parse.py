@@ -620,9 +620,9 @@ def _check_warm(definition: ServerDefinition, isolation: Isolation | None) -> It
     `isolation`: of servers that do not set it."""
     if not definition.warm:
         return
-    what = why_never_warm(definition)
-    if what is None and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
-        what = 'is for a child per session or per call: add "isolation": "per_session" or "per_call", or remove it'
+    what, shared = why_never_warm(definition), _why_shared(definition, isolation)
+    if what is None and shared is not None:
+        what = f"{shared}: {_ISOLATE}, or remove it"
     if what is not None:
         yield Problem(_place_in(definition, "warm"), what, fatal=False)
 
@@ -632,14 +632,23 @@ def _check_reset(definition: ServerDefinition, isolation: Isolation | None) -> I
     servers that do not set it."""
     if definition.reset is None:
         return
-    what = why_never_reset(definition)
-    if (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
-        what = (
-            'is for a child per session or per call: add "isolation": "per_session" or "per_call" and "warm", '
-            "or remove it"
-        )
+    what, shared = why_never_reset(definition), _why_shared(definition, isolation)
+    if shared is not None:
+        more = "" if definition.warm else ' and "warm"'
+        what = f"{shared}: {_ISOLATE}{more}, or remove it"
     if what is not None:
         yield Problem(_place_in(definition, "reset"), what, fatal=False)
+
+
+_ISOLATE: Final = 'add "isolation": "per_session" or "per_call"'
+
+
+def _why_shared(definition: ServerDefinition, isolation: Isolation | None) -> str | None:
+    """Why a key for the children of single sessions or calls has no effect, or not everywhere. None: it has one."""
+    own = definition.isolation or isolation
+    if own is None:
+        return "has an effect only over HTTP, where each session has its own child"
+    return "is for a child per session or per call" if own is Isolation.PERSISTENT else None
 
 
 def _check_caller(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
