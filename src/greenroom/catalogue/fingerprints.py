@@ -72,9 +72,7 @@ _PASSING: Final = frozenset({"lastModified"})  # of the annotations of a resourc
 _LONGEST_NAMED: Final = 200  # characters of a name in a text
 _JSON: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 _HASHED: Final = 2_047  # bytes in one go
-_MANY: Final = (
-    2_000  # values that are written in one go: it takes two milliseconds, and no other thread runs meanwhile
-)
+_MANY: Final = 2_000  # values that are written in one go: two milliseconds, in which no other thread runs
 _NAMED: Final = 3  # changed tools of one server that are named in a line
 _SHORT: Final = (
     4  # hex digits that tell which part has changed; the hash before them tells that something has

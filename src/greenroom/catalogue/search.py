@@ -7,7 +7,8 @@ patterns.
 
 Where tools are found by meaning too (`tool_vectors`), both orders are joined by reciprocal rank: the tool in place n
 of one has 1 / (10 + n) points, and those of both are added. Only places count, because scores of words and of vectors
-cannot be compared. What the query names stays first."""
+cannot be compared. What the query names stays first.
+"""
 
 from __future__ import annotations
 

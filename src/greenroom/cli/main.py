@@ -55,7 +55,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _plain(words: Sequence[str]) -> Callable[[], object] | None:
     """What runs `serve` or `attach`, if their words are plain. With click, a gateway's start takes 765 million
-    instructions in the place of 737, and the gateway a megabyte more."""
+    instructions instead of 737, and the gateway a megabyte more."""
     match words:
         case ["serve", *options]:
             from .serve_command import serve_command

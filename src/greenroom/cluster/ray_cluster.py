@@ -572,7 +572,7 @@ class LocalCluster:
         return None
 
     def close(self) -> None:
-        """End all of it. What runs of a node that did not start, Ray itself forgets. Idempotent."""
+        """End all of it. Ray itself loses sight of what a node that did not start has running. Idempotent."""
         try:
             with suppress(Exception):  # then what is left is found by its tag
                 self._cluster.shutdown()

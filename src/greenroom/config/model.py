@@ -952,17 +952,11 @@ class Config(Model, frozen=True, eq=False):
     broken: Mapping[str, Problem] = field({})  # name -> why not served
     files: tuple[str, ...] = ()  # what is there, strongest first; also what is not trusted, or cannot be read
     folder: str | None = None  # the working directory, if an imported file says something of its own about it
-    untrusted: tuple[
-        str, ...
-    ] = ()  # those of `files` that are not obeyed, because their owner has not said yes
-    left_out: tuple[
-        str, ...
-    ] = ()  # those of `files` of a project that was never trusted here; no part of the room
+    untrusted: tuple[str, ...] = ()  # those of `files` whose owner has not said yes: they are not obeyed
+    left_out: tuple[str, ...] = ()  # `files` of a project never trusted here: they are no part of the room
     profiles: Mapping[str, Profile] = field({})  # by name
     places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there
-    unread: tuple[
-        str, ...
-    ] = ()  # those of `files` that cannot be read, or are no object; `problems` says why
+    unread: tuple[str, ...] = ()  # those of `files` that cannot be used; `problems` says why
 
     @property
     def unusable(self) -> list[str]:

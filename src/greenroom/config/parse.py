@@ -721,7 +721,8 @@ def _token_of(entry: Givens) -> tuple[ForeignValue | None, bool]:
     file itself."""
     headers = entry.get("headers")
     if headers is not None and is_object(headers.value) and "Authorization" in headers.value:
-        return (None if headers.path[-1:] == ("headers",) else headers), False  # else of `auth`
+        is_of_auth = headers.path[-1:] != ("headers",)
+        return headers if is_of_auth else None, False
     token = entry.get("bearerToken")
     if token is not None and token.value is not None:
         return token, False

@@ -168,9 +168,9 @@ class _SharedReload(msgspec.Struct, eq=False):
 def reload_now(
     tasks: anyio.abc.TaskGroup, reloading: Callable[[], Awaitable[object]], state: ReloadState
 ) -> Handler:
-    """The method `reload` of a gateway: reads the configuration now, and answers once it is in use, or why it is not.
-    A command that goes away in between does not stop it: it runs in `tasks`. Commands that come while another one waits
-    to begin share that one, so that hundreds of them have the files read twice."""
+    """The method `reload` of a gateway: it reads the configuration now, and answers once that is in use, or why it is
+    not. It runs in `tasks`, so a command that goes away in between does not stop it. Commands that come while a reload
+    waits to begin share it: hundreds of them at once have the files read twice."""
     next_one: list[_SharedReload] = []  # at most one, which has not begun to read
 
     async def run(one: _SharedReload) -> None:

@@ -7,19 +7,18 @@ counted as refused, and no byte of it was sent. Its texts are read in `config.ra
   token for it, and only then each gives one. A limit is a time, and not a number that has to be filled again: the one
   at which its bucket is full (the generic cell rate algorithm). So a bucket that is full again is nothing that has to
   be kept.
-* *The loop guard* (`loopGuard`). It looks at what one caller calls: the same call with the same arguments may be made
-  so often in the time that is given, and so often the last calls may have been nothing but one round of two to four
-  calls again and again (A-B-A-B). The entry says it first, then the profile, then the settings. Tools that poll by
-  their own word are left out, unless a pattern of more than `*` means them. What ends without having been sent (refused
-  by a person or because nobody could be asked, a failing server, a full queue, a caller who left) is taken back when it
-  ends: it got no answer that could be the same again.
+* *The loop guard* (`loopGuard`). It counts what one caller repeats within the time that is given: the same call with
+  the same arguments, or a round of two to four calls (A-B-A-B). The number of repetitions is that of the entry, else of
+  the profile, else of the settings. Tools that say of themselves that they poll are left out, unless a pattern of more
+  than `*` means them. A call that ends unsent (refused by a person or because nobody could be asked, a failing server,
+  a full queue, a caller who left) is no longer counted then: it got no answer that could be the same again.
 * *A limit's token stays taken*, also for a call that was not sent: it may have started a server, or asked a person, and
   a limit is what keeps both from happening too often.
 * *Who* is the subject of the call, as its door knows it; else its session; else the room.
-* *Memory* is bounded, in bytes too: of a call a digest is kept, and of a name that is long. What was not used for
-  longest is forgotten, which may let a caller begin anew; it can never refuse what should pass.
+* *Memory* is bounded, in bytes too: a digest is kept of each call, and of each long name. What was used longest ago is
+  forgotten first. So a caller may begin anew, but nothing is refused that should pass.
 * *Time* is the room's clock.
-* A limit stays as it is filled when a reload leaves it as it was; one with another text begins anew.
+* *A reload* that leaves the text of a limit as it was leaves its tokens, too. A limit with another text begins anew.
 
 In a cluster each front has this gate for its clients, and hosts have none: they would count a call twice. Fronts tell
 one another what they have taken of limits that hold beyond a session (`spent`, `heed_others`), some time later. So

@@ -60,7 +60,7 @@ class FakeCall(dict[str, Any]):
     ) -> None:
         super().__init__(arguments)
         self.tool = tool  # the server's own name for it
-        self.start: int = wire.start  # the how manieth start of its server answers
+        self.start: int = wire.start  # which start of its server it is that answers, from 1
         self._exchange = exchange
         self._wire = wire
 

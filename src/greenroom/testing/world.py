@@ -224,8 +224,7 @@ class World:
 
     `entries`: the `mcpServers` entries; each gets a fake server in place of a command. `settings`: the room's. `seed`:
     what the order of tasks follows from. `pace`: how many seconds each step of a healthy server takes (start,
-    initialize, list, call, stop). `record`: where the room records a tape, as for
-    `Greenroom.open`.
+    initialize, list, call, stop). `record`: where the room records a tape, as for `Greenroom.open`.
     """
 
     def __init__(
@@ -358,7 +357,7 @@ class World:
         """One name for each session that was opened, also after another of the same name."""
         if session is None or self._opened[session] == 1:
             return session
-        return f"{session} again, for the {self._opened[session]}th time"
+        return f"{session}, opened {self._opened[session]} times"
 
     async def _leave(self, one: OneCall, turns: int) -> None:
         for _ in range(turns):

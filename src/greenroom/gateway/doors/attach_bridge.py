@@ -155,9 +155,8 @@ class Bridge:
         """The room is gone: answer what may have run, and keep for the next room what has not. Call it before the next
         `Hello` is made."""
         self._take_last_answers(pipes)
-        self._answers = LineBuffer(
-            sys.maxsize, lambda _head: None
-        )  # of half an answer the client gets nothing
+        # The client gets nothing of half an answer.
+        self._answers = LineBuffer(sys.maxsize, lambda _head: None)
         self._catch_up(pipes)
         again = self._not_read(pipes)
         for _, message in read_client_lines(again):

@@ -110,8 +110,8 @@ class Gateway:
         raise GatewayError(message, code)
 
     def answer_by(self, until: float, within: float) -> Any:
-        """The result of the one request that was sent `within` so many seconds before then. It is short. Raises
-        `GatewayError`."""
+        """The short result of the one request that was sent. It must come before `until` (`time.monotonic`); `within`:
+        the seconds that an error names. Raises `GatewayError`."""
         line = bytearray()
         with self._as_lost(Reach.SENT, within):
             is_late = False
@@ -165,8 +165,8 @@ class Gateway:
 
 
 def ask_each(gateways: Sequence[Gateway], method: str, within: float) -> list[Any]:
-    """Ask all of these at once. Returns the result of each, or the `GatewayError` in its place: together they have so
-    many seconds, so that one that does not answer keeps the others from nothing."""
+    """Ask all of these at once. Returns the result of each, or the `GatewayError` in its place. All have `within`
+    seconds together, and one that does not answer takes no time from the others."""
     answers: list[Any] = [None] * len(gateways)
     until = time.monotonic() + within
     for place, gateway in enumerate(gateways):

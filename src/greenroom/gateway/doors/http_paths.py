@@ -3,8 +3,8 @@
 A door that knows a path itself answers in the step in which a request came (`_find`). All others are pages of
 starlette's router, each in a task.
 
-What is refused is a `HttpRefusal`; any other exception is a bug of ours, which is noted, and which its request alone
-notices. The HTTP door has these paths, and so has `greenroom page`.
+A request is refused by an `HttpRefusal`. Any other exception is a bug of ours: it is noted, and ends its own request
+alone. The HTTP door has these paths, and so has `greenroom page`.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def _bound_processes(seconds: float) -> None:
 
 
 def _whole(value: Any) -> Any:
-    """The text without half characters, which no other process would take."""
+    """The value without half characters, which no other process would take."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

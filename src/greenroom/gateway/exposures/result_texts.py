@@ -319,7 +319,7 @@ def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> 
         return None
     if not blocks or result.is_error is True:
         return None
-    # A text of fewer bytes than lines may be has no more lines: to count them takes long for a short one.
+    # Counting lines takes long, and a text has at most as many lines as bytes.
     if 0 < max_lines < len(raw) and max_lines < len(blocks) + raw.count(b"\\"):
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line

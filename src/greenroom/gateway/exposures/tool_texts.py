@@ -158,7 +158,7 @@ def lacking_arguments(
 
 
 def foreign_arguments(target: Target, given: Mapping[str, Any]) -> str:
-    """What is said of a call that was sent with arguments of which its tool's schema knows nothing. "": of none."""
+    """What a person is told who gave arguments that the tool's schema does not name. "": the schema names all."""
     foreign = foreign_in(target.input_schema, given)
     if not foreign:
         return ""
@@ -188,8 +188,8 @@ def unknown_tool(
     unknown: Sequence[ServerStatus] = (),
     hints: Hints,
 ) -> McpToolAnswer:
-    """No tool has this name. `names`: the tools of `server`. `are_full_names`: a person is told that the suggestions
-    are the tools that their servers call so. `connected_now`: the server was connected to make sure."""
+    """No tool has this name. `names`: the tools of `server`. `are_full_names`: servers have tools of this
+    name, and the suggestions are the full names of these. `connected_now`: the server was connected to make sure."""
     tool = _short(tool)
     details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
     if server is not None:
