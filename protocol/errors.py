@@ -115,6 +115,9 @@ def _plain(value: Any) -> Any:
 DISABLED: Final = "server_disabled"  # the code of a server that its owner has taken out of service
 UNTRUSTED: Final = "server_untrusted"  # the code when a project's file has not been trusted by its owner
 NO_EFFECT_HERE: Final = "no_effect_here"  # the code of a problem that is a key of another program
+UNSET_VARIABLE: Final = (
+    "unset_variable"  # the code of a warning: a value refers to a variable that is not set
+)
 UNKNOWN_PROFILE: Final = (
     "unknown_profile"  # the code when a profile is named that the configuration does not have
 )

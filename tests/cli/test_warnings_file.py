@@ -147,3 +147,32 @@ def test_what_cannot_be_remembered_is_said_again(home: Path, capsys: pytest.Capt
     for _ in range(2):
         assert "zebra" in warned(capsys, "status")
     os.rmdir(file)
+
+
+def test_variables_that_are_not_set_are_one_line_and_each_by_itself_where_one_looks(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever starts a gateway for thirty servers needs to know of them, not to read them all in a client's log."""
+    servers = {name: {"command": "a", "env": {"K": f"${{NOPE_{name}}}"}} for name in ("a", "b", "c")}
+    own = own_config(home, json.dumps({"mcpServers": servers}))
+
+    def told(*words: str) -> list[str]:
+        assert run(list(words)) in (0, 1)
+        return [line for line in capsys.readouterr().err.splitlines() if "not set" in line]
+
+    for words in (["config"], ["config"], ["--config", str(own), "ls"]):
+        (line,) = told(*words)
+        assert "3 values" in line
+        assert "NOPE" not in line
+    assert "greenroom doctor" in steps_in(told("config")[0])
+    (line,) = told("config", "b")
+    assert "NOPE_b" in line
+    assert run(["doctor"]) in (0, 1)
+    said = capsys.readouterr().out
+    assert all(f"NOPE_{name}" in said for name in servers)
+
+
+def test_one_variable_that_is_not_set_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_config(home, json.dumps({"mcpServers": {"a": {"command": "a", "args": ["${NOPE}"]}}}))
+    assert run(["config"]) == 0
+    assert "the variable NOPE, which is not set" in capsys.readouterr().err

@@ -70,6 +70,7 @@ TO_DO: Final[Mapping[str, str]] = {
     "not_as_recorded": "you: Let the agent do what is on the tape, or say what may differ (`explore --ignore`).",
     "bad_tape": "you: Name a tape that `serve --record` made, with the folder beside it.",
     "unknown_profile": "you: Use a profile that the configuration has, or add it.",
+    "unset_variable": "you: Set the variable where Greenroom and its clients are started, or give a default.",
     "no_effect_here": "you: A key of another program has no effect here; the message has ours, if there is one.",
     "invalid_args": "you: Mend the argument that it names.",
     "not_waiting": "nobody, but not now: The call waits for no answer any more. `greenroom approve` lists who does.",

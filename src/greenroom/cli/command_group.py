@@ -109,7 +109,6 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = SHORT.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"{__package__}.{COMMANDS[cmd_name][0]}")
@@ -119,13 +118,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in (*COMMANDS, *SHORT) and not name.startswith("-") and not ctx.resilient_parsing:
+        name = SHORT.get(args[0], args[0])
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from ..protocol.near_names import meant
 
             else_ = _ELSEWHERE.get(name) or meant(name, COMMANDS)
             raise click.UsageError(f'There is no command "{name}".{else_}', ctx)
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, [name, *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands from the table. Click would import all of them for it."""

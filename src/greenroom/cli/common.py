@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -21,6 +21,7 @@ from ..gateway.doors.control_protocol import identity, name_of
 from ..gateway.next_steps import Commands
 from ..protocol.errors import (
     DISABLED,
+    UNSET_VARIABLE,
     UNTRUSTED,
     ConfigError,
     GreenroomError,
@@ -124,25 +125,40 @@ def read_config(
     about: str | None = None,
 ) -> Config:
     """The configuration, as `load` reads it. Its warnings go to stderr, `most` of them, and each once a day, or
-    `always`: also where it has no servers, because a warning may say why. `about`: only those about this server.
-    Raises `ConfigError` when a named file cannot be used."""
+    `always`: also where it has no servers, because a warning may say why. Variables that are not set are one warning.
+    `about`: only the warnings about this server, each variable by itself. Raises `ConfigError` when a named file cannot
+    be used."""
     try:
         config = load(path, folder)
     except ConfigError:
         _say_who_goes_on(path)
         raise
-    told = [str(problem) for problem in config.problems if about is None or is_about(problem, about)]
+    if about is None:
+        told = list(_warnings(config.problems, with_step=always))
+    else:
+        told = [str(problem) for problem in config.problems if is_about(problem, about)]
     if told and config.servers and not always:
         from .warnings_file import not_told_lately
 
         # That a file is not obeyed, or not read, is said by each command: its answer is about the other files alone.
         without = {*config.untrusted, *config.unread}
         left = [str(problem) for problem in config.problems if problem.where in without]
-        told = [*left, *not_told_lately([text for text in told if text not in left], name_of(config))]
-        _say_some(told, most, is_new=len(told) > len(left))
+        new = not_told_lately([text for text in told if text not in left], name_of(config))
+        _say_some([*left, *new], most, is_new=bool(new))
     else:
         _say_some(told, most, is_new=False)
     return config
+
+
+def _warnings(problems: Iterable[Problem], *, with_step: bool) -> Iterator[str]:
+    """The problems, with one line for all values whose variables are not set. `with_step`: it says how to see them."""
+    unset = [problem for problem in problems if problem.code == UNSET_VARIABLE]
+    yield from (str(problem) for problem in problems if len(unset) == 1 or problem.code != UNSET_VARIABLE)
+    if len(unset) > 1:
+        what = (
+            f"{len(unset)} values of the configuration refer to variables that are not set, so they are empty"
+        )
+        yield f"{what}.{' To see them: greenroom doctor' if with_step else ''}"
 
 
 def is_about(problem: Problem, server: str) -> bool:

@@ -34,7 +34,7 @@ from ..config.installers import is_installer
 from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, can_be_written, other_folder, socket_in
-from ..config.references import READ_AS_EMPTY, expand_definition, is_url, session_variables
+from ..config.references import expand_definition, is_url, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..gateway.next_steps import Commands
@@ -42,6 +42,7 @@ from ..protocol.address import SHARED
 from ..protocol.errors import (
     DISABLED,
     NO_EFFECT_HERE,
+    UNSET_VARIABLE,
     UNTRUSTED,
     ConfigError,
     ConnectFailed,
@@ -385,7 +386,7 @@ def _files(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "configuration", problem.where, problem.what, mend)
         else:
             mend = f"correct {_place_in_words(problem.where)}"
-            if READ_AS_EMPTY in problem.what:
+            if problem.code == UNSET_VARIABLE:
                 mend = "set it where Greenroom and its clients are started, or give a default there"
             yield Finding(Severity.WARNING, "configuration", problem.where, problem.what, mend)
 

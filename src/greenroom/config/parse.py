@@ -688,10 +688,7 @@ def check_environment(
     except ConfigError as error:
         found = error.problems
     if any(given.is_adapters for given in entry.values()):  # there, what is not set is an error
-        found = [
-            msgspec.structs.replace(each, what=each.what.replace(READ_AS_EMPTY, ""), fatal=True)
-            for each in found
-        ]
+        found = [Problem(each.where, each.what.replace(READ_AS_EMPTY, "")) for each in found]
     return [_in_section(_as_written(problem, definition, entry), _section_of(entry)) for problem in found]
 
 
@@ -713,7 +710,7 @@ def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -
     what = problem.what
     if is_variable and not problem.fatal:
         what = f"the environment variable {given.value} is not set, read as empty: set it"
-    return Problem(given.place(), what, problem.fatal)
+    return msgspec.structs.replace(problem, where=given.place(), what=what)
 
 
 def _token_of(entry: Givens) -> tuple[ForeignValue | None, bool]:

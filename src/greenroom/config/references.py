@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..protocol.bounds import MIB
-from ..protocol.errors import CALLER, ConfigError, Problem, place
+from ..protocol.errors import CALLER, UNSET_VARIABLE, ConfigError, Problem, place
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER, is_asked
 from .model import Isolation, ServerDefinition, Settings
@@ -435,7 +435,7 @@ def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) 
     for attribute, key, text in texts_of(definition):
         if missing := missing_variables(text, environ):
             what = f"it refers to {_not_set(missing, READ_AS_EMPTY)}"
-            yield Problem(_place(definition, attribute, *key), what, fatal=False)
+            yield Problem(_place(definition, attribute, *key), what, fatal=False, code=UNSET_VARIABLE)
 
 
 def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
