@@ -17,7 +17,7 @@ import msgspec
 
 from .lifecycle import State
 from .safe_text import one_line
-from .status import ServerStatus
+from .status import ServerStatus, scope_in_words
 
 NodeKind = Literal["room", "supervisor", "server", "connection", "session", "call"]
 
@@ -49,7 +49,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     kind: NodeKind  # of what it is a node
     name: str  # of what it is a node
-    state: str  # `open`, `closing` of a room; else of the lifecycle, or `failed`, `disabled`, `down`, `needs auth` …
+    state: str  # `open`, `closing` of a room; else the word of `greenroom status`, or `down`
     incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: of what has none
     in_flight: int = 0  # calls without an answer, here and below
     queued: int = 0  # calls that wait to be sent, here and below
@@ -84,8 +84,9 @@ def above(kind: NodeKind, name: str, state: str, children: Sequence[TreeNode], *
     )
 
 
-def state_of(row: ServerStatus) -> str:
-    """The state of its connection, or why there is none."""
+def state_of(row: ServerStatus, *, is_known: bool) -> str:
+    """The state of its connection, or why there is none: what `greenroom status` calls it. `is_known`: whether its
+    tools are known."""
     if row.disabled:
         return "disabled"
     if row.broken is not None:
@@ -96,12 +97,23 @@ def state_of(row: ServerStatus) -> str:
         return row.state.value
     if row.down is not None:
         return "down"
-    return "idle" if row.failure is None else "failed"
+    waits = "installing" if row.waiting_for == "install" else "waiting"
+    if row.waiting_for not in (None, "breaker") and not is_known:
+        return waits
+    if row.failure is not None:
+        return "failed"
+    if row.waiting_for is not None:
+        return waits
+    if row.scope != "shared":
+        return "idle"
+    return "cached" if is_known else "not connected"
 
 
 def tree_of_rows(rows: Iterable[ServerStatus]) -> TreeNode:
     """What is known of a room that does not run."""
-    servers = [TreeNode(kind="server", name=row.server, state=state_of(row)) for row in rows]
+    servers = [
+        TreeNode(kind="server", name=row.server, state=state_of(row, is_known=row.cached)) for row in rows
+    ]
     return above("room", "", "not running", servers)
 
 
@@ -138,9 +150,16 @@ def shown_below(node: TreeNode, most: int | None) -> tuple[Sequence[TreeNode], i
 
 def in_words(node: TreeNode) -> str:
     """One node, as a line of text."""
+    return "  ".join([called(node), node.state, *facts(node)])
+
+
+def called(node: TreeNode) -> str:
+    """What a node is, for people: what the lists are read from, and what older clients share, by what it is for."""
+    scope = f"call:{node.name}" if node.kind == "call" else node.name
+    if node.kind in ("call", "connection") and (words := scope_in_words(scope)) != scope:
+        return words
     name = one_line(node.name, _NAME)
-    head = name if node.kind in ("server", "connection") else f"{node.kind} {name}".rstrip()
-    return "  ".join([head, node.state, *facts(node)])
+    return name if node.kind in ("server", "connection") else f"{node.kind} {name}".rstrip()
 
 
 def facts(node: TreeNode) -> Iterator[str]:
@@ -196,7 +215,7 @@ def _mermaid(node: TreeNode) -> Iterator[str]:
     numbered = list(_numbered(node, None))
     for number, each, parent in numbered:
         lines = [
-            f"{each.kind} {one_line(each.name, _NAME)}".rstrip(),
+            f"{'server ' if each.kind == 'server' else ''}{called(each)}",
             " · ".join([each.state, *facts(each)]),
         ]
         yield f'  n{number}["{"<br/>".join(map(_escaped, lines))}"]'

@@ -1351,13 +1351,17 @@ class RoomServices:
         """The room's servers and sessions as they are now, below what supervises them."""
         from .room_tree import tree_of
 
-        return tree_of(self._access.live.servers, self._runtime.run_id)
+        return tree_of(self._access.live.servers, self._runtime.run_id, self._unknown())
 
     async def surveyed_tree(self) -> TreeNode:
         """`tree`, with turns for others meanwhile, because there may be thousands of nodes."""
         from .room_tree import surveyed_tree_of
 
-        return await surveyed_tree_of(self._access.live.servers, self._runtime.run_id)
+        return await surveyed_tree_of(self._access.live.servers, self._runtime.run_id, self._unknown())
+
+    def _unknown(self) -> frozenset[str]:
+        """The servers whose tools are not known yet."""
+        return frozenset(self._access.live.router.index.unknown_servers)
 
     @property
     def approvals(self) -> ApprovalDesk:

@@ -6,7 +6,7 @@ Nothing is stored for it: each deadline is read where it is kept (a timer of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 _NODES: Final = 100  # that are made in one go: two or three milliseconds
 
 
-def tree_of(servers: ServerList, name: str) -> TreeNode:
-    """The whole tree. `name`: of the room."""
+def tree_of(servers: ServerList, name: str, unknown: Set[str]) -> TreeNode:
+    """The whole tree. `name`: of the room. `unknown`: the servers whose tools are not known yet."""
     there = [*addresses(servers)]
-    return _whole(servers, name, there, map(partial(_node, servers), there))
+    return _whole(servers, name, there, map(partial(_node, servers, unknown), there))
 
 
-async def surveyed_tree_of(servers: ServerList, name: str) -> TreeNode:
+async def surveyed_tree_of(servers: ServerList, name: str, unknown: Set[str]) -> TreeNode:
     """The whole tree, as `tree_of` has it; others have their turns while it is made."""
     there = [*addresses(servers)]
-    return _whole(servers, name, there, await in_turns(there, partial(_node, servers), _NODES))
+    return _whole(servers, name, there, await in_turns(there, partial(_node, servers, unknown), _NODES))
 
 
-def _node(servers: ServerList, address: Address) -> TreeNode | None:
+def _node(servers: ServerList, unknown: Set[str], address: Address) -> TreeNode | None:
     """The node of an address alone. None: it is gone."""
     server = servers.records.get(address.server)
     if server is None:
@@ -51,7 +51,7 @@ def _node(servers: ServerList, address: Address) -> TreeNode | None:
     return TreeNode(
         kind=_kind_of(address),
         name=address.server if address.is_shared else address.scope.partition(":")[2] or address.scope,
-        state=state_of(row),
+        state=state_of(row, is_known=address.server not in unknown),
         incarnation=row.incarnation,
         in_flight=row.in_flight,
         queued=row.queued,

@@ -159,6 +159,7 @@ TABLE: list[Row] = [
         ("○  clock   not connected ", "✗  bad     broken", "\n0 of 2 connected, 0 tools\n"), (OFFLINE,)),
     Row("clock and a broken one", "status --json", 0, ('"source": "cache"', '"status": "not-connected"')),
     Row("clock and a broken one", "ls", 0, ("○  clock ",), (OFFLINE,)),
+    Row("clock and a broken one", "tree", 0, ("├─ clock  not connected\n└─ bad  broken\n",)),
     Row("nothing", "top", 2, err=("greenroom status --watch", "! stop")),
     Row("nothing", "watch", 2, err=("greenroom status --watch",)),
     *(Row("nothing", f"{typed} x", 1, err=("To add one: greenroom add NAME -- COMMAND\n", "! WORDS", "! status"))
@@ -557,7 +558,7 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"retryIn": 4.2, "failure": "it died"}, f"{KNOWN}it died; refuses calls for 5 s"),
     ({"retryIn": 4.2, "failure": "Install it."}, f"{KNOWN}Install it; refuses calls for 5 s"),
     ({"waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0}, "○ a waiting 1 30 s, next try in 22 s"),
-    ({"failure": "it said \x1b[2J", "down": "drained"}, f"{KNOWN}drained; it said"),
+    ({"failure": "it said \x1b[2J", "down": "drained"}, "○ a down 1 drained; it said"),
     ({"problems": ("odd",)}, f"{KNOWN}odd"),
     ({"faults": ("x",)}, f"{KNOWN}clients would refuse x"),
     ({"faults": ("x", "y", "z")}, f"{KNOWN}clients would refuse x, and 2 more"),

@@ -170,7 +170,7 @@ def test_what_looks_prints_its_shape_from_the_cache(folder: Path, said: Said) ->
         "bad": "failed",
         "broken": "broken",
     }
-    assert [node["state"] for node in said("tree")["tree"]["children"]] == ["idle", "failed", "broken"]
+    assert [node["state"] for node in said("tree")["tree"]["children"]] == ["cached", "failed", "broken"]
     for words in (["tools"], ["tools", "echo"], ["search", "echo"], ["describe", "echo_echo"]):
         assert said(*words)["source"] == "cache"
     assert said("search", "echo", "--server", "nope", code=2)["message"].startswith('Server "nope"')

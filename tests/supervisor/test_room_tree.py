@@ -55,7 +55,7 @@ async def test_servers_stand_below_the_supervisor_and_sessions_below_their_serve
             (supervisor,) = tree.children
             assert (tree.kind, tree.name, tree.state) == ("room", room.run_id, "open")
             assert [(each.name, each.kind, each.state) for each in supervisor.children] == [
-                ("a", "server", "idle"),
+                ("a", "server", "cached"),
                 ("b", "server", "connected"),
             ]
             own, _ = supervisor.children
@@ -94,7 +94,7 @@ async def test_the_next_deadline_is_the_first_that_comes() -> None:
         assert deadline(find(room.tree(), "a")) == ("idle eviction", 9.0)
         await anyio.sleep(10)
         a = find(room.tree(), "a")
-        assert (a.state, a.next, a.incarnation) == ("idle", None, 2)
+        assert (a.state, a.next, a.incarnation) == ("cached", None, 2)
 
 
 @in_virtual_time
@@ -122,7 +122,7 @@ async def test_a_server_that_failed_says_so_until_it_connects_as_the_status_does
         (row,) = (each for each in room.status() if each.server == "a")
         assert row.failure is not None
         a = find(room.tree(), "a")
-        assert (a.state, find(room.tree(), "b").state) == ("failed", "idle")
+        assert (a.state, find(room.tree(), "b").state) == ("failed", "not connected")
         assert str(a).startswith("a  failed")
         server.refuse_start = None
         await room.reconnect("a")
@@ -272,3 +272,32 @@ def test_of_many_sessions_the_busy_ones_are_shown() -> None:
     assert len(lines) == 1 + 5 + 1
     assert "busy" in lines[1]
     assert lines[-1] == "└─ and 26 more: greenroom tree --json"
+
+
+@in_virtual_time
+async def test_a_server_has_the_word_that_the_status_has_for_it() -> None:
+    """Whoever reads both commands hears one word for one thing."""
+    config = {"a": FakeServer(), "b": FakeServer(), "c": FakeServer(refuse_start="no such program")}
+    async with open_room(config) as room, anyio.create_task_group() as tasks:
+        tasks.start_soon(_ignoring, room.call, "c_echo")
+        await room.call("b_echo")
+
+        def words() -> dict[str, str]:
+            return {name: find(room.tree(), name).state for name in config}
+
+        assert words() == {"a": "not connected", "b": "connected", "c": "failed"}
+        await anyio.sleep(3_600)
+        assert words() == {"a": "not connected", "b": "cached", "c": "failed"}
+        await room.drain("b")
+        assert words()["b"] == "down"
+
+
+@in_virtual_time
+async def test_what_lists_are_read_from_is_called_so() -> None:
+    server = FakeServer(start_latency=5.0)
+    async with open_room({"a": server}, entries=PER_SESSION) as room:
+        room.refresh("a")
+        await anyio.sleep(1)
+        lines = str(room.tree()).splitlines()
+        assert any("to read its lists  connecting" in line for line in lines), lines
+        assert not any("catalogue" in line for line in [*lines, room.tree().mermaid()])

@@ -32,7 +32,9 @@ STATES: Final = {  # what the words below STATE mean
     "installing": "Its command installs the program first.",
     "waiting": "Its start waits for its turn.",
     "draining": "It is being stopped; its calls in flight may finish.",
+    "idle": "A session's own process that does not run. A call starts it.",
     "failed": "It did not start, or was lost: greenroom explain NAME",
+    "down": "It was stopped on purpose, and calls do not start it: greenroom reconnect NAME",
     "needs auth": "It wants a login: greenroom auth NAME",
     "broken": "Its entry in the configuration cannot be used.",
     "untrusted": "Its project's file is not trusted yet: greenroom trust",
@@ -104,6 +106,8 @@ def _state(row: Mapping[str, Any]) -> str:
     if row["state"] in _MOVING:
         return str(row["state"])
     said = str(row.get("status", row["state"]))
+    if row.get("down") and said in ("cached", "not-connected", "failed", "idle"):
+        return "down"
     if row["waitingFor"] and said in ("cached", "not-connected", "idle"):
         return "installing" if row["waitingFor"] == "install" else "waiting"
     return said.replace("-", " ")

@@ -50,8 +50,8 @@ class TreeNodeJson(Shape, kw_only=True):
     state: Annotated[
         str,
         says(
-            "its state in [the lifecycle](lifecycle.md), or why it has none: `disabled`, `broken`, `untrusted`, "
-            "`needs auth`, `down`, `failed` (and not connected since); of a room `open`, `closing`, `not running`"
+            "the word that [`greenroom status`](reference/commands/status.md) has for it; of a room `open`, "
+            "`closing`, `not running`"
         ),
     ]
     incarnation: Annotated[

@@ -14,6 +14,10 @@ const TREE_MARKS = {
   untrusted: ["person", "person"],
   disabled: ["disabled", "disabled"],
   idle: ["ring", "ring"],
+  cached: ["ring", "ring"],
+  "not connected": ["ring", "ring"],
+  waiting: ["connecting", "connecting"],
+  installing: ["connecting", "connecting"],
 };
 
 function treeSection() {
