@@ -1,20 +1,23 @@
 """The last calls and events of a room, kept for who asks later: a tape of the last minutes, the page's timeline.
 
-A watcher (`watchers`) that every room has. So it must cost a call next to nothing. When a call ends, references to what
-is there anyway are added to one flat list: the line that was sent, the result, times and names. Nothing is encoded, no
-secret is cut out, and no result is searched for the mark of an error: all of it is done when somebody asks. (The mark
-is also looked for before a result is forgotten.) Of what is larger than `RECENT_CONTENT` only the size is kept.
-What few calls have stands apart, and so do the last small notifications of servers.
+They are kept by a watcher (`watchers`) that every room has, so it must cost a call next to nothing. When a call ends,
+references to what exists anyway are added to one flat list: the line that was sent, the result, times and names.
+Encoding, cutting out secrets and looking for the mark of an error are done when somebody asks. (The mark is also looked
+for before a result is forgotten.) If a content is larger than `RECENT_CONTENT`, only its size is kept. What few calls
+have is kept outside of the list, and so are the last small notifications of servers.
 
-There are two such lists, of which the older one is forgotten when the younger one has half of `RECENT_BYTES`. So a call
-pays for no search for what is too old; who asks for minutes leaves out what is older. A gateway also keeps lines of
-more calls without their content, and more events, for the page's timeline (`keep_more`).
+There are two such lists. The older one is forgotten when the younger one has half of `RECENT_BYTES`, so no call has to
+search for what is too old. Whoever asks for some minutes leaves out what is older. A gateway also keeps lines of more
+calls without their content, and more events, for the page's timeline (`keep_more`).
 
-Rejected: a tuple for each call. It costs half as much again, because memory that is kept is memory that the next call
-cannot use again. And to keep the `Call` itself: it keeps its caller's callback, and an error keeps all frames that it
-went through; nobody knows how large these are. And to keep how a large content begins: where it is cut, nobody knows
-half of a secret, half of a web token or half of a member that `redact` names, and to clean the whole costs each call
-too much.
+Rejected:
+
+* A tuple for each call. It costs half as much again, because memory that is kept is memory that the next call cannot
+  use again.
+* The `Call` itself. It keeps its caller's callback, and its error keeps all frames that it went through. Nobody knows
+  how large these are.
+* The beginning of a large content. Where it is cut, nobody recognises half of a secret, half of a web token or half of
+  a member that `redact` names; and to clean the whole costs each call too much.
 """
 
 from __future__ import annotations

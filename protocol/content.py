@@ -341,7 +341,7 @@ _OPEN: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "additio
 
 
 class SchemaLine(msgspec.Struct, frozen=True):
-    """A line of a schema as text: a property, or what is said instead."""
+    """A line of a schema as text: a property, or a remark in place of properties."""
 
     depth: int  # how many others it is inside
     name: str

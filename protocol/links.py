@@ -6,8 +6,8 @@ was rejected for calls: an exchange of its own for each of them costs both ends 
 
 The carrier may have to stop carrying calls out while links are open: somebody else does it now. It answers each request
 that comes from then on with `moved`: that one was not sent, and is to be made again where the server is now. Before it
-closes a link it says so (`ENDING`), and answers what comes until the other end has closed it: nothing that was written
-is left unread, and counted as sent.
+closes a link it says so (`ENDING`), and answers what comes until the other end has closed it. So it reads all that was
+written: no request counts as sent that it never got.
 """
 
 from __future__ import annotations

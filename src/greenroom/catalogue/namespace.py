@@ -155,8 +155,8 @@ class Target(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What clients or the APIs of models would refuse in the tool as its server wrote it, in words; it is shown
-        without."""
+        """The parts of the server's own record that clients or the APIs of models would refuse, in words. The tool is
+        shown without them."""
         return self._looked_through[1]
 
     @property

@@ -115,7 +115,7 @@ class ToolVectors:
             self._used[digest] = vector
 
     def _take_new(self) -> None:
-        """Put the vectors that are new to those in one piece."""
+        """Add the new vectors to the matrix, which is one piece of memory."""
         with self._lock:
             rows, self._rows = self._rows, []
         if rows:

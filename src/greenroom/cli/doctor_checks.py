@@ -169,8 +169,8 @@ def behaved_oddly(server: str, words: str) -> Finding:
 
 
 def gateways(setup: Setup) -> Iterator[Finding]:
-    """A gateway of this configuration that does not answer, or runs another version; what it knows of its servers.
-    Without a gateway it is what the cache knows."""
+    """What is wrong with the gateway of this configuration, and what is wrong with its servers as far as it knows. If
+    no gateway runs, the cache is asked about the servers."""
     try:
         gateway = control.find_gateway(name_of(setup.config))
         if gateway is None:

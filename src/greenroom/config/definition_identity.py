@@ -200,9 +200,9 @@ def _plain(value: Any) -> Any:
 # folder counts. That costs one more start of the server, where the opposite would show the tools of one project in
 # another.
 #
-# What exists is asked through a function, so nothing is read here. Whoever can put a file into a folder decides only
-# whether what is known of the server is kept apart there. `resolves_by_itself` does not look at files: pins are
-# inherited by it, so no file in a folder makes a changed tool look like a new one.
+# A function says what exists, so nothing is read here. So all that a file in a folder can decide is whether this folder
+# has what is known of the server to itself. `resolves_by_itself` decides whether pins are inherited, and does not look
+# at files. So no file in a folder makes a changed tool look like a new one.
 
 Exists = Callable[[str], bool]  # whether a path, relative to the folder, exists
 _BETWEEN: Final = lazy_pattern(r"""[\s!,;:|&<>()'"]+""")

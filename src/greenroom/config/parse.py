@@ -628,8 +628,8 @@ def _check_warm(definition: ServerDefinition, isolation: Isolation | None) -> It
 
 
 def _check_reset(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
-    """The problem with a tool that is to reset children and cannot: the server is served without. `isolation`: of
-    servers that do not set it."""
+    """The problem with a tool that cannot reset children, although its entry says so: they are used once each.
+    `isolation`: of servers that do not set it."""
     if definition.reset is None:
         return
     what, shared = why_never_reset(definition), _why_shared(definition, isolation)

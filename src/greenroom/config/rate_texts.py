@@ -69,7 +69,7 @@ def limit_of(text: str) -> Limit:
 
 
 def by_pattern(said: Mapping[str, Any] | str | bool) -> Mapping[str, Any]:
-    """What a key says of which tools. One text alone means all."""
+    """What a key says, by the pattern of the tools that it is for. A text without a pattern is for all tools."""
     return said if is_object(said) else {"*": said}
 
 

@@ -1,9 +1,9 @@
 """What has arrived at the doors of a room and waits there: bodies that still come, requests whose tool has to be found
 first, lists that wait until they are complete.
 
-It is counted from its arrival until it has its answer or a call takes it over; that is counted where calls wait. What
-would be over the bound is refused at once. So no number of clients, and no server that never connects, makes us hold
-more.
+A message is counted from its arrival until it has its answer or a call takes it over. (A call is counted where calls
+wait.) A message that would exceed the bound is refused at once. So neither many clients nor a server that never
+connects make us hold more.
 """
 
 from __future__ import annotations

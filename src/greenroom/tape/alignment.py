@@ -57,7 +57,7 @@ def aligned(
 def _best(
     first: Sequence[Hashable], second: Sequence[Hashable], alike: Alike, here: range, there: range
 ) -> list[Pair]:
-    """The equal pairs of the alignment that counts most."""
+    """The equal pairs of the best alignment, in which equal pairs count more than alike ones."""
 
     def worth(at: int, other: int) -> int:
         return _EQUAL if first[at] == second[other] else int(alike(at, other))

@@ -290,7 +290,7 @@ class WhatIf:
         return "\n".join(self.told())
 
     def told(self) -> Iterator[str]:
-        """A table of places and faults, and below it what became of the bad ones."""
+        """A table of what became of each fault at each place, and below it the runs that went wrong, in detail."""
         yield from _table(self.tried)
         counts = Counter(one.verdict for one in self.tried)
         said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in TrialVerdict if counts[verdict])

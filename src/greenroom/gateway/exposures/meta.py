@@ -328,7 +328,8 @@ async def look_up(registry: str, words: str) -> str:
 
 
 def _http() -> tuple[Callable[[str, int], Awaitable[bytes]], type[Exception]]:
-    """What fetches an answer, and what it raises; imported in a thread, because it takes long."""
+    """The function that fetches an answer, and the exception that it raises. Importing them takes long: call this in a
+    thread."""
     from ...actors.transports.http_client import fetched
     from ...actors.transports.http_faults import ExchangeFault
 

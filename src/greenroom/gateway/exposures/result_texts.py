@@ -345,7 +345,7 @@ def filed(server: str, target: Target | None, raw: bytes, *, max_bytes: int, max
 def _details_of(
     server: str, target: Target | None, result: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """The details, and what of the result goes to a file in place of them."""
+    """The details of a result, and the part of it that goes to a file because it does not fit there."""
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     rest, kept = _rest_of(result)
     if rest:

@@ -60,11 +60,11 @@ class PageResponder(Protocol):
     """Who answers the page: a room, or a command that asks one. Errors are answers, too."""
 
     async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> PageAnswer:
-        """The answer to a question. `acts`: whether who asks may act."""
+        """The answer to a question. `acts`: whether the one who asks may act."""
         ...
 
     async def act(self, params: Mapping[str, Any], who: str) -> PageAnswer:
-        """Do what an owner wants. `who` that is, in words."""
+        """Do what an owner wants. `who`: the owner, in words."""
         ...
 
     def watch(self, caller: Holder) -> AsyncGenerator[bytes]:
