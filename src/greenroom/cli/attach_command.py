@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..config.model import EXPOSURES
 from ..gateway.doors.attach_client import RoomStarter, attach
 from ..gateway.doors.attach_protocol import Hello
 from ..protocol.errors import GreenroomError
@@ -30,7 +31,7 @@ def _profiles(*asked: Any) -> list[str]:
 _OPTIONS: Final = (
     Option(
         name="--expose",
-        takes=("proxy", "direct", "meta"),
+        takes=EXPOSURES,
         help="What this client sees: see `greenroom serve --help`.  [default: proxy]",
     ),
     Option(

@@ -37,6 +37,7 @@ from ..actors.timers import at_most
 from ..actors.transports.child_process import Child
 from ..actors.transports.guard import ROOM_KEY, Guard
 from ..actors.workers import apart
+from ..config.model import EXPOSURES
 from ..gateway.next_steps import Commands
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.safe_text import counted, one_line
@@ -136,7 +137,7 @@ class NotAsRecorded(GreenroomError):
 @click.option("--by-order", is_flag=True, help="Arguments may differ: see greenroom replay --help.")
 @click.option(
     "--expose",
-    type=click.Choice(["proxy", "direct", "meta"]),
+    type=click.Choice(EXPOSURES),
     default="proxy",
     show_default=True,
     help="What the agent sees: give the one with which the tape was recorded.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..config.model import EXPOSURES
 from ..gateway.next_steps import Commands
 from ..protocol.safe_text import counted, printable
 from .common import config_option, names_in, read_config, record_options, recording_in, say
@@ -64,7 +65,7 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
 @click.option("--as-recorded", is_flag=True, help="Take as long for each answer as was recorded.")
 @click.option(
     "--expose",
-    type=click.Choice(["proxy", "direct", "meta"]),
+    type=click.Choice(EXPOSURES),
     default="proxy",
     show_default=True,
     help="What clients see: give the one with which the tape was recorded.",

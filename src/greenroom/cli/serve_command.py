@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..actors.process_tuning import shorten_turns_of_threads
-from ..config.model import SETTING_KEYS, Isolation
+from ..config.model import EXPOSURES, SETTING_KEYS, Isolation
 from ..config.parse import fit_keep_alive
 from ..config.self_reference import check_depth
 from ..gateway.next_steps import Commands
@@ -47,7 +47,7 @@ _GUARDS = lazy_pattern(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|se
 _OPTIONS: Final = (
     Option(
         name="--expose",
-        takes=("proxy", "direct", "meta"),
+        takes=EXPOSURES,
         default="proxy",
         help="What clients see: one mcp tool for everything (proxy), each tool by its name (direct), or three or four "
         "tools named as in MetaMCP (meta).",
