@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.attached import background
 from tests.support.gateway import faulty, gone_within, logged_pids, serve
 from tests.support.homes import own_config
 from tests.support.patience import PATIENCE
@@ -75,6 +76,18 @@ def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
             monkeypatch.setenv(name, os.fspath(tmp_path / folder))
         commands = (["status", "--config", config], ["tools", "--config", config])
         assert loaded((*HEAVY, *ONLY_WITHOUT_A_GATEWAY), *commands) == ["[] 0"] * len(commands)
+
+
+def test_attaching_to_a_running_room_imports_neither_a_loop_nor_what_starts_a_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with background(tmp_path, {"clock": {"command": "clock"}}) as room:
+        with room.attach() as client:
+            client.initialize()
+        for name, value in room.environment.items():
+            monkeypatch.setenv(name, value)
+        unneeded = (*HEAVY, "attr", "click", "subprocess", "greenroom.protocol.events")
+        assert loaded(unneeded, ["attach", "--config", os.fspath(room.config)]) == ["[] 0"]
 
 
 def greenroom(*arguments: str, stdout: Any = subprocess.PIPE, **environ: str) -> Any:

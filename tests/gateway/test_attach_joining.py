@@ -16,7 +16,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import attrs
 import pytest
 from tests.support import run as run_async
 from tests.support.door_rooms import FakeRoom
@@ -52,8 +51,7 @@ HELLO = Hello("9")
 LEAVING: tuple[dict[str, Any], ...] = ({"leaving": True},)
 
 
-@attrs.frozen
-class DialledPlace(RoomPlace):
+class DialledPlace(RoomPlace, frozen=True):
     """The place of a room of which the test says what dialling it finds."""
 
     found: Callable[[], socket.socket | None]

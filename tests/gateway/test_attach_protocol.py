@@ -49,6 +49,15 @@ def test_a_newer_client_may_say_more() -> None:
     assert read_hello(b'{"version": "9", "unheard_of": true}') == Hello("9")
 
 
+def test_a_value_of_the_session_comes_as_it_is_and_is_not_printed() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_hello(ours, Hello("9", variables={"NO_\udcff_TEXT": "half \udcff"}), [])
+        heard = read_hello(theirs.recv(1 << 16))
+    assert heard.variables == {"NO_\udcff_TEXT": "half \udcff"}
+    assert "half" not in repr(heard)
+
+
 class _ToAQuickRoom(socket.socket):
     """A connection whose room has read all, answered and closed before the sender runs again."""
 

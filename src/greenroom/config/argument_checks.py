@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..protocol.errors import ConnectFailed, GreenroomError, UsageError
-from ..protocol.events import Kind
 from ..protocol.safe_text import in_words
 from .model import ServerDefinition
+
+if TYPE_CHECKING:
+    from ..protocol.events import Kind
 
 F = TypeVar("F", bound="Callable[..., Any] | None")
 
@@ -167,6 +169,8 @@ def list_or_function(value: object, what: str, of: str) -> None:
 
 def kinds_of(value: object) -> list[Kind] | None:
     """Kinds of events, or None."""
+    from ..protocol.events import Kind  # commands that only look have no events
+
     if value is None:
         return None
     is_one = isinstance(value, str) or not hasattr(value, "__iter__")

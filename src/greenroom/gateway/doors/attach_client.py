@@ -20,7 +20,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
 
-import attrs
+import msgspec
+from msgspec.structs import replace
 
 from ...config.private_files import NotOurs, peer_pid
 from ...protocol.errors import GreenroomError
@@ -50,8 +51,7 @@ class AttachRefused(GreenroomError):
         self.code = code
 
 
-@attrs.frozen
-class RoomStarter:
+class RoomStarter(msgspec.Struct, frozen=True):
     """How a room is started where none runs: `greenroom serve WORDS`, with this environment."""
 
     place: RoomPlace
@@ -98,7 +98,7 @@ def attach(
                         f"The background gateway ended again at once. Its log: {starting.place.log}"
                     )
                 note("the background gateway has ended; going on with another.")
-                hello = attrs.evolve(
+                hello = replace(
                     hello, rooms=hello.rooms + 1, initialize=bridge.initialize, initialized=bridge.initialized
                 )
         finally:

@@ -17,7 +17,6 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import msgspec
 
 from ...config.private_files import (
@@ -67,8 +65,7 @@ _ANSWERS_WITHIN: Final = 10.0  # seconds for a connection to be taken; a busy ma
 _OF_A_CHILD: Final = ("GREENROOM_ROOM", "GREENROOM_INCARNATION", DEPTH_KEY)
 
 
-@attrs.frozen
-class RoomPlace:
+class RoomPlace(msgspec.Struct, frozen=True):
     """Where one background gateway is. `name` is its configuration's; `folder` the one it works in."""
 
     name: str
@@ -196,6 +193,8 @@ def move_room(socket: Path, place: RoomPlace) -> bool:
 
 
 def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str], lock: int) -> None:
+    import subprocess  # whoever finds a room needs none
+
     log = open_log(place.log)
     ready, theirs = os.pipe()
     try:
