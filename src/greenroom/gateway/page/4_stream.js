@@ -82,6 +82,12 @@ async function actFrom(button, what) {
   }
 }
 
+/** A button that does this. */
+function actButton(kind, what, ...said) {
+  const click = (event) => actFrom(event.currentTarget, what);
+  return el("button", { type: "button", class: kind, on: { click } }, ...said);
+}
+
 // ---- the stream
 
 const SILENT = 12_000; // ms without a word, not even a sign of life, after which it is lost; those come each 5 s

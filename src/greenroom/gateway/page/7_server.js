@@ -124,16 +124,7 @@ function serverPanel(name, close) {
         buttons,
         mayAct() ? actionsFor(row) : [],
         (action) => action,
-        (action) =>
-          el(
-            "button",
-            {
-              type: "button",
-              class: ACTIONS[action][1],
-              on: { click: (event) => actFrom(event.currentTarget, { action, server: name }) },
-            },
-            ACTIONS[action][0],
-          ),
+        (action) => actButton(ACTIONS[action][1], { action, server: name }, ACTIONS[action][0]),
       );
       drawHistory(row);
       const last = (room.moves.get(name) ?? []).filter(isTold).slice(-8).reverse();

@@ -360,30 +360,13 @@ function makePin(pin) {
       ? el(
           "div",
           { class: "buttons" },
-          el(
-            "button",
-            {
-              type: "button",
-              class: "first",
-              on: { click: (event) => actFrom(event.currentTarget, { action: "accept", server, kind, name, digest }) },
-            },
-            "Accept what is shown",
-          ),
+          actButton("first", { action: "accept", server, kind, name, digest }, "Accept what is shown"),
           el(
             "button",
             { type: "button", "aria-pressed": String(leftBlocked.has(digest)), on: { click: () => leaveBlocked(digest) } },
             leftBlocked.has(digest) ? "Stays blocked" : "Keep it blocked",
           ),
-          el(
-            "button",
-            {
-              type: "button",
-              class: "bad",
-              on: { click: (event) => actFrom(event.currentTarget, { action: "disable", server }) },
-            },
-            "Disable ",
-            named(server, 60),
-          ),
+          actButton("bad", { action: "disable", server }, "Disable ", named(server, 60)),
         )
       : el("p", { class: "muted" }, "It cannot be shown now, so it cannot be accepted here.");
   return el(
@@ -411,19 +394,7 @@ function makeProject(each) {
     isOwner() && !mayAct()
       ? nothingToDo()
       : mayAct() && digest
-      ? el(
-          "div",
-          { class: "buttons" },
-          el(
-            "button",
-            {
-              type: "button",
-              class: "first",
-              on: { click: (event) => actFrom(event.currentTarget, { action: "trust", project, digest }) },
-            },
-            "Trust what is shown",
-          ),
-        )
+      ? el("div", { class: "buttons" }, actButton("first", { action: "trust", project, digest }, "Trust what is shown"))
       : el("p", { class: "muted" }, "To trust it, in its folder: ", command(typed("trust")));
   const servers = (each.servers ?? []).map((one) => (typeof one === "string" ? one : (one?.name ?? "")));
   return el(

@@ -3,21 +3,21 @@
 const TREE_AGAIN = 1000; // ms between two readings
 // The states of a node, and how they are marked.
 const TREE_MARKS = {
-  connected: ["connected", "connected"],
-  connecting: ["connecting", "connecting"],
-  draining: ["draining", "draining"],
-  closing: ["draining", "draining"],
-  failed: ["failed", "failed"],
-  broken: ["failed", "failed"],
-  down: ["failed", "failed"],
-  "needs auth": ["person", "person"],
-  untrusted: ["person", "person"],
-  disabled: ["disabled", "disabled"],
-  idle: ["ring", "ring"],
-  cached: ["ring", "ring"],
-  "not connected": ["ring", "ring"],
-  waiting: ["connecting", "connecting"],
-  installing: ["connecting", "connecting"],
+  connected: "connected",
+  connecting: "connecting",
+  draining: "draining",
+  closing: "draining",
+  failed: "failed",
+  broken: "failed",
+  down: "failed",
+  "needs auth": "person",
+  untrusted: "person",
+  disabled: "disabled",
+  idle: "ring",
+  cached: "ring",
+  "not connected": "ring",
+  waiting: "connecting",
+  installing: "connecting",
 };
 
 function treeSection() {
@@ -60,9 +60,9 @@ function treeSection() {
   function updateNode(item, node) {
     const [, state, said] = item.children;
     if (state.said !== node.state) {
-      const [shape, kind] = TREE_MARKS[node.state] ?? [];
+      const kind = TREE_MARKS[node.state];
       setAttribute(state, "class", `state ${kind ?? ""}`);
-      state.replaceChildren(...(shape ? [mark(shape, kind)] : []), oneLine(node.state, 40));
+      state.replaceChildren(...(kind ? [mark(kind, kind)] : []), oneLine(node.state, 40));
       state.said = node.state;
     }
     setText(said, oneLine(node.said));
