@@ -72,7 +72,7 @@ ON_STDIO: Mapping[str, Any] = {
 
 
 @attrs.frozen
-class Judged:
+class ScenarioResult:
     """One scenario: how many of its checks passed and failed."""
 
     scenario: str
@@ -126,7 +126,7 @@ def _play_skills(leg: Leg) -> int:
         with _greenroom(folder, server) as door:
             played = [_run(leg, door, folder, "--force", "--scenario", each) for each in SKILLS]
     judged = [
-        Judged(scenario, said.count("SUCCESS"), code)
+        ScenarioResult(scenario, said.count("SUCCESS"), code)
         for scenario, (code, said) in zip(SKILLS, played, strict=True)
     ]
     what = "\n".join(said for _, said in played)
@@ -208,12 +208,12 @@ def _said(log: Path, pattern: str) -> str:
 # ---- the suite -------------------------------------------------------------------------------------------------------
 
 
-def _play(leg: Leg, url: str, folder: Path, expected: Collection[str]) -> tuple[list[Judged], str]:
+def _play(leg: Leg, url: str, folder: Path, expected: Collection[str]) -> tuple[list[ScenarioResult], str]:
     """Play every scenario of a leg. Returns what became of each, and what the suite said. A surprise is played once
     more, alone, and that counts: some checks wait half a second, whatever else the machine has to do."""
     _, said = _run(leg, url, folder, "--suite", "all")
     found = re.findall(r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", said, re.MULTILINE)
-    judged = [Judged(name, int(passed), int(failed)) for name, passed, failed in found]
+    judged = [ScenarioResult(name, int(passed), int(failed)) for name, passed, failed in found]
     for number, each in enumerate(judged):
         if each.failed and each.scenario not in expected:
             print(f"again   {leg.name:<15}{each.scenario}", flush=True)
@@ -224,9 +224,9 @@ def _play(leg: Leg, url: str, folder: Path, expected: Collection[str]) -> tuple[
     return judged, said
 
 
-def _play_tasks(leg: Leg, where: str) -> tuple[list[Judged], str]:
+def _play_tasks(leg: Leg, where: str) -> tuple[list[ScenarioResult], str]:
     """Play the scenarios of the extension for tasks, each alone."""
-    judged, whole = list[Judged](), ""
+    judged, whole = list[ScenarioResult](), ""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if where == "alone":
@@ -240,7 +240,7 @@ def _play_tasks(leg: Leg, where: str) -> tuple[list[Judged], str]:
             code, said = _run(leg, door, folder, "--scenario", scenario, "--force")
             counts = re.search(r"Passed: (\d+)/\d+, (\d+) failed", said)
             passed, failed = map(int, counts.groups()) if counts is not None else (0, 1)
-            judged.append(Judged(scenario, passed, max(failed, int(code != 0))))
+            judged.append(ScenarioResult(scenario, passed, max(failed, int(code != 0))))
             whole += said if code else ""
     return judged, whole
 
@@ -269,7 +269,7 @@ def _run(leg: Leg, url: str, folder: Path, *which: str) -> tuple[int, str]:
 
 
 def _report(
-    leg: Leg, where: str, judged: list[Judged], said: str, expected: Collection[str], seconds: float
+    leg: Leg, where: str, judged: list[ScenarioResult], said: str, expected: Collection[str], seconds: float
 ) -> int:
     """Print what is unexpected, and the sum. Returns the number of surprises."""
     failed = {each.scenario for each in judged if each.failed}

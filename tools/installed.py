@@ -32,7 +32,7 @@ _INITIALIZE: Final = (
 _PATIENCE: Final = 900.0  # seconds for one step; some extras are large
 
 
-class Failed(Exception):
+class TrialFailed(Exception):
     """Something does not work as it is installed; the message says what, and what it said."""
 
 
@@ -67,15 +67,16 @@ def extras_of(wheel: Path) -> list[str]:
 
 
 def use_of(extra: str) -> Path:
-    """The script that does one thing that the extra is for. Raises `Failed`."""
+    """The script that does one thing that the extra is for. Raises `TrialFailed`."""
     file = USES / f"use_{extra.replace('-', '_')}.py"
     if not file.is_file():
-        raise Failed(f"the extra {extra} has no trial: write {file.name} in tools/extras")
+        raise TrialFailed(f"the extra {extra} has no trial: write {file.name} in tools/extras")
     return file
 
 
 def try_pythons(wheel: Path, constraints: Path) -> Iterator[str]:
-    """Try the wheel on each Python at hand. Yields in words what was tried, and what is missing. Raises `Failed`."""
+    """Try the wheel on each Python at hand. Yields in words what was tried, and what is missing. Raises
+    `TrialFailed`."""
     found = pythons_at_hand()
     for version, python in found.items():
         with _environment(python, [str(wheel)], constraints) as (inside, home):
@@ -88,11 +89,11 @@ def try_pythons(wheel: Path, constraints: Path) -> Iterator[str]:
 
 
 def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
-    """Try each extra, or `only` some. Yields what was tried, in words. Raises `Failed`. No versions are held to: what
-    the tests ran with may contradict what a framework wants, and nobody who installs it has that list."""
+    """Try each extra, or `only` some. Yields what was tried, in words. Raises `TrialFailed`. No versions are held
+    to: what the tests ran with may contradict what a framework wants, and nobody who installs it has that list."""
     known = extras_of(wheel)
     if unknown := set(only) - set(known):
-        raise Failed(f"there is no extra {min(unknown)}; there are: {', '.join(known)}")
+        raise TrialFailed(f"there is no extra {min(unknown)}; there are: {', '.join(known)}")
     uses = {extra: use_of(extra) for extra in known}  # of all, so that a new one is not forgotten
     for extra in only or known:
         with _environment(Path(sys.executable), [f"{wheel}[{extra}]"], None) as (inside, home):
@@ -103,7 +104,7 @@ def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
 
 def try_runners(wheel: Path, bundle: Path, constraints: Path) -> Iterator[str]:
     """Try `uvx greenroom`, `pipx install greenroom`, and the bundle as its client does. Yields what was tried, in
-    words. Raises `Failed`."""
+    words. Raises `TrialFailed`."""
     with _environment(Path(sys.executable), ["uv", "pipx"], None) as (inside, home):
         wheels, tools = home / "wheels", inside.parent
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download")
@@ -128,7 +129,7 @@ def try_runners(wheel: Path, bundle: Path, constraints: Path) -> Iterator[str]:
         )
         _run([home / ".local/bin/greenroom", "stop"], "the room of the bundle does not end", home)
         if '"serverInfo"' not in said:
-            raise Failed(f"{bundle.name} does not answer:\n{said}")
+            raise TrialFailed(f"{bundle.name} does not answer:\n{said}")
         yield "the bundle: it is valid, starts, and answers its client"
 
 
@@ -195,5 +196,5 @@ def _run(
         check=False,
     )
     if done.returncode:
-        raise Failed(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
+        raise TrialFailed(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
     return done.stdout

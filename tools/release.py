@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tools.bundle import write as write_bundle
-from tools.installed import Failed, try_extras, try_pythons, try_runners
+from tools.installed import TrialFailed, try_extras, try_pythons, try_runners
 from tools.package_tree import copy_package
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -53,7 +53,7 @@ class _Cut(NamedTuple):
     after: str
 
 
-class Refused(Exception):
+class ReleaseRefused(Exception):
     """There is no release; the message says why, and what to do."""
 
 
@@ -94,7 +94,7 @@ def main() -> int:
 
     try:
         files = release(ROOT, options.version, make, rehearse=options.rehearse)
-    except (Refused, Failed) as reason:
+    except (ReleaseRefused, TrialFailed) as reason:
         print(f"no release: {reason}", file=sys.stderr)
         return 1
     print(*files, sep="\n")
@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def release(root: Path, version: str, make: Make, *, rehearse: bool = False) -> list[Path]:
-    """Release what `root` has committed. Returns the files that were built. Raises `Refused`."""
+    """Release what `root` has committed. Returns the files that were built. Raises `ReleaseRefused`."""
     check(root, version, rehearse=rehearse)
     with _worktree(root) as tree:
         notes = write_version(tree, version, datetime.datetime.now(datetime.UTC).date().isoformat())
@@ -133,22 +133,22 @@ def release(root: Path, version: str, make: Make, *, rehearse: bool = False) -> 
 
 
 def check(root: Path, version: str, *, rehearse: bool = False) -> None:
-    """Raises `Refused` unless `version` can be released from `root` as it is. A rehearsal needs nothing new: it tries
-    the build, also right after a release."""
+    """Raises `ReleaseRefused` unless `version` can be released from `root` as it is. A rehearsal needs nothing new: it
+    tries the build, also right after a release."""
     if not _VERSION.fullmatch(version):
-        raise Refused(f"{version!r} is no version: write it as 1.2.3")
+        raise ReleaseRefused(f"{version!r} is no version: write it as 1.2.3")
     if changed := _git(root, "status", "--porcelain"):
-        raise Refused(
+        raise ReleaseRefused(
             f"these are not committed:\n{changed.rstrip()}\nCommit them, or put them away with `git stash -u`"
         )
     tags = _git(root, "tag", "--list").split()
     if f"v{version}" in tags:
-        raise Refused(f"there is a tag v{version} already: take the next version")
+        raise ReleaseRefused(f"there is a tag v{version} already: take the next version")
     present = _version_of(root)
     if _number(version) < _number(present) or (version == present and f"v{present}" in tags):
-        raise Refused(f"{version} is not newer than {present}")
+        raise ReleaseRefused(f"{version} is not newer than {present}")
     if not rehearse and not _cut(_read(root / "CHANGELOG.md"), version).notes:
-        raise Refused("CHANGELOG.md has nothing under [Unreleased]: say there what is new")
+        raise ReleaseRefused("CHANGELOG.md has nothing under [Unreleased]: say there what is new")
 
 
 def write_version(root: Path, version: str, date: str) -> str:
@@ -163,10 +163,11 @@ def write_version(root: Path, version: str, date: str) -> str:
 
 
 def _cut(changelog: str, version: str) -> _Cut:
-    """Cut it where the section of `version` begins and ends. Raises `Refused` without a heading for what is new."""
+    """Cut it where the section of `version` begins and ends. Raises `ReleaseRefused` without a heading for what is
+    new."""
     before, found, rest = changelog.partition(_HEADING)
     if not found:
-        raise Refused(f"CHANGELOG.md has no heading {_HEADING.strip()!r}: put it back")
+        raise ReleaseRefused(f"CHANGELOG.md has no heading {_HEADING.strip()!r}: put it back")
     new, after = _section(rest)
     older, found, rest = after.partition(f"## [{version}]\n")
     if not found:
@@ -182,11 +183,11 @@ def _section(text: str) -> tuple[str, str]:
 
 
 def build_and_try(tree: Path, dist: Path, version: str) -> list[Path]:
-    """Build both files from `tree`, and use each of them in a fresh environment. Raises `Refused`."""
+    """Build both files from `tree`, and use each of them in a fresh environment. Raises `ReleaseRefused`."""
     _run([sys.executable, "-m", "build", "--outdir", dist, tree], "sdist and wheel could not be built")
     files = sorted(dist.iterdir())
     if [file.name.removeprefix(f"greenroom-{version}") for file in files] != ["-py3-none-any.whl", ".tar.gz"]:
-        raise Refused(
+        raise ReleaseRefused(
             f"built were {', '.join(file.name for file in files)}, and not a wheel and an sdist of {version}"
         )
     with tempfile.TemporaryDirectory(prefix="greenroom-release-") as folder:
@@ -219,19 +220,19 @@ def _use(python: Path, version: str, folder: Path, name: str) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": ""}
     said = _run([python, "-m", "greenroom", "--version"], f"{name} does not start", folder, environment)
     if version not in said.split():
-        raise Refused(f"{name} says that it is {said.strip()!r}, and not {version}")
+        raise ReleaseRefused(f"{name} says that it is {said.strip()!r}, and not {version}")
     _run([python.with_name("greenroom"), "demo"], f"the demo of {name} failed", folder, environment)
 
 
 def _holds_everything(python: Path, tree: Path, folder: Path, name: str) -> None:
     """What was installed has each file of the package, and nothing else: nobody misses a forgotten folder before its
-    first import. Raises `Refused`."""
+    first import. Raises `ReleaseRefused`."""
     command = [python, "-c", "import greenroom; print(greenroom.__path__[0])"]
     installed = Path(_run(command, f"{name} cannot be imported", folder).strip())
     copy_package(tree, folder / name / "greenroom")
     differs = _files(installed) ^ _files(folder / name / "greenroom")
     if differs:
-        raise Refused(f"{name} and the repository differ in {', '.join(sorted(differs))}")
+        raise ReleaseRefused(f"{name} and the repository differ in {', '.join(sorted(differs))}")
 
 
 def _files(package: Path) -> set[str]:
@@ -254,7 +255,7 @@ def _worktree(root: Path) -> Generator[Path]:
 def _version_of(root: Path) -> str:
     found = _SET_VERSION.search(_read(root / VERSION_FILE))
     if found is None:
-        raise Refused(f'{VERSION_FILE} has no line VERSION = "…"')
+        raise ReleaseRefused(f'{VERSION_FILE} has no line VERSION = "…"')
     return found[1]
 
 
@@ -276,10 +277,10 @@ def _run(
     folder: Path | None = None,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """What it prints. Raises `Refused`, with what it said, when it fails."""
+    """What it prints. Raises `ReleaseRefused`, with what it said, when it fails."""
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     if done.returncode:
-        raise Refused(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
+        raise ReleaseRefused(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
     return done.stdout
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tools.bundle import write as write_bundle
-from tools.installed import Failed, use_of
-from tools.release import Refused, release
+from tools.installed import TrialFailed, use_of
+from tools.release import ReleaseRefused, release
 
 ROOT = Path(__file__).resolve().parents[2]
 NEWS = "### Added\n\n- Something new.\n"
@@ -82,9 +82,9 @@ def test_what_cannot_be_built_or_does_not_work_leaves_no_release(repository: Pat
     before = state(repository)
 
     def fails(tree: Path, dist: Path, version: str) -> list[Path]:
-        raise Refused("the demo failed")
+        raise ReleaseRefused("the demo failed")
 
-    with pytest.raises(Refused, match="the demo failed"):
+    with pytest.raises(ReleaseRefused, match="the demo failed"):
         release(repository, "1.2.0", fails)
     assert state(repository) == before
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_built_or_does_not_work_leaves_no_release(repository: Pat
     ],
 )
 def test_a_version_that_is_none_or_is_not_new_is_refused(repository: Path, version: str, why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ReleaseRefused, match=why):
         release(repository, version, played)
 
 
@@ -113,7 +113,7 @@ def test_a_tree_with_something_uncommitted_is_refused(
 ) -> None:
     (repository / file).write_text(text)
 
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ReleaseRefused, match=why):
         release(repository, "1.2.0", played)
     assert (repository / file).read_text() == text
 
@@ -151,7 +151,7 @@ def test_each_extra_has_something_that_is_tried_with_it_alone() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for extra in project["optional-dependencies"]:
         compile(use_of(extra).read_text(encoding="utf-8"), extra, "exec")
-    with pytest.raises(Failed, match="has no trial"):
+    with pytest.raises(TrialFailed, match="has no trial"):
         use_of("nothing")
 
 

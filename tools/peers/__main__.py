@@ -26,7 +26,7 @@ from ._kept import all_kept, keep
 from ._peers import PEERS, Peer
 from ._rows import ROWS, Result, Row
 from ._stage import NoDoor, Stage
-from ._table import Played, held_lines, row_lines, write
+from ._table import PeerResults, held_lines, row_lines, write
 
 PAGES = {ROOT / "docs" / "peers.md": held_lines, ROOT / "docs" / "results" / "peers.md": row_lines}
 LONGEST = 240.0  # seconds for one row of one peer
@@ -38,7 +38,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _exit)
     peers = [peer for peer in PEERS if not wish.only or peer.name in wish.only]
     rows = [row for row in ROWS if not wish.row or row.name in wish.row]
-    played = Played(peers, rows)
+    played = PeerResults(peers, rows)
     try:
         asyncio.run(_play(played))
     finally:
@@ -48,7 +48,7 @@ def main() -> int:
     if wish.write:
         keep(played)
         everything = all_kept()
-        if isinstance(everything, Played):
+        if isinstance(everything, PeerResults):
             for page, lines_of in PAGES.items():
                 write(page, lines_of(everything))
         else:
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _play(played: Played) -> None:
+async def _play(played: PeerResults) -> None:
     for peer in played.peers:
         try:
             command = peer.installed()

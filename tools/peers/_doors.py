@@ -26,11 +26,11 @@ IsOver = Callable[[str], bool]  # of an address: whether the process behind it h
 Naming = Callable[[str, str], str]  # of a server and its tool: what the tool is called at this door
 
 
-class Gone(Exception):
+class PeerGone(Exception):
     """The other end has closed the connection."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The other end answered with an error, or could not be asked; the message says which."""
 
 
@@ -59,7 +59,8 @@ class Door(ABC):
 
     @abstractmethod
     async def ask(self, server: str, tool: str, arguments: Message) -> str:
-        """The text of the answer. Raises `Refused` or `Gone`. Cancelled, it tells the peer, as its protocol does."""
+        """The text of the answer. Raises `CallRefused` or `PeerGone`. When it is cancelled, it tells the peer, as
+        its protocol does."""
 
     async def call(
         self, server: str, tool: str, arguments: Message | None = None, patience: float = PATIENCE
@@ -72,29 +73,29 @@ class Door(ABC):
         try:
             async with asyncio.timeout(patience):
                 return outcome("answer", await self.ask(server, tool, arguments or {}))
-        except Refused as error:
+        except CallRefused as error:
             return outcome("error", str(error))
         except httpx2.ConnectError:
             return outcome("error", "nobody listens")
         except TimeoutError:
             return outcome("lost", f"nothing in {patience:g} s")
-        except (Gone, OSError, httpx2.HTTPError) as error:
+        except (PeerGone, OSError, httpx2.HTTPError) as error:
             return outcome("lost", f"{type(error).__name__} {error}".strip())
 
 
 def _text_of(message: Message) -> str:
-    """The text of an answer to `tools/call`. Raises `Refused`."""
+    """The text of an answer to `tools/call`. Raises `CallRefused`."""
     result = _result_of(message)
     blocks = cast("Sequence[Message]", result.get("content", ()))
     text = "".join(str(block.get("text", "")) for block in blocks)
     if result.get("isError"):
-        raise Refused(text)
+        raise CallRefused(text)
     return text
 
 
 def _result_of(message: Message) -> Message:
     if "error" in message:
-        raise Refused(str(message["error"].get("message", "")))
+        raise CallRefused(str(message["error"].get("message", "")))
     return message["result"]
 
 
@@ -117,7 +118,7 @@ class _Wire(ABC):
 
     async def request(self, method: str, params: Message) -> Message:
         if self._is_over:
-            raise Refused("the connection has ended before")
+            raise CallRefused("the connection has ended before")
         key = next(self._ids)
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
         try:
@@ -135,7 +136,7 @@ class _Wire(ABC):
         await self.send({"jsonrpc": "2.0", "method": method, "params": params or {}})
 
     async def _tell_cancelled(self, key: int) -> None:
-        with suppress(Gone, Refused, OSError, httpx2.HTTPError):
+        with suppress(PeerGone, CallRefused, OSError, httpx2.HTTPError):
             await self.notify("notifications/cancelled", {"requestId": key})
 
     async def greet(self) -> None:
@@ -173,7 +174,7 @@ class _Wire(ABC):
         self._is_over = True
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(Gone("the connection ended"))
+                future.set_exception(PeerGone("the connection ended"))
 
 
 W = TypeVar("W", bound=_Wire)
@@ -216,13 +217,13 @@ class _Pipes(_Wire):
     async def send(self, message: Message) -> None:
         assert self._process.stdin is not None
         if self._process.stdin.is_closing():
-            raise Refused("its stdin is closed")
+            raise CallRefused("its stdin is closed")
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
         await self._process.stdin.drain()
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
-        with suppress(OSError, Gone, ValueError):
+        with suppress(OSError, PeerGone, ValueError):
             while line := await self._process.stdout.readline():
                 await self.take(line)
         self.over()
@@ -330,8 +331,8 @@ class _Posts(_Wire):
                 await self.take(await response.aread())
             if "method" in message and "id" in message and not self._is_answered(message["id"]):
                 if response.is_error:
-                    raise Refused(f"HTTP {response.status_code}: {await _said(response)}")
-                raise Gone("the response ended without an answer")
+                    raise CallRefused(f"HTTP {response.status_code}: {await _said(response)}")
+                raise PeerGone("the response ended without an answer")
 
     async def greet(self) -> None:
         self._session, self.is_expired = None, False
@@ -380,10 +381,10 @@ class _Stream(_Wire):
     async def send(self, message: Message) -> None:
         response = await self._client.post(await self._endpoint, json=message)
         if response.is_error:
-            raise Refused(f"HTTP {response.status_code}: {response.text[:200]}")
+            raise CallRefused(f"HTTP {response.status_code}: {response.text[:200]}")
 
     async def _read(self) -> None:
-        with suppress(OSError, Gone, httpx2.HTTPError):
+        with suppress(OSError, PeerGone, httpx2.HTTPError):
             async with self._client.stream("GET", self._address) as response:
                 async for event, data in _events(response):
                     if event == "endpoint":
@@ -391,7 +392,7 @@ class _Stream(_Wire):
                     else:
                         await self.take(data)
         if not self._endpoint.done():
-            self._endpoint.set_exception(Gone("no endpoint was named"))
+            self._endpoint.set_exception(PeerGone("no endpoint was named"))
         self.over()
 
     async def close(self) -> None:
@@ -426,7 +427,7 @@ class RestDoor(Door):
     async def ask(self, server: str, tool: str, arguments: Message) -> str:
         response = await self._client.post(f"{self._address}/{server}/{tool}", json=arguments)
         if response.is_error:
-            raise Refused(f"HTTP {response.status_code}: {response.text[:200]}")
+            raise CallRefused(f"HTTP {response.status_code}: {response.text[:200]}")
         return str(response.json())
 
     async def close(self) -> None:
@@ -446,7 +447,7 @@ async def _until_it_listens(address: str, is_over: IsOver) -> None:
             writer.close()
             return
         await asyncio.sleep(0.02)
-    raise Gone("it has ended")
+    raise PeerGone("it has ended")
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[tuple[str, str]]:

@@ -11,12 +11,12 @@ import attrs
 from ..world._install import HOME
 from ._peers import PEERS, Peer
 from ._rows import ROWS, Result, Row
-from ._table import Played
+from ._table import PeerResults
 
 FILE = HOME / "peers.json"
 
 
-def keep(played: Played) -> None:
+def keep(played: PeerResults) -> None:
     """Add the results of a run, and why a peer could not be played."""
     kept = _read()
     date = time.strftime("%Y-%m-%d", time.gmtime())
@@ -32,10 +32,10 @@ def keep(played: Played) -> None:
     FILE.write_text(json.dumps(kept, indent=1), encoding="utf-8")
 
 
-def all_kept() -> Played | str:
+def all_kept() -> PeerResults | str:
     """Every row of every peer as it was last played; or what is missing, where not all were played as they are now."""
     kept = _read()
-    played = Played(PEERS, ROWS)
+    played = PeerResults(PEERS, ROWS)
     for peer in PEERS:
         entry = kept.get(peer.name)
         if entry and entry["of"] == _of(peer):

@@ -18,7 +18,7 @@ MARK = "<!-- peers -->"
 
 
 @attrs.define
-class Played:
+class PeerResults:
     """Of each row and peer its result; of each peer that could not be installed, why; of each, when it was played (of
     several days, the first)."""
 
@@ -33,13 +33,13 @@ class Played:
         return [peer for peer in self.peers if peer.name not in self.missing]
 
 
-def held_lines(played: Played) -> list[str]:
+def held_lines(played: PeerResults) -> list[str]:
     """Who was played, and what each holds and does not."""
     lines = [f"With Python {platform.python_version()} and node {_node()}, on {platform.system()}.", ""]
     return [*_held(played), "", *_faults(played), "", *lines, *_peers(played)]
 
 
-def row_lines(played: Played) -> list[str]:
+def row_lines(played: PeerResults) -> list[str]:
     """Each row, with what happened to whom."""
     return [line for row in played.rows for line in (*_row(row, played), "")][:-1]
 
@@ -50,7 +50,7 @@ def write(page: Path, lines: Sequence[str]) -> None:
     page.write_text(f"{before}{MARK}\n\n" + "\n".join(lines) + f"\n\n{MARK}{after}", encoding="utf-8")
 
 
-def _peers(played: Played) -> list[str]:
+def _peers(played: PeerResults) -> list[str]:
     lines = ["| peer | version | played | door | how it was run |", "|---|---|---|---|---|"]
     today = time.strftime("%Y-%m-%d", time.gmtime())
     for peer in played.peers:
@@ -65,7 +65,7 @@ def _peers(played: Played) -> list[str]:
     return lines
 
 
-def _held(played: Played) -> list[str]:
+def _held(played: PeerResults) -> list[str]:
     lines = ["| peer | holds | does not hold |", "|---|---|---|"]
     for peer in played.there:
         failed = [row for row in played.rows if not played.results[row.name, peer.name].holds]
@@ -76,7 +76,7 @@ def _held(played: Played) -> list[str]:
     return lines
 
 
-def _faults(played: Played) -> list[str]:
+def _faults(played: PeerResults) -> list[str]:
     return [
         "| what is tried | |",
         "|---|---|",
@@ -94,7 +94,7 @@ def _anchor(row: Row) -> str:
     return row.name.replace(",", "").replace(" ", "-")
 
 
-def _row(row: Row, played: Played) -> list[str]:
+def _row(row: Row, played: PeerResults) -> list[str]:
     seconds = "" if row.seconds == "–" else f" Seconds: {row.seconds}."
     lines = [f"## {_name(row)}", "", f"{row.what} It holds when {row.holds}.{seconds}", ""]
     lines += [

@@ -27,7 +27,7 @@ from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
 from ._models import ModelRow, play_models
 from ._schedulers import SCHEDULER, SchedulerRow, play_scheduler
-from ._servers import Gathered, play_servers
+from ._servers import ServerResults, play_servers
 from ._suites import SuiteRow, play_suite
 from ._table import ADAPTERS, APIS, CLIENTS, MODELS, SERVERS, Adapter, Api, Client, Server
 
@@ -117,7 +117,7 @@ def _wanted(table: Sequence[T], wish: argparse.Namespace) -> list[T]:
     return [row for row in table if row.core or not wish.core]
 
 
-def _server_lines(gathered: Gathered) -> list[str]:
+def _server_lines(gathered: ServerResults) -> list[str]:
     if not gathered.rows:
         return []
     lines = [

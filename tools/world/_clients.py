@@ -23,7 +23,7 @@ import attrs
 
 from ._install import InstallFailed, install, interpreter
 from ._own_tools import SERVER, examples, own_tools
-from ._raw import Failed
+from ._raw import RequestFailed
 from ._table import Client
 
 SCRIPTS = Path(__file__).parent / "clients"
@@ -85,7 +85,7 @@ async def play_clients(clients: Sequence[Client], folder: Path) -> list[ClientRo
     env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     try:
         own = await own_tools(config, env, folder)
-    except (Failed, OSError) as error:
+    except (RequestFailed, OSError) as error:
         return [ClientRow("all", "", "", [f"our own tools are not listed: {error}"])]
     return [await _play(client, config, own, folder) for client in clients]
 

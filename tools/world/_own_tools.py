@@ -23,7 +23,7 @@ import msgspec
 from greenroom.gateway.exposures.meta import definitions
 from greenroom.gateway.exposures.tool_definition import DEFINITION, FOR_META, FOR_MODELS
 
-from ._raw import Failed, RawClient
+from ._raw import RawClient, RequestFailed
 
 SERVER = Path(__file__).parent / "own_server.py"
 STATE = "greenroom_state"
@@ -44,7 +44,8 @@ _NAMES = {
 
 
 async def own_tools(config: Path, env: Mapping[str, str], folder: Path) -> list[Mapping[str, Any]]:
-    """The tools of every exposure, and those of the HTTP door with state handles, each name once. Raises `Failed`."""
+    """The tools of every exposure, and those of the HTTP door with state handles, each name once. Raises
+    `RequestFailed`."""
     found: dict[str, Mapping[str, Any]] = {}
     for expose in ("proxy", "meta"):
         command = (sys.executable, "-m", "greenroom", "serve", "--expose", expose, "--config", str(config))
@@ -61,7 +62,7 @@ async def own_tools(config: Path, env: Mapping[str, str], folder: Path) -> list[
         try:
             listed = await asyncio.to_thread(_listed, f"http://{address}/mcp")
         except urllib.error.URLError as error:
-            raise Failed(f"the HTTP door: {error}; {gateway.said[-300:]}") from None
+            raise RequestFailed(f"the HTTP door: {error}; {gateway.said[-300:]}") from None
         found |= {tool["name"]: tool for tool in listed}
     return list(found.values())
 

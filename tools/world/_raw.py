@@ -23,7 +23,7 @@ MOST_PAGES = 100
 LINE = 64 * 1024 * 1024
 
 
-class Failed(Exception):
+class RequestFailed(Exception):
     """A peer answered with an error, or not at all."""
 
 
@@ -82,7 +82,7 @@ class RawClient:
     async def ask(
         self, method: str, params: Mapping[str, Any] | None = None, patience: float = PATIENCE
     ) -> Mapping[str, Any]:
-        """The result of one request. Raises `Failed`."""
+        """The result of one request. Raises `RequestFailed`."""
         self._number += 1
         key = self._number
         self._send({"jsonrpc": "2.0", "id": key, "method": method, "params": params or {}})
@@ -90,9 +90,9 @@ class RawClient:
             async with asyncio.timeout(patience):
                 return await self._answer_to(key)
         except TimeoutError:
-            raise Failed(f"no answer to {method} within {patience:g} s; {self.said[-300:]}") from None
+            raise RequestFailed(f"no answer to {method} within {patience:g} s; {self.said[-300:]}") from None
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise Failed(f"{error!r}: {self.said[-300:]}") from None
+            raise RequestFailed(f"{error!r}: {self.said[-300:]}") from None
 
     async def list_all(self, method: str, key: str, patience: float = PATIENCE) -> list[Mapping[str, Any]]:
         """Every page of a list."""
@@ -107,7 +107,7 @@ class RawClient:
         return found
 
     async def leave(self, patience: float = 10.0) -> tuple[int, float]:
-        """Close its stdin. Returns its exit code and the seconds it took to end. Raises `Failed`."""
+        """Close its stdin. Returns its exit code and the seconds it took to end. Raises `RequestFailed`."""
         assert self._process.stdin is not None
         began = time.monotonic()
         self._process.stdin.close()
@@ -115,7 +115,7 @@ class RawClient:
             async with asyncio.timeout(patience):
                 code = await self._process.wait()
         except TimeoutError:
-            raise Failed(f"still there {patience:g} s after its stdin was closed") from None
+            raise RequestFailed(f"still there {patience:g} s after its stdin was closed") from None
         return code, time.monotonic() - began
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ class RawClient:
         while True:
             line = await self._process.stdout.readline()
             if not line:
-                raise Failed(f"it ended: {self.said[-300:]}")
+                raise RequestFailed(f"it ended: {self.said[-300:]}")
             message = _object(line)
             if message is None:
                 continue  # a banner
@@ -137,7 +137,7 @@ class RawClient:
                 self._send({"jsonrpc": "2.0", "id": message["id"], **answer})
             elif message.get("id") == key and "method" not in message:
                 if "error" in message:
-                    raise Failed(json.dumps(message["error"]))
+                    raise RequestFailed(json.dumps(message["error"]))
                 return message["result"]
 
 

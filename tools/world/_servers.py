@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 
 from ._install import ROOT, InstallFailed, install, program
-from ._raw import Failed, RawClient
+from ._raw import RawClient, RequestFailed
 from ._table import Server
 
 FIRST_LIST = 300.0  # seconds for all servers to have been discovered
@@ -40,7 +40,7 @@ class ServerRow:
 
 
 @attrs.define
-class Gathered:
+class ServerResults:
     rows: list[ServerRow]
     known_after: float = 0.0  # seconds from an empty cache to the last server's tools
     exit_code: int | None = None
@@ -59,16 +59,16 @@ class _Alone:
     result: Mapping[str, Any] | None
 
 
-async def play_servers(servers: Sequence[Server], folder: Path) -> Gathered:
+async def play_servers(servers: Sequence[Server], folder: Path) -> ServerResults:
     """All of them, first each alone, then all behind one gateway."""
-    gathered = Gathered([ServerRow(server.name, server.pin) for server in servers])
+    gathered = ServerResults([ServerRow(server.name, server.pin) for server in servers])
     alone: dict[str, _Alone] = {}
     mark = uuid.uuid4().hex
     for server, row in zip(servers, gathered.rows, strict=True):
         try:
             alone[server.name] = await _play_alone(server, folder, mark)
             row.tools = len(alone[server.name].tools)
-        except (InstallFailed, Failed, FileNotFoundError) as error:
+        except (InstallFailed, RequestFailed, FileNotFoundError) as error:
             row.problems.append(f"cannot be run alone: {error}")
     playable = {server.name: server for server in servers if server.name in alone}
     await _play_behind(playable, alone, gathered, folder, mark)
@@ -101,7 +101,11 @@ def _call(server: Server, name: str, home: Path) -> Mapping[str, Any]:
 
 
 async def _play_behind(
-    servers: Mapping[str, Server], alone: Mapping[str, _Alone], gathered: Gathered, folder: Path, mark: str
+    servers: Mapping[str, Server],
+    alone: Mapping[str, _Alone],
+    gathered: ServerResults,
+    folder: Path,
+    mark: str,
 ) -> None:
     config = folder / "mcp.json"
     entries = {
@@ -126,7 +130,7 @@ async def _play_behind(
                 row.called = True
         try:
             gathered.exit_code, gathered.exit_seconds = await gateway.leave()
-        except Failed as error:
+        except RequestFailed as error:
             gathered.rows[0].problems.append(f"the gateway's end: {error}")
 
 
@@ -176,7 +180,7 @@ def _differences(
 async def _compare_call(gateway: RawClient, server: Server, tool: str, alone: _Alone) -> list[str]:
     try:
         result = await gateway.ask("tools/call", _call(server, f"{server.name}_{tool}", alone.home))
-    except Failed as error:
+    except RequestFailed as error:
         return [f"{tool}: {error}"]
     text = " ".join(str(block.get("text", "")) for block in result.get("content", ()))
     problems: list[str] = []

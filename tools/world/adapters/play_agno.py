@@ -16,7 +16,7 @@ from greenroom.adapters.fastmcp import RoomTransport
 
 
 @dataclass
-class Scripted(Model):
+class ScriptedModel(Model):
     """Makes these calls, whatever it is told, and notes what it is offered and told."""
 
     id: str = "scripted"
@@ -59,7 +59,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
         Client(RoomTransport(room), mode="legacy", elicitation_handler=asked) as client,
         MCPTools(session=client.session) as tools,
     ):
-        agent = Agent(model=Scripted(calls=list(calls), record=record), tools=[tools], telemetry=False)
+        agent = Agent(model=ScriptedModel(calls=list(calls), record=record), tools=[tools], telemetry=False)
         said = await agent.arun("play")
         pictures = len(said.images or ())
     for one in record.shown:
@@ -69,7 +69,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
 
 async def example(module):
     record = Run()
-    await module.answer("What time is it?", Scripted(calls=[EXAMPLE_CALL], record=record))
+    await module.answer("What time is it?", ScriptedModel(calls=[EXAMPLE_CALL], record=record))
     return record.shown[0].text
 
 

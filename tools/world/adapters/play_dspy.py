@@ -46,7 +46,7 @@ async def play_all(session, calls, record):
     return record
 
 
-class Scripted(dspy.BaseLM):
+class ScriptedModel(dspy.BaseLM):
     """Makes the call of the example, and then is done."""
 
     def __init__(self, call):
@@ -69,7 +69,7 @@ class Scripted(dspy.BaseLM):
 
 
 async def example(module):
-    model = Scripted(EXAMPLE_CALL)
+    model = ScriptedModel(EXAMPLE_CALL)
     await module.answer("What time is it?", model)
     return model.told
 

@@ -14,7 +14,7 @@ from greenroom.adapters.google_adk import RoomToolset
 CONFIRMATION = "adk_request_confirmation"
 
 
-class Scripted(BaseLlm):
+class ScriptedModel(BaseLlm):
     """Makes these calls, whatever it is told, and notes what it is offered and told."""
 
     calls: list
@@ -42,7 +42,7 @@ class Scripted(BaseLlm):
 
 
 def scripted(calls, record):
-    return Scripted(model="scripted", calls=[*calls], record=record)
+    return ScriptedModel(model="scripted", calls=[*calls], record=record)
 
 
 def shown(answer):

@@ -21,7 +21,7 @@ from greenroom.testing import assert_no_orphans
 SAMPLES = 200
 
 
-class Scripted:
+class ScriptedModel:
     """Makes the calls that stand in a sample's input as JSON, one a turn, and then says what it was told last."""
 
     def __init__(self):
@@ -54,7 +54,7 @@ def connected(tools):
 
 
 async def evaluate(room, samples, *, agent=False, **options):
-    scripted = Scripted()
+    scripted = ScriptedModel()
     tools = RoomTools(room, **options)
     model = get_model("mockllm/model", custom_outputs=scripted, memoize=False)
     steps = connected(tools) if agent else [use_tools(tools), generate()]
@@ -109,7 +109,7 @@ async def invalid(stage, room):
 async def begun_anew(stage, room):
     """A server that has died between two calls is back at the second one, without what it knew."""
 
-    class Killing(RoomTools):
+    class KillingTools(RoomTools):
         async def _call(self, tools, tool, arguments):
             answer = await super()._call(tools, tool, arguments)
             if tool == "own_pid":
@@ -118,8 +118,8 @@ async def begun_anew(stage, room):
                     await asyncio.sleep(0.01)
             return answer
 
-    tools = Killing(room)
-    model = get_model("mockllm/model", custom_outputs=Scripted(), memoize=False)
+    tools = KillingTools(room)
+    model = get_model("mockllm/model", custom_outputs=ScriptedModel(), memoize=False)
     task = Task(
         [sample(("own_pid", {}), ("own_pid", {}))],
         solver=[use_tools(tools), generate()],
@@ -134,7 +134,7 @@ async def begun_anew(stage, room):
 async def example(stage):
     clock = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"clock": clock}}), encoding="utf-8")
-    model = get_model("mockllm/model", custom_outputs=Scripted(), memoize=False)
+    model = get_model("mockllm/model", custom_outputs=ScriptedModel(), memoize=False)
     log = await load("with_inspect_ai").evaluate(
         [sample(("clock_now", {"utc_offset": 1}), target="+01:00")], model
     )

@@ -6,7 +6,7 @@ import uuid
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from scripted_langchain import Scripted
+from scripted_langchain import ScriptedModel
 from stage import DIES, EXAMPLE_CALL, Framework, Run, play, smudge
 
 from greenroom.adapters.langchain import room_tools
@@ -15,7 +15,7 @@ from greenroom.adapters.langchain import room_tools
 async def run(room, calls, *, answer=None, meta=None, on_progress=None):
     record = Run()
     tools = await room_tools(room, meta=lambda _config: meta, on_progress=on_progress)
-    agent = create_agent(Scripted(calls, record), tools, checkpointer=InMemorySaver())
+    agent = create_agent(ScriptedModel(calls, record), tools, checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "one"}, "recursion_limit": 100}
     state = await agent.ainvoke({"messages": [{"role": "user", "content": "play"}]}, config)
     while interrupts := state.get("__interrupt__"):
@@ -29,7 +29,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
 
 async def example(module):
     record = Run()
-    await module.answer("What time is it?", Scripted([EXAMPLE_CALL], record))
+    await module.answer("What time is it?", ScriptedModel([EXAMPLE_CALL], record))
     return record.shown[0].text
 
 
@@ -59,7 +59,7 @@ async def reach(stage, room):
 async def beside(stage, room):
     """A run that is interrupted calls once what it calls beside."""
 
-    class Both(Scripted):
+    class Both(ScriptedModel):
         def _generate(self, messages, stop=None, run_manager=None, **options):
             result = super()._generate(messages, stop, run_manager, **options)
             message = result.generations[0].message

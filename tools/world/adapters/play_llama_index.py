@@ -14,7 +14,7 @@ from greenroom import Greenroom, Verdict
 from greenroom.adapters.mcp_sdk import RoomSession
 
 
-class Scripted(FunctionCallingLLM):
+class ScriptedModel(FunctionCallingLLM):
     """Makes these calls, whatever it is told, and notes what it is offered and told."""
 
     calls: list
@@ -76,7 +76,7 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
 
 async def play_all(room, calls, record):
     tools = await McpToolSpec(RoomSession(room, cycles=False)).to_tool_list_async()
-    agent = FunctionAgent(tools=tools, llm=Scripted(calls=list(calls), record=record), streaming=True)
+    agent = FunctionAgent(tools=tools, llm=ScriptedModel(calls=list(calls), record=record), streaming=True)
     handler = agent.run(user_msg="play", max_iterations=50)
     outcomes = []
     try:
@@ -98,7 +98,7 @@ async def play_all(room, calls, record):
 
 async def example(module):
     record = Run()
-    await module.answer("What time is it?", Scripted(calls=[EXAMPLE_CALL], record=record))
+    await module.answer("What time is it?", ScriptedModel(calls=[EXAMPLE_CALL], record=record))
     return record.shown[0].text
 
 

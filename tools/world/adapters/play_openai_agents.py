@@ -11,7 +11,7 @@ from greenroom import Greenroom
 from greenroom.adapters.openai_agents import RoomServer
 
 
-class Scripted(Model):
+class ScriptedModel(Model):
     """Makes these calls, whatever it is told, and notes what it is offered."""
 
     def __init__(self, calls, run):
@@ -41,7 +41,7 @@ class Scripted(Model):
 async def run(room, calls, *, answer=None, meta=None, on_progress=None):
     record = Run()
     server = RoomServer(room, tool_meta_resolver=lambda _context: meta, on_progress=on_progress)
-    agent = Agent("player", model=Scripted(calls, record), mcp_servers=[server])
+    agent = Agent("player", model=ScriptedModel(calls, record), mcp_servers=[server])
     config = RunConfig(tracing_disabled=True)
     result = await Runner.run(agent, "play", max_turns=len(calls) + 2, run_config=config)
     while result.interruptions:
@@ -84,7 +84,7 @@ async def first(stage, _room):
 
 
 async def example(module):
-    model = Scripted([EXAMPLE_CALL], Run())
+    model = ScriptedModel([EXAMPLE_CALL], Run())
     await module.answer("What time is it?", model)
     return model.told
 

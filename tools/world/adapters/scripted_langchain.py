@@ -9,7 +9,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from stage import Run, Shown
 
 
-class Scripted(BaseChatModel):
+class ScriptedModel(BaseChatModel):
     """Makes these calls, whatever it is told, and notes what it is offered and told."""
 
     calls: list

@@ -17,7 +17,7 @@ from pydantic import Field
 from scene import play, text_of
 
 
-class Scripted(BaseLLM):
+class ScriptedModel(BaseLLM):
     """Makes these calls, whatever it is told."""
 
     wanted: list = Field(default_factory=list)
@@ -39,7 +39,7 @@ class Scripted(BaseLLM):
 
 
 def scene(command, arguments, tools):
-    model = Scripted(model="scripted", wanted=list(tools))
+    model = ScriptedModel(model="scripted", wanted=list(tools))
     with MCPServerAdapter(StdioServerParameters(command=command, args=arguments)) as found:
         agent = Agent(
             role="player", goal="play", backstory="none", llm=model, tools=[*found], max_iter=len(tools) + 2

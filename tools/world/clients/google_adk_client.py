@@ -11,7 +11,7 @@ from mcp import StdioServerParameters
 from scene import play, text_of
 
 
-class Scripted(BaseLlm):
+class ScriptedModel(BaseLlm):
     """Makes these calls, whatever it is told."""
 
     calls: list
@@ -30,7 +30,9 @@ async def scene(command, arguments, tools):
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=parameters, timeout=30))
     try:
         listed = [tool.name for tool in await toolset.get_tools()]
-        agent = LlmAgent(name="player", model=Scripted(model="scripted", calls=[*tools]), tools=[toolset])
+        agent = LlmAgent(
+            name="player", model=ScriptedModel(model="scripted", calls=[*tools]), tools=[toolset]
+        )
         runner = InMemoryRunner(agent=agent, app_name="world")
         session = await runner.session_service.create_session(app_name="world", user_id="user")
         wish = types.Content(role="user", parts=[types.Part.from_text(text="play the scene")])

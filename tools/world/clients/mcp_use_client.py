@@ -12,7 +12,7 @@ from mcp_use import MCPAgent, MCPClient
 from scene import play, text_of
 
 
-class Scripted(BaseChatModel):
+class ScriptedModel(BaseChatModel):
     """Makes these calls, whatever it is told."""
 
     calls: list
@@ -41,7 +41,7 @@ async def scene(command, arguments, tools):
     try:
         session = await client.create_session("all")
         listed = [tool.name for tool in await session.list_tools()]
-        model = Scripted(calls=[*tools], shown=[])
+        model = ScriptedModel(calls=[*tools], shown=[])
         await MCPAgent(llm=model, client=client, max_steps=2 * len(tools) + 2).run("play the scene")
         return listed, model.shown
     finally:

@@ -9,7 +9,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from scene import play, text_of
 
 
-class Scripted(Model):
+class ScriptedModel(Model):
     """Makes these calls, whatever it is told. The runner checks each against the definition of its tool."""
 
     def __init__(self, calls):
@@ -36,7 +36,9 @@ async def scene(command, arguments, tools):
     parameters = {"command": command, "args": arguments}
     async with MCPServerStdio(parameters, client_session_timeout_seconds=30) as server:
         listed = [tool.name for tool in await server.list_tools()]
-        agent = Agent("player", model=Scripted(tools), mcp_servers=[server], model_settings=ModelSettings())
+        agent = Agent(
+            "player", model=ScriptedModel(tools), mcp_servers=[server], model_settings=ModelSettings()
+        )
         told = await Runner.run(
             agent, "play the scene", max_turns=len(tools) + 2, run_config=RunConfig(tracing_disabled=True)
         )

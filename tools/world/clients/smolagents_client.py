@@ -14,7 +14,7 @@ from smolagents.models import (
 )
 
 
-class Scripted(Model):
+class ScriptedModel(Model):
     """Makes these calls, whatever it is told. The agent checks each against the definition of its tool."""
 
     def __init__(self, calls):
@@ -32,7 +32,7 @@ def scene(command, arguments, tools):
     parameters = StdioServerParameters(command=command, args=arguments)
     with ToolCollection.from_mcp(parameters, trust_remote_code=True, structured_output=True) as found:
         agent = ToolCallingAgent(
-            [*found.tools], Scripted(tools), max_steps=len(tools) + 1, verbosity_level=LogLevel.OFF
+            [*found.tools], ScriptedModel(tools), max_steps=len(tools) + 1, verbosity_level=LogLevel.OFF
         )
         agent.run("play the scene")
         steps = [step for step in agent.memory.steps if hasattr(step, "observations")]

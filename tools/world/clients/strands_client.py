@@ -11,7 +11,7 @@ from strands.models import Model
 from strands.tools.mcp import MCPClient
 
 
-class Scripted(Model):
+class ScriptedModel(Model):
     """Makes these calls, whatever it is told."""
 
     def __init__(self, calls):
@@ -45,7 +45,7 @@ def scene(command, arguments, tools):
     with MCPClient(lambda: stdio_client(parameters), startup_timeout=30) as client:
         found = client.list_tools_sync()
         agent = Agent(
-            model=Scripted(tools),
+            model=ScriptedModel(tools),
             tools=[*found],
             callback_handler=None,
             conversation_manager=NullConversationManager(),  # any other forgets the first calls of many
