@@ -31,6 +31,7 @@ from ..protocol.errors import CallError, GreenroomError
 from ..protocol.events import Event, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.status import DrainReport, ServerStatus
+from ..protocol.tree import state_of
 from ..supervisor.room import Greenroom
 from .common import run_to_end, show_json
 from .exit_codes import INTERRUPTED
@@ -129,7 +130,6 @@ async def _play(screen: Screen) -> int:
         stopped_by = await _perform(room, screen, watch)
     left = [pid for pid in sorted(watch.pids) if _is_alive(pid)]
     screen.scene("Summary")
-    screen.table(room.status())
     assert room.drain_report is not None  # the room has closed
     screen.summary(Summary(room.drain_report, len(watch.pids), len(left), time.perf_counter() - began))
     if stopped_by is not None:
@@ -172,10 +172,12 @@ class _DemoStory:
 
     async def nobody_on_stage(self) -> None:
         self._screen.scene("Four servers are configured, none is running")
-        self._screen.table(self._room.status())
-        self._screen.say("Each one is started once, in the background, to learn what it has:")
         await self._watch.until(self._all_known, "the discovery in the background")
-        self._screen.say("From now on that is cached. Nobody stays on stage for it.")
+        self._screen.say(
+            "Three were started once, in the background, to read their tools, and stopped again:"
+        )
+        self._screen.table(self._room.status())
+        self._watch.tells = True
 
     async def search_without_running(self) -> None:
         self._screen.scene("Search and describe, with nothing running")
@@ -264,6 +266,7 @@ class _DemoWatch:
     def __init__(self, room: Greenroom, screen: Screen) -> None:
         self.pids: set[int] = set()
         self.endings: set[tuple[str, Cause]] = set()
+        self.tells = False  # the steps of servers, beside the table
         self._room = room
         self._screen = screen
         self._changed = anyio.Event()
@@ -273,7 +276,7 @@ class _DemoWatch:
             rows = self._room.status()
             self.pids.update(row.pid for row in rows if row.pid is not None)
             if isinstance(event, Transition):
-                self._screen.transition(event, rows)
+                self._screen.transition(event, rows, step_of(event) if self.tells else None)
                 if event.after is State.CLOSED and event.address and event.cause:
                     self.endings.add((event.address.server, event.cause))
             self._changed.set()
@@ -358,8 +361,9 @@ class Screen(Protocol):
         """One call and its outcome; `took` in milliseconds."""
         ...
 
-    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
-        """One step of one incarnation; `rows` is the status of all servers after it."""
+    def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
+        """One transition; `rows` is the status of all servers after it. `step`: what it means to the story, if
+        anything."""
         ...
 
     def table(self, rows: Sequence[ServerStatus]) -> None: ...
@@ -400,8 +404,9 @@ class PlainScreen:
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
         print(f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]\n    -> {outcome}", flush=True)
 
-    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
-        print(f"    . {told(event)}", flush=True)
+    def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
+        if step is not None:
+            print(f"    . {step}", flush=True)
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
         lines = [HEAD, *(cells(row) for row in rows)]
@@ -435,7 +440,7 @@ class JsonScreen:
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
         self._step(call=tool, args=arguments, outcome=outcome, milliseconds=round(took, 1))
 
-    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
+    def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
         self._step(transition=told(event))
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
@@ -474,8 +479,9 @@ class LiveScreen:
         )
         self._console.print(f"    -> {outcome}", markup=False)
 
-    def transition(self, event: Transition, rows: Sequence[ServerStatus]) -> None:
-        self._console.print(f"    . {told(event)}", style="dim", markup=False)
+    def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
+        if step is not None:
+            self._console.print(f"    . {step}", style="dim", markup=False)
         self.table(rows)
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
@@ -484,6 +490,17 @@ class LiveScreen:
     def summary(self, summary: Summary) -> None:
         for line in summary.lines():
             self.say(line)
+
+
+def step_of(event: Transition) -> str | None:
+    """What a transition means to the story: that a server runs, or ends and why. None: nothing, or the call that waited
+    for the server says it."""
+    who = f"{event.address} #{event.incarnation}"
+    if event.after is State.CONNECTED:
+        return f"{who} is connected"
+    if event.after is not State.DRAINING or event.cause in (None, Cause.CONNECT_FAILED):
+        return None
+    return f"{who} ends ({event.cause.value}{': ' if event.detail else ''}{event.detail})"
 
 
 def told(event: Transition) -> str:
@@ -504,7 +521,7 @@ def cells(row: ServerStatus) -> tuple[str, ...]:
     tools = "?" if row.tool_count is None else str(row.tool_count)
     return (
         name,
-        row.state.value,
+        state_of(row, is_known=row.cached),
         str(row.incarnation),
         tools,
         str(row.pid or ""),
