@@ -209,7 +209,7 @@ async def test_t46_a_note_and_the_status_name_server_and_item(tmp_path: Path) ->
                         break
         row = room.status()[0]
         assert f"odd: clients would refuse {row.faults[0]}" == heard[0]
-        assert row.faults[0] == 'tool "schemaless": inputSchema is missing (mended)'
+        assert row.faults[0] == 'tool "schemaless": inputSchema is missing (corrected)'
         assert 'tool "text_schema": inputSchema.type is not "object" (left out)' in row.faults
         assert len(heard) == 11
         assert not any('"good"' in fault for fault in row.faults)

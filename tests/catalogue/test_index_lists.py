@@ -113,7 +113,7 @@ def test_an_item_that_clients_refuse_is_mended_or_left_out_and_any_other_is_itse
     assert index.as_listed("prompt", "s", "odd", odd) is odd
     assert index.as_listed("tool", "nobody", "odd", odd) is odd
     assert index.faults("s") == (
-        'tool "odd": title is not a string (mended)',
+        'tool "odd": title is not a string (corrected)',
         'tool "bad": inputSchema.type is not "object" (left out)',
     )
 

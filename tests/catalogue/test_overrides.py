@@ -156,7 +156,7 @@ async def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_
         await room.settled()
         assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
         (said,) = port_of(room).catalogue.index.faults("github")
-        assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
+        assert said == f'toolOverrides of "create": {what} (left out until that is corrected)'
 
 
 @for_each(

@@ -459,7 +459,7 @@ def test_what_clients_would_refuse_is_told_up_to_a_hundred_items_and_without_hid
         index = built(*map(odd, range(count)))
         faults = index.faults("s")
         assert faults[100:] == more
-        assert faults[0] == 'tool "t000": title is not a string (mended)'
+        assert faults[0] == 'tool "t000": title is not a string (corrected)'
 
 
 @for_each(
@@ -477,7 +477,7 @@ def test_what_clients_would_refuse_is_told_up_to_a_hundred_items_and_without_hid
         ({"gone": {"hide": True}}, None),
         (
             {"look": {"params": {"z": {"hide": True}}}},
-            'toolOverrides of "look": has no parameter "z" (it has: none) (left out until that is mended)',
+            'toolOverrides of "look": has no parameter "z" (it has: none) (left out until that is corrected)',
         ),
         ({"look": {"hide": True, "params": {"z": {"hide": True}}}}, None),
     ],

@@ -152,3 +152,18 @@ def test_an_untrusted_server_that_is_required_is_trusted_as_printed(
     assert found["check"] == "trust"
     assert in_a_shell(found["mend"]).returncode == 0
     assert findings(capsys, "--require", "a") == []
+
+
+def test_a_server_that_ended_while_it_ran_needs_only_a_call_and_everybody_says_so(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flaky = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_flaky"]}
+    own_config(home, json.dumps({"mcpServers": {"flaky": flaky}}))
+    assert in_a_shell("greenroom call flaky_crash").returncode == 1
+    (found,) = findings(capsys)
+    assert "the next call starts it again" in found["mend"]
+    assert list(steps_in(found["mend"])) == ["greenroom explain flaky"]
+    assert run(["status"]) == 0
+    assert "the next call starts it again" in capsys.readouterr().out
+    assert in_a_shell("greenroom call flaky_divide dividend=6 divisor=2").stdout == "3\n"
+    assert findings(capsys) == []

@@ -260,7 +260,7 @@ def test_one_that_has_failed_does_not_run_because_of_that(runs: bool) -> None:
     )
     tried = "It does not run. The next call of one of its tools tries to start it (lifecycle)."
     assert rest == [(tried, None)] * runs, "whether a gateway runs does not matter before it can start"
-    assert tools == (NO_TOOLS[0], "when that is mended: greenroom refresh 'a b'")
+    assert tools == (NO_TOOLS[0], "correct the cause, then: greenroom refresh 'a b'")
     assert said({**UP, **row}, {}, runs=True)[0] == (CALLS, None), "what runs now is said first"
 
 

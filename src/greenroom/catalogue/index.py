@@ -785,7 +785,7 @@ class ServerIndex(msgspec.Struct, eq=False, dict=True):
                 continue
             faults = override.faults(records[name]) if name in records else ["the server has no such tool"]
             if faults and not override.hide:
-                then = " (left out until that is mended)" if name in records else ""
+                then = " (left out until that is corrected)" if name in records else ""
                 yield f'toolOverrides of "{name}": {"; ".join(faults)}{then}'
 
     @cached_property
@@ -895,7 +895,7 @@ _ORDER: Final = {kind: number for number, kind in enumerate(PINNED)}  # in which
 
 def _first_faults(overrides: list[str], misfits: Mapping[tuple[str, str], RepairedItem]) -> tuple[str, ...]:
     others = (
-        f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
+        f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "corrected"})'
         for (kind, original), fitted in misfits.items()
     )
     said = list(islice(chain(overrides, others), FAULTS))

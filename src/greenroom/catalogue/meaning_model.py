@@ -28,7 +28,7 @@ class Unusable(Exception):
     """Why nothing is found by meaning, and what mends it: a command, or what to do."""
 
     def __init__(self, what: str, mend: str) -> None:
-        super().__init__(f"{what}; what mends it: {mend}")
+        super().__init__(f"{what}; to fix it: {mend}")
         self.what = what
         self.mend = mend
 

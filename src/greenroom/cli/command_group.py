@@ -33,7 +33,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "config": ("query_commands", "Show the effective configuration, or that of one server."),
         "trust": ("trust_command", "Decide whether the configuration of this directory may be used."),
         "auth": ("auth_command", "Log in at an HTTP server, or out; list the logins."),
-        "doctor": ("doctor_command", "Check the set-up: what is wrong, and how to mend it."),
+        "doctor": ("doctor_command", "Check the set-up: what is wrong, and how to fix it."),
     },
     "Run": {
         "serve": ("serve_command", "Run the gateway, on standard input and output or over HTTP."),

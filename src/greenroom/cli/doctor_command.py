@@ -147,7 +147,7 @@ def doctor_command(
     pid: int | None,
     as_json: bool,
 ) -> int:
-    """Check the set-up: what is wrong, and how to mend it.
+    """Check the set-up: what is wrong, and how to fix it.
 
     It changes nothing, and starts nothing without --start or --require. How servers started and failed it learns from
     the running gateway, or else from the cache.

@@ -64,7 +64,7 @@ class ToolJson(Shape, kw_only=True):
     ] = UNSET
     faults: Annotated[
         list[str] | UnsetType,
-        says("what clients would refuse in it, and is mended here", when="there is any"),
+        says("what clients would refuse in it, and is corrected here", when="there is any"),
     ] = UNSET
     hidden: Annotated[
         str | UnsetType, says("which characters that nobody sees were taken out", when="there were any")

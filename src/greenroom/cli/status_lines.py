@@ -146,6 +146,8 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
         cause_first(str(row[key])) for key in ("down", "broken", "failure") if row.get(key)
     )
     notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
+    if _starts_again(row):
+        notes.append("the next call starts it again")
     notes += [wait] if refuses else []
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")
@@ -154,6 +156,12 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
         notes.append(f"clients would refuse {faults[0]}{more}")
     *others, last = notes or [""]
     return "; ".join([*(note.removesuffix(".") for note in others), last])
+
+
+def _starts_again(row: Mapping[str, Any]) -> bool:
+    """Whether it ended while it ran, and only a call is wanted."""
+    was_lost = row.get("failure") is not None and not row.get("failedStarts")
+    return was_lost and _state(row) == "failed" and row["waitingFor"] is None and row["retryIn"] is None
 
 
 def _memory(pid: int | None) -> str:

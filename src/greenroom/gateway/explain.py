@@ -237,7 +237,7 @@ class _Subject:
         if row.tool_count is None:
             has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
             refresh = self.commands.live("refresh", self.name)
-            refresh = f"when that is mended: {refresh}" if row.failure is not None else refresh
+            refresh = f"correct the cause, then: {refresh}" if row.failure is not None else refresh
             yield Explanation(
                 "Nothing is known of its tools yet.",
                 None if row.waiting is not None or has_other_step else refresh,

@@ -135,7 +135,7 @@ class _Batches:
 
 def _send(exporter: Any, url: str, spans: Sequence[Any]) -> None:
     if (why := _refused(exporter, spans)) is not None:
-        raise UsageError(f"The collector does not take the spans: {why}. To mend it: {_mend(url)}")
+        raise UsageError(f"The collector does not take the spans: {why}. To fix it: {_mend(url)}")
 
 
 @contextmanager

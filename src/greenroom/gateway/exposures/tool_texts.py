@@ -710,7 +710,7 @@ def describe(target: Target, hints: Hints = FOR_MODELS) -> McpToolAnswer:
     if target.hidden:
         text.append(f"Hidden characters, which are not shown: {target.hidden}")
     if target.faults:
-        text.append(f"Clients would refuse, and is mended here: {some_of(target.faults)}")
+        text.append(f"Clients would refuse, and is corrected here: {some_of(target.faults)}")
     text += [
         "",
         target.description or "(no description)",
