@@ -83,6 +83,19 @@ def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
     assert same(replace(whole, problems=(whole.problems[0], "half \ufffd")), loaded.entries["s"])
 
 
+def test_each_entry_has_a_line_and_a_file_of_other_lines_is_read_too(file: CatalogueFile) -> None:
+    entries = [entry(f"line\n{number}") for number in range(3)]
+    assert file.save(entries, NOW) is None
+    wanted = {one.server: "h" for one in entries}
+    before = file.load(wanted, NOW)
+    assert file.path.read_bytes().count(b"\n") == len(entries) + 1
+    for indent in (None, 1):  # as it was written once
+        file.path.write_text(json.dumps(json.loads(file.path.read_bytes()), indent=indent))
+        after = file.load(wanted, NOW)
+        assert after.warning is None
+        assert all(same(after.entries[name], before.entries[name]) for name in wanted)
+
+
 def test_unknown_is_not_empty(file: CatalogueFile) -> None:
     file.save([entry("unknown", tools=None), entry("empty", tools=())], NOW)
     loaded = file.load({"unknown": "h", "empty": "h"}, NOW).entries

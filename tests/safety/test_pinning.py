@@ -160,6 +160,15 @@ def test_two_rooms_that_see_a_server_for_the_first_time_agree_on_the_first_one(t
     assert other.load({"bank": PinKey("another key", "another origin")}) == ({}, None)
 
 
+def test_each_server_has_a_line_and_a_file_of_other_lines_is_read_too(tmp_path: Path) -> None:
+    file, keys = PinsFile(tmp_path / "pins.json"), {f"s{n}": KEY for n in range(8)}
+    before, _ = file.change(keys, lambda *_: ServerPins(1.0, 2.0, {"pay": "1" * 80}))
+    assert file.path.read_bytes().count(b"\n") == len(before) + 1
+    for indent in (None, 1):  # as it was written once
+        file.path.write_text(json.dumps(json.loads(file.path.read_bytes()), indent=indent))
+        assert file.load(keys) == (before, None)
+
+
 @pytest.mark.parametrize("content", [b"{", b'{"version": 2, "servers": {}}', b"[]", b'{"version": 1}'])
 def test_a_broken_file_is_set_aside_and_said(tmp_path: Path, content: bytes) -> None:
     file = PinsFile(tmp_path / "pins.json")

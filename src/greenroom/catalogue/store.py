@@ -11,15 +11,16 @@ never an exception. Another user of the machine may have put something in the pl
 read, followed or waited for (`config.private_files`).
 
 Entries stay undecoded until somebody needs them. Merging copies the bytes of the others, so a save costs about the
-same for one entry as for a thousand. Each entry is read by itself. An entry that cannot be read, or an item in it
-that is over the bounds, costs only itself, and never a start. Everything here blocks; call it from a thread.
+same for one entry as for a thousand. Each has a line of its own (`config.member_lines`) and is read by itself. An entry
+that cannot be read, or an item in it that is over the bounds, costs only itself, and never a start. Everything here
+blocks; call it from a thread.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from msgspec.structs import replace
 
 from ..config.argument_checks import file_of
 from ..config.definition_identity import definition_hash, pin_key
+from ..config.member_lines import from_lines, in_lines
 from ..config.model import Config, Settings
 from ..config.private_files import LOCK_TIMEOUT, BrokenFile, LockedFile, cache_folder, make_folder
 from ..protocol import bounds
@@ -135,9 +137,11 @@ class _Version(msgspec.Struct):
     version: int
 
 
+_HEAD: Final = b'{"version":%d,"entries":{' % VERSION
 _as_file: Final = msgspec.json.Decoder(_StoreFile)
 _as_version: Final = msgspec.json.Decoder(_Version)
 _as_kept: Final = msgspec.json.Decoder(_StoredEntry)
+_as_line: Final = msgspec.json.Decoder(dict[str, _StoredEntry])
 _as_body: Final = msgspec.json.Decoder(_EntryBody)
 _as_failed: Final = msgspec.json.Decoder(_StoredFailure)
 _NO_FAILURES: Final[Failures] = MappingProxyType({})
@@ -202,7 +206,8 @@ class CatalogueFile(LockedFile):
                 newer = {key: one for key, one in fresh.items() if one.newer(usable.get(key))}
                 merged = {**usable, **newer}
                 failed = self._merged(content.failures, failures, merged, now)
-                self.replace(msgspec.json.encode(_StoreFile(VERSION, _that_fits(merged), failed)))
+                tail = b'},"failures":%b}' % msgspec.json.encode(failed)
+                self.replace(in_lines(_HEAD, _that_fits(merged), tail))
         except OSError as error:
             return f"The catalogue cache was not written: {error}. Servers are asked again next time."
         return broken or warning
@@ -277,6 +282,10 @@ def _parse(data: bytes) -> _Content:
     if not data:
         return _Content()
     try:
+        lines = from_lines(data, _HEAD, _as_line)
+        if lines is not None:
+            entries, frame = lines
+            return _Content(entries, _each(_as_failed, _as_file.decode(frame).failures))
         try:
             file = encoding.decode(_as_file, data)
         except RecursionError:
@@ -305,16 +314,15 @@ def _without_deep_entries(data: bytes) -> bytes:
     return b'{"version":%b,"entries":{%b}}' % (parts.get(b'"version"', b"null"), shallow)
 
 
-def _that_fits(kept: Mapping[str, _StoredEntry]) -> dict[str, msgspec.Raw]:
+def _that_fits(kept: Mapping[str, _StoredEntry]) -> Iterator[tuple[str, bytes]]:
     """The entries to write. When the space is limited, the newest come first."""
-    left, found = bounds.CACHE_BYTES - 1_000, dict[str, msgspec.Raw]()
+    left = bounds.CACHE_BYTES - 1_000
     for key, one in sorted(kept.items(), key=lambda item: item[1].fetched_at, reverse=True):
-        raw = msgspec.Raw(msgspec.json.encode(one))
-        left -= len(bytes(raw)) + 6 * len(key) + 8
+        written = msgspec.json.encode(one)
+        left -= len(written) + 6 * len(key) + 8
         if left < 0:
-            break
-        found[key] = raw
-    return found
+            return
+        yield key, written
 
 
 def _version_problem(data: bytes) -> str:

@@ -18,6 +18,7 @@ Other rooms may import:
 * `known_secrets`: the secrets of a room, by server and session, and of all
 * `rate_texts`: how often: the texts of `limits` and `loopGuard`
 * `masking`: a configuration printed without its secrets, each value with its source
+* `member_lines`: a file of JSON with a line for each of thousands of members
 * `model`: `ServerDefinition`, `Settings`, `Profile`, `Config`, with the keys of a file; what an entry and
   the settings say together
 * `parse`: from the content of files to one `Config`: servers, settings, profiles, merged layers

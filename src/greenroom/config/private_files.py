@@ -19,7 +19,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -380,11 +380,12 @@ class LockedFile:
             raise BrokenFile(f"has more than {bounds.CACHE_BYTES:,} bytes")
         return data
 
-    def replace(self, data: bytes) -> None:
-        """Replace the file in one step, readable for its owner only. Only under the lock."""
+    def replace(self, data: bytes | Iterable[bytes]) -> None:
+        """Replace the file in one step, readable for its owner only. `data`: its content, or the pieces of that, which
+        are written one by one. Only under the lock."""
         self._sweep()
         with replacing(self.path) as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
 
     def set_aside(self) -> str:
         """Move a broken file out of the way. Returns its new name. Only under the lock."""

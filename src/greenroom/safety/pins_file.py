@@ -10,7 +10,7 @@ A file that cannot be used is set aside, with a warning: whatever servers list n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -31,6 +31,7 @@ from ..catalogue.fingerprints import (
     too_many,
 )
 from ..catalogue.store import CatalogueStore, FileStore
+from ..config.member_lines import from_lines, in_lines
 from ..config.private_files import BrokenFile, LockedFile, make_folder
 from ..protocol import bounds
 from ..protocol.jsonrpc import encoding
@@ -217,7 +218,10 @@ class _PinsDocument(msgspec.Struct):
     servers: dict[str, _PinnedServer]
 
 
+_HEAD: Final = b'{"version":%d,"servers":{' % VERSION
+_TAIL: Final = b"}}"
 _as_file: Final = msgspec.json.Decoder(_PinsDocument)
+_as_line: Final = msgspec.json.Decoder(dict[str, _PinnedServer])
 
 
 class PinsFile(LockedFile):
@@ -260,7 +264,7 @@ class PinsFile(LockedFile):
                         kept[kept_as(name, key.key)] = _PinnedServer.of(after, key.origin)
                 for name in too_many(kept, wanted.values()):
                     del kept[name]
-                self.replace(_encoded(kept))
+                self.replace(_lines(kept))
         except (OSError, ValueError) as error:
             text = f"The pinned definitions were not written: {error}."
             return {}, f"{text} The next gateway does not notice what has changed by then."
@@ -275,6 +279,9 @@ def _parse(data: bytes) -> dict[str, _PinnedServer]:
     """The servers in the content of a file; none in an empty one. Raises `BrokenFile`."""
     if not data:
         return {}
+    lines = from_lines(data, _HEAD, _as_line)
+    if lines is not None and lines[1] == _HEAD + _TAIL:
+        return lines[0]
     try:
         file = encoding.decode(_as_file, data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -284,13 +291,11 @@ def _parse(data: bytes) -> dict[str, _PinnedServer]:
     return file.servers
 
 
-def _encoded(kept: dict[str, _PinnedServer]) -> bytes:
+def _lines(kept: Mapping[str, _PinnedServer]) -> Iterator[bytes]:
     """The content of the file. If it would be too large, those servers are left out that were not seen for longest."""
-    data = msgspec.json.encode(_PinsDocument(VERSION, kept))
-    oldest = sorted(kept, key=lambda key: kept[key].seen)
-    while len(data) > bounds.CACHE_BYTES and oldest:
+    written = {key: msgspec.json.encode(one) for key, one in kept.items()}
+    while written and sum(map(len, in_lines(_HEAD, written.items(), _TAIL))) > bounds.CACHE_BYTES:
+        oldest = sorted(written, key=lambda key: kept[key].seen)
         for key in oldest[: max(1, len(oldest) // 4)]:
-            del kept[key]
-        oldest = sorted(kept, key=lambda key: kept[key].seen)
-        data = msgspec.json.encode(_PinsDocument(VERSION, kept))
-    return data
+            del written[key]
+    return in_lines(_HEAD, written.items(), _TAIL)
