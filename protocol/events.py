@@ -23,14 +23,14 @@ from .lifecycle import Cause, Reason, State, words_of
 
 
 class Kind(enum.Enum):
-    """The kinds that a reader of the stream can choose from; each class of events has one kind."""
+    """The kinds of events. A reader of the stream can choose some of them."""
 
-    TRANSITION = "transition"
+    TRANSITION = "transition"  # a server went from one state to the next
     STEP = "step"  # a connecting server reached the next step
-    START = "start"  # a start came to another place on its way to a connection
+    START = "start"  # a start waits for something else now, or has got it
     DECISION = "decision"  # a policy decided: circuit breaker, restart, pool
-    CALL = "call"
-    CATALOGUE = "catalogue"  # what is known of a server changed
+    CALL = "call"  # a call was accepted, sent, refused, or has ended
+    CATALOGUE = "catalogue"  # the known lists of a server have changed
     NOTE = "note"  # something worth a log line: junk on stdout, a late answer, a bug's traceback
 
 
@@ -40,10 +40,10 @@ class Event(msgspec.Struct, frozen=True):
 
     kind: ClassVar[Kind]
 
-    seq: int  # its number in the room, without gaps
-    at: float  # the room's monotonic time
-    address: Address | None = None  # the server, and its scope: shared, a session or a call
-    incarnation: int = 0  # which life of the server it belongs to
+    seq: int  # its number in the room; the numbers have no gaps
+    at: float  # the monotonic time of the room
+    address: Address | None = None  # the server, and the scope of its process
+    incarnation: int = 0  # the incarnation of the server that it belongs to
 
     @property
     def server(self) -> str | None:
@@ -61,18 +61,18 @@ class Event(msgspec.Struct, frozen=True):
 
 # ---- servers ---------------------------------------------------------------------------------------------------------
 class Transition(Event, frozen=True, kw_only=True):
-    """A server went from one state of its lifecycle to the next. When it is ending, the event says why."""
+    """A server went from one state of its lifecycle to the next. If it is ending, `cause` and `reason` say why."""
 
     kind: ClassVar[Kind] = Kind.TRANSITION
 
     before: State  # where it was
     after: State  # where it is now
     cause: Cause | None = None  # why it ends
-    reason: Reason | None = None  # the same, more exactly
-    seconds: float | None = None  # of the reason: how long there was no call
+    reason: Reason | None = None  # why, more exactly
+    seconds: float | None = None  # with the reason `no call`: how long there was no call
     words: str = ""  # what the server or the system said
-    in_flight: int = 0  # its calls that are sent and not answered
-    queued: int = 0  # its calls that are accepted and not sent
+    in_flight: int = 0  # how many of its calls are sent and not answered
+    queued: int = 0  # how many of its calls are accepted and not sent
 
     @property
     def detail(self) -> str:
@@ -91,7 +91,7 @@ class Step(Event, frozen=True, kw_only=True):
 
     kind: ClassVar[Kind] = Kind.STEP
 
-    step: ConnectStep  # which one
+    step: ConnectStep  # the step
 
     @property
     def detail(self) -> str:
@@ -99,8 +99,8 @@ class Step(Event, frozen=True, kw_only=True):
 
 
 class StartMoved(Event, frozen=True, kw_only=True):
-    """A start has come to another place on its way to a connection. The place says what the start waits for, or what it
-    holds."""
+    """A start has come to its next place on the way to a connection. The place says what the start waits for, or what
+    it holds."""
 
     kind: ClassVar[Kind] = Kind.START
 
@@ -115,15 +115,15 @@ class StartMoved(Event, frozen=True, kw_only=True):
 class BreakerMove(enum.Enum):
     """What happened to a server's circuit breaker."""
 
-    FAILED = "failed"  # one more connect failure, or death
-    SILENT = "silent"  # one more call was not answered, and nothing else was heard
-    QUARANTINED = "quarantined"  # restarted too often
-    HALF_OPEN = "half-open"  # one probe passes
-    BY_NAME = "connected by name"  # the next call is the probe
-    PROBE_LEFT = "probe left"  # the next call is the probe
-    ANSWERED = "answered"  # reset
-    SESSION_CONNECTED = "session connected"  # reset
-    REDEFINED = "redefined"  # reset
+    FAILED = "failed"  # an attempt to connect failed, or the process died
+    SILENT = "silent"  # a call was not answered in time, and the server sent nothing else
+    QUARANTINED = "quarantined"  # the server was restarted too often
+    HALF_OPEN = "half-open"  # one call may pass, as a probe
+    BY_NAME = "connected by name"  # somebody connects the server; the next call is the probe
+    PROBE_LEFT = "probe left"  # the caller of the probe has left; the next call is the probe
+    ANSWERED = "answered"  # the server answered, so the breaker is reset
+    SESSION_CONNECTED = "session connected"  # the process of a session connected, so the breaker is reset
+    REDEFINED = "redefined"  # the server has another definition, so the breaker is reset
     TOLD = "told"  # another host of the cluster refuses the server
 
 
@@ -141,16 +141,15 @@ _RESETS = (BreakerMove.ANSWERED, BreakerMove.SESSION_CONNECTED, BreakerMove.REDE
 
 
 class BreakerDecision(Event, frozen=True, kw_only=True):
-    """The circuit breaker of a server or a session is open (it refuses), half-open (one probe passes), or was reset and
-    is closed (all pass). `cause`: the cause of the ending behind it."""
+    """Something happened to the circuit breaker of a server or a session: `move` says what."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
     move: BreakerMove  # what happened
-    failures: int = 0  # in a row
-    open_for: float = 0.0  # seconds from now on for which it refuses; 0: it refuses nothing
-    tripped: bool = False  # only an answer resets it
-    cause: Cause | None = None  # of the ending behind it
+    failures: int = 0  # how many failures in a row
+    open_for: float = 0.0  # how long it refuses calls from now on; 0: not at all
+    tripped: bool = False  # true: it has tripped, and only an answer resets it
+    cause: Cause | None = None  # why the server ended, if an ending was counted
     words: str = ""  # why it failed
 
     @property
@@ -173,12 +172,12 @@ class BreakerDecision(Event, frozen=True, kw_only=True):
 
 
 class EndDecision(Event, frozen=True, kw_only=True):
-    """What happens after an ending. `then` is one of idle, connect, down, gone."""
+    """What happens to a server after it has ended."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
     cause: Cause  # why it ended
-    then: str  # idle, connect, down or gone
+    then: str  # `idle`: a call can start it; `connect`: it restarts; `down`: out of service; `gone`: not needed again
 
     @property
     def detail(self) -> str:
@@ -186,7 +185,7 @@ class EndDecision(Event, frozen=True, kw_only=True):
 
 
 class Eviction(Event, frozen=True, kw_only=True):
-    """The pool took the slot of an idle server."""
+    """The pool took the slot of an idle server, which is stopped."""
 
     kind: ClassVar[Kind] = Kind.DECISION
     cause: ClassVar[Cause] = Cause.EVICTED
@@ -201,27 +200,27 @@ class Eviction(Event, frozen=True, kw_only=True):
 class WarmMove(enum.Enum):
     """What happened to a child that was started ahead."""
 
-    STARTED = "started"  # it runs, and nobody has spoken to it
-    TAKEN = "taken over"  # the next session or call has it
-    RETURNED = "returned"  # whoever was to have it left before
-    RESETTING = "being reset"  # it was given back, and the room calls its server's own tool
-    RESET = "reset"  # that tool has answered: it is there for the next one
-    NOT_RESET = "not reset"  # it is being stopped in place of a reset
+    STARTED = "started"  # it runs, and has got no message yet
+    TAKEN = "taken over"  # a session or call uses it now
+    RETURNED = "returned"  # the session or call that should get it has left
+    RESETTING = "being reset"  # its session or call is over, and the room calls the tool that resets it
+    RESET = "reset"  # it was reset, and is ready for the next session or call
+    NOT_RESET = "not reset"  # it is stopped instead of being reset
     LOST = "lost"  # it ended by itself, or could not be started
-    ENDED = "ended"  # it is being stopped: it makes room, or is not needed any more
+    ENDED = "ended"  # it is stopped, to make room or because it is not needed any more
 
 
 class WarmChildMoved(Event, frozen=True, kw_only=True):
-    """A child of a server was started before anybody needed it (`warm`), was taken over, or has ended."""
+    """Something happened to a child that was started ahead (`warm`)."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
     move: WarmMove  # what happened
-    child: str  # its name, until somebody takes it over
-    warm: int  # how many the server has now that nobody has taken over
-    by: str | None = None  # the scope that takes it over
-    words: str = ""  # why it was lost, or not reset
-    uses: int = 0  # how many sessions or calls have had it so far
+    child: str  # its name, until a session or call takes it over
+    warm: int  # how many children of the server are ready now
+    by: str | None = None  # the scope of the session or call that takes it over
+    words: str = ""  # why it was lost or not reset
+    uses: int = 0  # how many sessions or calls have used it so far
 
     @property
     def detail(self) -> str:
@@ -232,27 +231,27 @@ class WarmChildMoved(Event, frozen=True, kw_only=True):
 
 
 class ApprovalMove(enum.Enum):
-    """What happened to a call that somebody has to allow. A call that somebody was asked about has one more."""
+    """What happened to a call that a person must allow. After `asked` there is exactly one more move."""
 
-    ASKED = "asked"  # somebody
-    ALLOWED = "allowed"  # this once
-    ALLOWED_FOR_SESSION = "allowed for the session"
-    REMEMBERED = "remembered"  # allowed before, for the session: nobody was asked
-    CONTINUED = "continued"  # the same call, with input that its server asked for: nobody was asked again
+    ASKED = "asked"  # a person or a program was asked
+    ALLOWED = "allowed"  # for this call
+    ALLOWED_FOR_SESSION = "allowed for the session"  # for this call, and the same call later
+    REMEMBERED = "remembered"  # it was allowed for the session before, so nobody was asked
+    CONTINUED = "continued"  # it was allowed before, and goes on with input for its server
     DENIED = "denied"  # by a person or a program
-    UNANSWERED = "unanswered"  # nobody can be asked, or did not answer in time, or did not want to
-    LEFT = "left"  # its caller left, or the room or the session is closing
+    UNANSWERED = "unanswered"  # nobody could be asked, or nobody answered in time
+    LEFT = "left"  # the caller has left, or the room or session is closing
 
 
 class ApprovalDecision(Event, frozen=True, kw_only=True):
-    """Somebody was asked about a call of a tool, or decided about it."""
+    """Somebody was asked to allow a call of a tool, or has decided about it."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
     move: ApprovalMove  # what happened
-    tool: str  # the name it was called by
-    client: str | None  # the session of the call; None: the room's own
-    at_terminal: bool = False  # answered by `greenroom approve`
+    tool: str  # the name that was called
+    client: str | None  # the session that made the call; None: the room itself
+    at_terminal: bool = False  # true: it was answered by `greenroom approve`
 
     @property
     def detail(self) -> str:
@@ -261,20 +260,20 @@ class ApprovalDecision(Event, frozen=True, kw_only=True):
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
 class CallEvent(Event, frozen=True, kw_only=True):
-    """Something happened to one call. `call` is its number in the room."""
+    """The fields of all events of a call that was accepted."""
 
     kind: ClassVar[Kind] = Kind.CALL
 
-    call: int  # its number in the room
-    method: str  # of the protocol: tools/call, …
-    tool: str | None  # the name it was called by; None: it is not a call of a tool
-    client: str | None  # the session it came from; None: the room's own
-    in_flight: int = 0  # its server's calls that are sent and not answered
-    queued: int = 0  # its server's calls that are accepted and not sent
+    call: int  # the number of the call in the room
+    method: str  # the method of the protocol, such as `tools/call`
+    tool: str | None  # the name that was called; None: it is not a call of a tool
+    client: str | None  # the session that made the call; None: the room itself
+    in_flight: int = 0  # how many calls of its server are sent and not answered
+    queued: int = 0  # how many calls of its server are accepted and not sent
 
 
 class CallAccepted(CallEvent, frozen=True, kw_only=True):
-    """A call has a place with its server. It has not been sent."""
+    """A call was accepted for its server. It has not been sent yet."""
 
     @property
     def detail(self) -> str:
@@ -282,9 +281,9 @@ class CallAccepted(CallEvent, frozen=True, kw_only=True):
 
 
 class CallSent(CallEvent, frozen=True, kw_only=True):
-    """The server accepted the first byte of the call. After a lost connection a call may be sent once more."""
+    """The first byte of the call was written. If the connection is lost, the call may be sent once more."""
 
-    waited: float = 0.0  # seconds since it was accepted
+    waited: float = 0.0  # since it was accepted
 
     @property
     def detail(self) -> str:
@@ -294,11 +293,11 @@ class CallSent(CallEvent, frozen=True, kw_only=True):
 class CallEnded(CallEvent, frozen=True, kw_only=True):
     """A call has its one outcome."""
 
-    outcome: str = ""  # result, an error's code, or cancelled
-    is_error: bool = False  # it is a result that the tool itself calls an error (results up to 1 MiB)
-    reach: Reach = Reach.NOT_SENT  # how far it got
-    waited: float = 0.0  # seconds until it was sent (last), or until its end if it never was
-    taken: float | None = None  # seconds from then to its end
+    outcome: str = ""  # `result`, `cancelled`, or the code of the error
+    is_error: bool = False  # true: the tool itself reported an error (known for results up to 1 MiB)
+    reach: Reach = Reach.NOT_SENT  # how far the call got
+    waited: float = 0.0  # from its acceptance until it was last sent; if it was never sent, until its end
+    taken: float | None = None  # from when it was last sent until its end; None: it was never sent
 
     @property
     def detail(self) -> str:
@@ -306,14 +305,14 @@ class CallEnded(CallEvent, frozen=True, kw_only=True):
 
 
 class CallRefused(Event, frozen=True, kw_only=True):
-    """A call ended before it was accepted. It has no number, and is no part of the drain report's sum."""
+    """A call ended before it was accepted. It has no number, and does not count as accepted in the drain report."""
 
     kind: ClassVar[Kind] = Kind.CALL
 
-    method: str  # of the protocol: tools/call, …
-    tool: str | None  # the name it was called by; None: it is not a call of a tool
-    client: str | None  # the session it came from; None: the room's own
-    outcome: str  # an error's code, or cancelled
+    method: str  # the method of the protocol, such as `tools/call`
+    tool: str | None  # the name that was called; None: it is not a call of a tool
+    client: str | None  # the session that made the call; None: the room itself
+    outcome: str  # the code of the error, or `cancelled`
 
     @property
     def detail(self) -> str:
@@ -322,8 +321,8 @@ class CallRefused(Event, frozen=True, kw_only=True):
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
 class CatalogueChanged(Event, frozen=True, kw_only=True):
-    """The known tools, resources or prompts of a server have changed. Without an address: the room has another
-    configuration, which may show other servers, or other parts of what they have."""
+    """The known tools, resources, prompts or skills of a server have changed. Without an address, the room has a new
+    configuration, so any list may have changed."""
 
     kind: ClassVar[Kind] = Kind.CATALOGUE
 
@@ -335,34 +334,34 @@ class CatalogueChanged(Event, frozen=True, kw_only=True):
 class NoteCode(enum.Enum):
     """What a note is about."""
 
-    ODD = "odd"  # the server does what it should not: junk, late answers, messages that do not fit
-    INSTALLING = "installing"  # the command of a server is installing it
-    UNREAD = "unread"  # some of its data could not be read: its lists, updates of its resources
-    CHANGED = "changed"  # a tool is not as it was first shown
-    HIDDEN_CHARACTERS = "hidden characters"  # a definition has some that nobody sees
-    REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
-    CONFIGURATION = "configuration"  # what was read, and what is wrong with it
-    CATALOGUE_FILE = "catalogue file"  # it cannot be read or written
-    STDERR_LOG = "stderr log"  # what servers write to stderr cannot be logged any more
-    GUARD = "guard"  # of the process that ends our children when we are killed
-    MEANING = "finding by meaning"  # tools are not found by meaning, or are again
+    ODD = "odd"  # a server does something wrong: it sends junk, late answers, or messages that do not fit
+    INSTALLING = "installing"  # the command of a server installs something
+    UNREAD = "unread"  # lists of a server, or updates of its resources, could not be read
+    CHANGED = "changed"  # a definition is not as it was first shown
+    HIDDEN_CHARACTERS = "hidden characters"  # a definition has characters that a person does not see
+    REFUSED_BY_CLIENTS = "refused by clients"  # many clients would refuse a definition
+    CONFIGURATION = "configuration"  # which configuration was read, and its problems
+    CATALOGUE_FILE = "catalogue file"  # the file of the catalogue cannot be read or written
+    STDERR_LOG = "stderr log"  # the stderr of servers cannot be logged any more
+    GUARD = "guard"  # the guard, the process that ends the servers if Greenroom is killed
+    MEANING = "finding by meaning"  # tools cannot be found by meaning, or can be again
     AUDIT = "audit"  # the audit file cannot be written, or can be again
-    TAPE = "tape"  # where the tape is that is recorded, or that it cannot be written any more
-    CALLBACK = "callback"  # a callback of the embedding program raised
-    READER = "reader"  # a reader of events raised; it gets no more events
-    OWNER = "owner"  # what its owner has done on the page
-    RESET = "reset"  # the tool that is to reset a server has not: its sessions or calls get new processes
-    NEW_PROCESS = "new process"  # a session has another one than before; what that one kept is gone
-    BUG = "bug"  # an error in our own code, with its traceback
+    TAPE = "tape"  # the place of the tape that is recorded; or it cannot be written any more
+    CALLBACK = "callback"  # a callback of your program raised an exception
+    READER = "reader"  # a reader of events raised an exception, and gets no more events
+    OWNER = "owner"  # an owner did something on the page
+    RESET = "reset"  # a server was not reset by its tool, so its sessions or calls get new processes
+    NEW_PROCESS = "new process"  # a session has a new process, and the state of the old one is lost
+    BUG = "bug"  # an error in Greenroom's own code, with its traceback
 
 
 class Note(Event, frozen=True, kw_only=True):
-    """Something worth a line of the log."""
+    """A line of the log."""
 
     kind: ClassVar[Kind] = Kind.NOTE
 
     code: NoteCode  # what it is about
-    words: str = ""  # the line
+    words: str = ""  # the text of the line
 
     @property
     def detail(self) -> str:
@@ -370,7 +369,7 @@ class Note(Event, frozen=True, kw_only=True):
 
 
 class Lagged(msgspec.Struct, frozen=True):
-    """Takes the place of the `missed` events that were dropped from the stream of a slow subscriber."""
+    """Replaces the `missed` events that a slow reader of the stream did not get."""
 
     missed: int
 
@@ -381,18 +380,18 @@ class Lagged(msgspec.Struct, frozen=True):
 
 
 class Place(enum.Enum):
-    """The values of waiting places are shown to people after "waiting for"."""
+    """What a start waits for, or what it holds. People see the value after "waiting for"."""
 
-    OUT = "out"  # it waits for nothing and holds nothing
-    BREAKER = "breaker"  # waits for its server's circuit breaker
-    INSTALL_TURN = "its turn to install"  # only for discovery, and may have to be installed first
-    TURN = "its turn for discovery"  # only for discovery
+    OUT = "out"  # nothing
+    BREAKER = "breaker"  # waits for the circuit breaker of its server
+    INSTALL_TURN = "its turn to install"  # the same as the next, for a command that may install something
+    TURN = "its turn for discovery"  # waits for its turn: it is started for its lists
     SLOT = "slot"  # waits for a slot of the pool
-    PERMIT = "permit"  # has its slot, waits for a start permit
-    STARTING = "starting"  # has both: it connects, or a failed attempt is being cleaned up
-    OPENING = "opening"  # connects to an HTTP API, for which there is neither slot nor permit
-    LIVE = "live"  # has its slot: it is connected
-    LEAVING = "leaving"  # has its slot until nothing of its process tree is left
+    PERMIT = "permit"  # has a slot, and waits for a start permit
+    STARTING = "starting"  # has a slot and a permit: it connects, or a failed attempt is being cleaned up
+    OPENING = "opening"  # connects to an HTTP API, which needs no slot and no permit
+    LIVE = "live"  # has a slot: it is connected
+    LEAVING = "leaving"  # has a slot until its whole process tree has ended
 
 
 WAITING: Final = frozenset({Place.BREAKER, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})

@@ -36,10 +36,10 @@ class State(enum.Enum):
     """The state of an incarnation. Code, logs, metrics and docs all use these words."""
 
     IDLE = "idle"  # nothing runs
-    CONNECTING = "connecting"  # it is started, initialized, and its lists are read
+    CONNECTING = "connecting"  # it is started and initialized, and its lists are read
     CONNECTED = "connected"  # calls are sent
     DRAINING = "draining"  # calls in flight finish, then it is stopped
-    CLOSED = "closed"  # nothing of it is left
+    CLOSED = "closed"  # no process of it is left
 
 
 class Trigger(enum.Enum):
@@ -64,12 +64,13 @@ class Means(enum.Flag):
     REQUEUES = enum.auto()  # a call that never reached the server may wait for the next incarnation
     KEEPS_NAMES = enum.auto()  # a caller that asked for the connection by name gets the next one
     KEEPS_DISCOVERIES = enum.auto()  # a discovery that has not learned the server's tools is repeated
+    KEEPS_WAITERS = KEEPS_NAMES | KEEPS_DISCOVERIES
     FINAL = enum.auto()  # calls are refused from now on, instead of waiting for a next incarnation
     TAKEN_DOWN = enum.auto()  # somebody took the server down on purpose
 
 
 class Cause(enum.Enum):
-    """Why an incarnation ends, and what that means. Later members are stronger: while draining, the stronger wins."""
+    """Why an incarnation ends. If two causes meet while it drains, the later one in this list counts."""
 
     _value_: str
     means: Means
@@ -80,20 +81,23 @@ class Cause(enum.Enum):
         cause.means = means
         return cause
 
-    IDLE_TIMEOUT = "idle timeout", Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
-    EVICTED = "evicted", Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
-    CONNECT_FAILED = "failed to connect", Means.FAILED | Means.NO_START | Means.KEEPS_DISCOVERIES
-    LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
-    MOVED = "moved", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
-    BUG = "failed: bug", Means.FAILED | Means.KEEPS_NAMES
-    NEEDS_AUTH = "needs auth", Means.NO_START
-    RESTART = "restart", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
-    RELOAD = "reload", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
-    DRAINED = "drained", Means.FINAL | Means.TAKEN_DOWN | Means.KEEPS_NAMES
-    DISABLED = "disabled", Means.FINAL | Means.TAKEN_DOWN
-    REMOVED = "removed", Means.FINAL | Means.TAKEN_DOWN
-    SCOPE_ENDED = "scope ended", Means.FINAL
-    SHUTDOWN = "shutdown", Means.FINAL
+    IDLE_TIMEOUT = "idle timeout", Means.KEEPS_WAITERS  # it was idle for too long
+    EVICTED = "evicted", Means.KEEPS_WAITERS  # another server needs its slot
+    CONNECT_FAILED = (
+        "failed to connect",
+        Means.FAILED | Means.NO_START | Means.KEEPS_DISCOVERIES,
+    )  # it could not be started or initialized
+    LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_WAITERS  # its process or connection ended
+    MOVED = "moved", Means.REQUEUES | Means.KEEPS_WAITERS  # it runs on another host now
+    BUG = "failed: bug", Means.FAILED | Means.KEEPS_NAMES  # an error in Greenroom's own code
+    NEEDS_AUTH = "needs auth", Means.NO_START  # it needs a login
+    RESTART = "restart", Means.REQUEUES | Means.KEEPS_WAITERS  # somebody restarted it
+    RELOAD = "reload", Means.REQUEUES | Means.KEEPS_WAITERS  # its definition has changed
+    DRAINED = "drained", Means.FINAL | Means.TAKEN_DOWN | Means.KEEPS_NAMES  # somebody took it down
+    DISABLED = "disabled", Means.FINAL | Means.TAKEN_DOWN  # it was disabled
+    REMOVED = "removed", Means.FINAL | Means.TAKEN_DOWN  # it was removed from the configuration
+    SCOPE_ENDED = "scope ended", Means.FINAL  # its session or call has ended
+    SHUTDOWN = "shutdown", Means.FINAL  # the room closes
 
     def has(self, means: Means) -> bool:
         """Whether the cause means all of this."""
@@ -105,23 +109,23 @@ class Reason(enum.Enum):
 
     # A lost connection.
     DIED = "died"  # its process or connection ended
-    EXPIRED = "session expired"  # the server lives but has forgotten our session: this is not a death
-    NEEDS_AUTH = "needs auth"  # the server lives but wants a login
-    NO_IDENTITY = "no identity"  # the server lives, and no token can be had for the one who calls it
-    MOVED = "moved"  # it is elsewhere now, as its connector says that made the connection: nothing has failed
-    UNRESPONSIVE = "unresponsive"  # its calls were not answered, and nothing else was heard
+    EXPIRED = "session expired"  # the server runs, but has forgotten the session
+    NEEDS_AUTH = "needs auth"  # the server runs, but needs a login
+    NO_IDENTITY = "no identity"  # the server runs, but there is no token for the caller
+    MOVED = "moved"  # it runs on another host of the cluster now
+    UNRESPONSIVE = "unresponsive"  # its calls were not answered, and it sent nothing else
     UNHEALTHY = "unhealthy"  # it failed its health check
     CANCELLED = "cancelled"  # the task that owned the connection was cancelled
     # An ending that was decided here.
-    NO_CALL = "no call"
-    MAKES_ROOM = "makes room"
-    OVER_LIMIT = "over limit"
-    NEW_DEFINITION = "new definition"
-    BAD_DEFINITION = "bad definition"
-    SESSION_OVER = "session over"
-    DISCOVERY_OVER = "discovery over"
-    CALL_OVER = "call over"
-    KNOWN = "known"
+    NO_CALL = "no call"  # nobody called it for its idle time
+    MAKES_ROOM = "makes room"  # another server needs its slot
+    OVER_LIMIT = "over limit"  # more servers are connected than there are slots
+    NEW_DEFINITION = "new definition"  # its definition has changed
+    BAD_DEFINITION = "bad definition"  # its new definition cannot be used
+    SESSION_OVER = "session over"  # its session has ended
+    DISCOVERY_OVER = "discovery over"  # it was started for its lists, and nobody has called it
+    CALL_OVER = "call over"  # its call has ended
+    KNOWN = "known"  # it was to be started for its lists, but they are known by now
 
 
 _REASON_WORDS: Final[Mapping[Reason, str]] = {

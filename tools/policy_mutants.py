@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant("pool: a session's child rests for a minute", _REST_ORDER, "SESSION_REST: Final = 60.0", "SESSION_REST: Final = 30.0", ("supervisor/test_isolation.py",)),
     Mutant("pool: it is looked at again when one has rested", _POOL, "math.inf if it.idle.has(wanted) else", "math.inf if True else", _T_POOL),
     Mutant("pool: sessions have slots of their own", _REST_ORDER, "return self._held[False] - self._kept_held", "return sum(self._held.values()) - self._kept_held", ("supervisor/test_isolation.py",)),
-    Mutant("pool: 100 slots for sessions", "config/model.py", "        \"Slots of their own for children of sessions (`isolation`).\",\n        100,", "        \"Slots of their own for children of sessions (`isolation`).\",\n        50,", ("supervisor/test_isolation.py",)),
+    Mutant("pool: 100 slots for sessions", "config/model.py", "        \"How many children of sessions may run at a time (`isolation` is `per_session`).\",\n        100,", "        \"How many children of sessions may run at a time (`isolation` is `per_session`).\",\n        50,", ("supervisor/test_isolation.py",)),
     Mutant("permits: so many and no more", _ADMISSION, "self.places.count(Place.STARTING) >= permits", "self.places.count(Place.STARTING) > permits", _T_ROOM),
     Mutant("idle: eager never", "config/model.py", "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
     Mutant("idle: keep-alive never", "config/model.py", "    if definition.lifecycle is Lifecycle.KEEP_ALIVE:\n        return math.inf\n", "", _T_ROOM),

@@ -121,7 +121,7 @@ def test_the_schema_knows_every_key_and_is_plain_json() -> None:
     schema = config_schema()
     json.dumps(schema)
     assert schema["$defs"]["server"]["properties"]["idleTimeout"] == {
-        "description": "It is stopped when it has been idle this long; fractions are allowed, 0 = never. "
+        "description": "It is stopped after it has been idle this long. Fractions are allowed; 0 = never. "
         "Unit: minutes.",
         "type": "number",
         "minimum": 0,

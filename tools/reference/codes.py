@@ -33,80 +33,92 @@ CONSTANTS: Final = {
 }
 # Code -> what to do. The first word of a code without a class is whose fault it is.
 TO_DO: Final[Mapping[str, str]] = {
-    "config_error": "Mend the places that it names. `greenroom doctor` lists them, each with what mends it.",
-    "call_failed": "Read `reach`: what was `sent` may have run. Of a `RemoteError` the message is the server's own.",
-    "invalid_request": "Mend the request as the message says; sent again unchanged it fails again.",
-    "server_not_found": "Use one of the names that it lists; `greenroom status` has all of them.",
-    "tool_not_found": "Use a name that it suggests, or look for one: `greenroom search WORDS`.",
-    "prompt_not_found": "Use one of the names that it lists.",
-    "skill_not_found": "Use one of the names that it lists.",
-    "resource_not_found": "Use a URI as it is listed, or say which server has it.",
-    "ambiguous_tool": "Use one of the full names that it lists, or say which server is meant.",
-    "refused": "Nothing: your callback raised it, and its server has been told.",
-    "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed; "
-    "`greenroom refresh SERVER` tries at once.",
+    "config_error": "Fix the places that it names. `greenroom doctor` lists them, and how to fix each.",
+    "call_failed": "Read `reach`: a call that was `sent` may have run. The message of a `RemoteError` is the "
+    "server's own.",
+    "invalid_request": "Correct the request as the message says. Unchanged, it fails again.",
+    "server_not_found": "Use one of the names in the message. `greenroom status` shows all of them.",
+    "tool_not_found": "Use a name that the message suggests, or search for one: `greenroom search WORDS`.",
+    "prompt_not_found": "Use one of the names in the message.",
+    "skill_not_found": "Use one of the names in the message.",
+    "resource_not_found": "Use a URI exactly as it is listed, or name its server.",
+    "ambiguous_tool": "Use one of the full names in the message, or name the server.",
+    "refused": "Nothing to do: your callback raised it, and the server got it as the answer.",
+    "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed, and "
+    "`greenroom refresh SERVER` tries it now.",
     "rate_limited": "Call again after `retry_in` seconds, or raise the limit that `limit` names.",
-    "repeated_call": "Go on with what is known, or call with other arguments. A tool that polls is left out "
-    "by the `loopGuard` of its entry.",
-    "server_busy": "Call again after `retry_in` seconds, call less at once, or raise `maxInFlight` or `maxQueued`.",
-    "server_not_connected": "`greenroom explain SERVER` says why it is down, `greenroom reconnect SERVER` brings it "
-    "back. Of a closed room: open it again.",
+    "repeated_call": "Go on with the answers so far, or call with other arguments. If the tool is made for polling, "
+    "exclude it "
+    "in the `loopGuard` of its server's entry.",
+    "server_busy": "Call again after `retry_in` seconds, make fewer calls at once, or raise `maxInFlight` or "
+    "`maxQueued`.",
+    "server_not_connected": "`greenroom explain SERVER` says why the server is down, and `greenroom reconnect "
+    "SERVER` restarts it. "
+    "If the room is closed, open another one.",
     "auth_required": "Log in: `greenroom auth SERVER`.",
     "session_needed": 'Call inside `room.session(name)`, or give the server `"isolation": "persistent"`.',
-    "credential_needed": "Open the session with the variables that it names; over HTTP, send the headers for them.",
-    "approval_denied": "Ask the person before you try it again.",
-    "approval_required": "Let somebody answer: in the client, or with `greenroom approve`.",
-    "tool_changed": "Look at what has changed, and accept it: `greenroom accept SERVER`.",
-    "drained": "If it was not sent, call again when the server is back. If it was, look first.",
-    "cancelled": "If it was sent, look before you call again: it may have run, or still run.",
-    "connect_failed": "Read the reason and the end of its stderr (`greenroom logs SERVER`), then `greenroom doctor`.",
-    "timeout": "If it was sent, look before you call again. A long tool needs progress, or more `requestTimeoutMs`.",
-    "tool_error": "The tool's own words say what it wanted.",
-    "input_refused": "Call from a client that can answer, or give the room a callback for what the server asks.",
-    "protocol_error": "Tell the author of the server; the message says what was wrong.",
-    "bug": "Report it, with the traceback from the log. The other servers go on.",
-    "server_disabled": "the owner: Bring it back into service: `greenroom enable SERVER`.",
-    "server_untrusted": "the owner: Look at what the project's file would do, and say yes: `greenroom trust`.",
-    "not_as_recorded": "you: Let the agent do what is on the tape, or say what may differ (`explore --ignore`).",
+    "credential_needed": "Open the session with the variables that the message names. Over HTTP, send their headers.",
+    "approval_denied": "Ask the person before you make the call again.",
+    "approval_required": "Let a person answer, in the client or with `greenroom approve`.",
+    "tool_changed": "Look at the change, and accept it: `greenroom accept SERVER`.",
+    "drained": "If the call was not sent, make it again when the server runs again. If it was sent, check first: it "
+    "may have run.",
+    "cancelled": "If the call was sent, check before you make it again: it may have run, or may be running.",
+    "connect_failed": "Read the reason and the end of the server's stderr (`greenroom logs SERVER`), then run "
+    "`greenroom doctor`.",
+    "timeout": "If the call was sent, check before you make it again. A slow tool should report progress, or needs a "
+    "longer "
+    "`requestTimeoutMs`.",
+    "tool_error": "Read the tool's own message.",
+    "input_refused": "Call from a client that can answer, or give the room a callback that answers the server.",
+    "protocol_error": "Report it to the author of the server. The message says what was wrong.",
+    "bug": "Report it, with the traceback from the log. Other servers are not affected.",
+    "server_disabled": "the owner: Enable it again: `greenroom enable SERVER`.",
+    "server_untrusted": "the owner: Look at what the project's file would do, and trust it: `greenroom trust`.",
+    "not_as_recorded": "you: Make the agent repeat what is on the tape, or name what may differ (`explore --ignore`).",
     "bad_tape": "you: Name a tape that `serve --record` made, with the folder beside it.",
     "unknown_profile": "you: Use a profile that the configuration has, or add it.",
     "unset_variable": "you: Set the variable where Greenroom and its clients are started, or give a default.",
-    "no_effect_here": "you: A key of another program has no effect here; the message has ours, if there is one.",
+    "no_effect_here": "you: A key of another program has no effect here. The message names Greenroom's key, if there "
+    "is one.",
     "invalid_args": "you: Correct the argument that it names.",
-    "not_waiting": "nobody, but not now: The call waits for no answer any more. `greenroom approve` lists who does.",
-    "execute_unavailable": "you: Install what runs code: `pip install 'greenroom[execute]'`.",
+    "not_waiting": "nobody, but not now: This call no longer waits for approval. `greenroom approve` lists the calls "
+    "that do.",
+    "execute_unavailable": "you: Install the extra that runs code: `pip install 'greenroom[execute]'`.",
     "empty_query": "you: Search for at least one word.",
     "query_too_long": "you: Search for fewer words.",
     "invalid_pattern": "you: Correct the pattern, or search for words.",
-    "unsafe_pattern": "you: Write the pattern without what it names, or search for words.",
+    "unsafe_pattern": "you: Write the pattern without the part that the message names, or search for words.",
     "no_gateway": "nobody, but not now: Start the gateway that the page belongs to, then load the page again.",
-    "changed_meanwhile": "nobody, but not now: Look again; what was shown is not what there is now.",
-    "room_lost": "Greenroom: Look into the log of the background gateway (`greenroom doctor`), then attach again.",
-    "no_room": "nobody, but not now: The message says what kept the gateway from starting; `greenroom doctor`.",
+    "changed_meanwhile": "nobody, but not now: Look again: it has changed since it was shown.",
+    "room_lost": "Greenroom: Check whether the call has run. The log of the background gateway says why the gateway "
+    "ended.",
+    "no_room": "nobody, but not now: The message says why the gateway could not be started. Then run `greenroom "
+    "doctor`.",
     "still_running": "nobody, but not now: Wait, or end the process that it names.",
     "stdio_failed": "you: Start `greenroom serve` with its standard input and output open.",
-    "cannot_edit": "you: Make the change in the file yourself, as the message shows it.",
-    "file_changed": "nobody, but not now: Run the command again; another program was writing the file.",
-    "nothing_to_undo": "you: Nothing of ours is in that file.",
+    "cannot_edit": "you: Change the file by hand, as the message shows.",
+    "file_changed": "nobody, but not now: Run the command again: another program has written the file meanwhile.",
+    "nothing_to_undo": "you: Nothing to do: Greenroom has not changed that file.",
 }
 # Whether the same call may succeed later: by whose fault it is, and where a code differs from the others.
 AGAIN_BY_FAULT: Final[Mapping[str, str]] = {
     "you": "no",
-    "the owner": "after the owner's yes",
+    "the owner": "after the owner has agreed",
     "nobody, but not now": "yes",
     "the server": "perhaps: try a few times at most",
     "Greenroom": "no",
 }
 AGAIN: Final[Mapping[str, str]] = {
-    "call_failed": "after a lost server, yes; a `RemoteError` says what the server wanted",
+    "call_failed": "after a lost server, yes; for a `RemoteError`, read its message",
     "repeated_call": "yes",
     "cancelled": "yes",
-    "server_not_connected": "after somebody has brought it back",
+    "server_not_connected": "after somebody has restarted it",
     "auth_required": "after a login",
-    "approval_denied": "after a person's yes",
-    "approval_required": "after a person's yes",
-    "connect_failed": "perhaps: try a few times at most; without its command or file, no",
-    "tool_error": "the tool's words say so",
+    "approval_denied": "after a person has allowed it",
+    "approval_required": "after a person has allowed it",
+    "connect_failed": "perhaps: try a few times at most; not if its command or file is missing",
+    "tool_error": "read the tool's message",
     "protocol_error": "no",
     "server_disabled": "after the owner has enabled it",
     "not_waiting": "no",
@@ -130,12 +142,13 @@ def codes(root: Path) -> str:
         sections += [f"## {code}", *_explained(own, said, fault)]
     return page(
         "# Errors",
-        "Each error has a code for programs and a message for people that says what to do next. A program gets the "
-        "code as `error.code`; a client of the gateway, in `_meta` of the result. Its "
-        "[reach](../lifecycle.md#how-far-a-call-got) says whether it is safe to send the call again, and the table "
-        "whether that can help. `greenroom.errors` has the classes: each is a "
-        "[`GreenroomError`](python/greenroom-error.md), and one that ends a call is a "
-        "[`CallError`](python/call-error.md).",
+        "Each error has a code for programs, and a message for people that says what to do next. A program finds the "
+        "code "
+        "in `error.code`, and a client of the gateway in `_meta` of the result. The "
+        "[reach](../lifecycle.md#how-far-a-call-got) of an error says whether it is safe to make the call again; this "
+        "table says whether that can help. The classes are in `greenroom.errors`. Each is a "
+        "[`GreenroomError`](python/greenroom-error.md); those that end a call are "
+        "[`CallError`s](python/call-error.md).",
         table(("code", "whose fault", "can the same call succeed later?", "class"), rows),
         *sections,
     )

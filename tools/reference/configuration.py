@@ -53,8 +53,8 @@ SERVER_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
             "placement",
         ),
     ),
-    "What it may do": ("approve", "pinning", "scrub"),
-    "In place of a setting": (
+    "What it may do": ("approve", "limits", "loopGuard", "pinning", "scrub"),
+    "Instead of a setting": (
         *("toolPrefix", "connectTimeoutMs", "installTimeoutMs", "requestTimeoutMs", "drainTimeoutMs"),
         *("stopTimeoutMs", "maxInFlight", "maxQueued"),
     ),
@@ -62,10 +62,20 @@ SERVER_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 SETTING_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Names, and what is shown": (
         *("toolPrefix", "nameLimit", "clientPrefix", "directTools", "toolOverrides", "registry"),
-        *("semanticSearch", "bootstrap", "firstListTimeoutMs", "cacheMaxAgeDays"),
+        *("frequentTools", "semanticSearch", "bootstrap", "firstListTimeoutMs", "cacheMaxAgeDays"),
     ),
-    "What servers may do": (
-        *("isolation", "inheritEnv", "approve", "approvalTimeoutMs", "pinning", "scrub", "oauthDir"),
+    "What servers and callers may do": (
+        *(
+            "isolation",
+            "inheritEnv",
+            "approve",
+            "approvalTimeoutMs",
+            "limits",
+            "loopGuard",
+            "pinning",
+            "scrub",
+        ),
+        "oauthDir",
     ),
     "Times": (
         *("idleTimeout", "connectTimeoutMs", "installTimeoutMs", "probeTimeoutMs", "requestTimeoutMs"),
@@ -78,7 +88,14 @@ SETTING_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         "healthIntervalMs",
     ),
     "The pool": (
-        *("maxConnections", "minConnections", "reserve", "reserveTimeoutMs", "acquireTimeoutMs"),
+        *(
+            "maxConnections",
+            "maxSessionConnections",
+            "minConnections",
+            "reserve",
+            "reserveTimeoutMs",
+            "acquireTimeoutMs",
+        ),
         *("startPermits", "installTurns", "resolveNpx"),
     ),
     "Bounds": (
@@ -99,8 +116,8 @@ _PART_OF_GROUP: Final = {
 def server_keys() -> str:
     return page(
         "# Keys of a server",
-        "Each server is an entry of `mcpServers`, and these are the keys of such an entry. "
-        "[One server's entry](../servers.md) explains them as a whole; [settings](settings.md) hold for all servers.",
+        "The keys of one server, an entry of `mcpServers`. [One server's entry](../servers.md) explains how they work "
+        "together. [Settings](settings.md) apply to all servers.",
         *_parts(SERVER_KEYS, ServerDefinition, SERVER_PARTS, foreign_keys.ALIASES, {}),
     )
 
@@ -109,12 +126,12 @@ def settings() -> str:
     own = {each.name for each in SERVER_KEYS}
     return page(
         "# Settings",
-        "The keys of `settings`, which hold for the whole room. A name with a dot is a key inside an object: "
+        "The keys of `settings`, which apply to the whole room. A name with a dot is a key inside an object: "
         '`restartBackoff.minMs` is `"settings": {"restartBackoff": {"minMs": 500}}`. '
         "[Limits, restarts and the pool](../policies.md) explains how they work together.",
         *_parts(SETTING_KEYS, Settings, SETTING_PARTS, foreign_keys.SETTING_ALIASES, dict.fromkeys(own)),
         "## Keys of a profile",
-        "[Profiles](../profiles.md) stand under `profiles`, each by its name.",
+        "A [profile](../profiles.md) is a member of `profiles`; its name is the key.",
         table(
             ("key", "type", "meaning"),
             [(f"`{key.name}`", key.kind.unit or "–", from_docs(key.meaning)) for key in PROFILE_KEYS],
@@ -138,10 +155,11 @@ def bounds() -> str:
     ]
     return page(
         "# Bounds",
-        "Everything that comes from a server, a client or a file is bounded, and checked where it enters, before "
-        "objects are made of it. What is over a bound costs only its sender. Some can be changed by the "
-        "setting in the last column. Our hostile tests go over them at every door (`tests/hostile`).",
-        table(("what", "at most", "over it", "set by"), rows),
+        "Everything that comes from a server, a client or a file has a bound. It is checked where the input enters, "
+        "before "
+        "objects are made from it. If something exceeds a bound, only its sender is affected. The setting in the last "
+        "column changes the bound. `tests/hostile` tests the bounds at every door.",
+        table(("what", "at most", "beyond that", "setting"), rows),
     )
 
 

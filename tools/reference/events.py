@@ -39,27 +39,25 @@ def event_page() -> str:
     for each in _enums(kinds):
         words += [f"### {each.__name__}", _said(each)]
         comments = comments_of(each)
-        words.append(
-            table(
-                ("word", "meaning"),
-                [(f"`{member.value}`", comments.get(member.name) or _in_words(member)) for member in each],
-            )
-            if comments
-            else ", ".join(f"`{member.value}`" for member in each)
+        rows = [(f"`{member.value}`", comments.get(member.name, "")) for member in each]
+        assert all(said for _, said in rows), (
+            f"{each.__name__}: each word needs a comment that says what it means"
         )
+        words.append(table(("word", "meaning"), rows))
     return page(
         "# Events",
-        "Everything that happens in a room is one event in one ordered stream: `room.events()` in a program, "
-        "`serve --events FILE` as JSON lines, and the source of the log and the metrics. "
-        "[One stream](../architecture.md#one-stream) says what holds for it.",
-        "In JSON, `event` is the class. A field with its default value is left out (a word never is); "
-        "one that is called otherwise there has that name in brackets; and `detail` "
-        "says in words what happened.",
+        "Everything that happens in a room is an event. The events form one ordered stream: `room.events()` in a "
+        "program, "
+        "and the JSON lines of `serve --events FILE`. The log and the metrics come from it, too. "
+        "[How the stream works](../architecture.md#one-stream).",
+        "In JSON, `event` is the name of the class, and `detail` says in words what happened. A field with its "
+        "default value "
+        "is left out, except for words. If a field has another name in JSON, that name is in brackets.",
         "## Event",
-        "What all events have.",
+        "The fields of all events.",
         table(("field", "type", "meaning"), _rows(events.Event)),
         "## CallEvent",
-        "What all events of calls have besides.",
+        "The additional fields of events of calls.",
         table(("field", "type", "meaning"), _rows(events.CallEvent)),
         *sections,
         "## Lagged",
@@ -138,10 +136,6 @@ def _linked(name: str) -> str:
 
 
 _MODULES: Final[tuple[ModuleType, ...]] = (events, lifecycle, errors, address)
-
-
-def _in_words(member: enum.Enum) -> str:
-    return lifecycle.words_of(member, 60) if isinstance(member, lifecycle.Reason) else ""
 
 
 def _enums(kinds: list[Any]) -> list[type[enum.Enum]]:

@@ -174,8 +174,14 @@ SHORTEST_NAME: Final = 40  # no limit of names is below this: the longest hash, 
 # What an entry and the settings say alike.
 CALLS: Final = count("calls")
 APPROVE: Final = word_or_names(Approve, Approve.ALL, Approve.OFF)
-INSTALLS: Final = "The same for npx, uvx, docker and similar commands, while they show progress."
-NPX: Final = "Start an installed package that npx would start without npx ([npx without npm](npx.md))."
+INSTALLS: Final = (
+    "The time limit of an attempt to connect for npx, uvx, docker and similar commands, as long as they make "
+    "progress."
+)
+NPX: Final = (
+    "Whether the program of an installed package is started directly instead of by npx ([npx without "
+    "npm](npx.md))."
+)
 
 
 class ServerDefinition(Model, frozen=True, eq=False):
@@ -198,7 +204,8 @@ class ServerDefinition(Model, frozen=True, eq=False):
     env: Mapping[str, str] = key(
         "env",
         VALUE_MAP,
-        "Environment of the program, on top of the minimal one. Expanded.",
+        "Variables for the program, in addition to the small environment that every program gets. Variables in the "
+        "values are expanded.",
         {},
         identity=True,
         shown=_names_only,
@@ -206,7 +213,7 @@ class ServerDefinition(Model, frozen=True, eq=False):
     env_file: str | None = key(
         "envFile",
         TEXT,
-        "A file of `NAME=value` lines for its environment; `env` is stronger "
+        "A file of `NAME=value` lines for its environment; `env` overrides it "
         "([values](secrets.md#values-that-are-in-no-file)).",
         identity=True,
     )
@@ -220,22 +227,24 @@ class ServerDefinition(Model, frozen=True, eq=False):
     inherit_env: bool | tuple[str, ...] | None = key(
         "inheritEnv",
         ENVIRONMENT,
-        "Variables of our environment that it gets besides the minimum: all, none, or these; `*` and `?` match.",
+        "Variables of Greenroom's environment that the program gets in addition to the basic ones: all (`true`), "
+        "none (`false`), or a list; `*` and `?` are wildcards.",
         identity=True,
         in_words="the setting `inheritEnv`",
     )
     url: str | None = key(
         "url",
         TEXT,
-        "The endpoint of an HTTP server; of an HTTP API the URL before its paths, also called `baseUrl`. "
-        "A missing or empty variable is an error.",
+        "The endpoint of an HTTP server. For an HTTP API, the URL before its paths (`baseUrl` means the same). "
+        "A variable that is missing or empty is an error.",
         identity=True,
         shown=_place_only,
     )
     openapi: str | None = key(
         "openapi",
         TEXT,
-        "The OpenAPI document of the HTTP API at `url`, a file or a URL ([HTTP APIs](openapi.md)). Expanded.",
+        "The OpenAPI document of the HTTP API at `url`: a file or a URL ([HTTP APIs](openapi.md)). "
+        "Variables are expanded.",
         identity=True,
         shown=_place_only,
     )
@@ -245,20 +254,21 @@ class ServerDefinition(Model, frozen=True, eq=False):
     spec_hash: str | None = key(
         "specHash",
         SHA256,
-        "The SHA-256 of that document; another document is refused.",
+        "The SHA-256 of the OpenAPI document. Any other document is refused.",
         identity=True,
     )
     include_operations: tuple[str, ...] | None = key(
         "includeOperations",
         TEXTS,
-        "Only these operations of it: `tag:issues`, an operation's id, or `GET /repos/*`; `*` and `?` match.",
+        "Only these operations of the document: `tag:issues`, the id of an operation, or `GET /repos/*`; `*` and `?` "
+        "are wildcards.",
         identity=True,
         in_words="all",
     )
     exclude_operations: tuple[str, ...] = key(
         "excludeOperations",
         TEXTS,
-        "Never these operations of it, written like that.",
+        "These operations are left out. They are written as in `includeOperations`.",
         (),
         identity=True,
         in_words="none",
@@ -266,7 +276,7 @@ class ServerDefinition(Model, frozen=True, eq=False):
     output_schemas: bool = key(
         "outputSchemas",
         FLAG,
-        "List the schemas of its answers too, and hold the API to them.",
+        "List the schemas of the API's answers, too. Clients may then refuse an answer that does not fit.",
         False,
         identity=True,
     )
@@ -280,14 +290,14 @@ class ServerDefinition(Model, frozen=True, eq=False):
     http: Mapping[str, Any] | None = key(
         "http",
         HTTP_TOOLS,
-        "Requests to the HTTP API at `url`, as tools by their names ([by hand](openapi.md#tools-by-hand)).",
+        "Tools that you write by hand for the HTTP API at `url`, by name ([how](openapi.md#tools-by-hand)).",
         identity=True,
         shown=False,
     )
     headers: Mapping[str, str] = key(
         "headers",
         VALUE_MAP,
-        "HTTP headers to send. Variables are expanded.",
+        "HTTP headers that are sent with each request. Variables are expanded.",
         {},
         identity=True,
         shown=_names_only,
@@ -295,22 +305,22 @@ class ServerDefinition(Model, frozen=True, eq=False):
     http_transport: HttpTransport | None = key(
         "httpTransport",
         word(HttpTransport),
-        "Insist on one HTTP transport.",
+        "The only HTTP transport to use: `streamable-http` or `sse`.",
         identity=True,
         in_words="Streamable HTTP, then SSE",
     )
     auth: Literal["oauth", False] | None = key(
         "auth",
         AUTH,
-        '`"oauth"`: it wants an OAuth login ([Logging in](login.md)). `false`: never log in. '
-        '`"bearer"`: as `bearerToken` says.',
+        '`"oauth"`: the server needs an OAuth login ([logging in](login.md)). `false`: never log in. '
+        '`"bearer"`: use `bearerToken`.',
         identity=True,
         in_words="a stored login is used, unless there is an `Authorization` header",
     )
     oauth: Mapping[str, Any] | Literal[False] | None = key(
         "oauth",
         OAUTH,
-        "How to log in ([Logging in](login.md)); `false`: never.",
+        "How to log in ([logging in](login.md)). `false`: never log in.",
         identity=True,
         shown=False,
     )
@@ -318,167 +328,196 @@ class ServerDefinition(Model, frozen=True, eq=False):
     request_headers_command: Mapping[str, Any] | None = key(
         "requestHeadersCommand",
         REQUEST_HEADERS,
-        "A program that gives further headers for each request ([how](secrets.md#headers-of-each-request)).",
+        "A program that returns more headers for each request ([how](secrets.md#headers-of-each-request)).",
         identity=True,
         shown=False,
     )
     socket: str | None = key(
-        "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", identity=True
+        "socket",
+        TEXT,
+        "The path of a unix socket, with one JSON-RPC message per line. Variables are expanded.",
+        identity=True,
     )
     in_process: Any = field(compared=False)
     expose_resources: bool = key(
-        "exposeResources", FLAG, "Offer its resources as `get_…` tools.", True, identity=True
+        "exposeResources",
+        FLAG,
+        "Whether its resources are also offered as tools called `get_…`.",
+        True,
+        identity=True,
     )
     include_tools: tuple[str, ...] | None = key(
         "includeTools",
         TEXTS,
-        "Only these tools; `*` and `?` match. `[]`: none.",
+        "Only these tools exist; `*` and `?` are wildcards. `[]`: none.",
         identity=True,
         in_words="all",
     )
     exclude_tools: tuple[str, ...] = key(
-        "excludeTools", TEXTS, "Never these tools; `*` and `?` match.", (), identity=True, in_words="none"
+        "excludeTools",
+        TEXTS,
+        "These tools do not exist; `*` and `?` are wildcards.",
+        (),
+        identity=True,
+        in_words="none",
     )
     # -- policy (applied live) --
     lifecycle: Lifecycle = key(
-        "lifecycle", word(Lifecycle), "When it is started, and whether it is kept.", Lifecycle.LAZY
+        "lifecycle",
+        word(Lifecycle),
+        "When it starts and stops ([choosing](choosing.md#when-a-server-starts)).",
+        Lifecycle.LAZY,
     )
     isolation: Isolation | None = key(
         "isolation",
         word(Isolation),
-        "Who shares one process of it.",
+        "Who shares a process of it ([choosing](choosing.md#who-shares-a-process)).",
         identity=True,
         in_words="the setting `isolation`",
     )
     era: Era = key(
         "era",
         word(Era),
-        "Insist on one era of the protocol: `handshake` (up to 2025-11-25) or `stateless` (2026-07-28).",
+        "The only era of the protocol to use: `handshake` (up to 2025-11-25) or `stateless` (2026-07-28).",
         Era.AUTO,
     )
     warm: int = key(
         "warm",
         count("children", least=0, most=1000),
-        "Children that are started ahead for its next sessions or calls "
+        "The number of children that are started ahead, for its next sessions or calls "
         "([how](servers.md#children-that-are-started-ahead)).",
         0,
     )
     reset: str | None = key(
         "reset",
         TEXT,
-        "Its tool that resets it between two sessions or calls, so that its children are used again "
+        "The tool that makes it forget everything between two sessions or calls, so that its children are used again "
         "([how](servers.md#children-that-are-used-again)).",
         in_words="none: each child is used once",
     )
     restart_policy: RestartPolicy | None = key(
         "restartPolicy",
         word(RestartPolicy),
-        "Whether it comes back after it was lost.",
+        "Whether it restarts after it was lost ([how](policies.md#what-happens-when-a-server-dies)).",
         in_words="the setting `restartPolicy`",
     )
     idle_timeout: float | None = key(
         "idleTimeout",
         MINUTES,
-        "It is stopped when it has been idle this long; fractions are allowed, 0 = never.",
+        "It is stopped after it has been idle this long. Fractions are allowed; 0 = never.",
         in_words="the setting `idleTimeout`; 0 for eager; never for keep-alive",
     )
     tool_prefix: PrefixMode | None = key(
-        "toolPrefix", word(PrefixMode), "How its tools are named.", in_words="the setting `toolPrefix`"
+        "toolPrefix",
+        word(PrefixMode),
+        "What stands before the names of its tools.",
+        in_words="the setting `toolPrefix`",
     )
     connect_timeout: float | None = key(
         "connectTimeoutMs",
         MILLISECONDS,
-        "One connect attempt, from its start permit.",
+        "The time limit of one attempt to connect. It begins with the start permit.",
         in_words="the setting",
     )
     install_timeout: float | None = key("installTimeoutMs", MILLISECONDS, INSTALLS, in_words="the setting")
     call_timeout: float | None = key(
         "requestTimeoutMs",
         MILLISECONDS,
-        "One call, from when it is sent; progress restarts it.",
+        "The time limit of one call. It begins when the call is sent; progress restarts it.",
         in_words="the setting",
     )
     resolve_npx: bool | None = key("resolveNpx", FLAG, NPX, in_words="the setting")
     drain_timeout: float | None = key(
         "drainTimeoutMs",
         MILLISECONDS_FROM_0,
-        "Calls in flight may take this long to finish.",
+        "When a server drains, calls in flight have this long to finish.",
         in_words="the setting",
     )
     stop_timeout: float | None = key(
-        "stopTimeoutMs", MILLISECONDS, "From closing stdin to the last SIGKILL.", in_words="the setting"
+        "stopTimeoutMs",
+        MILLISECONDS,
+        "The time limit for stopping a server, from closing its stdin to the last SIGKILL.",
+        in_words="the setting",
     )
     max_in_flight: int | None = key(
-        "maxInFlight", CALLS, "Calls that are sent and not yet answered.", in_words="the setting"
+        "maxInFlight",
+        CALLS,
+        "How many calls may be sent and not yet answered. Others wait.",
+        in_words="the setting",
     )
     max_queued: int | None = key(
-        "maxQueued", CALLS, "Calls that are accepted and not yet sent.", in_words="the setting"
+        "maxQueued", CALLS, "How many calls may wait to be sent. Others are refused.", in_words="the setting"
     )
     limits: Mapping[str, Any] | str = key(
         "limits",
         LIMITS,
-        "How often its tools may be called, by its own names for them ([how](limits.md)); `*` and `?` match.",
+        "How often its tools may be called, by the server's own names ([how](limits.md)); `*` and `?` are wildcards.",
         {},
-        in_words="without limit",
+        in_words="no limit",
     )
     loop_guard: Mapping[str, Any] | str | bool = key(
         "loopGuard",
         LOOP_GUARD,
-        "How often one call of it may be made again with the same arguments ([how](limits.md#loops)).",
+        "How often the same call with the same arguments may be repeated ([how](limits.md#loops)).",
         {},
         in_words="the setting `loopGuard`",
     )
     direct_tools: bool | tuple[str, ...] | None = key(
         "directTools",
         CHOICE,
-        "Which of its tools are shown by name: by `--expose direct`, and beside the `mcp` tool. `*` and `?` match.",
+        "Which of its tools are shown by name, with `--expose direct` and beside the `mcp` tool; `*` and `?` are "
+        "wildcards.",
         in_words="the setting `directTools`",
     )
     tool_overrides: Mapping[str, Any] = key(
         "toolOverrides",
         OVERRIDES,
-        "How tools are shown otherwise ([how](servers.md#tools-shown-otherwise)).",
+        "Other names, descriptions and parameters for its tools ([how](servers.md#tools-shown-otherwise)).",
         {},
         identity=True,
     )
     placement: Mapping[str, Mapping[str, Any]] = key(
         "placement",
         PLACEMENT,
-        "Where it may run in a cluster: `resources` that a host has at least, and its `labels`.",
+        "Where it may run in a cluster: the `resources` and `labels` that a host must have.",
         {},
         in_words="anywhere",
     )
     approve: Approve | tuple[str, ...] | None = key(
         "approve",
         APPROVE,
-        "Which of its calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
+        "Which of its calls a person must allow ([approval](approval.md)); `*` and `?` are wildcards in a list.",
         identity=True,
         in_words="the setting `approve`",
     )
     pinning: Pinning | None = key(
         "pinning",
         word(Pinning),
-        "What happens to what is not as it was first shown ([changed tools](pinning.md#changed-tools)).",
+        "What happens to a tool, skill, prompt or resource whose definition has changed "
+        "([changed tools](pinning.md#changed-tools)).",
         identity=True,
         in_words="the setting `pinning`",
     )
     scrub: Scrub | None = key(
         "scrub",
         word(Scrub),
-        "Which of its results lose credentials ([Credentials in results](credentials.md#credentials-in-results)).",
+        "Whether credentials are removed from its results "
+        "([credentials in results](credentials.md#credentials-in-results)).",
         identity=True,
         in_words="the setting `scrub`",
     )
     bootstrap: bool = key(
         "bootstrap",
         FLAG,
-        "Fetch its tools in the background if they are unknown; after a failure again, with growing pauses.",
+        "Whether it is started once in the background if its tools are unknown. After a failure this is repeated, with "
+        "growing pauses.",
         True,
     )
     disabled: bool = key(
         "disabled",
         FLAG,
-        "`true` takes it out of service. With any other value than `true` or `false` it is not started.",
+        "`true` takes it out of service. Any value other than `true` or `false` is an error, and the server is not "
+        "used.",
         False,
         identity=True,
     )
@@ -502,223 +541,274 @@ class Settings(Model, frozen=True, eq=False):
     tool_prefix: PrefixMode = key(
         "toolPrefix",
         word(PrefixMode),
-        "How tools are named: server_tool, shortened, or bare.",
+        "What stands before the names of tools: the server's name, a shortened one, nothing, or `mcp__server_`.",
         PrefixMode.SERVER,
     )
     name_limit: int = key(
         "nameLimit",
         count("characters", least=SHORTEST_NAME),
-        "The longest name that the model's API takes. Longer names are cut and end in a hash.",
+        "The longest name that the model's API accepts. A longer name is cut and ends with a hash.",
         64,
     )
     client_prefix: str | None = key(
         "clientPrefix",
         TEXT,
-        "What the client puts before our names, such as `mcp__greenroom__`. It counts against `nameLimit`.",
+        "The prefix that the client puts before Greenroom's names, such as `mcp__greenroom__`. It counts for "
+        "`nameLimit`.",
         in_words="nothing",
     )
     pinning: Pinning = key(
         "pinning",
         word(Pinning),
-        "What happens to what is not as it was first shown ([changed tools](pinning.md#changed-tools)).",
+        "What happens to a tool, skill, prompt or resource whose definition has changed "
+        "([changed tools](pinning.md#changed-tools)).",
         Pinning.QUARANTINE,
     )
     scrub: Scrub = key(
         "scrub",
         word(Scrub),
-        "Which results lose credentials ([Credentials in results](credentials.md#credentials-in-results)).",
+        "Which results credentials are removed from ([credentials in results](credentials.md#credentials-in-results)).",
         Scrub.MCP,
     )
     isolation: Isolation | None = key(
         "isolation",
         word(Isolation),
-        "Who shares one process of a server.",
+        "Who shares a process of a server ([choosing](choosing.md#who-shares-a-process)).",
         in_words="`persistent`; `per_session` over HTTP",
     )
     restart_policy: RestartPolicy | None = key(
         "restartPolicy",
         word(RestartPolicy),
-        "Whether a lost server comes back.",
+        "Whether a lost server restarts ([how](policies.md#what-happens-when-a-server-dies)).",
         in_words="`on_demand`; `always` for keep-alive",
     )
     idle_timeout: float = key(
-        "idleTimeout", MINUTES, "A server is stopped when it has been idle this long; 0 = never.", 600.0
+        "idleTimeout", MINUTES, "A server is stopped after it has been idle this long; 0 = never.", 600.0
     )
     connect_timeout: float = key(
-        "connectTimeoutMs", MILLISECONDS, "One connect attempt, from its start permit.", 30.0
+        "connectTimeoutMs",
+        MILLISECONDS,
+        "The time limit of one attempt to connect. It begins with the start permit.",
+        30.0,
     )
     install_timeout: float = key("installTimeoutMs", MILLISECONDS, INSTALLS, 600.0)
     call_timeout: float = key(
-        "requestTimeoutMs", MILLISECONDS, "One call, from when it is sent; progress restarts it.", 60.0
+        "requestTimeoutMs",
+        MILLISECONDS,
+        "The time limit of one call. It begins when the call is sent; progress restarts it.",
+        60.0,
     )
     call_total_timeout: float = key(
-        "requestTotalTimeoutMs", MILLISECONDS, "One call in all, whatever its progress.", 600.0
+        "requestTotalTimeoutMs",
+        MILLISECONDS,
+        "The time limit of one call in all, even if it makes progress.",
+        600.0,
     )
     task_after: float | None = key(
         "taskAfterMs",
         MILLISECONDS,
-        "A call that takes longer goes on as a task, if its client knows tasks (2026-07-28).",
+        "A call that takes longer than this continues as a task, if its client knows the tasks of 2026-07-28.",
         in_words="never",
     )
     tasks_keep: str | None = key(
         "tasks.keep",
         TEXT,
-        "A folder in which tasks outlive the gateway ([Tasks for clients](tasks.md#tasks-for-clients)).",
-        in_words="none: tasks end with it",
+        "A folder that keeps tasks after the gateway has ended ([tasks for clients](tasks.md#tasks-for-clients)).",
+        in_words="none: tasks end with the gateway",
     )
     # It is longer than `connect_timeout`, so that a call ends with the reason of a failed connect and not with
     # "still connecting".
     queue_timeout: float = key(
         "queueTimeoutMs",
         MILLISECONDS,
-        "A call waits this long for its slot, the circuit breaker and the connection.",
+        "How long a call waits to be sent: for the circuit breaker, a slot and the connection.",
         UNSET,
         in_words="`connectTimeoutMs` and 15 s more",
     )
     drain_timeout: float = key(
-        "drainTimeoutMs", MILLISECONDS_FROM_0, "Calls in flight may take this long to finish.", 10.0
+        "drainTimeoutMs",
+        MILLISECONDS_FROM_0,
+        "When a server drains, calls in flight have this long to finish.",
+        10.0,
     )
-    stop_timeout: float = key("stopTimeoutMs", MILLISECONDS, "From closing stdin to the last SIGKILL.", 5.0)
+    stop_timeout: float = key(
+        "stopTimeoutMs",
+        MILLISECONDS,
+        "The time limit for stopping a server, from closing its stdin to the last SIGKILL.",
+        5.0,
+    )
     secret_timeout: float = key(
         "secretTimeoutMs",
         MILLISECONDS,
-        'A command that gives a secret (`"!gh auth token"`) may take this long.',
+        'The time limit of a command that returns a secret, such as `"!gh auth token"`.',
         10.0,
     )
     shutdown_timeout: float = key(
-        "shutdownTimeoutMs", MILLISECONDS, "One deadline for stopping the whole room.", 15.0
+        "shutdownTimeoutMs", MILLISECONDS, "The time limit for closing the whole room.", 15.0
     )
     background_idle: float = key(
         "backgroundIdle",
         MINUTES,
-        "A background gateway (`greenroom attach`) ends when it has had no client this long; 0 = never.",
+        "The background gateway ends when it has had no client for this long; 0 = never.",
         600.0,
     )
     max_connections: int = key(
-        "maxConnections", count("connections"), "The pool's slots, for all but children of sessions.", 20
+        "maxConnections",
+        count("connections"),
+        "How many servers may be connected at a time, not counting children of sessions.",
+        20,
     )
     max_session_connections: int = key(
         "maxSessionConnections",
         count("connections"),
-        "Slots of their own for children of sessions (`isolation`).",
+        "How many children of sessions may run at a time (`isolation` is `per_session`).",
         100,
     )
     min_connections: int = key(
         "minConnections",
         count("connections", least=0),
-        "Idle servers are kept up to this many; must be below `maxConnections`.",
+        "This many idle servers stay connected. It must be less than `maxConnections`.",
         0,
     )
     reserve_connections: int = key(
         "reserve",
         count("connections", least=0),
-        "Further slots for a server that has waited `reserveTimeoutMs`.",
+        "Additional slots, for a server that has waited for `reserveTimeoutMs`.",
         0,
     )
     reserve_timeout: float = key(
         "reserveTimeoutMs",
         MILLISECONDS_FROM_0,
-        "The head of the queue waits this long for a reserve slot; 0 = the reserve is off.",
+        "The first server in the queue gets a slot of the reserve after this long; 0 = the reserve is not used.",
         5.0,
     )
     acquire_timeout: float = key(
-        "acquireTimeoutMs", MILLISECONDS, "How long a server waits for a slot.", 30.0
+        "acquireTimeoutMs", MILLISECONDS, "How long a server waits for a slot. Then its start fails.", 30.0
     )
-    start_permits: int = key("startPermits", count("starts"), "Servers that may start at the same time.", 10)
+    start_permits: int = key(
+        "startPermits", count("starts"), "How many servers may start at the same time.", 10
+    )
     install_turns: int = key(
         "installTurns",
         count("starts"),
-        "Of these, starts of npx, uvx, docker and similar commands (they may install) that no call waits for.",
+        "How many of these starts may be of npx, uvx, docker and similar commands, which may install something, if "
+        "no call "
+        "waits for them.",
         2,
     )
     resolve_npx: bool = key("resolveNpx", FLAG, NPX, True)
     max_in_flight: int = key(
-        "maxInFlight", CALLS, "Calls of one server that are sent and not yet answered.", 256
+        "maxInFlight",
+        CALLS,
+        "How many calls of one server may be sent and not yet answered. Others wait.",
+        256,
     )
-    max_queued: int = key("maxQueued", CALLS, "Calls of one server that are accepted and not yet sent.", 1024)
+    max_queued: int = key(
+        "maxQueued", CALLS, "How many calls of one server may wait to be sent. Others are refused.", 1024
+    )
     limits: Mapping[str, Any] | str = key(
         "limits",
         LIMITS,
-        "How often tools may be called, by the names that clients see ([how](limits.md)); `*` and `?` match.",
+        "How often tools may be called, by the names that clients see ([how](limits.md)); `*` and `?` are wildcards.",
         {},
-        in_words="without limit",
+        in_words="no limit",
     )
     loop_guard: Mapping[str, Any] | str | bool = key(
         "loopGuard",
         LOOP_GUARD,
-        "How often one call may be made again with the same arguments ([how](limits.md#loops)).",
+        "How often the same call with the same arguments may be repeated ([how](limits.md#loops)).",
         {},
         in_words="off",
     )
     max_queued_bytes: int = key(
         "maxQueuedBytes",
         count("bytes", least=1024),
-        "Parameters of all calls in the room that are accepted and not yet sent; as much again may wait at the doors.",
+        "The size of the parameters of all calls in the room that wait to be sent. As much again may wait at the "
+        "doors.",
         64 * 1024 * 1024,
     )
-    backoff_min: float = key("restartBackoff.minMs", MILLISECONDS, "The first delay.", 1.0)
-    backoff_max: float = key("restartBackoff.maxMs", MILLISECONDS, "The longest delay.", 60.0)
-    backoff_jitter: float = key("backoffJitter", FRACTION, "The random share of the delay, 0 to 1.", 0.2)
+    backoff_min: float = key("restartBackoff.minMs", MILLISECONDS, "The delay after the first failure.", 1.0)
+    backoff_max: float = key(
+        "restartBackoff.maxMs",
+        MILLISECONDS,
+        "The longest delay. It doubles from one failure to the next.",
+        60.0,
+    )
+    backoff_jitter: float = key(
+        "backoffJitter", FRACTION, "How much each delay varies at random: 0.2 is up to 20 % (0 to 1).", 0.2
+    )
     failure_backoff: float | None = key(
-        "failureBackoff", SECONDS, "One flat delay, in place of `restartBackoff`.", in_words="none"
+        "failureBackoff",
+        SECONDS,
+        "The same delay after each failure, instead of `restartBackoff`.",
+        in_words="none",
     )
     failure_threshold: int = key(
-        "failureThreshold", count("failures"), "Failures in a row that trip the circuit breaker.", 5
+        "failureThreshold", count("failures"), "How many failures in a row trip the circuit breaker.", 5
     )
     cooldown: float = key(
         "cooldownMs",
         MILLISECONDS,
-        "How long the circuit breaker then refuses calls, before one probe may pass.",
+        "How long a tripped circuit breaker refuses calls. Then it lets one call through as a probe.",
         30.0,
     )
     stable_after: float = key(
         "stableAfterMs",
         MILLISECONDS,
-        "An answer clears the failures if the server has been connected this long.",
+        "An answer resets the count of failures if the server has been connected for at least this long.",
         30.0,
     )
     restart_intensity: int = key(
-        "restartIntensity", count("restarts"), "Restarts of one server in `restartPeriodMs`.", 5
+        "restartIntensity",
+        count("restarts"),
+        "How often one server may restart within `restartPeriodMs`. After that it is quarantined.",
+        5,
     )
-    restart_period: float = key("restartPeriodMs", MILLISECONDS, "The window of `restartIntensity`.", 60.0)
+    restart_period: float = key(
+        "restartPeriodMs", MILLISECONDS, "The period in which `restartIntensity` counts restarts.", 60.0
+    )
     health_interval: float = key(
         "healthIntervalMs", MILLISECONDS, "How often the health of keep-alive servers is checked.", 30.0
     )
     inherit_env: bool | tuple[str, ...] = key(
         "inheritEnv",
         ENVIRONMENT,
-        "Variables of our environment that programs get besides the minimum: all, none, or these; `*` and `?` match.",
+        "Variables of Greenroom's environment that programs get in addition to the basic ones: all (`true`), none "
+        "(`false`), or a list; `*` and `?` are wildcards.",
         False,
     )
     oauth_dir: str | None = key(
         "oauthDir",
         TEXT,
-        "Where pi's adapter keeps its logins ([Logging in](login.md)); `MCP_OAUTH_DIR` is stronger.",
+        "The folder of the logins of pi's adapter ([logging in](login.md)). `MCP_OAUTH_DIR` overrides it.",
         in_words="pi's own folder",
     )
     registry: str | None = key(
         "registry",
         SAFE_URL,
-        "A registry of servers in which `mcp_provision` looks, too ([Doors](meta-tools.md)).",
-        in_words="none: nothing is asked",
+        "A registry of servers that `mcp_provision` also searches ([MetaMCP's tools](meta-tools.md)).",
+        in_words="none",
     )
     semantic_search: str | bool = key(
         "semanticSearch",
         MODEL,
-        "Whether search finds tools by meaning too, and with the model in which folder; true: the model of the package "
-        "([by meaning](finding-tools.md#by-meaning)).",
+        "Whether search also finds tools by meaning. `true` uses the model of an installed package; a path names the "
+        "folder "
+        "of a model ([by meaning](finding-tools.md#by-meaning)).",
         False,
     )
     direct_tools: bool | tuple[str, ...] = key(
         "directTools",
         CHOICE,
-        "Which tools `--expose direct` shows: all, none, or these. A list is shown beside the `mcp` tool, too.",
+        "Which tools `--expose direct` shows: all (`true`), none (`false`), or a list. The tools of a list are also "
+        "shown "
+        "beside the `mcp` tool.",
         True,
     )
     frequent_tools: int = key(
         "frequentTools",
         count("tools", least=0, most=PROMOTED),
-        "So many of the tools that were called in most conversations are shown beside the `mcp` tool "
+        "This many tools, those that were called in the most conversations, are shown beside the `mcp` tool "
         "([how](mcp-tool.md#tools-beside-it)).",
         0,
         in_words="none, and nothing is counted",
@@ -726,7 +816,7 @@ class Settings(Model, frozen=True, eq=False):
     tool_overrides: Mapping[str, Any] = key(
         "toolOverrides",
         OVERRIDES_OF_ANY,
-        "How tools of these names are shown otherwise, of whichever server has one "
+        "Other names, descriptions and parameters for tools of these names, at any server "
         "([how](servers.md#tools-shown-otherwise)).",
         {},
         in_words="none",
@@ -734,145 +824,188 @@ class Settings(Model, frozen=True, eq=False):
     approve: Approve | tuple[str, ...] = key(
         "approve",
         APPROVE,
-        "Which calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
+        "Which calls a person must allow ([approval](approval.md)); `*` and `?` are wildcards in a list.",
         Approve.OFF,
     )
     approval_timeout: float = key(
-        "approvalTimeoutMs", MILLISECONDS, "A person may take this long to allow a call.", 300.0
+        "approvalTimeoutMs", MILLISECONDS, "How long a call waits for a person to allow it.", 300.0
     )
     bootstrap: bool = key(
-        "bootstrap", FLAG, "Fetch the tools of servers that are still unknown, in the background.", True
+        "bootstrap",
+        FLAG,
+        "Whether servers whose tools are unknown are started once in the background, to list them.",
+        True,
     )
     first_list_timeout: float = key(
         "firstListTimeoutMs",
         MILLISECONDS_FROM_0,
-        "A client's first list with `--expose direct`, and its searches with `mcp` that find nothing that fits well, "
-        "wait this long for servers whose tools are unknown.",
+        "How long a client's first list (`--expose direct`), and a search without a good match (`mcp`), wait for "
+        "servers "
+        "whose tools are unknown.",
         10.0,
     )
     max_line: int = key(
-        "maxLineBytes", count("bytes", least=1024), "The longest line a server may write.", 64 * 1024 * 1024
+        "maxLineBytes",
+        count("bytes", least=1024),
+        "The largest message that a server may send.",
+        64 * 1024 * 1024,
     )
     stderr_ring: int = key(
-        "stderrBytes", count("bytes", least=0), "How much of a server's stderr is kept.", 8 * 1024
+        "stderrBytes",
+        count("bytes", least=0),
+        "How much of a server's stderr is kept in memory, to quote it in errors.",
+        8 * 1024,
     )
-    max_pages: int = key("maxPages", count("pages"), "Pages that are read of one list.", 100)
+    max_pages: int = key("maxPages", count("pages"), "How many pages of one list are read.", 100)
     max_list_bytes: int = key(
-        "maxListBytes", count("bytes", least=1024), "The size of all lists of one server.", 16 * 1024 * 1024
+        "maxListBytes",
+        count("bytes", least=1024),
+        "How large all lists of one server may be together.",
+        16 * 1024 * 1024,
     )
     max_list_items: int = key(
         "maxListItems",
         count("items"),
-        "The number of tools, resources, templates and prompts of one server.",
+        "How many tools, resources, templates and prompts one server may have.",
         10000,
     )
     probe_timeout: float = key(
-        "probeTimeoutMs", MILLISECONDS, "How long to ask a server which protocol era it speaks.", 5.0
+        "probeTimeoutMs",
+        MILLISECONDS,
+        "How long to wait for a server to say which era of the protocol it speaks.",
+        5.0,
     )
     http_listen: str | None = key(
         "http.listen",
         TEXT,
-        "Where `serve --http` listens when it is given no address: `127.0.0.1:8000`.",
+        "Where `serve --http` listens if it is given no address, for example `127.0.0.1:8000`.",
         in_words="none",
     )
     http_tokens: Mapping[str, str] = key(
         "http.tokens",
         TEXT_MAP,
-        'The bearer tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Expanded.',
+        'The tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Variables are expanded.',
         {},
         shown=_names_only,
     )
     http_token_profiles: Mapping[str, str] = key(
         "http.tokenProfiles",
         TEXT_MAP,
-        "The profile that a token of `http.tokens` is bound to, by its name there.",
+        "The profiles that tokens of `http.tokens` are bound to, by the names of the tokens.",
         {},
     )
     http_owner_tokens: Mapping[str, str] = key(
         "http.ownerTokens",
         TEXT_MAP,
-        "Further tokens, by name, with which the page may also act: connect, drain, approve, accept. Expanded.",
+        "Tokens of owners, by name. With such a token, the page may also act: connect, drain, approve, accept. "
+        "Variables are expanded.",
         {},
         shown=_names_only,
     )
-    http_oauth_issuer: str | None = key("http.oauth.issuer", TEXT, "Its URL; without one there is no OAuth.")
+    http_oauth_issuer: str | None = key(
+        "http.oauth.issuer",
+        TEXT,
+        "The URL of the authorization server. Without it, access tokens are not accepted.",
+    )
     http_oauth_resource: str | None = key(
         "http.oauth.resource",
         TEXT,
-        "The URL by which clients know this gateway: `https://gateway.example/mcp`.",
+        "The URL that clients use for this gateway, such as `https://gateway.example/mcp`.",
     )
     http_oauth_audiences: tuple[str, ...] = key(
-        "http.oauth.audiences", TEXTS, "A token is for one of these.", (), in_words="the resource"
+        "http.oauth.audiences",
+        TEXTS,
+        "The audiences that are accepted. A token must be for one of them.",
+        (),
+        in_words="the resource",
     )
     http_oauth_jwks: str | None = key(
-        "http.oauth.jwksUrl", TEXT, "Where the issuer's keys are.", in_words="what its metadata says"
+        "http.oauth.jwksUrl",
+        TEXT,
+        "The URL of the issuer's keys.",
+        in_words="the URL in the issuer's metadata",
     )
-    http_oauth_scopes: tuple[str, ...] = key("http.oauth.scopes", TEXTS, "Scopes that a token must have.", ())
+    http_oauth_scopes: tuple[str, ...] = key(
+        "http.oauth.scopes", TEXTS, "The scopes that a token must have.", ()
+    )
     http_oauth_profile_claim: str | None = key(
-        "http.oauth.profileClaim", TEXT, "The claim that names its caller's profile."
+        "http.oauth.profileClaim", TEXT, "The claim of a token that names the caller's profile."
     )
     http_oauth_scope_profiles: Mapping[str, str] = key(
         "http.oauth.scopeProfiles",
         TEXT_MAP,
-        'The profile of a caller with a scope: `{"mcp:work": "work"}`.',
+        'The profiles of callers, by a scope of their tokens: `{"mcp:work": "work"}`.',
         {},
     )
     http_hosts: tuple[str, ...] = key(
-        "http.hosts", TEXTS, "Further names by which clients may address the gateway.", ()
+        "http.hosts", TEXTS, "Additional names that clients may use for the gateway (in `Host`).", ()
     )
     http_origins: tuple[str, ...] = key(
         "http.origins",
         TEXTS,
-        "Web pages whose scripts may use it and read its answers (CORS): `https://app.example`.",
+        "Web pages whose scripts may call the gateway and read its answers (CORS), such as `https://app.example`.",
         (),
     )
     http_session_headers: Mapping[str, str] = key(
         "http.sessionHeaders",
         SESSION_HEADERS,
-        'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
+        'Headers of requests that become values of the session: `{"x-github-token": "GITHUB_TOKEN"}`.',
         {},
     )
     http_state_handles: bool = key(
         "http.stateHandles",
         FLAG,
-        "Clients of 2026-07-28 can have state of their own by a handle ([State](state-handles.md)).",
+        "Whether a client of 2026-07-28 can have several states, each with a handle "
+        "([state without a session](state-handles.md)).",
         False,
     )
     http_metrics: bool = key(
-        "http.metrics", FLAG, "Count what happens, for `/metrics` ([HTTP](http.md)).", False
+        "http.metrics",
+        FLAG,
+        "Whether calls and servers are counted for `/metrics` ([metrics](http.md#metrics)).",
+        False,
     )
     http_metrics_tools: int = key(
         "http.metricsTools",
         count("tools", least=0),
-        "As many tools are counted each by itself, and the others as `other`; 0 = none.",
+        "How many tools have counters of their own; the others share the counter `other`. 0 = none.",
         0,
     )
-    http_max_sessions: int = key("http.maxSessions", count("sessions"), "Sessions open at once.", 1000)
+    http_max_sessions: int = key(
+        "http.maxSessions", count("sessions"), "How many sessions may be open at a time.", 1000
+    )
     http_session_idle: float = key(
-        "http.sessionIdle", MINUTES, "A session without a message ends then.", 1800.0
+        "http.sessionIdle", MINUTES, "A session ends after this long without a message.", 1800.0
     )
     http_session_life: float = key(
-        "http.sessionLife", MINUTES, "Every session ends after this long.", 86400.0
+        "http.sessionLife", MINUTES, "A session ends after this long in any case.", 86400.0
     )
     http_max_body: int = key(
-        "http.maxBodyBytes", count("bytes", least=1024), "The largest request.", 4 * 1024 * 1024
+        "http.maxBodyBytes", count("bytes", least=1024), "The largest body of a request.", 4 * 1024 * 1024
     )
     cache_max_age: float = key(
-        "cacheMaxAgeDays", DAYS, "Older entries of the catalogue count as absent.", 7 * 86400.0
+        "cacheMaxAgeDays", DAYS, "An entry of the catalogue that is older than this is not used.", 7 * 86400.0
     )
-    output_max_bytes: int = key("outputGuard.maxBytes", count("bytes", least=0), "0 = no limit.", 51200)
-    output_max_lines: int = key("outputGuard.maxLines", count("lines", least=0), "0 = no limit.", 2000)
+    output_max_bytes: int = key(
+        "outputGuard.maxBytes", count("bytes", least=0), "The largest text in an answer; 0 = no limit.", 51200
+    )
+    output_max_lines: int = key(
+        "outputGuard.maxLines", count("lines", least=0), "The most lines in an answer; 0 = no limit.", 2000
+    )
     output_max_image: int = key(
         "outputGuard.maxImageBytes",
         count("bytes", least=0),
-        "An image with more base64 is scaled down, or kept as a file; 0 = no limit.",
+        "The largest image, in base64. A larger one is scaled down, or kept as a file; 0 = no limit.",
         4 * 1024 * 1024,
     )  # most clients refuse five
     output_keep: float = key(
-        "outputGuard.keepHours", HOURS, "Files of long output are kept this long.", 24 * 3600.0
+        "outputGuard.keepHours", HOURS, "How long files of long output are kept.", 24 * 3600.0
     )
     output_keep_bytes: int = key(
-        "outputGuard.keepBytes", count("bytes", least=0), "And as many bytes in all.", 100 * 1024 * 1024
+        "outputGuard.keepBytes",
+        count("bytes", least=0),
+        "How large these files may be together. The oldest are removed first.",
+        100 * 1024 * 1024,
     )
 
     def __post_init__(self) -> None:
@@ -888,13 +1021,13 @@ class Settings(Model, frozen=True, eq=False):
 
 # The groups of settings, and what each is about.
 GROUPS: Final[Mapping[str, str]] = {
-    "restartBackoff": "The delay after a failure, doubling from one to the other.",
-    "tasks": "What becomes of calls that go on as tasks.",
-    "http": "The HTTP door, `serve --http` ([HTTP](http.md)).",
-    "http.oauth": "Accept the access tokens of an authorization server ([OAuth](http-oauth.md)).",
+    "restartBackoff": "The delay after a failure. It doubles from one failure to the next.",
+    "tasks": "What happens to calls that continue as tasks.",
+    "http": "The HTTP door, `serve --http` ([over HTTP](http.md)).",
+    "http.oauth": "Access tokens of an authorization server ([OAuth at the gateway](http-oauth.md)).",
     "outputGuard": (
-        "Cuts long output of the `mcp` tool ([long output](mcp-tool.md#long-output)); "
-        "`false` = off, `true` = the defaults."
+        "How long output of the `mcp` tool is cut ([long output](mcp-tool.md#long-output)). "
+        "`false` = not at all, `true` = with the defaults."
     ),
 }
 Exposure = Literal["proxy", "direct", "meta"]  # what a client can be shown
@@ -905,10 +1038,14 @@ class Profile(Model, frozen=True, eq=False):
     """What exists for a client. A tool is written as in `includeTools`. `expose` None: what the gateway says."""
 
     servers: tuple[str, ...] | None = key(
-        "servers", TEXTS, "Its servers; `*` and `?` match. Without it: all."
+        "servers",
+        TEXTS,
+        "The servers that exist for its clients; `*` and `?` are wildcards. Without this key: all.",
     )
     tools: tuple[str, ...] | None = key(
-        "tools", TEXTS, "Its tools, of those servers; `*` and `?` match. Without it: all."
+        "tools",
+        TEXTS,
+        "The tools of those servers that exist; `*` and `?` are wildcards. Without this key: all.",
     )
     expose: str | None = key(
         "expose", ValueKind(Exposure, "word"), "What its clients see: `proxy`, `direct` or `meta`."
@@ -922,13 +1059,13 @@ class Profile(Model, frozen=True, eq=False):
     loop_guard: Mapping[str, Any] | str | bool = key(
         "loopGuard",
         LOOP_GUARD,
-        "How often one of its clients may make one call again with the same arguments ([how](limits.md#loops)).",
+        "How often a client may repeat the same call with the same arguments ([how](limits.md#loops)).",
         {},
     )
     overrides: Mapping[str, Mapping[str, Any]] = key(
         "toolOverrides",
         OVERRIDES_OF_EACH,
-        "By server: tools shown otherwise, on top of what the server's own entry says.",
+        "By server: changes of its tools, in addition to those in the server's entry.",
         {},
     )
 
