@@ -40,7 +40,7 @@ class DefinitionPins(msgspec.Struct, frozen=True):
     )  # how they were first shown, as far as it is known
 
 
-_UNPINNED = DefinitionPins()
+NOT_PINNED: Final = DefinitionPins()
 
 
 class ServerEntry(msgspec.Struct, frozen=True, eq=False):
@@ -62,7 +62,7 @@ class ServerEntry(msgspec.Struct, frozen=True, eq=False):
     revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
     told: str = ""  # a hash of what it was told that its client can be asked; empty: nothing
     # The next two are not kept with it: `pinning` has a file of its own.
-    pinned: DefinitionPins = _UNPINNED  # what was accepted of its definitions
+    pinned: DefinitionPins = NOT_PINNED  # what was accepted of its definitions
     prints: Mapping[str, str] | None = None  # by tool; set while some of them are to be written to that file
 
     @property
@@ -81,6 +81,3 @@ class LastFailure(msgspec.Struct, frozen=True):
 
 
 Failures = Mapping[tuple[str, str], LastFailure | None]  # by server and definition hash; None: it works again
-
-
-NOT_PINNED: Final = DefinitionPins()

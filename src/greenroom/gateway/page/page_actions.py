@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...actors.workers import apart
-from ...catalogue.fingerprints import kind_of, original_of, pin_name
+from ...catalogue.fingerprints import PINNED, kind_of, original_of, pin_name
 from ...config.files import project_asks, working_directory
 from ...config.trust import Agreements, ProjectFile, shown_matter, trust_file
 from ...protocol.errors import GreenroomError, UsageError
@@ -45,15 +45,13 @@ if TYPE_CHECKING:
     from ...supervisor.room import Greenroom
     from ..next_steps import Commands
 
-Switch = Callable[
-    [str, bool], list[str]
-]  # takes a server out of service (True) or back; the files that were changed
+# Takes a server out of service (True) or back. Returns the files that were changed.
+Switch = Callable[[str, bool], list[str]]
 _SAID: Final = {
     Verdict.ONCE: "Allowed, this once",
     Verdict.SESSION: "Allowed for its session, with these arguments",
     Verdict.DENY: "Refused",
 }
-_PINNED: Final = ("tool", "skill", "prompt", "resource", "template")
 Params = Mapping[str, Any]
 
 
@@ -178,8 +176,8 @@ class PageActions:
     async def _accept(self, params: Params, _who: str) -> dict[str, Any]:
         server, kind = self._server(params), text_in(params, "kind") or "tool"
         name, digest = text_in(params, "name") or "", text_in(params, "digest") or ""
-        if kind not in _PINNED:
-            raise UsageError(f'"kind" must be one of {", ".join(_PINNED)}.')
+        if kind not in PINNED:
+            raise UsageError(f'"kind" must be one of {", ".join(PINNED)}.')
         taken = await self._port.services.accept_shown(server, {pin_name(kind, name): digest})
         if not taken:
             text = f"Nothing was accepted: {one_line(name, 100)} of {server} is not what was shown any more."

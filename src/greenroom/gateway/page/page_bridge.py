@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -123,22 +124,19 @@ class _ControlResponder:
         if gateway is None:
             yield _refused(_NONE)
             return
-        gateway.connection.setblocking(False)
-        async with await anyio.abc.UNIXSocketStream.from_socket(gateway.connection) as stream:
-            await stream.send(json.dumps({"method": WATCH}).encode() + b"\n")
-            splitter = LineSplitter(MAX_LINE, lambda _head, _bound: None)
-            while True:
-                try:
-                    came = await stream.receive()
-                except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    return
-                for line in splitter.feed(came):
-                    said = json.loads(bytes(line))
-                    if "error" in said:  # a gateway that is older, and has no page
-                        yield _told({"error": said["error"]})
-                    if "part" not in said:
-                        return
-                    yield said["part"].encode()
+        with gateway, suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            gateway.connection.setblocking(False)
+            async with await anyio.abc.UNIXSocketStream.from_socket(gateway.connection) as stream:
+                await stream.send(json.dumps({"method": WATCH}).encode() + b"\n")
+                splitter = LineSplitter(MAX_LINE, lambda _head, _bound: None)
+                while True:
+                    for line in splitter.feed(await stream.receive()):
+                        said = json.loads(bytes(line))
+                        if "error" in said:  # a gateway that is older, and has no page
+                            yield _told({"error": said["error"]})
+                        if "part" not in said:
+                            return
+                        yield said["part"].encode()
 
 
 class _NoGateway(GreenroomError):

@@ -5,8 +5,8 @@
 | `GET /` | the document; it needs no token, for it holds no data |
 | `GET /page/hello` | who may what here |
 | `GET /page/watch` | server-sent events: everything once, then what changes |
-| `GET /page/server`, `tools`, `tool`, `timeline` | details |
-| `GET /page/timeline`, `calls`, `call` | of a tape |
+| `GET /page/server`, `tools`, `tool`, `call`, `timeline`, `tree` | details of a room |
+| `GET /page/timeline`, `calls`, `call` | details of a tape |
 | `POST /page/do` | an act of an owner |
 
 An error is `{"error": {"code", "message"}}` with a fitting status. Who may ask was decided before (`Access`). An act
