@@ -18,6 +18,7 @@ from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
 from tests.support.whole import whole
 
+from greenroom import Greenroom, UsageError
 from greenroom.cli.main import run
 from greenroom.tape.tape_reader import read_tape
 from greenroom.testing import FakeServer, fake_room, tool
@@ -66,12 +67,45 @@ def test_a_client_of_a_replay_gets_what_it_got(tape: Path) -> None:
     assert f"replaying {tape.name}: 3 recorded calls of own; nothing is started" in said
     assert "Not on the tape" not in said
     assert "were not made" not in said
-    others, said = talk(["replay", "--expose", "direct", os.fspath(tape)], [("own_echo", {"text": "three"})])
+    fifty_two = [("own_echo", {"text": "three"})] * 52
+    others, said = talk(["replay", "--expose", "direct", os.fspath(tape)], fifty_two)
     assert "Not on the tape" in json.dumps(others)
+    assert said.count("Not on the tape: own_echo") == 50
+    assert "greenroom: and 2 more calls that are not on the tape" in said
     assert 'Not on the tape: own_echo with {"text":"three"}. The nearest recorded call is #' in " ".join(
         said.split()
     )
     assert "3 of the 3 calls on the tape were not made." in said
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ((), {}),
+        (("--lenient",), {"strict": False}),
+        (("--as-recorded",), {"pace": "recorded"}),
+        (("--by-order", "--nearest", "0.5"), {"by_order": True, "nearest": 0.5}),
+        (("--ignore", "at,id", "--call-timeout", "3"), {"ignore": ["at", "id"], "call_timeout": 3.0}),
+        (("--fault", "own call 1: crash"), {"faults": ("own call 1: crash",)}),
+    ],
+)
+def test_what_replay_was_told_reaches_the_room(
+    words: tuple[str, ...], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def replay(_tape: Path, **options: Any) -> Any:
+        asked.append(options)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(Greenroom, "replay", replay)
+    assert run(["replay", os.fspath(tmp_path / "a.tape"), "--http", ":0", *words]) == 2
+    (options,) = asked
+    usual = {
+        "strict": True, "pace": "at once", "by_order": False, "nearest": None, "ignore": [], "faults": (),
+        "call_timeout": None, "live": (), "per_session": False,
+    }  # fmt: skip
+    assert {name: options[name] for name in usual} == usual | given
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

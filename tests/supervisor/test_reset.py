@@ -22,6 +22,7 @@ from greenroom.testing.room_inside import RoomInside
 
 SESSIONS = {"isolation": "per_session", "warm": 2, "reset": "reset"}
 CALLS = {**SESSIONS, "isolation": "per_call"}
+SECRET = "plover-51a3f9c2e7d84b6fa0"
 
 
 class Stateful:
@@ -188,31 +189,38 @@ async def test_what_is_no_plain_result_is_no_reset_and_is_noted_once(result: Map
 
 
 @in_virtual_time
-async def test_a_tool_that_does_not_exist_resets_nothing() -> None:
+async def test_a_tool_that_does_not_exist_resets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     server, _ = stateful()
     server.tools = [tool("echo")]
     keeps = server.handler
 
     def handler(call: FakeCall) -> Any:
         if call.tool == "gone":
-            raise RpcRefusal(INVALID_PARAMS, "Unknown tool: gone")
+            raise RpcRefusal(INVALID_PARAMS, f"Unknown tool: gone, of {SECRET}")
         return keeps(call)
 
     server.handler = handler
+    monkeypatch.setenv("API_TOKEN", SECRET)
     async with open_room({"a": server}, entries={"a": {**SESSIONS, "reset": "gone"}}) as room:
         await with_two_warm(room)
         notes, starts = record_events(room, Note), server.starts
+        events = record_events(room, WarmChildMoved)
         await use(room, "one")
         await anyio.sleep(20)
         assert server.starts == starts + 1
         (told,) = [note.words for note in notes if note.code is NoteCode.RESET]
-        assert "Unknown tool: gone" in told
+        assert "Unknown tool: gone, of ***" in told
+        assert SECRET not in f"{notes}{events}"
 
 
+@pytest.mark.parametrize(("has", "to_connect"), [(5.0, 60_000), (3.0, 9_000)])
 @in_virtual_time
-async def test_a_tool_that_hangs_has_five_seconds_and_whoever_waits_gets_a_new_process() -> None:
+async def test_a_tool_that_hangs_has_five_seconds_or_less_and_whoever_waits_gets_a_new_process(
+    has: float, to_connect: int
+) -> None:
     server, _ = stateful()
-    async with open_room({"a": server}, entries={"a": {**SESSIONS, "warm": 1}}) as room:
+    entry = {**SESSIONS, "warm": 1, "connectTimeoutMs": to_connect}
+    async with open_room({"a": server}, entries={"a": entry}) as room:
         await use(room, "first")
         await anyio.sleep(20)
         async with room.session("one") as one:
@@ -226,7 +234,7 @@ async def test_a_tool_that_hangs_has_five_seconds_and_whoever_waits_gets_a_new_p
         said = json.loads(str(call.outcome))
         assert said["process"] != old
         assert said["kept"] == ["of two"]
-        assert anyio.current_time() <= began + 5.0 + 5.0 + 0.1, "the reset, then a start"
+        assert anyio.current_time() == pytest.approx(began + has + 5.0, abs=0.1), "the reset, then a start"
 
 
 @pytest.mark.parametrize("when", ["while it is reset", "while it waits", "while it is claimed"])
@@ -301,6 +309,7 @@ LEAVINGS = [
     "a changed list",
     "junk",
     "a late answer",
+    "a gap",
     "stray progress",
 ]
 
@@ -340,6 +349,8 @@ async def test_whatever_lasts_ends_the_process(what: str) -> None:
                     connection.note("it printed junk")
                 case "a late answer":
                     connection.hooks.on_late_answer(b"{}")
+                case "a gap":
+                    connection.hooks.on_gap()
                 case "stray progress":
                     connection.tell("notifications/progress", {"progressToken": 99, "progress": 1})
                 case _:

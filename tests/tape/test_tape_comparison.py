@@ -124,6 +124,9 @@ def test_calls_added_left_out_changed_and_moved(tmp_path: Path) -> None:
     found = both(tmp_path, first, second)
     assert told(found) == [("arguments", 2, 2), ("order", 3, 4), ("added", None, 5)]
     assert paths(found) == [("q", '"a"', '"b"')]
+    assert found.same == 2, "the first one, and stop"
+    several = both(tmp_path, [call(1, q="a"), call(2, q="b")], [call(1, q="c"), call(2, q="d")])
+    assert paths(several) == [("q", '"a"', '"c"'), ("q", '"b"', '"d"')]
     back = both(tmp_path, second, first)
     assert ("left_out", 5, None) in told(back)
 
@@ -501,6 +504,19 @@ async def test_odd_calls_are_asked_or_left_out(tmp_path: Path, changed: dict[str
     found = await against(tape, server)
     assert found.same + len(found.calls) + sum(each.calls for each in found.not_sent) == 2
     assert found.same >= 1
+
+
+@in_real_time
+async def test_a_call_that_was_cancelled_is_not_made_again(tmp_path: Path) -> None:
+    server = FakeServer(tools=[tool("get", annotations=READS)])
+    tape = await recorded(tmp_path / "one.tape", server, [("get", None), ("get", None)])
+    lines = [json.loads(line) for line in tape.read_text().splitlines()]
+    last = [line for line in lines if line["k"] == "call"][-1]
+    last["outcome"] = "cancelled"
+    tape.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = await against(tape, server)
+    assert [(each.why, each.calls) for each in found.not_sent] == [("was cancelled", 1)]
+    assert len(server.calls) == 3
 
 
 @in_real_time
