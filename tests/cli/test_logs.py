@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,14 @@ from typing import Any
 import pytest
 from tests.support import in_real_time, run
 from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_forked
-from tests.support.gateway import PATIENCE, faulty, serve
+from tests.support.gateway import faulty
+from tests.support.homes import own_config
+from tests.support.patience import until
 
 from greenroom import Greenroom
 from greenroom.actors.transports.stderr_log import StderrLogs, older_log, stderr_log_path
+from greenroom.cli import logs_command
+from greenroom.cli.main import run as run_command
 from greenroom.events import Kind
 from greenroom.protocol import bounds
 from greenroom.protocol.address import Address
@@ -83,37 +88,62 @@ def test_explain_names_the_log_of_a_server_that_failed(tmp_path: Path) -> None:
     assert f"→ greenroom logs --config {tmp_path}/mcp.json s" in greenroom_in(tmp_path, "explain", "s").stdout
 
 
-def test_follow_shows_what_comes_also_over_a_new_file(tmp_path: Path) -> None:
-    with serve(tmp_path, {"s": faulty(tmp_path, "s")}) as gateway:
-        gateway.initialize()
-        gateway.mcp(connect="s")
-        follower = popen_forked(
+def test_follow_shows_whole_lines_as_they_come_also_over_a_new_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, json.dumps({"mcpServers": {"s": {"command": "sh"}}}))
+    assert run_command(["logs", "s", "--json"]) == 0
+    log = Path(json.loads(capsys.readouterr().out)["file"])
+    log.parent.mkdir(parents=True)
+
+    def add(text: bytes) -> None:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+            file.write(text)
+
+    def begin_anew() -> None:
+        add(b"last of the old\n")
+        log.rename(older_log(log))
+        add(b"first of the new\n")
+
+    comes = iter(
+        [
+            (partial(add, b"hal"), ["one", "red"]),
+            (partial(add, b"f\ntwo\n"), []),
+            (begin_anew, ["half", "two"]),
+            (lambda: None, ["last of the old", "first of the new"]),
+            (partial(add, b"more\n"), []),
+            (partial(signal.raise_signal, signal.SIGINT), ["more"]),
+        ]
+    )
+
+    def wait(_seconds: float) -> None:
+        happens, shown = next(comes)
+        assert capsys.readouterr().out.splitlines() == shown
+        happens()
+
+    add(b"one\n\x07red\n")
+    monkeypatch.setattr(logs_command.time, "sleep", wait)
+    assert run_command(["logs", "s", "-f"]) == 130
+
+
+def test_follow_does_not_keep_what_it_shows_to_itself(tmp_path: Path) -> None:
+    configure(tmp_path, s=dying("no token"))
+    greenroom_in(tmp_path, "refresh", "s")
+    shown = tmp_path / "shown"
+    with (
+        shown.open("wb") as out,
+        popen_forked(
             command(tmp_path, "logs", "s", "-f"),
             env=environment_of(tmp_path),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=out,
             stderr=subprocess.DEVNULL,
-        )
+        ) as follower,
+    ):
         try:
-            assert follower.stdout is not None
-            assert b"started: process" in follower.stdout.readline()
-            gateway.mcp(tool="s_stderr", args={"text": "first"})
-            assert follower.stdout.readline() == b"first\n"
-            (file,) = (tmp_path / "cache" / "greenroom" / "logs").iterdir()
-            with file.open("ab") as log:
-                log.write(b"filled\n" + b"\n" * bounds.STDERR_LOG)
-            gateway.mcp(tool="s_stderr", args={"text": "second"})
-            until, seen = time.monotonic() + PATIENCE, b""
-            while seen != b"second\n" and time.monotonic() < until:
-                seen = follower.stdout.readline()
-            assert seen == b"second\n"
-            assert older_log(file).exists()
+            until(lambda: b"no token\n" in shown.read_bytes())
         finally:
             follower.kill()
-            follower.wait()
-            assert follower.stdout is not None
-            follower.stdout.close()
-        gateway.end()
 
 
 # ---- in a room -------------------------------------------------------------------------------------------------------

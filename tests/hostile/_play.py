@@ -72,7 +72,7 @@ class Called:
 @attrs.frozen
 class Seen:
     """What one row did to its neighbours: each of their calls, before the attack and beside it; memory in bytes; and
-    the seconds that a copy of 8 MiB takes here (`copied`)."""
+    the seconds that a copy of 8 MiB takes here (`copied`), 0 where no stall counts."""
 
     calm: Sequence[Called]
     beside: Sequence[Called]
@@ -116,7 +116,7 @@ def play_all(rows: Sequence[Row], name: str, *, is_alone: bool) -> None:
 
 
 def _played(rows: Sequence[Row], name: str, measure: Measure) -> list[tuple[Row, Seen]]:
-    copy = copied()
+    copy = copied() if measure is ALONE else 0.0
     with TemporaryDirectory(prefix="gr-") as folder, opened(name, rows, Path(folder)) as door:
         seen = [(row, play(row, door, measure, copy)) for row in rows]
         end(door)
