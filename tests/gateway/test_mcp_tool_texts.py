@@ -761,3 +761,12 @@ def test_what_a_server_does_not_have_is_said_in_words() -> None:
         'Failed to call tool: server "s" does not have this (it answered: Method not found)'
     )
     assert "does not have" not in texts.failed_call(RemoteError("no", server="s", rpc_code=-32000), None).text
+
+
+def test_of_a_tool_in_quarantine_nothing_is_said_that_is_not_known() -> None:
+    """What its server says of it now is left out, and that is not a tool without parameters."""
+    target = replace(
+        _target(description="Not callable: it has changed.", schema={}), changed=("description",)
+    )
+    assert texts.describe(target).text.endswith("Not callable: it has changed.")
+    assert texts.full_entry(target).endswith("Not callable: it has changed.")

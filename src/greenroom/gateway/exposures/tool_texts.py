@@ -714,10 +714,9 @@ def describe(target: Target, hints: Hints = FOR_MODELS) -> McpToolAnswer:
     text += [
         "",
         target.description or "(no description)",
-        "",
-        *_parameters(target, hints),
-        *_declared(target, hints),
     ]
+    if target.changed is None:  # else nothing is shown that its server says of it now
+        text += ["", *_parameters(target, hints), *_declared(target, hints)]
     if hints.for_people and target.changed is None:
         text += ["", f"To call it: {call_line(target)}"]
     return McpToolAnswer.of("\n".join(text), mode="describe", server=target.server, tool=tool_details(target))
@@ -838,6 +837,8 @@ def full_entry(target: Target, hints: Hints = FOR_MODELS) -> str:
     if target.kind == "skill":
         return f"{target.name} (skill)\n  {target.description}\n  {hints.to_read(target.name)}"
     text = [target.name, f"  {target.description or '(no description)'}"]
+    if target.changed is not None:
+        return "\n".join(text)
     if target.kind == "resource":
         text.append("  No parameters (resource tool).")
     else:
@@ -863,6 +864,8 @@ def _brief_entry(target: Target, hints: Hints, room: int) -> str:
     if target.kind == "skill":
         return f"{target.name} (skill)\n  {description}\n  {hints.to_read(target.name)}"
     head = f"{target.name}\n  {description}"
+    if target.changed is not None:
+        return head
     if target.kind == "resource":
         return f"{head}\n  No parameters (resource tool)."
     lines = schema_lines(target.input_schema)
