@@ -394,8 +394,8 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert found["noisy"]["what"].startswith("junk on stdout: ")
     assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
     assert found["guarded"]["mend"] == "greenroom auth --config mcp.json guarded"
-    assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
-    assert "Nobody has started these so far: guarded, unused. " in plain
+    assert json.loads(said)["notSeenStarting"] == ["unused"]
+    assert "Nobody has started these so far: unused. " in plain
     assert SECRET not in said
     assert (rows["calm"]["odd"], rows["unused"]["startTook"]) == (None, None)
     assert 0 <= rows["calm"]["startTook"] < 60
@@ -535,7 +535,7 @@ NEEDS_LOGIN = 'it refuses requests until somebody logs in, or its entry has its 
         (
             {"status": "needs-auth"},
             [("login", NEEDS_LOGIN)],
-            False,
+            True,
         ),
         ({"status": "idle", "startTook": 0.0}, [], True),
         ({"status": "idle", "startTook": 5.0}, [], True),

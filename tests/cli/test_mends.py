@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 from tests.cli.test_doctor import WRONG, no_cache
 from tests.cli.test_next_steps import FILLED_IN, quarantined, steps_in
+from tests.cli.test_next_steps import wants_login as wants_login
 from tests.support.gateway import FAULTY
 from tests.support.homes import home as home
 from tests.support.homes import own_config
@@ -167,3 +168,14 @@ def test_a_server_that_ended_while_it_ran_needs_only_a_call_and_everybody_says_s
     assert "the next call starts it again" in capsys.readouterr().out
     assert in_a_shell("greenroom call flaky_divide dividend=6 divisor=2").stdout == "3\n"
     assert findings(capsys) == []
+
+
+def test_a_login_that_is_missing_is_told_of_once(
+    home: Path, wants_login: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its entry says OAuth, and the server has refused a request."""
+    own_config(home, json.dumps({"mcpServers": {"a": {"url": wants_login, "auth": "oauth"}}}))
+    assert in_a_shell("greenroom refresh").returncode == 1
+    assert [(one["check"], one["mend"]) for one in findings(capsys)] == [("login", "greenroom auth a")]
+    run(["doctor", "--json"])
+    assert json.loads(capsys.readouterr().out)["notSeenStarting"] == [], "it has been tried"

@@ -202,6 +202,7 @@ def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Findin
         if row.get("disabled") or row.get("broken"):
             continue  # said by the checks of the configuration
         if row["status"] == "needs-auth":
+            setup.seen_starting.add(name)
             what = 'it refuses requests until somebody logs in, or its entry has its token ("bearerToken")'
             yield Finding(Severity.WARNING, "login", name, what, setup.commands.about("auth", name))
         if row.get("failure") is not None:
@@ -291,11 +292,13 @@ _Check = Callable[[Setup], Iterable[Finding]]
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """All findings, the worst first. What keeps a server from starting is said once."""
+    """All findings, the worst first. What keeps a server from starting is said once, and so is a missing login."""
     found = [finding for check in CHECKS for finding in check(setup)]
     explained = {one.about for one in found if one.check != LAST and one.severity is Severity.ERROR}
     found = [one for one in found if one.check != LAST or one.about not in explained]
     failed = {one.about for one in found if one.check == LAST}
+    logins = {one.about: one for one in reversed(found) if one.check == "login"}
+    found = [one for one in found if one.check != "login" or one is logins[one.about]]
     return worst_first(one for one in found if one.check != "port" or one.about not in failed)
 
 
