@@ -42,7 +42,7 @@ def test_it_says_what_is_known_of_the_servers_and_where_the_configuration_is(
     file.save([known], time.time(), {("dead", keys["dead"]): failure})
     said = overview(capsys)
     assert "  ~/.config/greenroom/mcp.json (yours)\n" in said
-    assert "1 known (2 tools), 1 not asked yet, 1 failed, 1 disabled" in said
+    assert "1 known, 1 not asked yet, 1 failed, 1 disabled; 2 tools in all" in said
     assert "Gateways of this configuration: none\n" in said
     assert "greenroom explain dead" in said
 

@@ -183,9 +183,11 @@ def _clients(config: Config) -> Iterator[OwnServersJson]:
 
 def _servers(counts: Mapping[str, int], tools: int) -> str:
     known = sum(counts.get(word, 0) for word in _KNOWN)
-    said = [f"{known} known ({counted(tools, 'tool')})"] if known else []
+    of_known = f" ({counted(tools, 'tool')})"
+    failed = counts.get("failed", 0)  # whose tools may be known, too
+    said = [f"{known} known{'' if failed else of_known}"] if known else []
     said += [f"{counts[word]} {words}" for word, words in _WORDS.items() if counts.get(word)]
-    return ", ".join(said) or "none"
+    return (", ".join(said) or "none") + (f"; {counted(tools, 'tool')} in all" if failed and tools else "")
 
 
 def _running(details: OverviewJson) -> Iterator[str]:
