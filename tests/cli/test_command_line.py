@@ -142,6 +142,8 @@ TABLE: list[Row] = [
     Row("nothing", "--help", 0, ("One process of each MCP server",), ("",)),
     *(Row("nothing", command, 2, ("",), ("There are none. To add one: greenroom add NAME -- COMMAND\n",))
       for command in ("explain x", "logs x", "enable x", "remove x", "auth x", "accept x", "refresh x")),
+    Row("nothing", "audit calls.jsonl", 2, ("",), ("There is: greenroom audit show, greenroom audit verify\n",)),
+    Row("nothing", "bench clock", 2, ("",), ("There is: greenroom bench churn\n",)),
     Row("nothing", "bench --help", 0, ("Connect a server again and again.",), ("",)),
     Row("nothing", "cluster --help", 0, ("See it work, on this machine alone.",), ("",)),
     Row("nothing", "tape nowhere.tape", 2, ("",), ("There is no tape nowhere.tape.", "! cannot be used")),

@@ -21,6 +21,7 @@ from ..safety import audit
 from .common import show, show_json, tell
 from .exit_codes import FAILED, OK
 from .json_shapes import Shape, says
+from .subcommands import Subcommands
 
 
 class BadJson(Shape, kw_only=True):
@@ -66,7 +67,7 @@ _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("audit")
+@click.group("audit", cls=Subcommands)
 def audit_command() -> None:
     """Check a file of `serve --audit`, or show its last lines."""
 

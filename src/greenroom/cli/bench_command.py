@@ -36,6 +36,7 @@ from ..protocol.safe_text import counted
 from .common import check_usable, config_option, read_config, run_to_end, show
 from .completion import complete_servers
 from .json_shapes import Shape, says
+from .subcommands import Subcommands
 from .text_wrapping import columns_of, on_terminal
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ _COLUMNS: Final = 48
 _NUMBERS: Final = 49  # columns of a line before the axis
 
 
-@click.group("bench")
+@click.group("bench", cls=Subcommands)
 def bench_command() -> None:
     """Measure a server."""
 

@@ -22,6 +22,7 @@ from ..protocol.errors import UsageError
 from . import tables, text_wrapping
 from .common import run_to_end, show
 from .json_shapes import Shape, says
+from .subcommands import Subcommands
 
 if TYPE_CHECKING:
     from ..cluster.placement import ClusterView, HostInfo
@@ -68,7 +69,7 @@ _ray_option = click.option(
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("cluster")
+@click.group("cluster", cls=Subcommands)
 def cluster_command() -> None:
     """Many machines: the same servers on the nodes of a Ray cluster."""
 
