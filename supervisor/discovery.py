@@ -105,7 +105,7 @@ class Discovery:
         if error is not None and actor.is_connected and not (actor.in_flight or actor.queued):
             actor.stop(Ending(Cause.RESTART))
         if error is not None and actor.is_connected:
-            self._servers.record(server).has_not_listed(_reason(error))
+            self._servers.record(server).listing_failed(_reason(error))
         elif error is not None and self.begin_if_usable(server):
             return
         self._over(server)

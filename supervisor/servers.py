@@ -190,7 +190,7 @@ class ServerRecord(msgspec.Struct, eq=False):
             if why is not None:
                 record.failed_at = at
 
-    def has_not_listed(self, why: str) -> None:
+    def listing_failed(self, why: str) -> None:
         """It did not list again what it has."""
         self.note_failure(why, 0, self.servers.context.backend.now())
 

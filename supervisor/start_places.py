@@ -416,13 +416,13 @@ class Places:
         idle = self._idle_orders[True].longest_idle()
         return ((actor, actor.idle_since) for actor in idle if not actor.subscriptions.uris)
 
-    def is_overdue(self, actor: ServerActor) -> None:
-        """The actor's idle time is over, and the minimum keeps it."""
+    def became_overdue(self, actor: ServerActor) -> None:
+        """List an actor whose idle time is over, and that the minimum keeps."""
         self._overdue[actor] = None
 
     def _longest_overdue(self) -> Iterator[SlotHolder]:
-        """Those that only the minimum keeps, the longest overdue first. One that has been called since is overdue no
-        more, and says so again in its time."""
+        """Those that only the minimum keeps, the longest overdue first. One that has been called since is not overdue
+        any more, and is listed again (`became_overdue`) when its next idle time is over."""
         now = self._context.backend.now()
         overdue = [actor for actor in self._overdue if actor.is_idle and actor.idle_until <= now]
         self._overdue = dict.fromkeys(overdue)

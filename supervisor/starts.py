@@ -103,7 +103,7 @@ class Starts:
             self.warm.define(record)
 
     def connected(self, record: ServerRecord, actor: ServerActor) -> None:
-        """A child of this server has connected, that is somebody needs them."""
+        """A child of this server has connected: somebody needs the children of this server now."""
         if self.warm is not None:
             self.warm.connected(record, actor)
 
@@ -255,7 +255,7 @@ class Starts:
         places = self.places
         if actor.start.place not in HOLDS_SLOT or may_expire(places.staying(), places.limits):
             return True
-        places.is_overdue(actor)
+        places.became_overdue(actor)
         return False
 
     # ---- deciding ---------------------------------------------------------------------------------------------------

@@ -535,7 +535,7 @@ class WarmPool:
             await self._all_gone.wait()
 
     def connected(self, record: ServerRecord, actor: ServerActor) -> None:
-        """A child of this server has connected, that is somebody needs them."""
+        """A child of this server has connected: somebody needs the children of this server now."""
         line = self.lines.get(record.definition.name)
         if line is None or actor.address.scope == DISCOVERY or actor.address.is_common:
             return

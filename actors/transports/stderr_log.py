@@ -91,8 +91,8 @@ class StderrLogs:
             return None
         return StderrLog(self, stderr_log_path(self._folder, address.server, key), address, incarnation, hide)
 
-    def is_ready(self, log: StderrLog) -> None:
-        """This log has something to write. Never raises."""
+    def queue(self, log: StderrLog) -> None:
+        """Have `run` write what this log has. Never raises."""
         if not self._is_off:
             self._ready[log] = None
             self._wake.set()
@@ -175,14 +175,14 @@ class StderrLog:
     def begin(self, process: int) -> None:
         """The process has been started."""
         self._notes += self._note(f"started: process {process}, incarnation {self._incarnation}")
-        self._logs.is_ready(self)
+        self._logs.queue(self)
 
     def pass_to(self, address: Address, incarnation: int) -> None:
         """The process was started ahead, and serves this address from now on."""
         self._hand_over(self._whole_lines())
         self._notes += self._note(f"taken over: {_scope_of(address)}incarnation {incarnation}")
         self._scope, self._incarnation = _scope_of(address), incarnation
-        self._logs.is_ready(self)
+        self._logs.queue(self)
 
     def feed(self, chunk: bytes) -> None:
         """Put aside what it has written."""
@@ -194,7 +194,7 @@ class StderrLog:
         if len(self._pending) > _AT_ONCE:
             self._leave_out()
         if self._left_out or self._whole_lines():
-            self._logs.is_ready(self)
+            self._logs.queue(self)
 
     def _leave_out(self) -> None:
         """Keep the first and the last lines of a flood: why a program ended is often in its last ones."""

@@ -151,10 +151,10 @@ class StreamableHttp:
             elif kind in _UNTYPED:
                 body = await read_bounded(response, self._peer.max_size)
                 if body.lstrip()[:1] != b"{":
-                    self._is_no_answer(response, bytes(body))
+                    self._raise_no_answer(response, bytes(body))
                 await self._take(attempt, body)
             else:
-                self._is_no_answer(response, await read_refusal(response))
+                self._raise_no_answer(response, await read_refusal(response))
 
     async def _open_again(self, stream: AnswerStream) -> str | None:
         async with exchanged(self._client, self._get(stream.last_id)) as response:
@@ -163,7 +163,7 @@ class StreamableHttp:
             await stream.read(response)
             return None
 
-    def _is_no_answer(self, response: httpx2.Response, body: bytes) -> NoReturn:
+    def _raise_no_answer(self, response: httpx2.Response, body: bytes) -> NoReturn:
         if response.status_code == 202 or not body.strip():
             raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
         kind = media_type(response) or "of no content type"

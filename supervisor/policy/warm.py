@@ -88,7 +88,7 @@ class WarmSnapshot(msgspec.Struct, frozen=True):
 
     now: float
     servers: Sequence[WarmServer]
-    # Slots that nobody holds, True: for children of sessions. None, where somebody waits for one.
+    # How many slots nobody holds; True: of those for children of sessions. 0 while somebody waits for one.
     free: Mapping[bool, int]
     permits: int  # start permits that nobody holds or waits for
     most_of_group: int  # slots that the children for single calls of one server may hold
@@ -204,8 +204,8 @@ class FreeChild(msgspec.Struct, frozen=True):
 
 
 def choose(free: Sequence[FreeChild]) -> int | None:
-    """Which of these, the one that waits longest first, is taken over: one that is ready, and of those one that has had
-    its handshake. None: there is none."""
+    """The place of the child that is taken over: of those that fit, the one with the least left to wait for, and of
+    several such the first. `free`: the one that waits longest first. None: no child fits."""
     able = [place for place, child in enumerate(free) if child.fits]
     return min(able, key=lambda place: _delay(free[place]), default=None)
 

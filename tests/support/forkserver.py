@@ -126,8 +126,8 @@ class _Children:
         child = os.pidfd_open(pid)
         self._lines[child] = (pid, line)
         self._children[line.fileno()] = child
-        self._selector.register(child, 1, self._has_ended)
-        self._selector.register(line, 1, self._is_left)
+        self._selector.register(child, 1, self._child_ended)
+        self._selector.register(line, 1, self._asker_left)
 
     def end(self, _stdin: object) -> None:
         import signal
@@ -142,7 +142,7 @@ class _Children:
             os.close(child)
             line.close()
 
-    def _has_ended(self, child: object) -> None:
+    def _child_ended(self, child: object) -> None:
         assert isinstance(child, int)
         if child not in self._lines:
             return
@@ -157,7 +157,7 @@ class _Children:
             line.sendall(b"%d" % (code if code >= 0 else 128 - code))
         line.close()
 
-    def _is_left(self, line: object) -> None:
+    def _asker_left(self, line: object) -> None:
         assert isinstance(line, socket.socket)
         import signal
 

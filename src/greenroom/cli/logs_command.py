@@ -64,7 +64,7 @@ def logs_command(
     removed. Nothing is started. With --follow and --json each line is an object of its own.
     """
     config = load_asked(config_path, pid)
-    if (why := _has_none(config, server)) is not None:
+    if (why := _why_no_log(config, server)) is not None:
         say(why)
         return 1
     path = _place(config, server)
@@ -85,7 +85,7 @@ def logs_command(
         shown = file.read()
 
 
-def _has_none(config: Config, server: str) -> str | None:
+def _why_no_log(config: Config, server: str) -> str | None:
     """Why this server has no log. Raises `UsageError` when there is no such server."""
     if server in config.broken:
         return f'Server "{server}" cannot be used, so it was never started: {config.broken[server]}'

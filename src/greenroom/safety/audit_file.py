@@ -231,13 +231,13 @@ class AuditFile:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            raise self._is_taken() from None
+            raise self._taken_error() from None
         except BaseException:
             os.close(fd)
             raise
         return fd
 
-    def _is_taken(self) -> UsageError:
+    def _taken_error(self) -> UsageError:
         text = "is written by another gateway now. Each needs a file of its own: name another one"
         return UsageError(f"The audit file {self.path} {text}, or end that gateway.")
 
@@ -264,7 +264,7 @@ class AuditFile:
         try:
             lock.acquire()
         except Timeout:
-            raise self._is_taken() from None
+            raise self._taken_error() from None
         self._lock = lock
 
     def _release(self) -> None:

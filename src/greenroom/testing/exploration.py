@@ -578,7 +578,7 @@ class _ScenarioRun:
         if self._scope is not None:
             self._scope.cancel()
 
-    def is_stuck(self, waiting: Iterable[str]) -> None:
+    def got_stuck(self, waiting: Iterable[str]) -> None:
         """`waiting`: the names of all tasks. Those of the loop, and the one that awaits the scenario, are not told."""
         names = sorted({short_name(name) for name in waiting} - _OURS)
         self._end(f"every task waits, and no deadline is set: {', '.join(names) or 'the scenario'}")
@@ -600,7 +600,7 @@ class _TaskWatch(trio.abc.Instrument):
             elif time.monotonic() - self._idle_since > LOOP_STUCK:
                 self._idle_since = None
                 root = trio.lowlevel.current_root_task()
-                self._run.is_stuck(_names_below(root) if root is not None else ())
+                self._run.got_stuck(_names_below(root) if root is not None else ())
             time.sleep(_PAUSE)
             return
         self._idle_since = None
@@ -627,7 +627,7 @@ def _names_below(task: trio.lowlevel.Task) -> Iterator[str]:
 class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, run: _ScenarioRun) -> None:
         self._jumping = JumpingSelector(
-            lambda: run.is_stuck(task.get_name() for task in asyncio.all_tasks(self))
+            lambda: run.got_stuck(task.get_name() for task in asyncio.all_tasks(self))
         )
         super().__init__(self._jumping)
         self._run = run

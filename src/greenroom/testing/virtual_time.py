@@ -128,14 +128,14 @@ class VirtualRun:
 LOOP_STUCK: Final = 1.0  # real seconds
 
 
-def _is_stuck() -> None:
+def _raise_stuck() -> None:
     raise RuntimeError("virtual time: every task waits and no timer is set")
 
 
 class JumpingSelector(selectors.DefaultSelector):
     """A loop that has it says `now` as its time."""
 
-    def __init__(self, on_stuck: Callable[[], None] = _is_stuck) -> None:
+    def __init__(self, on_stuck: Callable[[], None] = _raise_stuck) -> None:
         super().__init__()
         self.now: float = 0.0
         self._on_stuck = on_stuck

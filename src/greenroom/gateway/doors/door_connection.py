@@ -319,9 +319,9 @@ class DoorConnection(asyncio.Protocol):
     def spawn(self, request: DoorRequest, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._all.tasks.add(task)
-        task.add_done_callback(partial(self._has_ended, request))
+        task.add_done_callback(partial(self._request_ended, request))
 
-    def _has_ended(self, request: DoorRequest, task: asyncio.Task[None]) -> None:
+    def _request_ended(self, request: DoorRequest, task: asyncio.Task[None]) -> None:
         self._all.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler(
