@@ -222,7 +222,7 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
                 )
             assert gateway.end() == 0
             assert_clean("answers", json.dumps(gateway.answered, ensure_ascii=False))
-            assert_clean("notifications", json.dumps(gateway.told, ensure_ascii=False))
+            assert_clean("messages", json.dumps([*gateway.told, *gateway.asked], ensure_ascii=False))
             texts = json.dumps(gateway.answered) + log.read_text()
     for word in ("***", "no connection can be made", "X-Key"):
         assert word in texts, "they have failed, and said so"

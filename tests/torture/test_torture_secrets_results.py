@@ -40,6 +40,7 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
         def every_way_out(value: Any) -> None:
             said.write_text(json.dumps(value))
             gateway.told.clear()
+            gateway.asked.clear()
             meta = {"progressToken": f"p{next(numbers)}"}
             for tool in TOOLS:
                 params = {"name": f"s_{tool}", "arguments": {}}
@@ -53,8 +54,8 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
                 if kept:
                     assert_clean("a file", Path(kept["fullOutputPath"]).read_text())
                     assert_clean("a page", json.dumps(gateway.mcp(output=kept["output"], offset=66_000)))
-            heard = json.dumps(gateway.told, ensure_ascii=False)
-            assert_clean("notifications", heard)
+            heard = json.dumps([*gateway.told, *gateway.asked], ensure_ascii=False)
+            assert_clean("messages", heard)
             told = {said["method"] for said in gateway.told}
             assert {"notifications/message", "notifications/progress"} <= told
             assert "***" in heard or "[REDACTED" in heard, "something was removed, and the rest was told"
