@@ -77,7 +77,7 @@ def test_an_answer_without_a_bearer_token_that_a_header_can_say_is_none(answer: 
     assert usable("a-token")
 
 
-@pytest.mark.parametrize("name", [field.name for field in attrs.fields(Login)])
+@for_each("name", [field.name for field in attrs.fields(Login)])
 def test_a_stored_login_with_a_field_of_another_kind_is_none_of_ours(name: str) -> None:
     values = {**attrs.asdict(OURS), "expires_at": 5, "of_a_later_version": 1}
     assert login_of(values) == attrs.evolve(OURS, expires_at=5)

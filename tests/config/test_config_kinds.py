@@ -23,11 +23,7 @@ from greenroom.config.schema import config_schema
 from greenroom.config.value_kinds import BadValueError, did_you_mean
 from greenroom.protocol.errors import ConfigError, place
 
-KEYS = [
-    pytest.param(key, id=f"{of}.{key.name}")
-    for of, keys in (("server", SERVER_KEYS), ("settings", SETTING_KEYS))
-    for key in keys
-]
+KEYS = [*SERVER_KEYS, *SETTING_KEYS]
 VALUES: list[Any] = [
     None, True, False, "", "x", "5", [], ["x"], ["x", "y"], [5], {}, {"x": "y"}, {"x": 5}, {"x": None},
     {"t": {"rename": "r", "hide": True, "description": "d"}}, {"t": {"title": "x"}}, {"t": {"rename": "a b"}},
@@ -100,7 +96,7 @@ def _allows(schema: Any, value: Any) -> bool:
             )
 
 
-@pytest.mark.parametrize("key", KEYS)
+@for_each("key", KEYS, ids=lambda key: key.name)
 def test_a_kind_takes_what_its_schema_allows_and_nothing_else(key: Key) -> None:
     schema = key.kind.schema
     known = {*schema} <= {

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rows import for_each
 
 from greenroom.actors.workers import OptionalPart
 from greenroom.observe import events_file
@@ -187,7 +188,7 @@ def test_what_was_said_to_be_missing_is_still_missing_when_that_line_is_lost(sec
     assert [record.get("missed", record.get("seq")) for record in records] == [1, last - 2, last]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "passes"),
     [
         *(

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
 from greenroom.protocol.jsonrpc.terms import LISTEN
 from greenroom.supervisor.policy.warm import (
@@ -51,18 +51,18 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize("method", PASSING)
+@for_each("method", PASSING)
 def test_what_leaves_nothing_is_known_by_name(method: str) -> None:
     assert is_passing(method, None)
     assert is_passing(method, {"name": "x", "arguments": {"task": 1}, "_meta": {"progressToken": 3}})
 
 
-@pytest.mark.parametrize("method", LASTING)
+@for_each("method", LASTING)
 def test_all_else_lasts(method: str) -> None:
     assert not is_passing(method, None)
 
 
-@pytest.mark.parametrize("member", ["task", "inputResponses", "requestState"])
+@for_each("member", ["task", "inputResponses", "requestState"])
 def test_a_call_that_goes_on_or_belongs_to_an_earlier_one_lasts(member: str) -> None:
     assert not is_passing("tools/call", {"name": "x", member: {}})
 
@@ -78,7 +78,7 @@ def test_the_log_leaves_nothing_and_a_changed_list_does() -> None:
     assert not is_passing_news("notifications/tools/list_changed")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("capabilities", "later"),
     [
         ({}, False),
@@ -122,7 +122,7 @@ def test_a_child_comes_back_only_if_nothing_speaks_against_it(it: UsedChild) -> 
     assert (why_not_again(it, NOW) is None) is (is_clean and not it.is_waited_for and fits)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"is_over": False},
@@ -146,14 +146,12 @@ def test_each_of_these_alone_ends_the_process_and_says_why(change: dict[str, Any
 TEXT: Mapping[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
-@pytest.mark.parametrize(
-    "result", [TEXT, {"content": [], "isError": False}, {**TEXT, "resultType": "complete"}]
-)
+@for_each("result", [TEXT, {"content": [], "isError": False}, {**TEXT, "resultType": "complete"}])
 def test_a_plain_result_is_a_reset(result: Mapping[str, Any]) -> None:
     assert why_not_reset(result) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "result",
     [
         {},

@@ -37,7 +37,7 @@ def test_a_script_survives_json(script: FaultScript) -> None:
     assert FaultScript.from_json(script.to_json().encode()) == script
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fault", "advice"),
     [
         ({}, 'a fault needs "at", one of start, initialize'),

@@ -13,6 +13,7 @@ import pytest
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom.config.parse import ConfigLayer, merge
 
@@ -36,7 +37,7 @@ def _merged(project: Any, own: Any) -> tuple[Any, list[str]]:
     return config.servers["s"], [str(problem) for problem in config.problems]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "project",
     [
         {"args": ["evil.js"]},
@@ -56,8 +57,8 @@ def test_t41_whatever_steers_a_program_takes_no_environment_from_another_file(pr
     assert both.lifecycle.value == "eager", "a policy stays"
 
 
-@pytest.mark.parametrize("project", [{"cwd": "."}, {"env": {"NODE_OPTIONS": "--require=./evil.js"}}])
-@pytest.mark.parametrize(
+@for_each("project", [{"cwd": "."}, {"env": {"NODE_OPTIONS": "--require=./evil.js"}}])
+@for_each(
     "secret", [["--token", "planted"], ["--api-key=planted"], ["--pass", "${SOME}"], ["${GITHUB_TOKEN}"]]
 )
 def test_t41_arguments_that_hold_a_secret_stay_behind_as_well(project: Any, secret: list[str]) -> None:

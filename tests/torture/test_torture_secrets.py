@@ -20,6 +20,7 @@ from tests.support.gateway import started
 from tests.support.loops import on_one_loop
 from tests.support.otlp import collector
 from tests.support.planted import MARK, assert_clean
+from tests.support.rows import for_each
 
 from greenroom import Greenroom
 from greenroom.config.credentials import SecretValue
@@ -282,14 +283,14 @@ def test_t40_no_planted_secret_is_in_an_error_of_an_embedded_room(
 # ---- what the definition says ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["Bearer x\n", "\r\nBearer x \r\n", " Bearer x\t"])
+@for_each("value", ["Bearer x\n", "\r\nBearer x \r\n", " Bearer x\t"])
 def test_t40_a_header_is_stripped_when_it_is_resolved(value: str) -> None:
     entry = {"url": "http://h", "headers": {"Authorization": "${T}"}}
     definition = parse_config({"mcpServers": {"s": entry}}).servers["s"]
     assert expand_definition(definition, {"T": value}).definition.headers == {"Authorization": "Bearer x"}
 
 
-@pytest.mark.parametrize("value", ["a\nb", "a\x00b", "caf\u00e9-Qz7", "\ud83d"])
+@for_each("value", ["a\nb", "a\x00b", "caf\u00e9-Qz7", "\ud83d"])
 def test_t40_a_header_that_cannot_be_sent_is_named_and_not_quoted(value: str) -> None:
     entry = {"url": "http://h", "headers": {"X-Api-Key": "${T}"}}
     config = parse_config({"mcpServers": {"s": entry}}, environ={"T": value})
@@ -299,7 +300,7 @@ def test_t40_a_header_that_cannot_be_sent_is_named_and_not_quoted(value: str) ->
         expand_definition(parse_config({"mcpServers": {"s": entry}}).servers["s"], {"T": value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("argument", "shown"),
     [
         ("${X:-Qz7}", "${X:-***}"),
