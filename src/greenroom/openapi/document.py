@@ -218,6 +218,8 @@ def _in_pieces(data: bytes | msgspec.Raw) -> Any:
     size = len(memoryview(data))
     if size < _PIECE:
         return decode(_as_value, data)
+    if size > ITEM_BYTES and bytes(memoryview(data)[:1]) in (b'"', b"["):
+        return None  # the decoder would read all of it, to say that it is no object
     try:
         return _LargeObject(decode(_as_members, data))
     except msgspec.ValidationError:  # it is no object
