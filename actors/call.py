@@ -74,16 +74,19 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 NOBODY = Origin()
 
 
-class Tally(msgspec.Struct):
-    """The numbers of the drain report: every accepted call is in exactly one of the other three."""
+class Tally:
+    """The numbers of the drain report: every accepted call is completed, failed, cancelled or still open. (It is no
+    struct, as `call_queue.Load`.)"""
 
-    accepted: int = 0
-    completed: int = 0  # got a result, even one that the tool calls an error
-    failed: int = 0  # a typed error
-    cancelled: int = 0  # by the caller, before there was an outcome
-    refusals: dict[str, int] = msgspec.field(
-        default_factory=dict[str, int]
-    )  # never accepted, by code: no part of the sum
+    __slots__ = ("accepted", "cancelled", "completed", "failed", "refusals", "sent")
+
+    def __init__(self) -> None:
+        self.accepted: int = 0
+        self.completed: int = 0  # got a result, even one that the tool calls an error
+        self.failed: int = 0  # a typed error
+        self.cancelled: int = 0  # by the caller, before there was an outcome
+        self.sent: int = 0  # one that was sent again counts again, so it is no part of the sum
+        self.refusals: dict[str, int] = {}  # never accepted, by code: no part of the sum, either
 
     def count(self, call: Call) -> None:
         """The call has ended without a result, or before it was accepted."""

@@ -71,7 +71,6 @@ class RoomContext(msgspec.Struct, eq=False):
         default_factory=KnownSecrets
     )  # secrets that no text about a server may show
     tally: Tally = msgspec.field(default_factory=Tally)
-    sent: int = 0  # calls that were sent; one that was sent again counts again
     revisions: int = 0
     queued_bytes: int = 0  # parameters of all calls that wait
     stop_by: float = math.inf  # the room's own deadline, once it is closing
