@@ -145,7 +145,7 @@ class Call(Exchange):
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        *,
+        # By their names, please. Only there is no `*`: each that is left out would be looked up, for each call.
         tool: str | None = None,
         timeout: float | None = None,
         replayable: bool = False,
@@ -209,7 +209,6 @@ class Call(Exchange):
         self,
         context: RoomContext,
         at: float,
-        *,
         result: bytes | None = None,
         error: CallError | None = None,
         is_raised: bool = False,
@@ -241,9 +240,10 @@ class Call(Exchange):
                 watcher(self)
             except Exception as problem:
                 watchers.raised(watcher, problem)
-        if self.on_end is not None and not is_raised:
+        on_end = self.on_end
+        if on_end is not None and not is_raised:
             try:
-                self.on_end(self)
+                on_end(self)
             except Exception as problem:  # its caller's, and no bug of ours
                 context.note_raised("the callback of a call", problem, self.address)
         return True

@@ -380,7 +380,7 @@ class CallQueue:
             incarnation = actor.incarnation
             assert incarnation is not None
             # When it came was asked when it was read: to ask again takes a tenth of what a call may cost here.
-            call.end(self.context, incarnation.peer.last_heard, result=result)
+            call.end(self.context, incarnation.peer.last_heard, result)
             self.call_over()
         except Exception as bug:
             actor.stop_for_bug(bug)

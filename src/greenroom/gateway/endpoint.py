@@ -382,8 +382,7 @@ class ClientSession:
                 jobs.check(key)  # raises
         jobs[key] = job
         try:
-            if job.is_traced:
-                job.begin_span()
+            job.begin_span()
             if job.plain is None and self.tasks is not None and self.tasks.takes(job):
                 return job
             if job.trace is None:

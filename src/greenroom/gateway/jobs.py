@@ -87,14 +87,19 @@ class Sink(Protocol):
 class Job:
     """One request. `key` is its id as the client wrote it. `raw` is its params, and `params` the same by
     name, each value still bytes. `token` is its progress token, or None. As in `Exchange`, fields of which
-    the short way knows nothing are class attributes.
+    the short way knows nothing are class attributes, and so are those that its client session sets.
 
     A tools/call with only a name and arguments is `plain`: it has no `params`, no `meta` and no token.
     """
 
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None
-    is_traced: bool = False
+    token: Any = None
+    modern: bool = False
+    is_large: bool = False  # `raw` is megabytes, so it is not decoded
+    client: Any = None  # the client that sent it
+    commands: Commands = PLAIN  # ours, as they are typed for the configuration of its door
+    trace: TraceContext | None = None  # the trace that it belongs to
     tasks: TaskStream | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
     in_task: bool = False  # its answer goes to a task, and not to its client
     has_call: bool = False  # a call of it has begun in the room, and ends there, whatever comes of it
@@ -112,17 +117,11 @@ class Job:
         self.key = key
         self.method = method
         self.raw = raw
-        self.client: Any = None  # the client that sent it
-        self.commands: Commands = PLAIN  # ours, as they are typed for the configuration of its door
         self.plain: PlainCall | None = None
-        self.token: Any = None
-        self.modern: bool = False
-        self.trace: TraceContext | None = None  # the trace that it belongs to
         self.waits: bool = True  # at the door: it has not ended, and no call has taken it over
         self.on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
         self.on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
         self.on_end: Callable[[], object] | None = None  # called when it has ended
-        self.is_large: bool = False  # `raw` is megabytes, so it is not decoded
         self.news: Mapping[str, Any] | None = None  # of ours, for `_meta` of its result
         self.wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool it calls
         self.is_for_all: bool = False  # its result is passed on as it is, whatever version its client speaks
