@@ -15,6 +15,7 @@ from typing import Final
 from ..protocol.trace_context import TraceContext
 
 CURRENT: Final = ContextVar[TraceContext | None]("greenroom_trace", default=None)
+current_trace: Final = CURRENT.get  # each call asks, and to look the method up takes longer than the method
 
 
 @contextmanager

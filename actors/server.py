@@ -250,12 +250,13 @@ class Start(msgspec.Struct, eq=False):
 
 class ServerActor:
     __slots__ = (
-        "_idle_time", "_is_handling", "_waits", "address", "alarm", "calls", "connected_at", "context", "idle_since",
-        "inbox", "incarnation", "is_listed_idle", "leases", "life", "record", "start", "subscriptions",
+        "_idle_time", "_is_handling", "_is_of_call", "_waits", "address", "alarm", "calls", "connected_at", "context",
+        "idle_since", "inbox", "incarnation", "is_listed_idle", "leases", "life", "record", "start", "subscriptions",
     )  # fmt: skip
 
     def __init__(self, address: Address, record: Supervisor, context: RoomContext) -> None:
         self.address: Address = address
+        self._is_of_call = address.is_call  # asked at the end of each call
         self.record: Supervisor = record
         self.context: RoomContext = context
         self.life: Life = _NEW  # `move` moves it
@@ -725,7 +726,7 @@ class ServerActor:
                 self.record.became_idle(self)
         elif state is State.DRAINING:
             self._settle()
-        if self.address.is_call and not self.leases and not self.is_installing:
+        if self._is_of_call and not self.leases and not self.is_installing:
             self.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.CALL_OVER), 0)
 
     def shorten_idle_time(self, seconds: float) -> None:

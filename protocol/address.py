@@ -47,9 +47,9 @@ class Address(msgspec.Struct, frozen=True, eq=False, dict=True):
     def __lt__(self, other: Address) -> bool:
         return self._identity < other._identity
 
-    @cached_property
+    @property
     def is_call(self) -> bool:
-        """Whether it serves one call, or one discovery. Read at the end of each call, so computed once."""
+        """Whether it serves one call, or one discovery."""
         return self.scope.startswith("call:")
 
     @classmethod

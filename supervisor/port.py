@@ -43,7 +43,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..actors.call import NOBODY, Call, Origin
-from ..actors.current_trace import CURRENT
+from ..actors.current_trace import current_trace
 from ..actors.handshake import RpcFailure, shake_hands
 from ..actors.last_minutes import LastMinutes, in_order
 from ..actors.login.caller_identity import CallerIdentity
@@ -533,7 +533,7 @@ class RoomPort:
         call.origin = self.origin
         call.server = server
         if call.trace is None:
-            call.trace = CURRENT.get()
+            call.trace = current_trace()
         watchers = runtime.watchers
         if watchers.began:
             call.began_at = runtime.context.backend.now()

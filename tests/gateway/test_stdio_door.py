@@ -72,7 +72,7 @@ def read_all(fd: int, size: int) -> bytes:
 
 @body_of(with_door)
 async def test_lines_come_in_until_the_client_closes(door: StdioDoor, to_it: int, from_it: int, /) -> None:
-    got: list[bytes] = []
+    got: list[bytes | bytearray] = []
     os.write(to_it, b"one\n\n  \r\ntw")
     os.write(to_it, b"o\nnever finished")
     os.close(to_it)
@@ -84,7 +84,7 @@ async def test_lines_come_in_until_the_client_closes(door: StdioDoor, to_it: int
 async def test_a_line_over_the_bound_is_answered_and_the_next_is_served(
     door: StdioDoor, to_it: int, from_it: int, /
 ) -> None:
-    got: list[bytes] = []
+    got: list[bytes | bytearray] = []
 
     def write() -> None:
         for _ in range(20):
@@ -107,7 +107,7 @@ async def test_t15_a_client_that_stops_reading_stops_being_read(
     taken = 0
     answer = b"y" * 65535 + b"\n"
 
-    def receive(_line: bytes) -> None:
+    def receive(_line: bytes | bytearray) -> None:
         nonlocal taken
         taken += 1
         door.send(answer)
@@ -160,7 +160,7 @@ async def test_a_line_that_is_too_long_is_refused_by_who_reads_or_by_the_door(tm
     long = b'{"id":5,"x":"' + b"x" * 200 + b'"}'
     (tmp_path / "in").write_bytes(long + b"\nnext\n")
     for own in (True, False):
-        got: list[bytes] = []
+        got: list[bytes | bytearray] = []
         refused: list[tuple[bytes, str]] = []
         sent: list[bytes] = []
 
@@ -189,7 +189,7 @@ async def test_a_line_that_is_too_long_is_refused_by_who_reads_or_by_the_door(tm
 @in_real_time
 async def test_a_file_as_standard_input_is_read_to_its_end(tmp_path: Any) -> None:
     (tmp_path / "in").write_bytes(b"one\ntwo\n")
-    got: list[bytes] = []
+    got: list[bytes | bytearray] = []
     with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
         door = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
         with door.opened():
@@ -207,8 +207,8 @@ async def test_a_socket_serves_as_both_ends_and_is_given_back_blocking() -> None
             theirs.sendall(b"hi\n")
             theirs.shutdown(socket.SHUT_WR)
 
-            def answer(line: bytes) -> None:
-                door.send(line + b"!\n")
+            def answer(line: bytes | bytearray) -> None:
+                door.send(b"%b!\n" % line)
 
             await door.read(answer)
         assert theirs.recv(10) == b"hi!\n"
@@ -269,8 +269,8 @@ async def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step(
     with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
         door = StdioDoor(current_backend(), stdin, stdout, max_line=1 << 20)
 
-        def receive(line: bytes) -> None:
-            door.send(line + b" answered\n")
+        def receive(line: bytes | bytearray) -> None:
+            door.send(b"%b answered\n" % line)
 
         with door.opened():
             os.set_blocking(from_it, False)
@@ -285,7 +285,7 @@ async def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step(
 
 def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message(backend: str) -> None:
     async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
-        got: list[bytes] = []
+        got: list[bytes | bytearray] = []
         os.write(to_it, b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\nthree\n")
         os.close(to_it)
         await door.read(got.append)
@@ -294,7 +294,7 @@ def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message
     with_door(body, backend)
 
     async def alone(door: StdioDoor, to_it: int, _from_it: int) -> None:
-        got: list[bytes] = []
+        got: list[bytes | bytearray] = []
         os.write(to_it, b"\xef\xbb\xbf\none\n")
         os.close(to_it)
         await door.read(got.append)
@@ -309,10 +309,10 @@ async def test_of_lines_that_came_together_no_more_are_taken_than_the_client_rea
     door: StdioDoor, to_it: int, from_it: int, /, closes: bool
 ) -> None:
     """Also from one that says nothing more, and stays."""
-    got: list[bytes] = []
+    got: list[bytes | bytearray] = []
     answer = b"x" * 40_000 + b"\n"
 
-    def receive(line: bytes) -> None:
+    def receive(line: bytes | bytearray) -> None:
         got.append(line)
         door.send(answer)
 
@@ -361,7 +361,7 @@ async def test_a_client_that_left_is_no_fault_of_a_descriptor(
 @pytest.mark.parametrize("apart", [True, False])
 @in_real_time
 async def test_a_long_line_is_taken_in_its_place(apart: bool) -> None:
-    long, got = b"x" * LARGE_MESSAGE, list[bytes]()
+    long, got = b"x" * LARGE_MESSAGE, list[bytes | bytearray]()
 
     async def receive_large(line: bytearray) -> None:
         got.append(b"%d bytes" % len(line))
@@ -419,7 +419,7 @@ async def test_a_client_that_has_said_nothing_yet_has_not_left(
     door: StdioDoor, to_it: int, from_it: int, /
 ) -> None:
     """A loop may say that there is something to read where somebody else has read it."""
-    got: list[bytes] = []
+    got: list[bytes | bytearray] = []
     async with anyio.create_task_group() as group:
         group.start_soon(door.read, got.append)
         await anyio.wait_all_tasks_blocked()
@@ -438,7 +438,7 @@ async def test_of_however_many_lines_each_that_says_something_is_taken_once(
     door: StdioDoor, to_it: int, from_it: int, /, lines: int
 ) -> None:
     said = [b"%d" % number if number % 3 else b" \r" for number in range(lines)]
-    got: list[bytes] = []
+    got: list[bytes | bytearray] = []
     os.write(to_it, b"\n".join((*said, b"")))
     os.close(to_it)
     await door.read(got.append)
@@ -450,7 +450,10 @@ async def test_a_terminal_is_waited_for() -> None:
     person, terminal = os.openpty()
     with pipe() as (_from_it, stdout):
         try:
-            door, got = StdioDoor(current_backend(), terminal, stdout, max_line=100), list[bytes]()
+            door, got = (
+                StdioDoor(current_backend(), terminal, stdout, max_line=100),
+                list[bytes | bytearray](),
+            )
             with door.opened():
                 async with anyio.create_task_group() as group:
                     group.start_soon(door.read, got.append)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import anyio
 import msgspec
 
-from ..actors.current_trace import CURRENT, within
+from ..actors.current_trace import current_trace, within
 from ..actors.host import in_common
 from ..actors.login.caller_identity import CallerIdentity
 from ..actors.open_requests import RequestTable, mark_sent
@@ -179,7 +179,9 @@ class ClientSession:
                 self._initialize(rpc.read_client_line(initialize))
                 self.initialized = initialized
 
-    def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None, size: int = 0) -> None:
+    def receive(
+        self, line: bytes | bytearray, envelope: rpc.ClientMessage | None = None, size: int = 0
+    ) -> None:
         """Handle one line. `envelope`: of the line, if a door has read it already; `size`: the bytes of that message.
         Never raises."""
         key = b""
@@ -367,7 +369,7 @@ class ClientSession:
         job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
-        job.trace = CURRENT.get()  # what its door was told beside it
+        job.trace = current_trace()  # what its door was told beside it
         if parts is not None:
             job.is_large = True
         if method == "tools/call":

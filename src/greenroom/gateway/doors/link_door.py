@@ -182,7 +182,7 @@ class LinkDoor:
         async def read(talk: ClientSession) -> None:
             may_call = self._entry.may_call
 
-            def receive(message: bytes) -> None:
+            def receive(message: bytes | bytearray) -> None:
                 key = b"" if may_call(hello) else _request_in(message)
                 if key:
                     door.send(moved_line(key))
@@ -193,7 +193,7 @@ class LinkDoor:
                 if may_call(hello):
                     await talk.receive_large(message)
                 else:
-                    receive(bytes(message))
+                    receive(message)
 
             await door.read(receive, talk.refuse_line, receive_large)
             left.set()
@@ -253,7 +253,7 @@ def _unsent_in(line: bytes) -> bytes:
     return json.dumps(said["id"]).encode() if is_unsent else b""
 
 
-def _request_in(message: bytes) -> bytes:
+def _request_in(message: bytes | bytearray) -> bytes:
     """The id of the request, as written; empty if it is something else."""
     try:
         envelope = rpc.read_client_line(message)

@@ -35,7 +35,7 @@ from ...protocol.jsonrpc.terms import INVALID_REQUEST, RpcFault
 
 CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
-Receive = Callable[[bytes], None]
+Receive = Callable[[bytes | bytearray], None]
 ReceiveLarge = Callable[[bytearray], Awaitable[None]]
 TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
 
@@ -129,7 +129,7 @@ class StdioDoor:
         will come, because the client has closed its end or no longer reads."""
         self._refuse = refuse or self._refuse
 
-        def receive_first(line: bytes) -> None:
+        def receive_first(line: bytes | bytearray) -> None:
             self._receive = receive
             if line := line.removeprefix(BYTE_ORDER_MARK):
                 receive(line)
@@ -181,7 +181,7 @@ class StdioDoor:
             return self._take_rest()
         for line in lines:
             if line and not line.isspace():
-                self._receive(bytes(line))  # copies nothing: it is `bytes` already
+                self._receive(line)
         # False: nothing more is read from the client until it reads its answers.
         return not (writer.is_over or (writer.waiting and writer.congested))
 
@@ -197,7 +197,7 @@ class StdioDoor:
 
     def _take(self, line: bytes | bytearray) -> None:
         if line and not line.isspace():
-            self._receive(bytes(line))
+            self._receive(line)
 
     def _refuse_line(self, head: bytes, bound: str) -> None:
         self._refuse(head, f"A message over {bound} was dropped unread.")
