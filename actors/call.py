@@ -157,7 +157,7 @@ class Call(Exchange):
         self.tool = tool
         self.timeout = timeout  # seconds from being sent; None: the server's
         self.replayable = replayable  # the tool declares that running it twice is harmless
-        self.on_end = on_end
+        self.on_end: Callable[[Call], None] | None = on_end
         self.on_progress = on_progress
         self.wants_progress: bool = on_progress is not None
         self.origin: Origin = NOBODY  # until it begins

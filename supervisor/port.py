@@ -568,7 +568,7 @@ class RoomPort:
         A call that somebody has to allow is held first, unless it is `allowed` (`safety.approval_gate`)."""
         if call.origin is NOBODY:
             self.begin(call, server)
-        call.has_target = True
+        call.server, call.has_target = server, True
         try:
             live = self.runtime
             if self.access.is_over or not live.is_running:
@@ -729,8 +729,6 @@ class RoomPort:
             call.takes_inputs = True
         if begun is None:
             self.begin(call, server)
-        else:
-            call.server = server
         if type(params) not in _PLAIN or method in CHANGES:
             try:
                 named_values(params, f"The params of {method}", server)

@@ -69,6 +69,10 @@ class Room(FakeRoom):
         self.started.append(Started(server, method, sent, call, how))
         return call
 
+    def submit(self, server: str, call: Any) -> None:
+        how = {"tool": call.tool, "replayable": call.replayable}
+        call.cancel = self.start_request(server, call.method, call.params, call.on_end, **how).cancel
+
     @property
     def last(self) -> Any:
         return self.started[-1]

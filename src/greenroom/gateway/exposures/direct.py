@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from ...actors.call import Call
 from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import AmbiguousName, MissingName, ResourceEntry, Target, unqualified
 from ...catalogue.skills import has_skills
@@ -52,7 +53,6 @@ from .direct_results import readable, readable_tool
 from .exposure import ClientView, left_out
 
 if TYPE_CHECKING:
-    from ...actors.call import Call
     from ...config.scrubbing import Secrets
     from ...supervisor.port import RoomCatalogue, RoomPort
     from ...supervisor.profiles import ProfileView
@@ -377,7 +377,7 @@ class DirectCalls:
     def start_tool(self, job: Job, target: Target, begun: Call | None = None) -> None:
         """Call a tool in the short way, for params with only a name and arguments. `begun`: the call, if it began when
         its name was looked up. Raises the error that refuses the call."""
-        if not target.may_be_called:
+        if target.changed is not None:
             raise target.refusal()
         job.wrapped_output = target.wrapped_output
         plain = job.plain
@@ -389,15 +389,11 @@ class DirectCalls:
             self.start(job, target.server, "name", target.original, target, begun=begun)
             return
         job.has_call = True
-        call = self._room.start_request(
-            target.server,
-            "tools/call",
-            plain.renamed(target.original),
-            partial(self._tool_ended, job, target.server),
-            tool=target.name,
-            replayable=target.is_harmless,
-            begun=begun,
-        )
+        call = begun or Call("tools/call", None)
+        call.params, call.tool = plain.renamed(target.original), target.name
+        call.replayable = target.is_harmless
+        call.on_end = lambda ended: self._tool_ended(job, target.server, ended)
+        self._room.submit(target.server, call)
         job.follow(call)
 
     def start_prompt(self, job: Job, target: Target, begun: Call | None = None) -> None:
