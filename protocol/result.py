@@ -41,7 +41,7 @@ LOOKED_INTO: Final = 1 << 20  # bytes of a result that is looked into for whethe
 
 def says_error(result: bytes) -> bool:
     """Whether the tool itself calls its result an error."""
-    if len(result) > LOOKED_INTO or result.find(b'"isError"') < 0:
+    if len(result) > LOOKED_INTO or result.find(b'"isError"') < 0 or result.find(b"true") < 0:
         return False
     try:
         return is_true(read_members(result).is_error)
