@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 from tests.support.rows import for_each
@@ -300,6 +301,27 @@ def test_a_reach_in_words_says_whether_the_call_may_have_run() -> None:
         "sent": "the call was sent and may have run",
         "answered": "the call was sent and may have run",
     }
+
+
+STATUSES: Mapping[int, set[str]] = {
+    400: {"AmbiguousTool", "BadArguments", "UsageError"},
+    403: {"ApprovalDenied", "ApprovalNeeded", "CredentialNeeded"},
+    404: {"UnknownPrompt", "UnknownResource", "UnknownServer", "UnknownSkill", "UnknownTool"},
+    409: {"CallCancelled"},
+    422: {"InputRefused", "ToolFailed"},
+    429: {"RateLimited", "RepeatedCall"},
+    500: {"Bug", "CallError", "ConfigError", "RpcRefusal", "SessionNeeded"},
+    502: {"ConnectFailed", "ProtocolFault", "RemoteError", "ServerLost"},
+    503: {"Busy", "Drained", "NeedsAuth", "RoomClosed", "ServerDown", "ToolChanged", "Unavailable"},
+    504: {"CallTimeout"},
+}
+
+
+def test_a_web_service_answers_each_error_with_the_status_that_says_who_can_mend_it() -> None:
+    found: dict[int, set[str]] = {}
+    for error, *_ in ERRORS:
+        found.setdefault(error.http_status, set()).add(type(error).__name__)
+    assert found == STATUSES
 
 
 @for_each("error", [row[0] for row in ERRORS], ids=lambda error: type(error).__name__)
