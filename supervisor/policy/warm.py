@@ -55,8 +55,8 @@ _PASSING: Final = frozenset(
 _OF_LISTS: Final = frozenset({"toolsListChanged", "promptsListChanged", "resourcesListChanged"})
 # Members of a request's params with which it goes on after its answer (a task), or belongs to an earlier one.
 _LASTING_PARAMS: Final = ("task", "inputResponses", "requestState")
-# What a server may say by itself without having anything open; the second about the stream that is closed. Progress of
-# a request that is open does not come here.
+# The notifications that a server may send when it has nothing open. The second is about a stream that is closed by
+# then. Progress of an open request is not asked about here.
 _PASSING_NEWS: Final = frozenset({"notifications/message", "notifications/subscriptions/acknowledged"})
 
 
@@ -146,7 +146,7 @@ def is_passing_stream(method: str, params: Mapping[str, Any] | None) -> bool:
 
 
 def is_passing_news(method: str) -> bool:
-    """Whether a notification of the server says that it has nothing open for whoever uses it."""
+    """Whether a server that has nothing open may send this notification, too, so that it is no sign of more to come."""
     return method in _PASSING_NEWS
 
 

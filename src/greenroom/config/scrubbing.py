@@ -533,8 +533,8 @@ class Secrets:
         return [(places[begins], places[ends - 1] + 1) for begins, ends in spans]
 
     def _without_rests(self, text: str) -> str:
-        """The text without ends of secrets at the beginning of its lines; their beginnings may be in a line that is not
-        quoted."""
+        """The text, in which no line begins with the end of a secret: a text that is quoted from somewhere may lack the
+        line before, which has the rest of it."""
         for spelling in self._spellings:
             half = len(spelling) // 2
             if spelling not in self._common and len(spelling) - half >= REST and spelling[half:] in text:

@@ -111,10 +111,11 @@ def explore(
 
     `cancel`: names of tasks (as given to `start_soon`, or the function's own). Each run is repeated with one of them
     cancelled, at each of its turns. `faults`: the scenario is called with each of these values; any value will do, such
-    as a `FaultScript`. `runs` and `choices` are limits: of all runs, and of the choices in a run that may be done
-    otherwise. `replay`: only the run of this schedule, as a failure has printed it. `record`: a folder for the tapes of
-    the rooms of a run that fails; `replay` may be such a tape. Then its run is made again and, if that does not fail
-    any more, all runs within the bounds in which it was found: a program that was changed meets other choices.
+    as a `FaultScript`. `runs`: how many runs there are at most. `choices`: how many choices of a run, from its first
+    on, are tried in another way. `replay`: only the run of this schedule, as a failure has printed it. `record`: a
+    folder for the tapes of the rooms of a run that fails; `replay` may be such a tape. Then its run is made again and,
+    if that does not fail any more, all runs within the bounds in which it was found: a program that was changed meets
+    other choices.
 
     Time is virtual, and each run has a loop of its own. The run fails when the scenario raises or never ends. Then its
     error is raised here, with the schedule in its notes; with `raises=False` it is only in the result.

@@ -405,7 +405,7 @@ class Heads:
         self._waiting.begin(connection)
         if len(self._waiting) > self._most and not self._counts:
             self._counts = True
-            # Many requests may have come at once. All of them begin before a step of a step.
+            # Many may have come at once. What they have sent is read in the next turn of the loop: count after that.
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._count)
 
