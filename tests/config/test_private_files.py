@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,41 @@ def test_the_folder_is_named_when_no_file_can_be_made_in_it(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError) as raised, replacing(folder / "mcp.json"):
         pass
     assert raised.value.filename == os.fspath(folder)
+
+
+def test_a_file_is_replaced_for_its_owner_alone_and_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_bytes(b"before")
+
+    def write_half() -> None:
+        with replacing(path) as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
+    assert path.read_bytes() == b"before"
+    with replacing(path) as file:
+        file.write(b"after")
+    assert path.read_bytes() == b"after"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_gateway_that_writes_a_file_under_its_lock_loads_nothing_large(tmp_path: Path) -> None:
+    heavy = ("filelock", "tempfile", "shutil", "bz2", "lzma", "zlib")
+    code = f"""
+import sys
+from pathlib import Path
+from greenroom.config.private_files import LockedFile
+file = LockedFile(Path({os.fspath(tmp_path)!r}, "file"))
+with file.locked():
+    file.replace(b"content")
+print([name for name in {heavy} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert (tmp_path / "file").read_bytes() == b"content"
 
 
 def test_the_next_step_names_the_folder_that_is_there_and_else_the_one_for_all(

@@ -124,12 +124,15 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
 
 
 def _made_beside(path: Path) -> IO[bytes]:
-    from tempfile import NamedTemporaryFile  # whoever only reads starts without it
-
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
-        return NamedTemporaryFile(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent, delete=False)
+        return open(os.fspath(beside), "xb", opener=_open_for_owner)
     except OSError as error:  # it names a file that nobody knows; what cannot be used is the folder
         raise OSError(error.errno, error.strerror, os.fspath(path.parent)) from None
+
+
+def _open_for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | _OPEN, 0o600)
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
