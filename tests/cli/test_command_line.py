@@ -560,7 +560,7 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"retryIn": 4.2, "failure": "it died"}, f"{KNOWN}it died; refuses calls for 5 s"),
     ({"retryIn": 4.2, "failure": "Install it."}, f"{KNOWN}Install it; refuses calls for 5 s"),
     ({"waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0}, "○ a waiting 1 30 s, next try in 22 s"),
-    ({"status": "failed", "failure": "it died"}, "✗ a failed 1 it died; the next call starts it again"),
+    ({"status": "failed", "failure": "it died"}, "✗ a failed 1 it died"),
     ({"status": "failed", "failure": "no", "failedStarts": 2}, "✗ a failed 1 no"),
     ({"status": "failed", "failure": "died", "retryIn": 4.2}, "✗ a failed 1 died; refuses calls for 5 s"),
     ({"failure": "it said \x1b[2J", "down": "drained"}, "○ a down 1 drained; it said"),
@@ -602,7 +602,24 @@ def test_the_line_of_a_server_says_what_is_worth_knowing(
     assert first == line.strip()
     is_up, has_failed = row.get("status") == "connected", row.get("status") == "failed"
     assert others[:2] == ["", f"{int(is_up)} of 1 connected, 1 tool"]
-    assert others[2:] == ["Why a server failed, and what to do: greenroom explain NAME"] * has_failed
+    assert others[2:3] == ["Why a server failed, and what to do: greenroom explain NAME"] * has_failed
+
+
+@pytest.mark.parametrize(
+    ("row", "is_told"),
+    [
+        ({"failure": "it died"}, True),
+        ({"failure": "it died", "failedStarts": 2}, False),
+        ({"failure": "it died", "retryIn": 4.2}, False),
+        ({"failure": "it died", "down": "drained"}, False),
+    ],
+)
+def test_of_a_server_that_ended_while_it_ran_it_is_said_that_a_call_starts_it(
+    gateway: Written, row: dict[str, Any], is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below the table, for a window cuts a note where the reason is long."""
+    last = status_of(gateway, capsys, {"status": "failed", **row}, {})[-1]
+    assert (last == "Ended while running, and started again by the next call: a") is is_told
 
 
 def test_a_process_that_is_asked_for_lists_says_so_and_not_by_its_scope(

@@ -47,7 +47,7 @@ _OPTIONS: Final = (
 def _attach(expose: str | None, profile: str | None, config_path: Path | None) -> None:
     """Serve a client from the one background gateway of this configuration.
 
-    The room is started if it does not run. All clients that attach share it, and with it the servers.
+    It is started if it does not run. All clients that attach share it, and with it the servers.
     """
     check_start("attach")
     config = read_config(config_path, always=True)  # stderr is its client's log

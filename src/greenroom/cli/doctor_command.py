@@ -233,8 +233,8 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
 def explain_command(server: str, config_path: Path | None, pid: int | None, as_json: bool) -> None:
     """Say why SERVER is as it is, and what happens next.
 
-    What it does, what it waits for, how it last failed and when it is tried again; then what `greenroom doctor` finds
-    about it, and its entry with the file of each key. What you have to do is shown as a command.
+    It says what SERVER does, what it waits for, how it last failed and when it is tried again; then what `greenroom
+    doctor` finds about it, and its entry with the file of each key. What you have to do is shown as a command.
     """
     from ..config.masking import redacted
     from .logs_command import has_log

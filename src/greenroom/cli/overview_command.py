@@ -222,8 +222,10 @@ def _next(
             yield NextStepJson(what=what, step=f"{about('init', client.client)} --move")
         yield NextStepJson(what="add a server", step=f"{about('add')} NAME -- COMMAND")
         yield NextStepJson(what="see Greenroom work with servers that it brings along", step="greenroom demo")
-    elif (bad := first.get("broken") or first.get("failed")) is not None:
-        yield NextStepJson(what=f"see why {bad} does not work", step=about("explain", bad))
+    elif (bad := first.get("broken")) is not None:
+        yield NextStepJson(what=f"see why {bad} cannot be used", step=about("explain", bad))
+    elif (bad := first.get("failed")) is not None:
+        yield NextStepJson(what=f"see why {bad} failed", step=about("explain", bad))
     elif "needs-auth" in first:
         yield NextStepJson(what="log in", step=about("auth", first["needs-auth"]))
     elif "not-connected" in first:

@@ -44,6 +44,7 @@ _FIRST: Final = ("failed", "broken", "needs-auth", "untrusted")
 _MOVING: Final = ("connecting", "draining")
 _HEAD: Final = ("server", "state", "tools", "notes")
 _WIDE: Final = ("server", "state", "tools", "calls", "queued", "incarnation", "memory", "pid", "notes")
+_NAMED: Final = 5  # servers that are named in a line
 _FURTHER: Final = 10  # processes of sessions and calls that are shown of one server
 Rows = Sequence[tuple[str, ...]]
 
@@ -146,8 +147,6 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
         cause_first(str(row[key])) for key in ("down", "broken", "failure") if row.get(key)
     )
     notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
-    if _starts_again(row):
-        notes.append("the next call starts it again")
     notes += [wait] if refuses else []
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")
@@ -197,6 +196,9 @@ def overall(details: Mapping[str, Any]) -> Iterator[str]:
     yield f"{connected} of {in_service} connected, {counted(details['totalTools'], 'tool')}"
     if any(server["status"] == "failed" for server in servers):
         yield "Why a server failed, and what to do: greenroom explain NAME"
+    if lost := [one_line(row["name"], 40) for row in servers if _starts_again(row)]:
+        who = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+        yield f"Ended while running, and started again by the next call: {who}"
     if waiting := details.get("waitingForApproval"):
         yield calls_wait(waiting)
     if details.get("audit", {}).get("failing"):

@@ -44,7 +44,7 @@ class StillRunning(GreenroomError):
 def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """End the background gateway of this configuration.
 
-    The calls in flight may finish. Returns when the room has ended.
+    The calls in flight may finish. Returns when it has ended.
     """
     line = _dial_room(config_path) if pid is None else _dial_process(pid)
     if line is None:
