@@ -67,6 +67,10 @@ def _step(before: State, after: State, cause: Cause | None = None, detail: str =
 def test_each_thing_is_told_once() -> None:
     assert _step(State.IDLE, State.CONNECTING) is None
     assert _step(State.IDLE, State.CLOSED, Cause.SHUTDOWN) is None, "it never ran"
+    assert _step(State.CONNECTED, State.DRAINING, Cause.SHUTDOWN) == "clock: connected → draining (shutdown)"
+    assert _step(State.DRAINING, State.CLOSED, Cause.SHUTDOWN) is None, (
+        "a line for each server that ran is enough"
+    )
     assert _step(State.CLOSED, State.IDLE, Cause.LOST, "died") is None
     assert _step(State.CONNECTING, State.CONNECTED) == "clock: connecting → connected"
     assert _step(State.DRAINING, State.CLOSED, Cause.LOST, "died") == "clock: draining → closed (lost, died)"

@@ -89,8 +89,8 @@ def line_of(event: Event | Lagged) -> str | None:
         return f"{who}: {event.detail}"
     if event.after in (State.CONNECTING, State.IDLE):
         return None
-    if event.before is State.IDLE and event.cause is Cause.SHUTDOWN:
-        return None  # nothing of it ran
+    if event.after is State.CLOSED and event.cause is Cause.SHUTDOWN:
+        return None  # it never ran, or it was told that it drains for this
     if event.cause is Cause.CONNECT_FAILED:
         return f"{who}: {event.detail or event.before.value}" if event.after is State.DRAINING else None
     return f"{who}: {event.before.value} → {event.after.value}{_because(event)}"
