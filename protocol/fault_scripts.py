@@ -39,10 +39,10 @@ def _as_tuple(names: Iterable[str] | None) -> tuple[str, ...] | None:
 
 @attrs.frozen
 class Fault:
-    """One fault. Raises `UsageError` if it could never be played; the error says what to write instead.
+    """One fault. Raises `UsageError` if it could never happen; the error says what to write instead.
 
-    `start`, `nth` and `tool` limit it. Each further field belongs to the value of `at` or `do` beside it.
-    """
+    `start`, `nth` and `tool` limit when it happens. Each other field belongs to one value of `at` or `do`, which its
+    meaning names."""
 
     at: Step  # the step at which it happens
     do: FaultName  # what happens
@@ -74,7 +74,7 @@ class Fault:
 
     @property
     def entry(self) -> FaultEntry:
-        """The fault in the form that players read."""
+        """The fault with all fields; those that were not given are None."""
         return FaultEntry(*(getattr(self, name) for name in FIELDS))
 
     def __str__(self) -> str:

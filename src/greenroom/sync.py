@@ -501,7 +501,7 @@ def _keeps(
 
 
 class Stream(_Front[AsyncIterator[R]]):
-    """What comes from a room, for a `for` loop."""
+    """Events or updates of a room, for a `for` loop."""
 
     def __iter__(self) -> Stream[R]:
         return self

@@ -20,10 +20,9 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]
 def room_lifespan(config: Any, *, name: str = "room", **options: Any) -> Lifespan:
     """The `lifespan` of an application, with a room in `app.state.room` and `request.state.room`.
 
-    `config` and `options` are those of `Greenroom.open`, which is called at each start of the application; what it
-    raises keeps the application from starting. `name`: under which the room stands in the state. An application with a
-    lifespan of its own enters this one in it: `async with room_lifespan("mcp.json")(app) as state: yield {**state, …}`.
-    """
+    `config` and `options` are the arguments of `Greenroom.open`, which is called when the application starts. If it
+    raises, the application does not start. `name`: the name of the room in the state. If your application has its own
+    lifespan, enter this one inside it: `async with room_lifespan("mcp.json")(app) as state: yield {**state, …}`."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncGenerator[dict[str, Any]]:

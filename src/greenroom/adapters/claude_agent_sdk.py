@@ -1,4 +1,4 @@
-"""Claude Agent SDK: a room as a server of it, in the same process.
+"""Claude Agent SDK: a room as a server of the framework, in the same process.
 
     async with Greenroom.open("mcp.json") as room:
         async for message in query(prompt="…", options=RoomServer(room).options()): …
@@ -56,11 +56,11 @@ _NUMBERS: Final = itertools.count(1)
 
 
 class RoomServer:
-    """A room or session, which is open for as long as this is used, as a server for Claude Code.
+    """An open room or session, as a server for Claude Code.
 
-    `name`: that of the server; its tools are `mcp__NAME__TOOL` there, with `_` for what no name of a tool may have.
-    `meta()` makes the `_meta` of a call. `on_progress(tool, params)` gets what servers report.
-    """
+    `name`: the name of the server. Claude Code calls its tools `mcp__NAME__TOOL`, with `_` instead of characters that
+    such a name cannot have. `meta()` makes the `_meta` of a call. `on_progress(tool, params)` gets the progress of
+    servers."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class RoomServer:
         self._allowed: dict[str, str] = {}  # the tool, by the id of its call
 
     def options(self, ask: CanUseTool | None = None, **others: Any) -> ClaudeAgentOptions:
-        """The options of a query with this server; `others` are those of `ClaudeAgentOptions`.
+        """The options of a query with this server. `others`: more options of `ClaudeAgentOptions`.
 
-        `ask`: as `can_use_tool`, about what the room asks about, and all else that Claude Code asks about. Without it
-        such calls are refused. Where you put the options together yourself: `config`, `matcher` and `asking(ask)`.
-        """
+        `ask`: your `can_use_tool`. It is called for tools that need approval in the room, and for everything else that
+        Claude Code asks. Without it, such calls are refused. To make the options yourself, use `config`, `matcher` and
+        `asking(ask)`."""
         servers = {**others.pop("mcp_servers", {}), self._name: self.config}
         hooks: dict[HookEvent, list[HookMatcher]] = dict(others.pop("hooks", None) or {})
         return ClaudeAgentOptions(
@@ -95,7 +95,7 @@ class RoomServer:
 
     @property
     def config(self) -> McpSdkServerConfig:
-        """For `mcp_servers`, under the server's name."""
+        """The value for `mcp_servers`, under the server's name."""
         server = Server[Tools[Tool]](
             self._name, lifespan=self._session, on_list_tools=self._list_tools, on_call_tool=self._call_tool
         )
@@ -105,7 +105,7 @@ class RoomServer:
 
     @property
     def matcher(self) -> HookMatcher:
-        """For `hooks`, under "PreToolUse"."""
+        """The matcher for `hooks`, under "PreToolUse"."""
         return HookMatcher(matcher=f"{self._prefix}.*", hooks=[self._before_a_call])
 
     async def _before_a_call(
@@ -123,7 +123,7 @@ class RoomServer:
         }
 
     def asking(self, ask: CanUseTool) -> CanUseTool:
-        """`ask`, for `can_use_tool`: what it allows is remembered for the call of this id."""
+        """`ask` as a function for `can_use_tool`. What it allows is remembered for the call with this id."""
 
         async def can_use_tool(
             name: str, given: dict[str, Any], context: ToolPermissionContext

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RoomTransport(ClientTransport):
-    """A connection to a room in this process."""
+    """A connection of a FastMCP client to a room in the same process."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class RoomTransport(ClientTransport):
         variables: Mapping[str, str] | None = None,
         subject: str | None = None,
     ) -> None:
-        """`room`: open for as long as there are connections; or a door of it, if many connections are to share their
-        lists. The rest is as in `InProcessDoor`; `expose` is that of the door, if there is one."""
+        """`room`: an open room, or a door of it, so that many connections share their lists. The other arguments are
+        those of `InProcessDoor`. If you pass a door, `expose` is that of the door."""
         self._room = room
         self._expose = expose
         self._who: dict[str, Any] = {

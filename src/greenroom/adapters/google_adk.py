@@ -34,10 +34,9 @@ MetaOf = Callable[[ToolContext], Mapping[str, Any] | None]
 class RoomToolset(BaseToolset):
     """The tools of a room or session, as a toolset of the framework.
 
-    `room` is open for as long as this is used. `session(context)` says which open session a run has, by its user or its
-    own session: `lambda context: sessions[context.user_id]`; None: what this is made of. `meta(context)` makes the
-    `_meta` of a call. `on_progress(tool, params)` gets what servers report. All `options` are those of `BaseToolset`.
-    """
+    `room` must be open while this is used. `session(context)` returns the open session of a run: `lambda context:
+    sessions[context.user_id]`; None: the room or session that was passed. `meta(context)` makes the `_meta` of a call.
+    `on_progress(tool, params)` gets the progress of servers. `options`: the arguments of `BaseToolset`."""
 
     def __init__(
         self,

@@ -45,15 +45,15 @@ _PAUSE: Final = 1.0  # seconds before a call that was not sent is made again, if
 
 
 class SampleInvalid(Exception):
-    """The trajectory of this sample means nothing: a server was lost in it. No fault of the model."""
+    """The trajectory of this sample is invalid, because a server was lost in it. It is not the model's fault."""
 
 
 class RoomTools(MCPServer):
-    """The tools of an open room, as a source of tools of Inspect.
+    """The tools of an open room, as a tool source of Inspect.
 
-    `session(name)` makes the session of a sample, for variables or a profile; None: `room.session(name)`.
-    `retries`: of a call that was not sent. `is_lost(told)` says whether a call makes the sample invalid.
-    """
+    `session(name)` makes the session of a sample, to add variables or a profile; None: `room.session(name)`.
+    `retries`: how often a call that was not sent is repeated. `is_lost(told)` says whether a call makes the sample
+    invalid."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class RoomTools(MCPServer):
         self._samples: dict[str, _Sample] = {}  # by the name of the session
 
     async def tools(self) -> list[Tool]:
-        """All that the sample may call. Waits until every server of which nothing is known was asked once."""
+        """All tools that the sample may call. Waits until every server whose tools are unknown was started once."""
         return [tool.as_tool() for tool in (await (await self._sample()).tools.listed()).values()]
 
     async def end_sample(self, state: TaskState | None = None) -> None:
-        """End the session of this sample, with its processes. For `Task(cleanup=…)`."""
+        """End the session of this sample, with its processes. Pass it to `Task(cleanup=…)`."""
         sample = self._samples.pop(store().get(_KEY, ""), None)
         if sample is not None:
             store().delete(_KEY)
@@ -135,7 +135,7 @@ class _Sample:
 
 
 def lost(told: ModelResult) -> bool:
-    """Whether a server was lost while it worked, or this is the first answer of another process than the last."""
+    """Whether a server was lost during the call, or its answer came from a new process."""
     error = told.error
     return _news(told) is not None or (isinstance(error, ServerLost) and error.reach is Reach.SENT)
 

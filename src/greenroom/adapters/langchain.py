@@ -41,11 +41,10 @@ MetaOf = Callable[[RunnableConfig], Mapping[str, Any] | None]
 async def room_tools(
     room: Room, *, meta: MetaOf | None = None, on_progress: Progress | None = None
 ) -> list[BaseTool]:
-    """The tools of a room or session, which is open for as long as they are used.
+    """The tools of a room or session, which must be open while they are used.
 
-    Waits until every server of which nothing is known was asked once. `meta(config)` makes the `_meta` of a call from
-    the run's config. `on_progress(tool, params)` gets what servers report.
-    """
+    Waits until every server whose tools are unknown was started once. `meta(config)` makes the `_meta` of a call from
+    the config of the run. `on_progress(tool, params)` gets the progress of servers."""
     tools = Tools(room, lambda target: _tool(target, tools, meta), on_progress)
     return list((await tools.listed()).values())
 

@@ -1,4 +1,4 @@
-"""A room that looks like a session of the MCP SDK, for what only lists and calls: `RoomSession(room)`.
+"""A room with the methods of a session of the MCP SDK, for code that lists and calls: `RoomSession(room)`.
 
 It has the methods of `ClientSession` that others' code uses, with the SDK's own types in and out, and nothing between
 them and the room: no message, no task. Nobody checks for the class. DSPy (`Tool.from_mcp_tool`) and LlamaIndex
@@ -37,20 +37,19 @@ _MOST: Final = 10_000  # parts of a schema whose references are written out
 
 
 class RoomSession:
-    """The tools, resources and prompts of a room, or of a session of it, by the methods of the SDK's `ClientSession`.
+    """The tools, resources and prompts of a room or session, with the methods of the SDK's `ClientSession`.
 
-    `cycles`: False for what cannot take a schema that contains itself.
-    """
+    `cycles`: False changes recursive schemas, for code that cannot handle them."""
 
     def __init__(self, room: Greenroom | Session, *, cycles: bool = True) -> None:
         self._room = room
         self._cycles = cycles
 
     async def initialize(self) -> None:
-        """Nothing: a room is open already."""
+        """Does nothing, because the room is already open."""
 
     async def list_tools(self, *_cursor: Any, **_params: Any) -> ListToolsResult:
-        """All tools that can be called, on one page. Waits until every server of which nothing is known was asked
+        """All tools that can be called, on one page. Waits until every server whose tools are unknown was started
         once."""
         from mcp.types import ListToolsResult
 
@@ -67,8 +66,8 @@ class RoomSession:
         *,
         meta: Mapping[str, Any] | None = None,
     ) -> CallToolResult:
-        """Call a tool. A call that fails raises nothing: the result has `isError`, why in its text, and how far it got
-        in `_meta`, under `greenroom/error`. Cancelling this cancels the call."""
+        """Call a tool. A failed call raises nothing: the result has `isError`, its text says why, and `_meta` says
+        under `greenroom/error` how far the call got. Cancelling this cancels the call."""
         from mcp.types import CallToolResult
 
         limit = read_timeout_seconds
@@ -129,8 +128,8 @@ class RoomSession:
 
 
 def without_references(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema with what its references point to written out in their place. Where a schema would begin again
-    inside of itself, and where it would become too large, there is only its type."""
+    """The same schema with its references replaced by what they point to. A schema inside itself, or one that would
+    become too large, is replaced by its type."""
     return cast("dict[str, Any]", _ExpandedSchema(schema).of(schema, ()))
 
 

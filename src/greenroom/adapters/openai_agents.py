@@ -41,10 +41,9 @@ _approved: ContextVar[str | None] = ContextVar("_approved", default=None)
 class RoomServer(MCPServer):
     """The tools, prompts and resources of a room or session, as an `MCPServer` of the framework.
 
-    `room` is open for as long as this is used. `require_approval`: None leaves it to the room which calls need it
-    (`approve`); anything else is the framework's own setting. `on_progress(tool, params)` gets what servers report. All
-    `options` are those of `agents.mcp.MCPServer`.
-    """
+    `room` must be open while this is used. `require_approval`: None uses the room's `approve`; any other value is the
+    framework's own setting, and replaces it. `on_progress(tool, params)` gets the progress of servers. `options`: the
+    arguments of `agents.mcp.MCPServer`."""
 
     def __init__(
         self,

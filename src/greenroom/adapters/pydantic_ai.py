@@ -41,12 +41,11 @@ _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), 
 class RoomToolset(AbstractToolset[Any]):
     """The tools of a room or session, as a toolset of the framework.
 
-    `room` is open for as long as this is used. `session(ctx)` makes the session of a run, for variables or a profile:
-    `lambda ctx: room.session(ctx.run_id, variables={"TOKEN": ctx.deps.token})`; None: one with a name of its own.
-    `meta(ctx)` makes the `_meta` of a call. `on_progress(tool, params)` gets what servers report.
-    `include_instructions`: also tell the model what the servers say of themselves. `max_retries`: of a tool; None:
-    those of the agent.
-    """
+    `room` must be open while this is used. `session(ctx)` makes the session of a run, to add variables or a profile:
+    `lambda ctx: room.session(ctx.run_id, variables={"TOKEN": ctx.deps.token})`; None: a session with a unique name.
+    `meta(ctx)` makes the `_meta` of a call. `on_progress(tool, params)` gets the progress of servers.
+    `include_instructions`: pass the servers' instructions to the model. `max_retries`: for each tool; None: the number
+    of the agent."""
 
     def __init__(
         self,

@@ -45,13 +45,13 @@ _PAUSE: Final = 1.0  # seconds before a call that was not sent is made again, if
 
 
 class RoomState(State):
-    """The state of a rollout with a room. `lost`: why its trajectory means nothing; None: it means something."""
+    """The state of a rollout with a room. `lost`: why its trajectory is invalid; None: it is valid."""
 
     lost: str | None = None
 
 
 class RoomConfig(ToolsetConfig):
-    """`servers`: the path of a configuration. `retries`: of a call that was not sent."""
+    """`servers`: the path of a configuration. `retries`: how often a call that was not sent is repeated."""
 
     servers: str = "mcp.json"
     retries: int = 2

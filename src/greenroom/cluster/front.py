@@ -53,7 +53,7 @@ _GREETED_WITHIN: Final = 5.0  # seconds; a host that is asked has just said that
 
 
 class ClusterRoom(Greenroom):
-    """A room whose servers live on the hosts of a cluster. Make it with `ClusterRoom.open`, and use it as a
+    """A room whose servers run on the hosts of a cluster. Make it with `ClusterRoom.open`, and use it like a
     `Greenroom`."""
 
     _membership: Membership
@@ -71,12 +71,12 @@ class ClusterRoom(Greenroom):
         token: str = "",
         **options: Any,
     ) -> ClusterRoom:
-        """A room over the servers of `config`, which the hosts of a cluster run. `ray`: the address of the Ray cluster
-        ("auto": the one of this machine). `directory` and `token`: of a cluster without Ray. `options`: those of
-        `Greenroom.open` but `connectors`. Raises as that does.
+        """A room with the servers of `config`, which run on the hosts of a cluster. `ray`: the address of the Ray
+        cluster ("auto": that of this machine). `directory` and `token`: for a cluster without Ray. `options`: the
+        arguments of `Greenroom.open`, except `connectors`. Raises the same errors.
 
-        When it is entered, its configuration becomes the cluster's: hosts and other fronts follow. Entering it may take
-        some seconds, and raises `UsageError` when Ray is not installed or there is no cluster."""
+        When you enter the room, its configuration applies to the whole cluster, with all hosts and fronts. This may
+        take some seconds. Raises `UsageError` if Ray is not installed, or if there is no cluster."""
         if directory is None and ray is None:
             raise UsageError('ClusterRoom.open needs the address of a Ray cluster, as in ray="auto".')
         given, connectors = open_config(config), _FrontConnectors()
@@ -94,11 +94,11 @@ class ClusterRoom(Greenroom):
         return self._membership
 
     def hosts(self) -> tuple[HostInfo, ...]:
-        """The hosts of the cluster, as last heard of."""
+        """The hosts of the cluster, as they last reported."""
         return self._membership.view.hosts
 
     def host_of(self, server: str) -> HostInfo | None:
-        """The host that runs a server which everybody shares, or would run it now. Raises `UnknownServer`."""
+        """The host that runs this `persistent` server, or would run it now. Raises `UnknownServer`."""
         definition = port_of(self).fleet.definition(server)
         return owner(Address(server), definition.placement, self._membership.view)
 
@@ -187,20 +187,20 @@ class ClusterRoom(Greenroom):
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def drain(self, server: str) -> None:
-        """Take a server down, at its hosts and here. As `Greenroom.drain`."""
+        """Take a server down on all hosts, like `Greenroom.drain`."""
         port_of(self).fleet.definition(server)  # or it is unknown
         await self._tell_hosts("/cluster/drain", server)
         await super().drain(server)
 
     async def restart(self, server: str) -> None:
-        """End the processes of a server at their hosts (calls in flight finish), and connect it. As
+        """End the processes of a server on its hosts (calls in flight finish), and connect it again, like
         `Greenroom.restart`."""
         name = port_of(self).fleet.definition(server).name
         await self._tell_hosts("/cluster/restart", name)
         await super().restart(name)
 
     async def reload(self, config: ConfigSource, *, dry_run: bool = False) -> ReloadPlan:
-        """Apply another configuration here, at the hosts, and at the other fronts. As `Greenroom.reload`."""
+        """Apply another configuration to the whole cluster, with all hosts and fronts, like `Greenroom.reload`."""
         given = open_config(config)
         if not dry_run:
             posted = await self._membership.directory.post_config(packed(given))

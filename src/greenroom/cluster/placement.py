@@ -30,7 +30,7 @@ _64_BITS: Final = (1 << 64) - 1
 
 @attrs.frozen
 class HostInfo:
-    """One host, as the others know it."""
+    """One host of a cluster."""
 
     name: str  # stays the same when its process is started again
     url: str  # of its door, without a path

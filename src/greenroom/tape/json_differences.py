@@ -33,8 +33,8 @@ _BEFORE: Final = 20  # characters of a long text that are shown before its first
 
 @attrs.frozen
 class Change:
-    """A part that differs. `path`: where it is, as in `content[0].text`. `before`, `after`: the beginning of its JSON;
-    None: it is not there."""
+    """A part that differs. `path`: its place, such as `content[0].text`. `before`, `after`: the beginning of its JSON;
+    None: it is missing."""
 
     path: str
     before: str | None

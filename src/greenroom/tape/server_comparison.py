@@ -71,15 +71,15 @@ async def compare_servers(
     on_plan: Callable[[ComparisonPlan], object] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Make the calls on a tape that only read again, at the servers of `config` as they are now, and say what differs:
-    what they list, what they answer, how long it takes.
+    """Repeat the calls on a tape that only read, with the current servers of `config`, and compare the lists, the
+    answers and the times.
 
-    A call only reads if its tool says so (`readOnlyHint`) on the tape and now. `servers`: ask these alone. `reads`:
-    names of tools, as they were called, that only read though they do not say so. `only`: make the calls of these tools
-    alone, whatever they say of themselves. `ignore`: names of members of answers that may differ. `slower`: the factor
-    from which on the median time of a tool is a difference. `timeout`: seconds, for each call after it is sent.
-    `record`: keep what the servers answer now as a tape there. `on_plan` is told what will be asked, before anything
-    is. `options`: those of `Greenroom.open`, such as `on_approval`, or `roots`: those on the tape are told to nobody.
+    A call only reads if its tool declares it (`readOnlyHint`), both on the tape and now. `servers`: compare only
+    these. `reads`: names of more tools that only read, as they were called. `only`: repeat only the calls of these
+    tools, even if they change something. `ignore`: names of members that may differ in answers. `slower`: report a
+    tool if its median time has grown by at least this factor. `timeout`: seconds for each call after it is sent.
+    `record`: the path of a tape for the new answers. `on_plan` is called with the plan before anything is sent.
+    `options`: the arguments of `Greenroom.open`, such as `on_approval` and `roots` (the recorded roots are not used).
 
     Raises `BadTape`, `ConfigError`; `UsageError` for a name that is not on the tape, and for a configuration that has
     none of the servers on it.

@@ -68,10 +68,10 @@ class DefinitionDifference:
 
 @attrs.frozen
 class CallDifference:
-    """A call that is not the same in both runs.
+    """A call that differs between the two runs.
 
-    It has another `answer`; another `outcome`, such as an error instead of an answer; other `arguments`; another place
-    in the `order`; or it was `added` or `left_out`."""
+    `what` says how: it has another `answer`, another `outcome` (such as an error instead of an answer), other
+    `arguments`, another place in the `order`, or it was `added` or `left_out`."""
 
     what: DifferenceKind  # which of these
     server: str  # the server that was called
@@ -88,7 +88,7 @@ class CallDifference:
 
 @attrs.frozen
 class Times:
-    """How long calls of a tool took that were answered on both sides: medians, in seconds from being sent."""
+    """How long the calls of a tool took that were answered on both sides: medians in seconds, measured from sending."""
 
     server: str  # the server that has the tool
     name: str  # the tool
@@ -98,11 +98,11 @@ class Times:
 
     @property
     def factor(self) -> float:
-        """How many times as long it takes now."""
+        """The new time divided by the old one."""
         return self.after / max(self.before, 1e-6)
 
     def is_slower(self, factor: float) -> bool:
-        """Whether it takes at least `factor` times as long, and longer by more than noise."""
+        """Whether the calls take at least `factor` times as long, and the difference is more than noise."""
         return self.factor >= factor and self.after - self.before >= NOISE
 
 
@@ -166,13 +166,12 @@ def compare_tapes(
     ignore: Collection[str] = (),
     slower: float | None = None,
 ) -> Comparison:
-    """What is different in the second of two runs: calls that were added, left out, or made with other arguments or in
-    another order; other answers and outcomes; other tools.
+    """Compare two runs: calls that were added, left out, or made with other arguments or in another order; other
+    answers and outcomes; other tools.
 
-    `ignore`: names of members of arguments and answers that may differ, wherever they are. `slower`: the factor from
-    which on the median time of a tool is a difference. It reads files, and takes seconds for long tapes. Raises
-    `BadTape` for a tape or a large result on it that cannot be used.
-    """
+    `ignore`: names of members that may differ, anywhere in arguments and answers. `slower`: report a tool if its
+    median time has grown by at least this factor. It reads files, and takes seconds for long tapes. Raises `BadTape`
+    for a tape, or a large result on it, that cannot be used."""
     first, second = (each if isinstance(each, Tape) else read_tape(each) for each in (before, after))
     pairs = _CallPairs(first.calls, second.calls, frozenset(ignore))
     clock = _CallTimes()

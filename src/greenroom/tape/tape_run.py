@@ -42,8 +42,8 @@ class TapeRun:
 
     @property
     def made(self) -> list[tuple[str, dict[str, Any]]]:
-        """Each call's tool and arguments, in the order in which they were sent. While a tape is recorded: of those that
-        have ended. Raises `AssertionError` after more than 100,000 calls, of which the last ones were not kept."""
+        """The tool and the arguments of each call, in the order of sending. While a tape is recorded, only calls that
+        have ended. Raises `AssertionError` after more than 100,000 calls, because the others were not kept."""
         __tracebackhide__ = True
         if self._is_cut:
             raise AssertionError(f"There were more than {MOST:,} calls, and only so many are kept.")
@@ -51,13 +51,12 @@ class TapeRun:
 
     @property
     def untaken(self) -> list[dict[str, Any]]:
-        """Recorded calls that nobody has made so far, as in `greenroom tape --json`. While a tape is recorded there is
-        none."""
+        """Recorded calls that nobody has made so far, as in `greenroom tape --json`. Empty while a tape is recorded."""
         return []
 
     def calls(self, tool: str) -> list[dict[str, Any]]:
         """The arguments of each call of this tool, in the order in which they were sent. Raises `AssertionError` for a
-        tool that there is not."""
+        tool that does not exist."""
         __tracebackhide__ = True
         found = [arguments for name, arguments in self.made if name == tool]
         if not found:
@@ -73,7 +72,7 @@ class TapeRun:
         return found[0]
 
     def never_called(self, *tools: str) -> None:
-        """Assert that none of these tools was called. Raises `AssertionError`, also for a tool that there is not."""
+        """Assert that none of these tools was called. Raises `AssertionError`, also for a tool that does not exist."""
         __tracebackhide__ = True
         for tool in tools:
             if self.calls(tool):

@@ -41,13 +41,12 @@ def assert_no_orphans(*, within: float = WITHIN) -> _ProcessWatch: ...
 
 
 def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) -> _ProcessWatch | None:
-    """No process that a room started is left: no child, no grandchild, no guard, no zombie.
+    """Assert that no process that a room has started is left: no child, no grandchild, no guard, no zombie.
 
-    With a closed room it checks now. Without a room it is a context manager (`with assert_no_orphans():`): when it is
-    left, it looks for processes that were not there when it was entered. Processes may take `within` seconds to end;
-    this blocks meanwhile. Raises `AssertionError`, which names each pid and its command. On other systems than Linux
-    it checks nothing.
-    """
+    With a closed room, it checks at once. Without a room, it is a context manager (`with assert_no_orphans():`) that
+    checks at its end for processes that did not exist at its beginning. It blocks for at most `within` seconds,
+    because processes may take that long to end. Raises `AssertionError`, which names each pid and its command. It
+    checks only on Linux."""
     if room is None:
         return _ProcessWatch(within)
     if room.drain_report is None or not room.drain_report.is_final:
@@ -103,12 +102,11 @@ def refuse_orphans(look: Callable[[], set[int]], within: float) -> None:
 def assert_one_outcome_each(
     source: Greenroom | DrainReport | Iterable[Event | Lagged], report: DrainReport | None = None
 ) -> None:
-    """Every accepted call ended exactly once: by a result, an error, or its caller's cancellation.
+    """Assert that every accepted call has ended exactly once: by a result, an error, or its caller's cancellation.
 
-    `source` is a closed room or its drain report: then the sums must add up. Or it is the events of a room, from its
-    opening to its end: then each call is followed, and the events must agree with `report` if that is given. Raises
-    `AssertionError`, which names each call for which this does not hold.
-    """
+    `source` is a closed room or its drain report, whose sums must add up; or all events of a room, from its opening to
+    its end. With events, each call is followed, and they must agree with `report`, if you pass it. Raises
+    `AssertionError`, which names each call with another number of outcomes."""
     if isinstance(source, Iterable):
         calls = _follow(source)
         wrong = [*_not_once(calls), *(_differences(calls, report) if report is not None else ())]

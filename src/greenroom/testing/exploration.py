@@ -107,18 +107,17 @@ def explore(
     record: str | os.PathLike[str] | None = None,
     raises: bool = True,
 ) -> Exploration:
-    """Run `scenario` under every order of its tasks with at most so many `deviations` from the default order.
+    """Run `scenario` under every order of its tasks that has at most `deviations` deviations from the default order.
 
     `cancel`: names of tasks (as given to `start_soon`, or the function's own). Each run is repeated with one of them
     cancelled, at each of its turns. `faults`: the scenario is called with each of these values; any value will do, such
     as a `FaultScript`. `runs`: how many runs there are at most. `choices`: how many choices of a run, from its first
     on, are tried in another way. `replay`: only the run of this schedule, as a failure has printed it. `record`: a
-    folder for the tapes of the rooms of a run that fails; `replay` may be such a tape. Then its run is made again and,
-    if that does not fail any more, all runs within the bounds in which it was found: a program that was changed meets
-    other choices.
+    folder for the tapes of the rooms of a run that fails; `replay` may be such a tape: its run is repeated, and if it
+    no longer fails, all runs within its bounds are made, because a changed program has other choices.
 
-    Time is virtual, and each run has a loop of its own. The run fails when the scenario raises or never ends. Then its
-    error is raised here, with the schedule in its notes; with `raises=False` it is only in the result.
+    Time is virtual, and each run has its own event loop. A run fails if the scenario raises or never ends. Its error
+    is raised here, with the schedule in its notes; with `raises=False` it is only in the result.
 
     Raises `UsageError` for a schedule that this scenario does not have, for a task that it does not have, and for a
     file that is no tape of an exploration;
@@ -873,11 +872,10 @@ def deciding(choices: Choices) -> Generator[None]:
 
 @contextmanager
 def exploring() -> Generator[None]:
-    """In a scenario: only what happens while this is open is explored. Before and after it, everything is done in the
-    default order, and nobody is cancelled.
+    """Use it in a scenario to explore only what happens inside this block. Code outside the block always runs in the
+    default order, and nothing is cancelled there.
 
-    A scenario that never opens it is explored from its beginning to its end. Outside of `explore` it does nothing.
-    """
+    Without such a block, the whole scenario is explored. Outside of `explore` it does nothing."""
     choices = _now.choices
     if choices is None:
         yield

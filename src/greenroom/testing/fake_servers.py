@@ -474,7 +474,7 @@ def echo(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def tool(name: str, description: str = "", **extra: Any) -> dict[str, Any]:
-    """A tool record with an empty schema."""
+    """The definition of a tool, for a `FakeServer`, with an empty input schema. `extra`: more fields."""
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **extra}
 
 
@@ -598,7 +598,7 @@ class FakeConnector:
 
 
 def fake_connectors(servers: Mapping[str, FakeServer]) -> ConnectorFactory:
-    """A connector factory for these servers only."""
+    """The connector factory of these fake servers (`Greenroom.open(connectors=…)`). Other servers cannot be reached."""
     _check_servers(servers)
 
     def connect(definition: Any, address: Any, incarnation: int) -> Connector:
@@ -614,11 +614,10 @@ def fake_room(
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Greenroom:
-    """A room of these servers, with nothing on disk: `async with fake_room({"shop": shop}) as room`.
+    """A room with these fake servers, and nothing on disk: `async with fake_room({"shop": shop}) as room`.
 
-    `entries`: further keys of their entries in `mcpServers`; `settings`: those of the room; `options`: those of
-    `Greenroom.open`. A server is started by its first call, as usual.
-    """
+    `entries`: more keys for the servers' entries in `mcpServers`. `settings`: the settings of the room. `options`: the
+    arguments of `Greenroom.open`. A server starts at its first call, as usual."""
     from ..supervisor.room import Greenroom
 
     config = {

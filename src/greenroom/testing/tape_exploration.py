@@ -50,13 +50,12 @@ def explore_tape(
     backend: str = "trio",
     **options: Any,
 ) -> WhatIf:
-    """Run `agent(room)` once for each single fault of a tape, and say which it survives.
+    """Run `agent(room)` once for each single fault that is possible on a tape, and report which faults it survives.
 
-    `only`: faults of these servers alone. `runs`: at most so many runs with a fault. `ignore`, `by_order`: which
-    arguments may differ, as for `Greenroom.replay`. `reads`: tools that only read, though their servers do not say so,
-    by the names that they are called by. `time_limit`: virtual seconds for each run. `options`: those of
-    `Greenroom.open` but `connectors`. An agent that raises has failed. Print the result for a table; `tried` has each
-    trial.
+    `only`: try only faults of these servers. `runs`: the most runs with a fault. `ignore`, `by_order`: which arguments
+    may differ, as in `Greenroom.replay`. `reads`: names of more tools that only read, as they are called.
+    `time_limit`: virtual seconds for each run. `options`: the arguments of `Greenroom.open`, except `connectors`. An
+    agent that raises has failed. Print the result to see a table; `tried` has each run.
 
     Raises `BadTape`, `UsageError` for a server that is not on the tape, when nothing on it can go wrong, and when the
     agent does not do without any fault what is on the tape.

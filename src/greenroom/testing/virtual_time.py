@@ -109,7 +109,7 @@ class VirtualRun:
         self.run(go)
 
     def close(self) -> None:
-        """Cancel what is left, and let the run end, however much virtual time that takes. Idempotent."""
+        """Cancel all remaining tasks and end the run, even if that takes much virtual time. Idempotent."""
         if self._result is None:
             assert self._token is not None
             self._token.run_sync_soon(self._cancel)
@@ -168,10 +168,9 @@ class ScheduleError(RuntimeError):
 
 
 def seed_schedule(seed: int) -> None:
-    """From now on, trio's order of tasks and the `random` module depend on `seed` alone.
+    """Make trio's order of tasks and the `random` module depend only on `seed` from now on.
 
-    Raises `ScheduleError` when the installed trio has no such switch.
-    """
+    Raises `ScheduleError` if the installed trio does not support this."""
     internals = _internals()
     internals._ALLOW_DETERMINISTIC_SCHEDULING = True
     internals._r.seed(seed)
@@ -184,8 +183,7 @@ def ordered_by(order: Callable[[list[trio.lowlevel.Task]], list[trio.lowlevel.Ta
     returns those that shall run, in their order; the others are ready in the next turn again. An exception out of it is
     the end of the run (`trio.TrioInternalError`).
 
-    Raises `ScheduleError` when the installed trio has no such switch.
-    """
+    Raises `ScheduleError` if the installed trio does not support this."""
 
     class Orders(random.Random):
         def shuffle(self, x: Any) -> None:

@@ -220,12 +220,11 @@ class OneCall:
 
 
 class World:
-    """One room and everything around it.
+    """A room with fake servers in virtual time, its callers, and what must be true of them.
 
-    `entries`: the `mcpServers` entries; each gets a fake server in place of a command. `settings`: the room's. `seed`:
-    what the order of tasks follows from. `pace`: how many seconds each step of a healthy server takes (start,
-    initialize, list, call, stop). `record`: where the room records a tape, as for `Greenroom.open`.
-    """
+    `entries`: the entries of `mcpServers`; each gets a fake server instead of a command. `settings`: the settings of
+    the room. `seed`: decides the order of tasks. `pace`: seconds that each step of a healthy server takes (start,
+    initialize, list, call, stop). `record`: a tape, as in `Greenroom.open`."""
 
     def __init__(
         self,
