@@ -118,7 +118,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct /"),
     ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
     ("a key of another client", has(a={"command": "sh", "timeout": 60}), "note", "configuration", "leave it for"),
-    ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
+    ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ": ${NO_4711:-…}"),
     ("an entry", has(a={}), "error", "server", "greenroom disable a"),
     ("no server", lambda home: own_config(home, "{}"), "warning", "configuration", "greenroom init"),
     ("readable by a group", has(0o640, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "600"),

@@ -390,10 +390,12 @@ def _files(setup: Setup) -> Iterator[Finding]:
             mend = "leave it for the program that it is for, or write what has an effect here"
             yield Finding(Severity.NOTE, "configuration", problem.where, problem.what, mend)
         else:
-            mend = f"correct {_place_in_words(problem.where)}"
+            mend, what = f"correct {_place_in_words(problem.where)}", problem.what
             if problem.code == UNSET_VARIABLE:
+                what, _, step = what.partition(". Set ")
                 mend = "set it where Greenroom and its clients are started, or give a default there"
-            yield Finding(Severity.WARNING, "configuration", problem.where, problem.what, mend)
+                mend += step[step.rfind(": ") :] if step else ""
+            yield Finding(Severity.WARNING, "configuration", problem.where, what, mend)
 
 
 def _broken(setup: Setup) -> Iterator[Finding]:
