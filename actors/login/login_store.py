@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import attrs
 
-from ...config.private_files import LockHeld, locking, make_own_folder, read_own, replacing
+from ...config.private_files import make_own_folder, read_own, replacing
 from ...config.value_kinds import is_object
 from .login_record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
 
@@ -124,11 +124,16 @@ class LoginStore:
     @contextmanager
     def locked(self, server: str, url: str) -> Generator[None]:
         """Be the only writer of this login. Raises `LoginFailed` when another one takes too long."""
+        import filelock
+
         try:
             make_own_folder(self.folder)
-            with locking(self.path(server, url).with_suffix(".lock"), LOCK_WITHIN):
+            lock = filelock.FileLock(
+                self.path(server, url).with_suffix(".lock"), timeout=LOCK_WITHIN, mode=0o600
+            )
+            with lock:
                 yield
-        except LockHeld:
+        except filelock.Timeout:
             raise LoginFailed("another process has been changing the login for a minute") from None
         except OSError as error:
             raise LoginFailed(f"logins cannot be kept in {self.folder}: {error.strerror or error}") from None

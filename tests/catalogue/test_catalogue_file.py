@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import pytest
+from filelock import FileLock
 from msgspec.structs import replace
 from tests.support import run
 from tests.support.patience import PATIENCE
@@ -287,7 +288,7 @@ def test_a_killed_writers_leftovers_are_removed(file: CatalogueFile) -> None:
 
 def test_a_lock_that_is_not_had_is_a_warning(file: CatalogueFile) -> None:
     file.save([entry()], NOW)
-    with CatalogueFile(file.path).locked():
+    with FileLock(f"{file.path}.lock"):
         warning = file.save([entry("other")], NOW)
         loaded = file.load({"s": "h"}, NOW)
 
@@ -313,7 +314,7 @@ def test_a_writer_waits_so_long_for_another_and_a_task_that_ends_waits_no_longer
         assert len(ended) == 1
 
     file.save([], NOW)
-    with CatalogueFile(file.path).locked():
+    with FileLock(f"{file.path}.lock"):
         run(backend, body)
 
 
@@ -425,7 +426,7 @@ def test_a_write_that_fails_leaves_no_half_file(file: CatalogueFile, monkeypatch
 def test_a_reader_sets_a_broken_file_aside_only_when_no_writer_is_at_work(file: CatalogueFile) -> None:
     file.path.parent.mkdir()
     file.path.write_bytes(b"half of what a writer of another ver")
-    with CatalogueFile(file.path).locked():
+    with FileLock(f"{file.path}.lock"):
         loaded = file.load({"s": "h"}, NOW)
     assert "is broken and stays" in (loaded.warning or "")
     assert file.path.read_bytes().startswith(b"half")

@@ -22,7 +22,7 @@ from greenroom.cli.common import run_to_end
 SEARCHING = ("greenroom.catalogue.ranking", "greenroom.catalogue.search", "greenroom.protocol.content")
 # What a gateway of stdio servers never needs, or not before its first call.
 LATER = (
-    "attr", "click", "pkgutil", "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs",
+    "attr", "click", "pkgutil", "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock",
     "difflib", "tomllib", "tomlkit", "uvicorn", "httptools", "starlette", "shutil", "tempfile", "bz2", "lzma", "zlib",
     "unicodedata", *SEARCHING,
     "greenroom.gateway.doors.http_app", "greenroom.gateway.control_methods",

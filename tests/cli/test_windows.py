@@ -48,7 +48,6 @@ def test_what_the_page_says_of_windows_is_so(monkeypatch: pytest.MonkeyPatch) ->
         seen = windows("\n".join((*STARTS_NOTHING, "refresh --json", "attach", "stop", "serve --background")))
     _all_but_what_the_page_names_can_be_imported(seen["imported"])
     assert seen["called"] == ["Hello, Ada", "Hello, Ada"], "a server in the same process, on both loops"
-    assert seen["locked"] == ["held", "free"]
     _what_starts_nothing_works_and_the_rest_says_what_to_do(seen["typed"])
 
 

@@ -4,7 +4,6 @@ JSON what each of these found, in a copy of it: to load those packages takes lon
 
 * `imported`: every module of ours is imported; those that cannot be, each with the reason.
 * `called`: a server in this process is called on both event loops.
-* `locked`: what a second writer of a file finds while the first one has its lock, and then.
 * `typed`: the commands, one in each line of the argument, are typed behind `greenroom` one after the other; their exit
   codes, and what they say.
 
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import importlib
 import io
 import json
@@ -25,11 +23,8 @@ import shutil
 import signal
 import socket
 import sys
-import types
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest import mock
 
@@ -45,6 +40,7 @@ OTHERS: Final = (
     ),
     *(
         "fastmcp",
+        "filelock",
         "getpass",
         "httpx2",
         "hypothesis",
@@ -116,7 +112,6 @@ def become_windows() -> None:
     socket.socketpair = lambda *_: pair(family)  # the event loops wake themselves with one; there it is TCP
     asyncio.new_event_loop().close()  # what makes loops is chosen by the platform, at the first one
     asyncio.ProactorEventLoop = asyncio.SelectorEventLoop  # type: ignore[attr-defined]
-    sys.modules["msvcrt"] = _lock_as_windows(fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
     for module, names in ((os, OF_OS), (socket, ("AF_UNIX", "SCM_RIGHTS", "SO_PEERCRED")), (signal, SIGNALS)):
@@ -125,14 +120,6 @@ def become_windows() -> None:
                 delattr(module, name)
     shutil.which = partial(as_here, shutil.which)
     sys.platform = "win32"
-
-
-def _lock_as_windows(lock: Callable[[int, int], object], how: int) -> types.ModuleType:
-    """The module for locks that is on Windows alone, with those of this system."""
-    module: Any = types.ModuleType("msvcrt")
-    module.LK_NBLCK = how
-    module.locking = lambda descriptor, how, _bytes: lock(descriptor, how)
-    return module
 
 
 def as_here(which: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -187,23 +174,6 @@ def called() -> list[str]:
     return [anyio.run(call, backend=backend) for backend in ("asyncio", "trio")]
 
 
-def locked() -> list[str]:
-    from greenroom.config.private_files import LockHeld, locking
-
-    def found(place: Path) -> str:
-        try:
-            with locking(place, 0):
-                return "free"
-        except LockHeld:
-            return "held"
-
-    with TemporaryDirectory() as folder:
-        place = Path(folder, "lock")
-        with locking(place, 0):
-            while_held = found(place)
-        return [while_held, found(place)]
-
-
 def in_a_copy(look: Callable[[], Any], fork: Callable[[], int]) -> Any:
     read, write = os.pipe()
     if not fork():
@@ -218,7 +188,7 @@ def in_a_copy(look: Callable[[], Any], fork: Callable[[], int]) -> Any:
 def main(commands: str) -> None:
     fork = os.fork
     become_windows()
-    looks: dict[str, Callable[[], Any]] = {"imported": imported, "called": called, "locked": locked}
+    looks: dict[str, Callable[[], Any]] = {"imported": imported, "called": called}
     looks["typed"] = lambda: {words: typed(words) for words in commands.split("\n")}
     print(json.dumps({name: in_a_copy(look, fork) for name, look in looks.items()}))
 

@@ -87,7 +87,7 @@ _of_ours = _ForkServer(
     *(f"greenroom.cli.{name}" for name in _COMMANDS),
     *("greenroom.gateway.event_loop", "uvloop", "anyio._backends._asyncio", "anyio._backends._trio"),
     # What is imported only when a room opens; a forked gateway would import it each time, in 90 ms.
-    *("greenroom.supervisor.room", "greenroom.config.files"),
+    *("greenroom.supervisor.room", "greenroom.config.files", "filelock"),
     "greenroom.actors.transports.stdio",  # what is imported only when a server is started
     *("anyio._core._signals", "encodings.utf_8_sig", "encodings.utf_16_le"),
     # What a command imports that looks into the cache, and what serves or asks over HTTP: a tenth of a second each.

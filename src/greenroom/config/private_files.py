@@ -34,8 +34,8 @@ _OPEN: Final = sum(
 _LINKS_OF_THE_SYSTEM: Final = ("/dev/stdout", "/dev/stderr")  # and /dev/fd/N: a shell's >(…)
 _LONGEST_ADDRESS: Final = 100  # bytes of a socket's path that every system accepts
 _ROOT: Final = 0
-_OF_A_COMMAND: Final = 5.0  # seconds that a command waits for another one
-_BETWEEN: Final = 0.01  # seconds between two looks at a lock
+_LOOKS: Final = 500
+_BETWEEN: Final = 0.01  # seconds
 
 
 class NotOurs(OSError):
@@ -234,8 +234,20 @@ def alone(path: Path) -> Generator[None]:
             with suppress(OSError):
                 lock = os.open(folder, os.O_RDONLY)
                 stack.callback(os.close, lock)
-                wait_for_lock(lock, _OF_A_COMMAND)
+                _wait_for(lock)
         yield
+
+
+def _wait_for(lock: int) -> None:
+    import fcntl
+
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_BETWEEN)
+        else:
+            return
 
 
 def can_be_written(folder: Path) -> bool:
@@ -336,70 +348,6 @@ def peer_pid(line: socket.socket) -> int | None:
     return None
 
 
-# ---- A lock on a file: one process of this machine has it at a time --------------------------------------------------
-
-
-class LockHeld(TimeoutError):
-    """Another process, or another part of this one, holds the lock, and has not given it back in time."""
-
-
-def take_lock(place: Path, within: float) -> int:
-    """Lock our file at `place` within so many seconds; it is made if there is none. Returns a descriptor: closing it
-    gives the lock back, and so does the end of the process, however it comes. Raises `LockHeld`, or another `OSError`.
-    Blocking, as `wait_for_lock` is."""
-    lock = open_own(place, os.O_RDWR | os.O_CREAT)  # no link, no pipe, nobody else's to hold for ever
-    try:
-        wait_for_lock(lock, within)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-@contextmanager
-def locking(place: Path, within: float) -> Generator[None]:
-    """Hold the lock that `take_lock` takes."""
-    lock = take_lock(place, within)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def wait_for_lock(lock: int, within: float) -> None:
-    """Lock what this descriptor leads to, within so many seconds. In a worker thread whose task is cancelled it raises
-    that cancellation, so a holder that hangs holds up nobody who ends. Raises `LockHeld`, or another `OSError`."""
-    until = time.monotonic() + within
-    while not _could_lock(lock):
-        if time.monotonic() >= until:
-            raise LockHeld(errno.ETIMEDOUT, f"another process has held its lock for {within:g} s")
-        _check_cancelled()
-        time.sleep(_BETWEEN)
-
-
-def _could_lock(lock: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(lock, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # the second: on Windows
-        return False
-    return True
-
-
-def _check_cancelled() -> None:
-    """Raises in a worker thread whose task was cancelled."""
-    from anyio import from_thread  # whoever need not wait starts without it
-
-    with suppress(RuntimeError):  # this is not a worker thread
-        from_thread.check_cancelled()
-
-
 # ---- A file that several rooms write: read, changed and replaced whole, under a lock --------------------------------
 #
 # Reading takes no lock, because the file is only ever replaced in one step. A file that is not ours (torn, of another
@@ -451,8 +399,14 @@ class LockedFile:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Hold the writers' lock. Raises `LockHeld`, or another `OSError`."""
-        with locking(self.path.with_name(self.path.name + ".lock"), self.lock_timeout):
+        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when the lock is not free in time. In a worker
+        thread whose task is cancelled it raises that cancellation, so a writer that hangs holds up nobody who ends."""
+        from filelock import FileLock
+
+        place = self.path.with_name(self.path.name + ".lock")
+        os.close(open_own(place, os.O_RDWR | os.O_CREAT))  # no link, no pipe, nobody else's to hold for ever
+        lock = FileLock(place, timeout=self.lock_timeout, mode=0o600)
+        with lock.acquire(poll_interval=0.01, cancel_check=_check_cancelled):
             yield
 
     def _sweep(self) -> None:
@@ -460,3 +414,12 @@ class LockedFile:
         for leftover in self.path.parent.glob(f".{self.path.name}.*.tmp"):
             with suppress(OSError):
                 leftover.unlink()
+
+
+def _check_cancelled() -> bool:
+    """False; raises in a worker thread whose task was cancelled."""
+    from anyio import from_thread  # a command that only reads the file has no threads, and starts without it
+
+    with suppress(RuntimeError):  # this is not a worker thread
+        from_thread.check_cancelled()
+    return False

@@ -38,15 +38,7 @@ from anyio.lowlevel import RunVar
 
 from ..actors.message_buffer import MessageBuffer
 from ..actors.workers import aside
-from ..config.private_files import (
-    locking,
-    make_own_folder,
-    open_own,
-    open_own_folder,
-    replacing,
-    take_lock,
-    wait_for_lock,
-)
+from ..config.private_files import NotOurs, make_own_folder, open_own, open_own_folder, replacing
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.jsonrpc.encoding import decode, decode_parts
@@ -54,6 +46,8 @@ from ..protocol.tasks import Status
 
 if TYPE_CHECKING:
     from io import BufferedReader
+
+    from filelock import BaseFileLock
 
 _GATEWAY: Final = re.compile(r"gateway-[\w-]{22}")
 _FILE: Final = re.compile(r"([0-9a-f]{64})-([\w-]{32})\.task")
@@ -130,7 +124,7 @@ class TaskFolder:
         self._note = note
         self._todo: dict[str, tuple[TaskRecord, bytes] | None] = {}  # by file names; None: it is removed
         self._writing = anyio.Lock()
-        self._lock: int | None = None  # a descriptor
+        self._lock: BaseFileLock | None = None
         self._unreadable = ""  # the last file of a task that could not be read, and why
         self._has_told = False
 
@@ -140,9 +134,9 @@ class TaskFolder:
 
     def close(self) -> None:
         """The gateway ends. Idempotent."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def put(self, record: TaskRecord, result: bytes = b"") -> None:
         """Note what the file of this task shall be."""
@@ -193,17 +187,24 @@ class TaskFolder:
     # ---- in a thread: this gateway's own --------------------------------------------------------------------------
 
     def _open(self) -> None:
+        from filelock import FileLock
+
         make_own_folder(self._path)
         with self._turn():  # so that nobody sweeps the new folder before it is locked
             make_own_folder(self._own)
-            self._lock = take_lock(self._own / _LOCK, 0)
+            lock = FileLock(self._own / _LOCK, timeout=0, mode=0o600, thread_local=False)
+            lock.acquire()
+        self._lock = lock
         with suppress(OSError):
             self._sweep()
 
     @contextmanager
     def _turn(self) -> Generator[None]:
-        """Hold the lock of all gateways. Raises `LockHeld`, or another `OSError`."""
-        with locking(self._path / _LOCK, _TURN):
+        """Hold the lock of all gateways. Raises `TimeoutError`, which is an `OSError`, or another `OSError`."""
+        from filelock import FileLock
+
+        os.close(open_own(self._path / _LOCK, os.O_RDWR | os.O_CREAT))  # no link, no pipe
+        with FileLock(self._path / _LOCK, timeout=_TURN, mode=0o600):
             yield
 
     def _write(self, todo: Mapping[str, tuple[TaskRecord, bytes] | None]) -> Exception | None:
@@ -322,19 +323,17 @@ def _is_ours(folder: Path) -> bool:
 
 def _lives(folder: Path) -> bool:
     """Whether the gateway of this folder runs. If that cannot be known, it does: nothing of it is called lost."""
+    from filelock import FileLock, Timeout
+
+    place = folder / _LOCK
     try:
-        lock = open_own(folder / _LOCK, os.O_RDWR)
+        os.close(open_own(place, os.O_RDWR))
+        with FileLock(place, timeout=_PROBE, mode=0o600):
+            return False
     except FileNotFoundError:
         return False
-    except OSError:
+    except (Timeout, NotOurs, OSError):
         return True
-    try:
-        wait_for_lock(lock, _PROBE)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _write_one(path: Path, record: TaskRecord, result: bytes) -> None:

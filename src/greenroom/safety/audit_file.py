@@ -27,14 +27,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..actors.workers import OptionalPart, in_words
-from ..config.private_files import LockHeld, open_own, take_lock
+from ..config.private_files import open_own
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted
 from ..protocol.version import VERSION
 from . import audit
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
 
 KEPT: Final = 4_096  # lines that could not be written yet
 AT_ONCE: Final = 50  # of them, with one call
@@ -51,7 +55,7 @@ class AuditFile:
         self.last_hash = audit.GENESIS
         self._clock = clock
         self._fd: int | None = None
-        self._lock: int | None = None  # a descriptor
+        self._lock: BaseFileLock | None = None
         self._part: OptionalPart | None = None
         self._seq = 0
         self._size = 0
@@ -252,10 +256,16 @@ class AuditFile:
     # ---- the lock ---------------------------------------------------------------------------------------------------
 
     def _take_lock(self) -> None:
+        from filelock import FileLock, Timeout
+
+        place = self.path.with_name(self.path.name + ".lock")
+        os.close(open_own(place, os.O_RDWR | os.O_CREAT))  # no link, no pipe, nobody else's
+        lock = FileLock(place, timeout=0, mode=0o600, thread_local=False)
         try:
-            self._lock = take_lock(self.path.with_name(self.path.name + ".lock"), 0)
-        except LockHeld:
+            lock.acquire()
+        except Timeout:
             raise self._taken_error() from None
+        self._lock = lock
 
     def _release(self) -> None:
         fd, self._fd = self._fd, None
@@ -266,4 +276,4 @@ class AuditFile:
                     os.close(fd)
         finally:
             if lock is not None:
-                os.close(lock)
+                lock.release()

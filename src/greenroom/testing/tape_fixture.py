@@ -20,7 +20,6 @@ real servers do not go wrong as they are told to, so another test has to record 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import shlex
 import shutil
@@ -34,7 +33,6 @@ import pytest
 
 from ..config.argument_checks import path_of, texts
 from ..config.model import Config
-from ..config.private_files import locking
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, printable
 from ..supervisor.attachments import TAPE
@@ -77,8 +75,10 @@ class RecordedTapes:
     @contextmanager
     def turn(self, tape: Path) -> Generator[None]:
         """Have this tape alone. Waits as long as another process has it, which is for one test."""
+        from filelock import FileLock
+
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with locking(self._of(tape).with_suffix(".lock"), math.inf):
+        with FileLock(self._of(tape).with_suffix(".lock"), mode=0o600, thread_local=False):
             yield
 
     def add(self, tape: Path) -> None:

@@ -2,7 +2,7 @@
 
 Whoever finds no room takes a file lock, looks again, and only then starts one. The room inherits the lock, and it is
 free once clients can come, or once the room is gone. So even if the process that started it is killed meanwhile,
-nobody starts a second.
+nobody starts a second. (That is why it is taken here and not by `filelock`, which does not give its descriptor away.)
 
 The room is detached: it has a session of its own, no terminal, no standard input or output, and no parent (its first
 process only starts the second), so it neither ends with the client that came first nor waits for it. `-P` keeps the
@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ...config.private_files import (
-    LockHeld,
     NotOurs,
     check_peer,
     make_folder,
@@ -34,7 +34,6 @@ from ...config.private_files import (
     open_own,
     socket_in,
     state_folder,
-    wait_for_lock,
 )
 from ...protocol.address import DEPTH_KEY
 from ...protocol.errors import GreenroomError
@@ -130,6 +129,7 @@ def environment(environ: Mapping[str, str], of_sessions: frozenset[str]) -> dict
 
 _READY_WITHIN: Final = 120.0  # seconds; a large configuration on a busy machine
 _READY: Final = b"ready\n"
+_POLL: Final = 0.02  # seconds between two looks at the lock
 
 
 class NoRoom(GreenroomError):
@@ -160,11 +160,17 @@ def start_room(
 
 def _take(lock: int) -> None:
     """Wait for the lock. It is free once every process that has this descriptor has closed it. Raises `NoRoom`."""
-    try:
-        wait_for_lock(lock, _READY_WITHIN)
-    except LockHeld:
-        text = f"Another process has been starting the background gateway for {_READY_WITHIN:g} s. Try again."
-        raise NoRoom(text) from None
+    until = time.monotonic() + _READY_WITHIN
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                text = f"Another process has been starting the background gateway for {_READY_WITHIN:g} s. Try again."
+                raise NoRoom(text) from None
+            time.sleep(_POLL)
+        else:
+            return
 
 
 def move_room(socket: Path, place: RoomPlace) -> bool:
