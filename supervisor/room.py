@@ -669,23 +669,25 @@ class Greenroom(RoomCalls):
         * `in_process`: further servers by name, each an `MCPServer` or `Server` of the SDK, a `FastMCP`, or a function
           that makes one.
         * `on_sampling`: `async (ServerRequest) -> result` answers servers that ask for a model; it may raise
-          `RpcRefusal`. Servers are told of it only if it is given. So with the next two.
+          `RpcRefusal`. Servers are told that it exists only if you pass it. The same is true for the next two.
         * `on_elicitation`: in the same form, answers servers that ask the user.
         * `roots`: paths, URIs, root objects, or an async callable that returns them: the folders that servers may ask
           for.
         * `on_log`: `on_log(address, params)` gets log messages of servers.
         * `on_notification`: `on_notification(address, method, params)` gets every notification except progress.
-        * `on_approval`: `async (ApprovalRequest) -> Verdict | None` decides about the calls that somebody has to allow
-          (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no.
-        * `capabilities`: what servers are told besides of what their client can do.
-        * `audit`: a file that gets a line for each call. Entering the room raises `UsageError` if it cannot be written.
-        * `record`: a tape that gets everything that servers are asked and answer: a new file whose name ends with
-          `.tape`, or a folder for them.
-        * `redact`: names of members of arguments and results that the tape must not have.
+        * `on_approval`: `async (ApprovalRequest) -> Verdict | None` decides about calls that need approval
+          (`approve`), before anybody else is asked. If it returns None, the others are asked; if it raises, the answer
+          is no.
+        * `capabilities`: additional capabilities that servers are told.
+        * `audit`: a file that gets a line for each call. Entering the room raises `UsageError` if it cannot be
+          written.
+        * `record`: records a tape of all calls and answers: a new file whose name ends with `.tape`, or a folder for
+          tapes.
+        * `redact`: names of members of arguments and results whose values are removed from the tape.
         * `tracer_provider`: of OpenTelemetry, gets spans of each call; None: the one of the process, if any.
         * `meter_provider`: of OpenTelemetry, gets durations of each call; None: the one of the process, if any.
-        * `watchers`: each a `Watcher`, is told of the moments of all calls, in the step in which they happen. What it
-          sees has lost all known secrets.
+        * `watchers`: objects that are told about the moments of all calls (`Watcher`). Known secrets are removed from
+          what they see.
         * `raw`: True: watchers see the secrets, too.
         """
         for name, server in (named_values(in_process, "in_process") or {}).items():
@@ -735,22 +737,23 @@ class Greenroom(RoomCalls):
         started.
 
         A call gets the answer of the recorded call with the same arguments. Any other call fails with a `RemoteError`
-        that names the nearest recorded call (`data["error"]` is `not_on_tape`). `room.tape` says which calls were met,
-        and who asked for what is not on the tape.
+        that names the most similar recorded call (`data["error"]` is `not_on_tape`). `room.tape` says which recorded
+        calls were made, and which calls were not on the tape.
 
         * `tape`: the file.
-        * `strict`: each recorded call answers once, in the order in which they were made. False: again and again.
+        * `strict`: each recorded call answers once, in the recorded order. False: as often as it is made.
         * `ignore`: names of members of the arguments that may differ.
-        * `by_order`: a call that finds none is answered by the next call of the same tool, whatever its arguments.
-        * `nearest`: a call that finds none is answered by the most similar one, from this similarity on (0 to 1).
+        * `by_order`: a call with other arguments gets the answer of the next recorded call of its tool.
+        * `nearest`: a call with other arguments gets the answer of the most similar recorded call, if the similarity
+          is at least this (0 to 1).
         * `pace`: `at once`, or `recorded`: a call takes as long as it took.
-        * `faults`: what goes wrong, a line each, as `github call 7: crash after sent`.
+        * `faults`: faults that happen, such as `github call 7: crash after sent`.
         * `call_timeout`: seconds for each call; None: what was configured.
         * `per_session`: each session has the tape to itself, from its beginning.
-        * `live`: names of servers of `config` that run after all, each from its first call on that may change something
-          or that the tape lacks. Once something was written, it is asked everything.
-        * `config`: the configuration that has the servers of `live`.
-        * `options`: those of `open`; `connectors` reaches the servers that are live.
+        * `live`: names of servers of `config` that run for calls that may change something, and for calls that are not
+          on the tape. After the first write, a server gets all its calls.
+        * `config`: the configuration with the servers of `live`.
+        * `options`: the arguments of `open`. `connectors` is used for the servers of `live`.
 
         Raises `BadTape` when the file is not a tape that can be used, `ConfigError` when its settings cannot,
         `UsageError` for a fault that cannot be played on this tape, and for any other option that means nothing."""
