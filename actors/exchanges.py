@@ -21,11 +21,11 @@ from typing import Any, Protocol
 import msgspec
 
 from ..protocol.bounds import (
-    DECODED_VALUES,
     ERROR_BYTES,
     NOTICE_BYTES,
     RECENT_CONTENT,
     SERVER_REQUEST_BYTES,
+    SERVER_REQUEST_VALUES,
 )
 from ..protocol.jsonrpc.incoming import (
     ABSENT,
@@ -258,8 +258,8 @@ class ExchangeTable:
             text = f"Invalid params: {size:,} bytes are more than {SERVER_REQUEST_BYTES:,}."
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
             return
-        if size > LONG and has_more_values(bytes(params), DECODED_VALUES):
-            text = f"Invalid params: more than {DECODED_VALUES:,} values and keys."
+        if size > LONG and has_more_values(bytes(params), SERVER_REQUEST_VALUES):
+            text = f"Invalid params: more than {SERVER_REQUEST_VALUES:,} values and keys."
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
             return
         if method == "ping":

@@ -44,6 +44,7 @@ INPUT_BYTES: Final = MIB  # of a result that asks for more input: its client is 
 SERVER_REQUEST_BYTES: Final = (
     4 * MIB
 )  # of the params of a request of a server: its client is told them in one go
+SERVER_REQUEST_VALUES: Final = 20_000  # and keys, in them: they are counted and decoded in one go
 BATCH_MESSAGES: Final = 100
 UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row
@@ -182,7 +183,7 @@ BOUNDS: Final = (
     Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),
     Bound("a notification of a server", "levels of nesting", "it is dropped, with a note", DEPTH),
     Bound("the params of a request of a server", "bytes", "it is refused", SERVER_REQUEST_BYTES),
-    Bound("the params of a request of a server", "values and keys", "it is refused", DECODED_VALUES),
+    Bound("the params of a request of a server", "values and keys", "it is refused", SERVER_REQUEST_VALUES),
     Bound("the params of a request of a server", "levels of nesting", "it is refused", DEPTH),
     Bound("a result for the `mcp` tool", "values and keys", "it is kept and shown as JSON", DECODED_VALUES),
     Bound(

@@ -15,6 +15,7 @@ from tests.support.stdio import Call, Recorder, drained
 
 from greenroom.actors.backend import AGAIN, PAUSE, current_backend
 from greenroom.actors.exchanges import Exchange
+from greenroom.actors.message_buffer import LONG
 from greenroom.actors.transports.line_peer import LinePeer
 from greenroom.actors.transports.lines import LINES_A_TURN
 from greenroom.config.credentials import SecretValue
@@ -25,6 +26,7 @@ from greenroom.protocol.bounds import (
     LARGE_MESSAGE,
     NOTICE_BYTES,
     SERVER_REQUEST_BYTES,
+    SERVER_REQUEST_VALUES,
 )
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.terms import INVALID_PARAMS, RpcError
@@ -270,6 +272,21 @@ async def test_what_a_server_says_is_bounded_beside_its_results(over: int) -> No
         assert found.fault is bool(over)
         assert "why" in found.message
         assert len(found.message) < 2_000
+
+
+@in_real_time
+async def test_a_request_of_a_server_has_few_values_and_as_many_marks_in_its_texts_as_it_likes() -> None:
+    """They are counted and decoded in one go, while nobody else is served."""
+    with Line() as line:
+        for text, taken in (
+            (b'{"x":[%b]}' % b",".join([b'":,:,:,:"'] * (SERVER_REQUEST_VALUES + 1)), 0),
+            (b'{"x":["%b"]}' % (b',:"' * (LONG // 3)).replace(b'"', rb"\""), 1),
+        ):
+            text = text.ljust(2 * LONG)
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":7,"method":"roots/list","params":%b}' % text)
+            assert len(line.hooks.requests) == taken
+        (refused,) = line.said
+        assert f"more than {SERVER_REQUEST_VALUES:,} values" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize("left", range(4, 24, 3))

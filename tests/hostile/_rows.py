@@ -62,6 +62,8 @@ ANSWERS: Final = (
     Row("long_notice", {"attack": ['{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"', times(8 * MIB, "no "), '"}}\n', *answer('{"content":[]}')]}),
     Row("long_progress", {"attack": ['{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1,"message":"', times(8 * MIB, "no "), '"}}\n', *answer('{"content":[]}')]}),
     Row("long_server_request", {"attack": ['{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"maxTokens":1,"messages":[],"x":"', times(8 * MIB, "no "), '"}}\n', *answer('{"content":[]}')]}),
+    Row("marks_in_server_request", {"attack": ['{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"maxTokens":1,"messages":[],"x":"', times(4 * MIB - 200, ","), '"}}\n', *answer('{"content":[]}')]}),
+    Row("texts_in_server_request", {"attack": ['{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"m","x":[""', times(140_000, ',":,:,:,:,:,:,:,:,:,:,:,:"'), "]}}\n", *answer('{"content":[]}')]}),
     Row("fat_notice", {"attack": ['{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":[', times(100_000, '"a b",'), '0]}}\n', *answer('{"content":[]}')]}),
     Row("digits_for_a_code", {"attack": error('{"code":', times(MIB, "7"), ',"message":"no"}')}),
     Row("many_small_values", {"attack": content(',"x":[[]', times(20 * MIB, ",[]"), "]")}, memory=512 * MIB),
