@@ -228,7 +228,7 @@ def test_what_a_command_prints_fits_and_is_plain_where_it_has_to_be(
         if columns == WIDTHS[-1]:
             monkeypatch.setenv("NO_COLOR", "1")
         seen = at_terminal(monkeypatch, room, words, columns)
-        assert "bug" not in seen.err
+        assert "a bug in Greenroom" not in seen.err
         assert list(too_wide(seen.err, columns)) == []
         assert row.is_theirs or list(too_wide(seen.out, columns)) == []
         assert "NO_COLOR" not in os.environ or not COLOUR.search(seen.out + seen.err)

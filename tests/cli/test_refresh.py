@@ -125,7 +125,8 @@ def test_a_server_that_is_disabled_after_it_failed_is_shown_without_its_past(tmp
         (line,) = [line for line in greenroom_in(tmp_path, *words).stdout.splitlines() if " bad " in line]
         return line.split()
 
-    with serve(tmp_path, {"bad": bad}) as gateway:
+    late = {"minMs": 600_000, "maxMs": 600_000}  # on a slow machine, too, it still refuses calls
+    with serve(tmp_path, {"bad": bad}, restartBackoff=late) as gateway:
         gateway.initialize()
         assert greenroom_in(tmp_path, "refresh", "bad").returncode == 1
         assert {"refuses", "exited"} <= {*shown("status")}
