@@ -33,12 +33,20 @@ VALUES = [
     "-x",
     "1.5",
     "٣",
+    "²",
+    "+7",
+    " 7",
+    "1_000",
+    "007",
+    "PROXY",
+    "é\udcff",
+    "--expose=direct",
     "9" * 12,
     "=",
     "h:1",
 ]
 WORDS = st.one_of(
-    st.sampled_from([*OPTIONS, "-h", "--help", "--max", "stray", *VALUES]),
+    st.sampled_from([*OPTIONS, "-h", "--help", "--max", "--EXPOSE", "stray", *VALUES]),
     st.builds("{}={}".format, st.sampled_from([*OPTIONS, "--no"]), st.sampled_from(VALUES)),
 )
 

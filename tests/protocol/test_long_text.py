@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.rows import for_each
 
 from greenroom.protocol.jsonrpc.terms import RpcFault
@@ -42,3 +44,31 @@ def test_a_string_means_the_same_wherever_it_is_cut(ascii_only: bool) -> None:
 def test_a_string_that_is_none_is_refused() -> None:
     with pytest.raises(RpcFault):
         unquoted(b'"%b\\x"' % (b"a" * PIECE))
+
+
+@given(
+    st.text(
+        st.sampled_from(["a", "\\", '"', "\n", "é", "漢", "😀", "\ud83d", "\ude00", "/", "u", "d"]),
+        max_size=24,
+    ),
+    st.integers(0, 40),
+)
+def test_a_text_across_a_cut_means_what_it_means_alone(text: str, before: int) -> None:
+    """Halves of characters, too: two of them that are cut apart are one character all the same."""
+    start = PIECE - before
+    quoted = json.dumps(text).encode()
+    assert unquoted(b'"' + b"a" * start + quoted[1:-1] + b'b"') == b"a" * start + unquoted(quoted) + b"b"
+
+
+@given(
+    st.binary(max_size=12).map(lambda text: bytes(97 + byte % 2 for byte in text)),
+    st.integers(0, 14),
+    st.data(),
+)
+def test_a_word_is_found_across_a_cut_wherever_it_is_found_in_one_piece(
+    text: bytes, before: int, data: st.DataObject
+) -> None:
+    word = bytes(data.draw(st.lists(st.sampled_from(b"ab"), min_size=1, max_size=4)))
+    start = PIECE - before
+    alone = [at for at in range(len(text)) if text.startswith(word, at)]
+    assert list(places(b"x" * start + text, word)) == [start + at for at in alone]
