@@ -165,7 +165,7 @@ MUTANTS = (
     Mutant("idle: counts from the last end", "actors/server.py", "self.idle_since = self.context.backend.now() if since is None else since", "self.idle_since = self.connected_at", _T_ROOM),
     Mutant("isolation: persistent by default", "config/references.py", "return definition.isolation or Isolation.PERSISTENT", "return definition.isolation or Isolation.PER_CALL", _T_APART),
     Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),
-    Mutant("isolation: a call's child goes with it", "actors/server.py", "if self.address.is_call and not self.leases and", "if False and", _T_APART),
+    Mutant("isolation: a call's child goes with it", "actors/server.py", "if self._is_of_call and not self.leases and", "if False and", _T_APART),
     Mutant("health: keep-alive only", "supervisor/servers.py", "keeps = self.definition.lifecycle is _KEEP_ALIVE and", "keeps =", _T_HEALTH),
     Mutant("health: one miss is a suspicion", "actors/health.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
     Mutant("health: any byte is proof", "actors/health.py", "last_heard + interval > now", "False", _T_HEALTH),
