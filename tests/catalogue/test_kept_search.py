@@ -246,9 +246,11 @@ def test_a_damaged_file_changes_nothing_and_is_replaced(data: st.DataObject) -> 
 def test_a_file_of_another_form_counts_for_nothing(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     keep(file, SERVERS)
-    form, records = msgspec.msgpack.decode(file.path.read_bytes())
-    file.path.write_bytes(msgspec.msgpack.encode((f"{form} later", records)))
-    assert loaded(file, SERVERS).records == {}
+    content = file.path.read_bytes()
+    once = msgspec.msgpack.encode(("2", {"h s": (NOW, b"", b"")}))
+    for other in (b"later " + content, content[1:], once):
+        file.path.write_bytes(other)
+        assert loaded(file, SERVERS).records == {}
     assert len(keep(file, SERVERS)) == 2
 
 
@@ -307,7 +309,7 @@ def test_two_writers_keep_what_the_other_wrote_and_what_is_old_is_dropped(tmp_pa
 def test_when_the_space_is_limited_the_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = file_in(tmp_path)
     keep(file, {"github": GITHUB}, NOW)
-    monkeypatch.setattr("greenroom.protocol.bounds.CACHE_BYTES", file.path.stat().st_size + 1_000)
+    monkeypatch.setattr("greenroom.protocol.bounds.CACHE_BYTES", file.path.stat().st_size)
     keep(file, {"s": NOTES}, NOW + 1)
     assert list(loaded(file, SERVERS).records) == ["h s"]
 

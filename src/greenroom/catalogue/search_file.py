@@ -3,13 +3,14 @@
 A record stands under the key of the server's entry in the catalogue, with the time when it was written and a checksum.
 Records that are too old are dropped when others are written, and when the space is limited the newest come first.
 A file or a record that is damaged, of another form, or not ours is as good as none: it is ignored, and replaced at the
-next write. Nothing here raises, or is worth a line in a log: the catalogue has everything that this is made of.
-Everything here blocks; call it from a thread.
+next write. Each record is read and written by itself: the file may have tens of megabytes, and a decoder or an encoder
+that takes them in one go keeps the interpreter's lock meanwhile. Nothing here raises, or is worth a line in a log: the
+catalogue has everything that this is made of. Everything here blocks; call it from a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -25,21 +26,20 @@ if TYPE_CHECKING:
     from .namespace import Target
 
 
-_FORM: Final = "2"
+_FORM: Final = (
+    b"greenroom search 3\n"  # what the file begins with; of each record follow its length, and then it
+)
+_LENGTH: Final = 4  # bytes
 
 
 class _SearchedTool(msgspec.Struct, array_like=True):
+    key: str
     at: float  # wall clock, seconds since the epoch
     checksum: bytes
     record: bytes
 
 
-class _SearchFile(msgspec.Struct, array_like=True):
-    form: str
-    records: dict[str, _SearchedTool]
-
-
-_as_file: Final = msgspec.msgpack.Decoder(_SearchFile)
+_as_record: Final = msgspec.msgpack.Decoder(_SearchedTool)
 
 
 class SearchFile(LockedFile):
@@ -64,28 +64,37 @@ class SearchFile(LockedFile):
                 kept = {key: one for key, one in self._kept().items() if self._is_fresh(one, now)}
                 for key, targets in news.items():
                     record = record_of(targets, _whole(kept.get(key)))
-                    kept[key] = _SearchedTool(now, _checksum(record), record)
-                self.replace(msgspec.msgpack.encode(_SearchFile(_FORM, _that_fits(kept))))
+                    kept[key] = _SearchedTool(key, now, _checksum(record), record)
+                self.replace(_written(kept))
 
     def _kept(self) -> dict[str, _SearchedTool]:
+        found: dict[str, _SearchedTool] = {}
         try:
-            file = _as_file.decode(self.read())
+            data = self.read()
+            at = len(_FORM) if data.startswith(_FORM) else len(data)
+            while at < len(data):
+                begins = at + _LENGTH
+                at = begins + int.from_bytes(data[at:begins], "big")
+                one = _as_record.decode(data[begins:at])
+                found[one.key] = one
         except (OSError, BrokenFile, msgspec.MsgspecError, ValueError):
             return {}
-        return file.records if file.form == _FORM else {}
+        return found
 
     def _is_fresh(self, one: _SearchedTool, now: float) -> bool:
         return self.max_age <= 0 or 0 <= now - one.at <= self.max_age
 
 
-def _that_fits(kept: Mapping[str, _SearchedTool]) -> dict[str, _SearchedTool]:
-    left, found = bounds.CACHE_BYTES - 1_000, dict[str, _SearchedTool]()
-    for key, one in sorted(kept.items(), key=lambda item: item[1].at, reverse=True):
-        left -= len(one.record) + 4 * len(key) + 100
+def _written(kept: Mapping[str, _SearchedTool]) -> Iterator[bytes]:
+    """The pieces of the file."""
+    left = bounds.CACHE_BYTES - len(_FORM)
+    yield _FORM
+    for one in sorted(kept.values(), key=lambda one: one.at, reverse=True):
+        piece = msgspec.msgpack.encode(one)
+        left -= _LENGTH + len(piece)
         if left < 0:
-            break
-        found[key] = one
-    return found
+            return
+        yield len(piece).to_bytes(_LENGTH, "big") + piece
 
 
 def _whole(kept: _SearchedTool | None) -> bytes:
