@@ -332,6 +332,50 @@ def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[
     assert said.err == ""
 
 
+def test_a_path_that_the_background_gateway_would_not_find_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The own file's entry works in the shell's folder; the background gateway has another."""
+    script = Path("shop.py").absolute()
+    script.write_text("")
+    config = own_config(
+        home,
+        servers(
+            bare={"command": sys.executable, "args": ["shop.py"]},
+            dotted={"command": sys.executable, "args": ["-u", "./no.py"]},
+            has_cwd={"command": sys.executable, "args": ["shop.py"], "cwd": str(script.parent)},
+            whole={"command": sys.executable, "args": [str(script)]},
+            no_path={"command": sys.executable, "args": ["-m", "json", "--out", "result.py"]},
+        ),
+    )
+    assert run(["doctor", "--json"]) == 0
+    found = {one["about"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found.keys() == {"bare", "dotted"}
+    assert found["bare"]["severity"] == "warning"
+    assert found["bare"]["what"].endswith(f"starts it in {config.parent}, where there is no shop.py")
+    assert found["bare"]["mend"].endswith(f'"cwd": {script}')
+
+    os.chdir(home)
+    assert run(["explain", "bare"]) == 0
+    assert "where there is no shop.py" in capsys.readouterr().out
+
+    (config.parent / "shop.py").write_text("")
+    assert run(["doctor"]) == 0
+    assert "shop.py" not in capsys.readouterr().out
+
+
+def test_a_relative_path_in_the_file_of_a_project_is_found_from_there(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(own={"command": sys.executable}))
+    Path("shop.py").write_text("")
+    Path(".mcp.json").write_text(servers(shop={"command": sys.executable, "args": ["shop.py", "./out"]}))
+    assert run(["trust", "--yes"]) == 0
+    capsys.readouterr()
+    assert run(["doctor"]) == 0
+    assert "✓ Nothing is wrong" in capsys.readouterr().out
+
+
 def test_with_start_a_server_that_prints_or_cannot_start_is_named(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,7 @@ import msgspec
 from ..catalogue.fingerprints import first_of
 from ..catalogue.store import default_cache_path
 from ..config.command_faults import file_of, why_not_found, why_not_run
-from ..config.files import unread_file, working_directory
+from ..config.files import project_files, unread_file, working_directory
 from ..config.installers import is_installer
 from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
@@ -484,6 +484,49 @@ def _programs(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.ERROR, "program", server.name, what, mend)
 
 
+_SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb")
+
+
+def _folders(setup: Setup) -> Iterator[Finding]:
+    """Relative paths in entries that are not the project's, of which the background gateway finds no file: it starts
+    servers in a folder of its own, whatever folder they were tried in."""
+    from .common import room_of
+
+    here = working_directory(setup.path)
+    there = room_of(setup.config, setup.path).folder
+    near = project_files(setup.config, cwd=here, home=Path.home(), environ=setup.environ)
+    for server in map(setup.expanded, setup.in_service()):
+        if server is None or server.command is None or server.cwd is not None or session_variables(server):
+            continue
+        if {server.sources.get(key) for key in ("command", "args")}.intersection(near):
+            continue
+        missing = (word for word in _paths(server, here) if not (there / word).exists())
+        for word in islice(missing, 1):
+            what = f"the background gateway starts it in {there}, where there is no {word}"
+            mend = (
+                f'write its whole path in the entry, or the folder it is in as "cwd"{_as_found(here / word)}'
+            )
+            yield Finding(Severity.WARNING, "folder", server.name, what, mend)
+
+
+def _as_found(file: Path) -> str:
+    return f": {file}" if file.exists() else ""
+
+
+def _paths(server: ServerDefinition, here: Path) -> Iterator[str]:
+    """The words of a command that are relative paths: that say so, exist in this folder, or name a script to run."""
+    command = server.command or ""
+    if os.sep in command and not os.path.isabs(command):
+        yield command
+    first = next((word for word in server.args if word != "run"), "")
+    for word in server.args:
+        if not word or word[0] in "-/~" or "\0" in word:
+            continue
+        is_script = word is first and word.endswith(_SCRIPTS) and not is_installer(command, server.args)
+        if is_script or word.startswith(("./", "../")) or (here / word).is_file():
+            yield word
+
+
 def _env_files(setup: Setup) -> Iterator[Finding]:
     """Env files that a start could not use, or that others may read."""
     from ..config.secret_sources import variables_in
@@ -697,6 +740,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _files,
     _rights,
     _programs,
+    _folders,
     _env_files,
     _documents,
     _ports,

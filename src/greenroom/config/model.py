@@ -222,7 +222,13 @@ class ServerDefinition(Model, frozen=True, eq=False):
     # A file of a project names it, whose owner said yes to these variables of it (`config.trust`).
     env_file_agreed: Mapping[str, str | None] | None = field(shown=False)
     cwd: str | None = key(
-        "cwd", TEXT, "Its working directory. `~` and variables are expanded.", identity=True, in_words="ours"
+        "cwd",
+        TEXT,
+        "The folder that it is started in, and that relative paths in `command` and `args` begin at. `~` and "
+        "variables are expanded.",
+        identity=True,
+        in_words="the folder of the command that starts it; for the background gateway, the project's folder, or "
+        "else that of the configuration file",
     )
     inherit_env: bool | tuple[str, ...] | None = key(
         "inheritEnv",
