@@ -140,8 +140,10 @@ class Incarnation:
         installs = is_installer(definition.command, definition.args)
         most = (definition.install_timeout or settings.install_timeout) if installs else None
         # None: the handshake is done.
-        usual = definition.connect_timeout or settings.connect_timeout
-        self._patience: Patience | None = Patience(context, context.backend.now(), self._limit, most, usual)
+        self._usual: float = definition.connect_timeout or settings.connect_timeout
+        self._patience: Patience | None = Patience(
+            context, context.backend.now(), self._limit, most, self._usual
+        )
         self._changed = context.backend.waiter()
         self._readers: list[WaitCallback] = []  # the callers that wait for the next reading of the lists
 
@@ -204,6 +206,15 @@ class Incarnation:
         if told is not None:
             self._readers.append(told)
         self._changed.set()
+
+    def somebody_waits(self) -> None:
+        """Somebody waits for this attempt to connect, which may have more time than the configured limit, because
+        nobody did: it has that limit, counted from now."""
+        now = self.actor.context.backend.now()
+        self._limit = min(self._limit, self._usual)
+        self._deadline = min(self._deadline, now + self._limit)
+        if self._patience is not None:
+            self._patience.somebody_waits(now)
 
     def note(self, code: NoteCode, words: str) -> None:
         """Write a line to the log."""

@@ -67,12 +67,18 @@ class Patience:
             self._timer.cancel()
             self._timer = None
 
+    def somebody_waits(self, now: float) -> None:
+        """Somebody waits for the attempt from now on: without a sign of work it has the usual time, and no more."""
+        self._quiet = min(self._quiet, self._usual)
+        self.limit.move(min(self.limit.when, now + self._quiet))
+
     def reason(self) -> str:
         """Why the time ran out."""
         if not self.installs:
             longer = _LONGER.format("connectTimeoutMs")
             if self._quiet > self._usual:
-                longer = f'"connectTimeoutMs" is {self._usual:g}s; a try that nobody waits for has more time each time'
+                usual = f'"connectTimeoutMs" is {self._usual:g}s'
+                longer = f"{usual}; each try in the background may take longer than the one before"
             return f"no answer to the handshake within {self._quiet:g}s; {longer}"
         if self._context.backend.now() >= self.began + self.most:
             within = f"within {self.most:g}s, with the time to install it"

@@ -391,6 +391,11 @@ class ServerActor:
             except Exception as error:  # or it would count as a bug of the actor that freed the permit
                 self.stop_for_bug(error)
 
+    def somebody_waits(self) -> None:
+        """Somebody waits for the attempt to connect that may be under way: it has the configured limit from now on."""
+        if self.life.state is State.CONNECTING and self.incarnation is not None:
+            self.incarnation.somebody_waits()
+
     def request_start(self) -> None:
         """Ask the supervisor for a start, because a call, another wait or the server's policy needs the connection."""
         if self.life.state is State.IDLE:

@@ -14,9 +14,10 @@ whether its lists are known or not.
 
 Each try of a definition in this room has twice the time of the one before to connect, up to five minutes: nobody waits
 for it, and a server that only needs longer than `connectTimeoutMs` becomes known in the end. (A call that joins leaves
-at its own time.) The first try has the usual time, whatever happened before the room was opened: who connects a server
-as soon as the room is open joins it, and is to be told why it fails. The bound is for servers that hang: each holds a
-slot meanwhile.
+at its own time.) When somebody asks what the server has, the try that is under way has the configured time from then
+on; if there is none, the next one has it. After that the doubling begins anew. The first try has the usual time,
+whatever happened before the room was opened: who connects a server as soon as the room is open joins it, and is to be
+told why it fails. The bound is for servers that hang: each holds a slot meanwhile.
 """
 
 from __future__ import annotations
@@ -82,6 +83,13 @@ class Discovery:
             self._servers.starts.places.discovers(record, actor)
             self._servers.starts.request_by_policy(actor)
         return actor
+
+    def somebody_waits(self, server: str) -> None:
+        """Somebody asks what the server has: a try that is under way, and otherwise the next one, has the configured
+        time to connect."""
+        self._servers.record(server).server.failed_discoveries = 0
+        for actor in self._servers.actors_of(server):
+            actor.somebody_waits()
 
     def begin_by_name(self, server: str) -> None:
         """Start a server for discovery, whatever its circuit breaker says. If this try fails, the discovery goes on

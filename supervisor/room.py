@@ -989,7 +989,9 @@ class Greenroom(RoomCalls):
             live.sessions.check(live.servers.record(server).definition, None)
             return live.discover_by_name(server)
         entries = {name: live.router.entry(name) for name in live.servers.records}
-        return live.discover([name for name, entry in entries.items() if entry is None or not entry.known])
+        return live.discover_now(
+            [name for name, entry in entries.items() if entry is None or not entry.known]
+        )
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server. Without a name, restart all running servers and connect the eager and keep-alive ones, in

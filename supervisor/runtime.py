@@ -414,9 +414,16 @@ class Runtime:
         self._discoveries.ask(usable)
         return usable
 
+    def discover_now(self, names: Iterable[str]) -> list[str]:
+        """As `discover`, for somebody who waits for it: no try may take longer than the configured time to connect."""
+        names = list(names)
+        for name in names:
+            self.servers.discovery.somebody_waits(name)
+        return self.discover(names)
+
     def discover_by_name(self, name: str) -> list[str]:
-        """Discover what one server has, whatever its circuit breaker says. As `discover`."""
-        usable = self.discover([name])
+        """As `discover_now` for one server, whatever its circuit breaker says."""
+        usable = self.discover_now([name])
         for each in usable:
             self.servers.discovery.begin_by_name(each)
         return usable

@@ -135,6 +135,29 @@ async def test_a_try_that_has_more_time_than_the_setting_says_so() -> None:
         assert 'within 4s; "connectTimeoutMs" is 2s; ' in (row.failure or "")
 
 
+@pytest.mark.parametrize("installs", [False, True])
+@pytest.mark.parametrize("named", [(), ("a",)])
+@pytest.mark.parametrize("state", [State.CONNECTING, State.IDLE])
+@in_virtual_time
+async def test_who_refreshes_a_server_that_hangs_is_told_within_the_configured_time(
+    state: State, named: tuple[str, ...], installs: bool
+) -> None:
+    """Behind a gateway that had tried it some times, `refresh` waited for minutes."""
+    server = FakeServer(initialize_latency=HANG)
+    entries = {"a": {"command": "npx"}} if installs else {}
+    async with open_room({"a": server}, entries=entries, bootstrap=True) as room:
+        while server.starts < 4 or room.status()[0].state is not state:
+            await anyio.sleep(1.0)
+        if state is State.IDLE:
+            await anyio.sleep(60.0)  # its circuit breaker refuses nothing any more
+        began = anyio.current_time()
+        assert room.refresh(*named) == ["a"]
+        await room.catalogued()
+        assert anyio.current_time() - began < 35.0
+        (row,) = room.status()
+        assert "30s; if it needs longer" in (row.failure or "")
+
+
 @pytest.mark.parametrize("how", ["removed and added", "another entry"])
 @in_virtual_time
 async def test_the_patience_of_a_discovery_is_of_its_definition(how: str) -> None:
