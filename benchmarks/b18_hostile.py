@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.hostile._doors import opened
-from tests.hostile._play import ALONE, Called, Seen, end, play
+from tests.hostile._play import ALONE, Called, Seen, copied, end, play
 from tests.hostile._rows import KINDS
 from tests.hostile._words import Row
 
@@ -50,11 +50,12 @@ def _median(calls: Sequence[Called]) -> float:
 
 
 def _played(row: Row) -> Seen:
+    copy = copied()
     with (
         TemporaryDirectory(prefix="gr-") as folder,
         opened("direct", [row], Path(folder), NEIGHBOURS) as door,
     ):
-        seen = play(row, door, ALONE)
+        seen = play(row, door, ALONE, copy)
         end(door)
     return seen
 
