@@ -33,13 +33,22 @@ _UNSEARCHED: Final = "---\nsearch: {exclude: true}\n---\n"
 # How the search weighs pages: the answers to questions first, then the guides. What is looked up by its name is
 # found by that name anyway.
 _FOUND: Final = {"faq": 2, "cli": 2, "reference/": 0.4, "decisions/": 0.4, "results/": 0.4}
-# The index above the pages of a folder, which are not in the list of pages themselves.
+# The page above those whose path begins so, which are not in the list of pages themselves.
 _ABOVE: Final = {
     "reference/python/": ("Python reference", "reference/python.md"),
     "reference/commands/": ("Commands", "reference/commands.md"),
     "frameworks/": ("Agent frameworks", "frameworks.md"),
     "decisions/": ("Decisions", "decisions/index.md"),
     "results/": ("Benchmarks", "benchmarks.md"),
+    "cluster-": ("Many machines", "cluster.md"),
+    "http-": ("Over HTTP", "http.md"),
+    "state-handles": ("Over HTTP", "http.md"),
+    "tape": ("Tapes", "tapes.md"),
+    **dict.fromkeys(("direct", "mcp-tool", "meta-tools", "profiles"), ("What clients see", "doors.md")),
+    **dict.fromkeys(("comparing", "incidents", "what-if"), ("Tapes", "tapes.md")),
+    **dict.fromkeys(("exploring", "fault-scripts", "property-tests"), ("Testing", "testing.md")),
+    "npx": ("Servers", "servers.md"),
+    "windows": ("Install", "installing.md"),
 }
 _LINK: Final = re.compile(r"(!?)\[([^\]\[]*)\]\(([^)\s]+)\)")
 _PICTURE: Final = re.compile(
@@ -48,6 +57,9 @@ _PICTURE: Final = re.compile(
 _LOADED: Final = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="?((?:https?:)?//[^">]*)')
 _LINKED: Final = re.compile(r'<a [^>]*href="?([^":#?> ]+)\.html')
 _STYLED: Final = re.compile(r"""(?:url\(["']?|@import ["'])((?:https?:)?//[^"')]*)""")
+_TABLE_CODE: Final = re.compile(
+    r"(?<=[|, ])`[^`\n]*\\\|[^`\n]*`"
+)  # GitHub needs the escape of the bar, Python-Markdown shows it
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -66,7 +78,9 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: object) -> str:
         page.meta["search"] = {"boost": found}
     if (title := title_of(markdown)) != "Greenroom":
         page.meta["title"] = title
-    markdown = below_its_index(markdown, page.file.src_uri)
+    markdown = below_its_index(
+        _TABLE_CODE.sub(lambda line: line[0].replace("\\|", "|"), markdown), page.file.src_uri
+    )
     return (
         markdown
         if page.file.src_uri in PAGES.values()
@@ -82,11 +96,29 @@ def title_of(markdown: str) -> str:
 
 def below_its_index(markdown: str, page: str) -> str:
     """The text of a page with a link to the index above it, below its heading."""
-    for folder, (name, index) in _ABOVE.items():
-        if page.startswith(folder) and page != index:
-            heading, _, rest = markdown.partition("\n")
-            return f"{heading}\n\n[↑ {name}]({posixpath.relpath(index, posixpath.dirname(page))})\n{rest}"
-    return markdown
+    above = above_of(page)
+    if above is None:
+        return markdown
+    name, index = above
+    heading, _, rest = markdown.partition("\n")
+    return f"{heading}\n\n[↑ {name}]({posixpath.relpath(index, posixpath.dirname(page) or '.')})\n{rest}"
+
+
+def above_of(page: str) -> tuple[str, str] | None:
+    """The name and the path of the page above one that is not in the list of pages."""
+    found = (above for start, above in _ABOVE.items() if page.startswith(start) and page != above[1])
+    return next(found, None)
+
+
+def on_page_context(context: Any, *, page: Any, nav: Any, **_: object) -> Any:
+    """Show a page that is not in the list of pages below the one above it: else it would have no list beside it."""
+    above = above_of(page.file.src_uri)
+    for each in nav.pages:  # first all, because one that is not shown tells the part that has it
+        each.active = False
+    for each in nav.pages:
+        if each is page or (above is not None and each.file.src_uri == above[1]):
+            each.active = True
+    return context
 
 
 def on_post_build(config: Any) -> None:
@@ -100,6 +132,11 @@ def on_post_build(config: Any) -> None:
         f"{name}: it is a page of the site or of the docs, and not of both" for name in pages.keys() ^ ours
     ]
     wrong += [f"{name}: no link leads to it" for name in pages.keys() - _reached(pages) - {"404"}]
+    wrong += [
+        f"{name}: it has no list of pages beside it; put it into `nav` of mkdocs.yml, or into `_ABOVE`"
+        for name, page in pages.items()
+        if "md-tabs__item--active" not in page and name != "404"
+    ]
     styles = {_name_of(file, site): file.read_text(encoding="utf-8") for file in site.glob("**/*.css")}
     wrong += [f"{name} loads {url}" for name, page in pages.items() for url in _LOADED.findall(page)]
     wrong += [f"{name}.css loads {url}" for name, style in styles.items() for url in _STYLED.findall(style)]

@@ -52,6 +52,10 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "hide tools": "profiles.html",
     "incarnation": "lifecycle.html",
     "glossary": "glossary.html",
+    "why is a tool blocked": "faq.html",
+    "limits per caller": "limits.html",
+    "OAuth server": "login.html",
+    "login": "login.html",
 }
 _FOUND: Final = re.compile(r'href="file://[^"]*?/site/([^"?#]+)[^"]*" class="md-search-result__link"')
 

@@ -43,6 +43,7 @@ LINKS = [
 # A page, and its text with the way up to its index.
 BELOW = {
     "reference/python/target.md": "# A\n\n[↑ Python reference](../python.md)\n\nB",
+    "mcp-tool.md": "# A\n\n[↑ What clients see](doors.md)\n\nB",
     "decisions/index.md": "# A\n\nB",
     "cli.md": "# A\n\nB",
 }
