@@ -108,7 +108,7 @@ def test_a_pipe_gets_plain_text(
 
 def test_a_server_has_one_line_that_is_cut_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    (line,) = (line for line in seen(monkeypatch, "status").splitlines() if "postgres" in line)
+    (line,) = (line for line in seen(monkeypatch, "status").splitlines() if line.startswith("✗  postgres"))
     assert len(line) == 80
     assert line.endswith("…")
 
@@ -145,13 +145,34 @@ def test_refresh_writes_one_line_again_and_takes_it_away(monkeypatch: pytest.Mon
     assert max(map(len, screen.getvalue().split("\x1b[2K"))) <= 61
 
 
+def test_the_line_of_a_server_that_is_done_takes_the_place_of_the_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    slow = {"name": "slow", "state": "waiting", "waitsFor": "connecting for 3 s", "lastLine": None}
+    states = [
+        (slow, slow),
+        ({"state": "failed"}, slow),
+        ({"state": "failed"}, slow),
+        ({"state": "known"}, slow),
+    ]
+    progress = refresh_command.Progress(lambda row: print(row["name"], row["state"], file=screen))
+    for a, b in states:
+        progress.tell([{**a, "name": "a"}, b])
+    shown = screen.getvalue().split("\r\x1b[2K")
+    assert [line for line in shown if line.endswith("\n")] == ["a failed\n", "a known\n"], "each change once"
+    assert shown[-1].startswith("1 of 2 done: slow")
+
+
 def test_what_refresh_says_of_a_server_is_wrapped_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"name": "a", "state": "known", "tools": 1},
         {"name": "postgres", "state": "failed", "failure": WHY},
     ]
-    monkeypatch.setattr(refresh_command, "running_gateway", lambda *_: SimpleNamespace(pid=7))
-    monkeypatch.setattr(refresh_command, "_through", lambda *_: rows)
+    answers = {"refresh": {}, "refreshed": rows}
+    gateway = SimpleNamespace(pid=7, ask=lambda method, **_: answers[method])
+    monkeypatch.setattr(refresh_command, "running_gateway", lambda *_: gateway)
     screen = Screen()
     with monkeypatch.context() as patched:
         patched.setattr("sys.stdout", screen)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.support.door_rooms import FakeRoom
-from tests.support.forked import GREENROOM, greenroom_in, popen_forked
+from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_forked
 from tests.support.gateway import faulty, serve
 from tests.support.installs import SPEAKS, held, logged, npx, release
 from tests.support.patience import PATIENCE
@@ -47,7 +49,8 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
     configure(tmp_path, quick=faulty(tmp_path, "quick"), slow=slow, bad={"command": "/no/such"})
     done = greenroom_in(tmp_path, "refresh")
     assert done.returncode == 1
-    quick, installed, bad = done.stdout.splitlines()
+    *first, installed = done.stdout.splitlines()  # in the order in which they were done
+    quick, bad = sorted(first)
     assert quick.startswith("✓ quick: ")
     assert installed.startswith("✓ slow: ")
     assert bad.startswith('✗ bad: it could not be started: command "/no/such" was not found')
@@ -75,6 +78,29 @@ def test_what_cannot_be_kept_is_said_with_the_next_step(tmp_path: Path) -> None:
     assert "The catalogue cache was not written" in done.stderr
     assert "The pinned definitions were not written" in done.stderr
     assert "name another one in XDG_CACHE_HOME" in done.stderr
+
+
+@pytest.mark.parametrize("through", ["a gateway", "a room of its own"])
+def test_the_line_of_a_server_is_printed_when_it_is_done(through: str, tmp_path: Path) -> None:
+    """Nothing was printed until the slowest server had ended."""
+    servers = {"slow": npx(tmp_path, "slow", held(tmp_path)), "quick": faulty(tmp_path, "quick")}
+    configure(tmp_path, **servers)
+    command = [*GREENROOM, "refresh", "--all", "--config", os.fspath(tmp_path / "mcp.json")]
+    with ExitStack() as open_now:
+        if through == "a gateway":
+            gateway = open_now.enter_context(serve(tmp_path, servers))
+            gateway.initialize()
+            command += ["--pid", str(gateway.process.pid)]
+        how: dict[str, Any] = {"env": environment_of(tmp_path), "cwd": tmp_path, "text": True}
+        refresh = open_now.enter_context(popen_forked(command, stdout=subprocess.PIPE, **how))
+        assert refresh.stdout is not None
+        try:
+            is_told, _, _ = select.select([refresh.stdout], [], [], PATIENCE)
+        finally:
+            release(tmp_path)
+        assert is_told
+        assert refresh.stdout.readline().startswith("✓ quick: ")
+        assert refresh.communicate(timeout=PATIENCE)[0].startswith("✓ slow: ")
 
 
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """`refresh`: start servers whose tools are unknown once, and read what they have.
 
 It uses the running gateway, whose clients have the result at once. Without a gateway it opens a room of its own and
-fills the cache. Progress and a total go to stderr; the answer is one line for each server.
+fills the cache. Progress and a total go to stderr; the answer is one line for each server, printed when that server is
+done.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -28,10 +29,11 @@ from .common import (
     run_to_end,
     running_gateway,
     say,
+    show,
+    tell,
 )
 from .completion import complete_servers
 from .json_shapes import Shape, SourceJson, says
-from .tables import show_lines
 from .text_wrapping import on_terminal
 from .typed_options import commands_typed
 
@@ -86,16 +88,20 @@ def refresh_command(
             raise no_such_server(config, server)
     origin: dict[str, Any] = {"source": "room"}
     unkept: list[str] = []  # what went wrong with keeping what they have, in words
+    progress = Progress(None if as_json else _tell_done)
     if gateway is None:
-        rows = run_to_end(partial(_in_own_room, config, servers, every, unkept))
+        rows = run_to_end(partial(_in_own_room, config, servers, every, unkept, progress))
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
-        rows = _through(gateway, servers, every)
+        rows = _through(gateway, servers, every, progress)
     unused: list[str] = []
     if not servers and pid is None:
         unused = [*(none_in_service(config) if not rows else ()), *left_out(config)]
-    show_lines(_lines(rows, unused), {"servers": rows, **origin}, as_json, RefreshedJson)
-    if not as_json:
+    if as_json:
+        show("", {"servers": rows, **origin}, as_json, RefreshedJson)
+    else:
+        for line in unused if rows or unused else ("Every server is known; nothing to do.",):
+            tell(line)
         _sum_up(rows)
     return int(_is_lost(config, rows, unkept) or any(row["state"] == "failed" for row in rows))
 
@@ -117,16 +123,17 @@ def _is_lost(config: Config, rows: list[dict[str, Any]], unkept: list[str]) -> b
     return any(row["state"] == "known" and known.entry(row["name"]) is None for row in rows)
 
 
-def _through(gateway: control.Gateway, servers: Sequence[str], every: bool) -> list[dict[str, Any]]:
+def _through(
+    gateway: control.Gateway, servers: Sequence[str], every: bool, progress: Progress
+) -> list[dict[str, Any]]:
     asked = gateway.ask("refresh", servers=servers, every=every)
-    progress = Progress()
     while not progress.tell(rows := gateway.ask("refreshed", **asked)):
         time.sleep(LOOK_EVERY)
     return rows
 
 
 async def _in_own_room(
-    config: Config, servers: Sequence[str], every: bool, unkept: list[str]
+    config: Config, servers: Sequence[str], every: bool, unkept: list[str], progress: Progress
 ) -> list[dict[str, Any]]:
     import anyio
 
@@ -139,7 +146,6 @@ async def _in_own_room(
         async with opened as room:
             port = port_of(room)
             asked = begin(room, servers, every=every)
-            progress = Progress()
             while True:
                 rows = await look(port, asked)
                 if progress.tell(rows):
@@ -153,17 +159,29 @@ async def _in_own_room(
 
 
 class Progress:
-    """What has been said of servers that are waited for. A terminal has one line that is drawn again and again.
-    Anywhere else there is a line for each server that does something slow or cannot go on, and every ten seconds a
-    summary."""
+    """What has been said of servers that are waited for. Each that is done is told at once, as `tell_done` does it. Of
+    the others, a terminal has one line that is drawn again and again. Anywhere else there is a line for each server
+    that does something slow or cannot go on, and every ten seconds a summary."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell_done: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        self._tell_done = tell_done
+        self._done: dict[
+            str, str
+        ] = {}  # the states that were told; one that has failed may still become known
         self._said: dict[str, str] = {}
         self._summed_up = time.monotonic()
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
         """Print what has changed. Returns True when no server is left to wait for."""
-        if on_terminal(sys.stderr):
+        is_drawn = on_terminal(sys.stderr)
+        done = [row for row in rows if row["state"] not in ("waiting", self._done.get(row["name"]))]
+        if done and self._tell_done is not None:
+            if is_drawn:
+                self._draw_line("")
+            for row in done:
+                self._tell_done(row)
+        self._done.update((row["name"], row["state"]) for row in done)
+        if is_drawn:
             return self._draw(rows)
         waiting = [row for row in rows if row["state"] == "waiting"]
         for row in waiting:
@@ -173,14 +191,16 @@ class Progress:
             say(one_line(_progress(rows, waiting), 400))
         return not waiting
 
-    @staticmethod
-    def _draw(rows: list[dict[str, Any]]) -> bool:
-        """Draw a line that is overwritten again and again, and removed at the end."""
+    def _draw(self, rows: list[dict[str, Any]]) -> bool:
         waiting = [row for row in rows if row["state"] == "waiting"]
-        line = _progress(rows, waiting) if waiting else ""
+        self._draw_line(_progress(rows, waiting) if waiting else "")
+        return not waiting
+
+    @staticmethod
+    def _draw_line(line: str) -> None:
+        """Draw a line that is overwritten again and again, and removed by an empty one."""
         width = max(20, shutil.get_terminal_size().columns - 1)
         click.echo(f"\r\x1b[2K{one_line(line, width)}", nl=False, err=True, color=True)
-        return not waiting
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         words = str(row["waitsFor"])
@@ -201,16 +221,12 @@ def _progress(rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, 
     return f"{len(rows) - len(waiting)} of {len(rows)} done: {'; '.join(doing)}"
 
 
-def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
-    """The answer. `unused`: the text about servers that are not used, or about there being none."""
-    if not rows and not unused:
-        yield "Every server is known; nothing to do."
-    for row in rows:
-        if row["state"] == "known":
-            yield one_line(f"✓ {row['name']}: {counted(row['tools'], 'tool')}")
-        else:
-            yield one_line(f"✗ {row['name']}: {row['failure']}")
-    yield from unused
+def _tell_done(row: Mapping[str, Any]) -> None:
+    """Print the line of a server that is done."""
+    if row["state"] == "known":
+        tell(one_line(f"✓ {row['name']}: {counted(row['tools'], 'tool')}"))
+    else:
+        tell(one_line(f"✗ {row['name']}: {row['failure']}"))
 
 
 def _sum_up(rows: list[dict[str, Any]]) -> None:
