@@ -124,8 +124,8 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("readable by a group", has(0o640, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "600"),
     ("readable", has(0o644, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "chmod 600"),
     ("writable", has(0o646, a={"command": "sh"}), "error", "rights", "chmod go-w"),
-    ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
-    ("a socket", has(a={"socket": "/no/where.sock"}), "warning", "port", "start the"),
+    ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", 'correct its "url"'),
+    ("a socket", has(a={"socket": "/no/where.sock"}), "warning", "port", 'correct its "socket"'),
     ("no env file", has(a={"command": "sh", "envFile": "no.env"}), "error", "env file", "correct its envFile"),
     ("no document", has(a={"openapi": "no.json", "baseUrl": "https://h.example"}), "error", "document", "disable a"),
     ("a document that is none", odd_document, "error", "document", "correct its entry"),
@@ -461,7 +461,7 @@ def test_what_is_wrong_is_said_before_what_mends_it_and_the_whole_at_the_end(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines[:4:2]] == ["✗ a", "✗ b"]
     assert all(line.startswith("    → ") for line in lines[1:4:2])
-    assert lines[-1] == f"2 servers, from {file}"
+    assert lines[-2:] == ["Found: 2 errors", f"2 servers, from {file}"]
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])

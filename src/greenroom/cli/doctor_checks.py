@@ -578,14 +578,15 @@ def _ports(setup: Setup) -> Iterator[Finding]:
                 "port",
                 server.name,
                 f"there is no socket {server.socket}",
-                "start the server",
+                'start the server, or correct its "socket"',
             )
         place = urlsplit(server.url or "")
         with suppress(ValueError):
             port = place.port or (443 if place.scheme == "https" else 80)
             if place.hostname in _THIS_MACHINE and not _listens(place.hostname, port):
                 what = f"nothing listens on port {port} of this machine"
-                yield Finding(Severity.WARNING, "port", server.name, what, "start the server")
+                mend = 'start the server, or correct its "url"'
+                yield Finding(Severity.WARNING, "port", server.name, what, mend)
 
 
 def _logins(setup: Setup) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -223,6 +224,9 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
         yield one_line(
             f"· Nobody has started these so far: {names}. To start each once: greenroom doctor --start"
         )
+    if found:
+        times = Counter(one.severity.value for one in found)
+        yield f"Found: {', '.join(counted(times[each], each) for each in MARKS if times[each])}"
     count = len({*config.servers, *config.broken})
     yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"
 
