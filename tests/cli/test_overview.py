@@ -174,6 +174,26 @@ def test_it_names_the_gateways_that_run_here_and_elsewhere(tmp_path: Path, home:
     assert "configuration: none\n" in alone().stdout
 
 
+def test_the_status_names_another_gateway_of_this_configuration(tmp_path: Path, home: Path) -> None:
+    own_config(home, json.dumps({"mcpServers": {"near": faulty(home, "near")}}))
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+
+    def status(*words: str) -> str:
+        return run_forked([*GREENROOM, "status", *words], cwd=tmp_path, env=environment, text=True).stdout
+
+    with started(*GREENROOM, "serve", env=environment, cwd=tmp_path) as one:
+        one.initialize()
+        assert "another gateway" not in status()
+        with started(*GREENROOM, "serve", env=environment, cwd=tmp_path) as two:
+            two.initialize()
+            said = status().splitlines()[-1]
+            assert said.startswith("another gateway of this configuration runs: greenroom status --pid ")
+            assert int(said.split()[-1]) in (one.process.pid, two.process.pid)
+            assert "another gateway" not in status("--pid", said.split()[-1])
+            assert two.end() == 0
+        assert one.end() == 0
+
+
 def test_the_status_begins_with_what_holds_calls_now(tmp_path: Path) -> None:
     """It said that all is well while calls were refused for want of a slot (issue 38, 5.2)."""
     servers = {name: faulty(tmp_path, name) for name in ("busy", "late")}

@@ -186,6 +186,23 @@ def test_a_tape_of_a_room_without_servers_is_replayed(tmp_path: Path) -> None:
     assert f"replaying {empty.name}: 0 recorded calls; nothing is started" in said
 
 
+def test_of_a_replay_no_start_is_told_and_what_never_connected_is_named_once(tmp_path: Path) -> None:
+    """Nothing is started, so no line says that something was."""
+    config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
+    gone = {"command": os.fspath(tmp_path / "gone")}
+    config.write_text(json.dumps({"mcpServers": {"own": whole("own"), "gone": gone, "lost": gone}}))
+    options = ["--config", os.fspath(config), "--expose", "direct", "--record", os.fspath(folder)]
+    _, recorded = talk(["serve", *options], CALLS)
+    assert "own: connecting → connected" in recorded
+    (tape,) = folder.glob("*.tape")
+    answers, said = talk(["replay", "--expose", "direct", os.fspath(tape)], CALLS)
+    assert answers[0]["result"]["content"][0]["text"] == '{"text": "one"}'
+    assert said.splitlines() == [
+        f"greenroom: replaying {tape.name}: 3 recorded calls of own; nothing is started",
+        "greenroom: never connected on this tape: gone, lost",
+    ]
+
+
 def test_one_call_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, folder = tmp_path / "mcp.json", tmp_path / "tapes"
     config.write_text(json.dumps({"mcpServers": {"own": whole("own")}}))

@@ -134,7 +134,10 @@ def replay_command(
         printable(f"replaying {tape.name}: {calls}{f' of {servers}' if servers else ''}; {started}"),
         ours=False,
     )
-    options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands())
+    played = {name: bool(replayed.tape.listed_of(name)) for name in replayed.tape.servers if name not in live}
+    if lacking := [name for name, known in played.items() if not known]:
+        say(printable(f"never connected on this tape: {', '.join(lacking)}"), ours=False)
+    options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands(), played=played)
     if http is None:
         run_gateway(partial(serve, room.config, open_room, options))
     else:

@@ -12,16 +12,21 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 from msgspec import UNSET, UnsetType
 
+from ..gateway.doors.control_client import find_gateways
+from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import UsageError
 from . import tables, text_wrapping
 from .common import common_options, none_in_service, not_read, open_source, read_config, show
 from .json_shapes import AddressJson, OriginJson, ServerJson, Shape, says
 from .status_lines import STATES, around_servers, held_lines, overall, table_lines
+
+if TYPE_CHECKING:
+    from ..config.model import Config
 
 
 class AuditJson(Shape, kw_only=True):
@@ -161,11 +166,20 @@ def status_command(
         lines = [*none, *not_read(config), *around_servers(details)]
     else:
         lines = [*held_lines(details), *_painted(details, is_wide=output == "wide"), "", *overall(details)]
+        lines += _other_gateways(config, source.origin) if pid is None and not as_json else ()
     if as_json or not text_wrapping.on_terminal():
         show("\n".join(lines), {**details, **source.origin}, as_json, StatusJson)
     else:
         for line in lines:
             click.echo(line if "\x1b" in line else tables.prose(line, text_wrapping.columns_of(sys.stdout)))
+
+
+def _other_gateways(config: Config, origin: Mapping[str, Any]) -> Iterator[str]:
+    """The other gateways of this configuration than the one that has answered."""
+    if origin["source"] == "gateway":
+        for gateway in find_gateways(name_of(config), lambda _: None, (origin["pid"],)):
+            gateway.connection.close()
+            yield f"another gateway of this configuration runs: greenroom status --pid {gateway.pid}"
 
 
 def _painted(details: Mapping[str, Any], *, is_wide: bool) -> Iterator[str]:

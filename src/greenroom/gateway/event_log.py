@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import anyio
@@ -170,11 +170,20 @@ def _refuses(event: BreakerDecision) -> str:
     return f"calls are refused for {event.open_for:.0f} s, then one is let through"
 
 
-def to_log(log: EventLog) -> Hear:
+def to_log(log: EventLog, played: Mapping[str, bool] | None = None) -> Hear:
+    """Write a line for each event that is worth one. `played`: the servers that a tape plays, and whether it knows
+    them. Nothing is told of one that it does not know, and no first start or last end of the others."""
     teller = Teller()
 
+    def is_told(event: Event | Lagged) -> bool:
+        known = None if played is None or not isinstance(event, Event) else played.get(event.server or "")
+        if known is None or not isinstance(event, Transition):
+            return known is not False
+        is_first = event.after is State.CONNECTED and event.incarnation == 1
+        return known and not is_first and event.cause is not Cause.SHUTDOWN
+
     def hear(event: Event | Lagged) -> None:
-        line = teller.line(event)
+        line = teller.line(event) if is_told(event) else None
         if line is not None:
             log.line(line)
 

@@ -84,6 +84,7 @@ class Options(msgspec.Struct, frozen=True):
         None  # those of the room's cluster, for the page; None: there is none
     )
     log_to: int = 2  # a descriptor, for `served_http`
+    played: Mapping[str, bool] | None = None  # the servers that a tape plays, and whether it knows them
     switch: Switch | None = None  # how a server is taken out of service, in the file that defines it
 
 
@@ -132,7 +133,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     want_orphans()
     log = EventLog(commands=options.commands)
     with ExitStack() as stack:
-        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
+        hearers = [to_log(log, options.played), *events_file(options.events, stack, log.line)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
         door = StdioDoor(current_backend(), stdin, stdout, max_line=config.settings.max_line)
         stack.enter_context(door.opened())
@@ -477,7 +478,7 @@ def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[
     check_tls(http.cert, http.key)
     metrics = Metrics(settings.http_metrics_tools) if settings.http_metrics else None
     with ExitStack() as stack:
-        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
+        hearers = [to_log(log, options.played), *events_file(options.events, stack, log.line)]
         yield _Preparation(access, stack.enter_context(bound(http.host, http.port)), log, hearers, metrics)
 
 
@@ -697,7 +698,7 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
     want_orphans()
     log = RoomLog(where.place.log, options.commands)
     with ExitStack() as stack:
-        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
+        hearers = [to_log(log, options.played), *events_file(options.events, stack, log.line)]
         async with anyio.create_task_group() as outer:
             room = open_room(config)
             port_of(room).services.expect_clients()
