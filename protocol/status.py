@@ -133,7 +133,7 @@ def about(seconds: float) -> str:
 
 def scope_in_words(scope: str) -> str:
     """Whom a further address of a server is for: its scope, which says that, or words for it."""
-    return {HANDSHAKE: "older clients", DISCOVERY: "to read its lists"}.get(scope, scope)
+    return {HANDSHAKE: "older clients", DISCOVERY: "its list reader"}.get(scope, scope)
 
 
 def next_try(seconds: float) -> str:

@@ -622,13 +622,21 @@ def test_of_a_server_that_ended_while_it_ran_it_is_said_that_a_call_starts_it(
     assert (last == "Ended while running, and started again by the next call: a") is is_told
 
 
+def test_the_states_fit_into_a_narrow_window(capsys: pytest.CaptureFixture[str]) -> None:
+    """A block that is not wrapped is as wide as it is written."""
+    assert run(["status", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:1] == ["down"] for line in lines)
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_a_process_that_is_asked_for_lists_says_so_and_not_by_its_scope(
     gateway: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = {**SERVER, "scope": "call:catalogue", "state": "connecting"}
     del asked["status"]
     _, _, row, *_ = status_of(gateway, capsys, {}, {"addresses": [asked]})
-    assert row == "to read its lists connecting"
+    assert row == "its list reader connecting"
 
 
 @pytest.mark.parametrize(("whole", "lines"), BELOW, ids=repr)

@@ -93,7 +93,7 @@ RESTING: list[tuple[dict[str, Any], dict[str, Any], Said]] = [
     (
         {},
         {"isolation": Isolation.PER_SESSION},
-        without_step("It does not run for everybody: each session has its own process (isolation)."),
+        without_step("It has no shared process: each session has its own (isolation)."),
     ),
     (
         {},
@@ -132,7 +132,7 @@ def test_why_it_does_not_run(row: dict[str, Any], entry: dict[str, Any], expecte
 
 def test_the_settings_say_what_an_entry_does_not() -> None:
     per_session = msgspec.structs.replace(SETTINGS, isolation=Isolation.PER_SESSION)
-    assert said(KNOWN, {}, per_session)[0][0].startswith("It does not run for everybody")
+    assert said(KNOWN, {}, per_session)[0][0].startswith("It has no shared process")
     assert said(KNOWN, {"isolation": Isolation.PERSISTENT}, per_session)[0] == (f"{LAZY} {IDLE}", None)
 
 

@@ -125,7 +125,7 @@ def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
     assert sentence(rows[:20], hints).endswith("s19 (not asked yet). Ask.")
     assert sentence(rows[:21], hints).endswith("s19 (not asked yet), and 1 more. Ask.")
     failed = [
-        _row(failed_ago=2.0, failure="no\ntoken"),
+        _row(failed_ago=2.0, failure="no\ntoken."),
         _row(needs_auth=True),
         _row(failed_ago=3.0, failure="x" * 500),
     ]

@@ -299,5 +299,5 @@ async def test_what_lists_are_read_from_is_called_so() -> None:
         room.refresh("a")
         await anyio.sleep(1)
         lines = str(room.tree()).splitlines()
-        assert any("to read its lists  connecting" in line for line in lines), lines
+        assert any("its list reader  connecting" in line for line in lines), lines
         assert not any("catalogue" in line for line in [*lines, room.tree().mermaid()])

@@ -298,7 +298,7 @@ async def test_each_session_has_the_tape_to_itself(tmp_path: Path) -> None:
             async with room.session(f"r{number}") as rollout:
                 assert [await said(rollout, name, **given) for name, given in ONCE] == ["old", "new", "new"]
                 if number == 0:
-                    with pytest.raises(RemoteError, match="once more"):
+                    with pytest.raises(RemoteError, match="No answer is left on the tape"):
                         await said(rollout, "get")
         use = replay_of(room).summary
         assert (use.met, use.refused) == ({1: 152, 2: 151, 3: 151}, {"shop_get with {}": 1})

@@ -34,7 +34,7 @@ STATES: Final = {  # what the words below STATE mean
     "draining": "It is being stopped; its calls in flight may finish.",
     "idle": "A session's own process that does not run. A call starts it.",
     "failed": "It did not start, or was lost: greenroom explain NAME",
-    "down": "It was stopped on purpose, and calls do not start it: greenroom reconnect NAME",
+    "down": "Stopped on purpose; no call starts it: greenroom reconnect NAME",
     "needs auth": "It wants a login: greenroom auth NAME",
     "broken": "Its entry in the configuration cannot be used.",
     "untrusted": "Its project's file is not trusted yet: greenroom trust",

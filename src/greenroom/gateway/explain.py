@@ -135,9 +135,7 @@ class _Subject:
             return Explanation(f"It runs only for sessions that give it what its entry asks for: {names}.")
         own = isolation_of(definition, self.settings)
         if own is Isolation.PER_SESSION:
-            return Explanation(
-                f"It does not run for everybody: each session has its own {self.thing} (isolation)."
-            )
+            return Explanation(f"It has no shared {self.thing}: each session has its own (isolation).")
         if own is Isolation.PER_CALL:
             return Explanation(
                 f"It does not run between calls: each call has its own {self.thing} (isolation)."

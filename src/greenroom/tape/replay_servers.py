@@ -717,7 +717,7 @@ class TapeConnection(NoProcess):
         text, near = f"Not on the tape: {asked}.", await _in_turns(recorded.last_same(method, params))
         if near is not None:
             text = (
-                f"Not on the tape once more: {asked}. Call #{near.n} has been answered already; a lenient replay "
+                f"No answer is left on the tape: {asked}. Call #{near.n} has been answered already; a lenient replay "
                 "(`--lenient`, `strict=False`) answers it again."
             )
         elif (near := await _in_turns(recorded.nearest_to(method, params))) is not None:

@@ -1003,7 +1003,7 @@ def _why(row: ServerStatus) -> str:
     """Why the server failed, shortly."""
     if row.failed_ago is None or not row.failure or row.needs_auth:
         return ""
-    return f": {shortened(' '.join(row.failure.split()), _SHORT)}"
+    return f": {shortened(' '.join(row.failure.split()), _SHORT).removesuffix('.')}"
 
 
 def _steps(rows: Sequence[ServerStatus], hints: Hints) -> list[str]:

@@ -43,7 +43,7 @@ const laneInWords = (lane) =>
   [lane.client ?? lane.server ?? lane.name, lane.scope && lane.scope !== "shared" && scopeInWords(lane.scope), lane.isCalls && "calls"]
     .filter(Boolean)
     .join(", ");
-const scopeInWords = (scope) => (scope === "call:catalogue" ? "to read its lists" : scope.replace(":", " "));
+const scopeInWords = (scope) => (scope === "call:catalogue" ? "its list reader" : scope.replace(":", " "));
 
 /** The colour of a span: a failure, a wait, a state, a mark, or a call that went well. */
 function spanKind({ kind, name, about, isBad }) {
