@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant("calls: progress up to the total", _CALLS, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        watchers", "self.context.backend.now() + call.timeout\n        watchers", _T_ACTOR),
     Mutant("calls: not_sent survives once", "actors/call.py", "not self.lost_before and (", "(", _T_ACTOR),
     Mutant("calls: sent is replayed only if harmless", "actors/call.py", "or self.replayable)", "or True)", _T_ACTOR),
-    Mutant("connect: deadline from the permit", "actors/connection.py", "context.backend.now(), self._limit, most, usual)", "context.backend.now(), self._limit / 2, most, usual)", _T_ROOM),
+    Mutant("connect: deadline from the permit", "actors/connection.py", "context.backend.now(), self._limit, most, self._usual", "context.backend.now(), self._limit / 2, most, self._usual", _T_ROOM),
     Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
     Mutant("reload: enabled again while stopping", "supervisor/policy/endings.py", "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
     Mutant("connect by name means the next attempt", "actors/server.py", "life.incarnation + is_over", "life.incarnation", _T_ROOM_POOL),

@@ -23,7 +23,7 @@ from .markdown import page, table
 _COMMENT: Final = re.compile(r"#\s+(.*)$")
 _LAST: Final = {"in_flight": "inFlight"}  # at the end of every line
 _WORDS: Final = {
-    "str": "text", "int": "whole number", "float": "seconds", "bool": "true / false", "None": "null",
+    "str": "string", "int": "integer", "float": "seconds", "bool": "boolean", "None": "null",
 }  # fmt: skip
 
 

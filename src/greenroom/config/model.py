@@ -196,7 +196,7 @@ class ServerDefinition(Model, frozen=True, eq=False):
     args: tuple[str, ...] = key(
         "args",
         VALUES,
-        "Its arguments, one text each. Variables are expanded.",
+        "Its arguments, one string each. Variables are expanded.",
         (),
         identity=True,
         shown=_number_only,

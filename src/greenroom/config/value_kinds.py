@@ -400,29 +400,29 @@ def _session_headers(read: Mapping[str, str]) -> Mapping[str, str]:
     return read
 
 
-TEXT: Final = ValueKind(Text, "text")
+TEXT: Final = ValueKind(Text, "string")
 PROGRAM: Final = ValueKind(
     Annotated[
         str, matching(_FILLED, "a string", of_array=': put the program in "command" and the rest in "args"')
     ],
-    "text",
+    "string",
 )
 SAFE_URL: Final = ValueKind(
     Annotated[str, matching(_SITE, "the URL of a site (https://…, or http:// of this machine)")], "URL"
 )
 SHA256: Final = ValueKind(
     Annotated[str, matching("(?:sha256:)?[0-9A-Fa-f]{64}", "a SHA-256 of 64 hexadecimal digits")],
-    "text",
+    "string",
     lambda read: read.removeprefix("sha256:").lower(),
 )
-TEXTS: Final = ValueKind(Texts, "list of texts")
-TEXT_MAP: Final = ValueKind(TextMap, "name → text")
-VALUE: Final = ValueKind(Annotated[Text | _Keyring, _OR_KEYRING], "text", _value)
+TEXTS: Final = ValueKind(Texts, "array of strings")
+TEXT_MAP: Final = ValueKind(TextMap, "object of strings")
+VALUE: Final = ValueKind(Annotated[Text | _Keyring, _OR_KEYRING], "string", _value)
 VALUES: Final = ValueKind(
-    Annotated[tuple[_Value, ...], wanted("an array of strings")], "list of texts", _values
+    Annotated[tuple[_Value, ...], wanted("an array of strings")], "array of strings", _values
 )
 VALUE_MAP: Final = ValueKind(
-    Annotated[Mapping[Name, _Value], wanted("an object of strings")], "name → text", _value_map
+    Annotated[Mapping[Name, _Value], wanted("an object of strings")], "object of strings", _value_map
 )
 _Header: TypeAlias = Annotated[
     str, name(HEADER_NAME.pattern, "is not a name that a header may have: write letters, digits and hyphens")
@@ -435,7 +435,9 @@ _ValueName: TypeAlias = Annotated[
     ),
 ]
 SESSION_HEADERS: Final = ValueKind(
-    Annotated[Mapping[_Header, _ValueName], wanted("an object of strings")], "name → text", _session_headers
+    Annotated[Mapping[_Header, _ValueName], wanted("an object of strings")],
+    "object of strings",
+    _session_headers,
 )
 
 
@@ -448,7 +450,7 @@ _Variable: TypeAlias = Annotated[
 MODEL: Final = ValueKind(
     Annotated[bool | Text, wanted("true, false or the path of a folder")], "true / false / path"
 )
-CHOICE: Final = ValueKind(Annotated[bool | tuple[Item, ...], _CHOICE], "true / false / list of texts")
+CHOICE: Final = ValueKind(Annotated[bool | tuple[Item, ...], _CHOICE], "true / false / array of strings")
 ENVIRONMENT: Final = ValueKind(Annotated[bool | tuple[_Variable, ...], _CHOICE], CHOICE.unit)
 
 
@@ -473,7 +475,7 @@ def word_or_names(choices: type[enum.Enum], yes: enum.Enum, no: enum.Enum) -> Va
 
     kinds: Any = choices | bool | tuple[Item, ...]
     either = Annotated[kinds, wanted(_either([*_quoted(words), "an array of names"]))]
-    return ValueKind(either, f"{word(choices).unit} / list of texts", then)
+    return ValueKind(either, f"{word(choices).unit} / array of strings", then)
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------
