@@ -145,7 +145,7 @@ def test_who_has_not_the_address_gets_nothing(gateway: tuple[Gateway, Path]) -> 
         assert page.ask("/page/hello", authorization="")[0] == 401
 
 
-def test_a_page_outlives_its_gateway(gateway: tuple[Gateway, Path]) -> None:
+def test_a_page_outlives_its_gateway_and_goes_to_no_other(gateway: tuple[Gateway, Path]) -> None:
     one, folder = gateway
     with page_of(folder) as page:
         with page.watching() as messages:
@@ -160,7 +160,11 @@ def test_a_page_outlives_its_gateway(gateway: tuple[Gateway, Path]) -> None:
         assert (status, said["error"]["code"]) == (502, "no_gateway")
         with serve(folder, {"new": ECHO}) as another:
             another.initialize()
-            assert page.ask("/page/hello")[0] == 200
+            status, said = page.ask("/page/do", {"action": "disable", "server": "new"})
+            assert (status, said["error"]["code"]) == (502, "no_gateway")
+            assert said["error"]["message"].endswith("To see one that runs now: greenroom page")
+            with page_of(folder) as other:
+                assert other.ask("/page/hello")[0] == 200
 
 
 def test_without_a_gateway_it_says_what_to_do(tmp_path: Path) -> None:

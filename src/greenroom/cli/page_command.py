@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -82,14 +82,10 @@ def page_command(
         return FAILED
 
     def find() -> Gateway | None:
-        """The gateway that is shown, or, once that has ended, the newest."""
-        nonlocal at
-        try:
+        """The gateway that is shown, and never another one: a page must not act at a gateway that nobody chose."""
+        with suppress(UsageError):
             return find_gateway(name, at)
-        except UsageError:
-            other = None if pid is not None else find_gateway(name)
-            at = at if other is None else other.pid
-            return other
+        return None
 
     def ready(url: str) -> None:
         _show_address(

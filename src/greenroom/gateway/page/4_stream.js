@@ -92,7 +92,7 @@ function actButton(kind, what, ...said) {
 
 const SILENT = 12_000; // ms without a word, not even a sign of life, after which it is lost; those come each 5 s
 
-const link = { state: "closed", abort: null, retryAt: 0, tries: 0, timer: 0, heardAt: 0 };
+const link = { state: "closed", abort: null, retryAt: 0, tries: 0, timer: 0, heardAt: 0, why: "", isOver: false };
 
 function setLink(state) {
   const isLive = state === "live";
@@ -137,11 +137,12 @@ async function openStream() {
       return;
     }
     link.why = error instanceof Refused ? error.text : "";
+    link.isOver = error instanceof Refused && error.code === "no_gateway";
     link.tries += 1;
     const seconds = Math.min(10, 2 ** Math.min(link.tries - 1, 4) / 2);
     link.retryAt = Date.now() / 1000 + seconds;
     link.timer = setTimeout(openStream, seconds * 1000);
-    setLink("lost");
+    setLink(link.isOver ? "ended" : "lost");
   }
 }
 

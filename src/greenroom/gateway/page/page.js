@@ -208,6 +208,7 @@ const LINK = {
   live: ["connected", "live"],
   paused: ["ring", "paused"],
   lost: ["failed", "lost"],
+  ended: ["failed", "ended"],
   refused: ["person", "no access"],
 };
 
@@ -255,6 +256,8 @@ function drawStale() {
   const stale = document.getElementById("stale");
   const isStale = room.ready && link.tries > 0 && link.state !== "live" && link.state !== "refused";
   if (isStale && isTape()) setText(stale, "The command that showed this tape has ended.");
+  else if (isStale && link.isOver)
+    setText(stale, `The gateway ${room.hello.gateway.pid} has ended. What is shown was so at ${clock(now())}. To see one that runs now: ${typed("page")}`);
   else if (isStale) setText(stale, `The gateway does not answer. What is shown was so at ${clock(now())}. ${typed("status")} says what still runs.`);
   stale.hidden = !isStale;
   document.body.classList.toggle("is-stale", isStale);

@@ -6,8 +6,7 @@ socket, which only its owner can use. So the command that the owner runs serves 
 It listens on a loopback address, on a free port, and needs a token that is made anew each time (256 bits). A browser is
 given the token in the fragment of the address, which no browser sends to anybody.
 
-Each question has a connection of its own to the gateway. When that gateway ends and another one runs, the next question
-goes to it.
+Each question has a connection of its own to the gateway. When that gateway has ended, the answer is `no_gateway`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from ...tape.tape_reader import Tape
     from ..doors.caller_shares import Holder
 
-Find = Callable[[], Gateway | None]  # connects to the gateway; blocks
+Find = Callable[[], Gateway | None]  # connects to the gateway that is shown; None: it has ended; blocks
 _HOST: Final = "127.0.0.1"
 _TOKEN_BYTES: Final = 32
 
@@ -143,7 +142,7 @@ class _NoGateway(GreenroomError):
     code = "no_gateway"
 
 
-_NONE: Final = _NoGateway("No gateway runs for this configuration any more. Start it, and look again.")
+_NONE: Final = _NoGateway("The gateway of this page has ended. To see one that runs now: greenroom page")
 _BAD_GATEWAY: Final = 502
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOOKS: Final = ("hello", "server", "tools", "tool", "call", "timeline", "tree")
 # Commands that the page tells of itself.
-_NAMED: Final = ("accept", "approve", "auth", "call", "status", "trust")
+_NAMED: Final = ("accept", "approve", "auth", "call", "page", "status", "trust")
 _NOT_SHOWN: Final = "Its arguments are shown to an owner alone."  # they may be another client's
 _MOST: Final = 32  # pages that watch at once
 _CALLERS: Final = 4  # for whom something is kept of them
