@@ -497,7 +497,7 @@ def test_why_a_server_failed_is_seen_with_its_last_words(room_of: Callable[..., 
     client.call("one_echo", text="up")
     client.call("one_die")
     expect(state_of(page, "one")).to_have_text("failed")
-    page.get_by_role("link", name="Why, and what to do").click()
+    page.get_by_role("link", name="What to do").click()
     panel = page.get_by_role("complementary", name="one")
     expect(panel.get_by_role("region", name="Standard error")).to_contain_text("It ends itself now.")
     expect(panel.get_by_role("region", name="Last 15 minutes")).to_contain_text("lost")

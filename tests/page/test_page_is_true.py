@@ -8,15 +8,26 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
-from playwright.sync_api import Page, expect
-from tests.page.looking import Room, Tab, cable_to, hanging_call, room_that_bills, rough
+from playwright.sync_api import Page, Route, expect
+from tests.page.looking import (
+    READER,
+    Room,
+    Tab,
+    cable_to,
+    hanging_call,
+    owner_page,
+    room_that_bills,
+    rough,
+)
 from tests.page.test_page_in_browser import state_of
 from tests.support.patience import PATIENCE
+from tests.support.whole import whole
 
 SILENT = "The gateway does not answer."
 
@@ -174,3 +185,115 @@ def test_a_timeline_has_what_began_before_it(room_of: Callable[..., Room]) -> No
 
     only = room.until(lambda: [] if len(found := spans()) != 1 else found)
     assert (only[0]["name"], only[0]["isCut"]) == ("connected", True)
+
+
+def test_the_page_of_an_owner_stays_with_its_gateway(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    room.client().call("one_echo", text="up")
+    with owner_page(room) as url:
+        page = tab.open_at(url)
+        page.get_by_role("link", name="one", exact=True).click()
+        page.get_by_role("button", name="Drain").wait_for()
+        with room.anew():
+            stale = page.locator("#stale")
+            expect(stale).to_contain_text(f"The gateway {room.process.pid} has ended.")
+            expect(stale).to_contain_text("To see one that runs now: greenroom page --config")
+            expect(page.locator("#gateway")).to_contain_text(f"pid {room.process.pid}")
+            expect(page.get_by_role("button", name="Drain")).to_have_count(0)
+        page.close()
+    tab.errors.clear()  # the browser tells of each try
+
+
+def test_what_has_not_come_is_loading(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    room.client().call("one_echo", text="up")
+    page = tab.open(room)
+    held: list[Route] = []
+    page.route("**/page/watch", lambda route: held.append(route))
+    page.route("**/page/tools*", lambda route: held.append(route))
+    page.reload()
+    main = page.get_by_role("main")
+    expect(main).to_have_text("Loading …")
+    tab.go(page, "tools")
+    expect(main).to_have_text("Loading …")
+    held.pop(0).continue_()
+    expect(page.get_by_role("heading", name="Tools and skills")).to_be_visible()
+    assert "No tool is known." not in main.inner_text()
+    expect(main).to_contain_text("Loading …")
+    held.pop(0).continue_()
+    expect(main).to_contain_text("one_echo")
+    expect(main).not_to_contain_text("Loading …")
+
+
+def test_a_section_is_never_seen_without_what_is_known(room_of: Callable[..., Room], tab: Tab) -> None:
+    page = tab.open(room_of({"one": rough()}), "sessions")
+    expect(page.get_by_text("No client is there.")).to_be_visible()
+    first = page.evaluate("""() => new Promise(done => {
+        addEventListener("hashchange", () => done(document.querySelector("main").innerText), {once: true})
+        location.hash = "#/"
+    })""")
+    assert "Nothing waits for you." in first
+
+
+def test_slots_of_sessions_are_counted_and_a_server_has_one_state(
+    room_of: Callable[..., Room], tab: Tab
+) -> None:
+    room = room_of({"one": rough(), "own": rough(isolation="per_session")})
+    client = room.client()
+    client.call("own_echo", text="up")
+    page = tab.open(room)
+    expect(figure(page, "session slots")).to_have_text(re.compile("^1 of "))
+    expect(state_of(page, "own")).to_have_text("connected")
+    tab.go(page, "tree")
+    items = page.get_by_role("list", name="The room").get_by_role("listitem")
+    own = items.filter(has=page.get_by_role("link", name="own", exact=True))
+    expect(own.locator(".state")).to_have_text("connected")
+
+
+def test_the_tools_are_counted_as_their_badge_says(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough(), "all": whole("all")})
+    client = room.client()
+    client.call("one_echo", text="up")
+    page = tab.open(room)
+    page.get_by_role("link", name="all", exact=True).click()
+    page.get_by_role("complementary").get_by_role("button", name="Connect").click()
+    expect(state_of(page, "all")).to_have_text("connected")
+    tools = sum(row["toolCount"] for row in room.status()["servers"])
+    tab.go(page, "tools")
+    expect(page.locator("nav a[aria-current]")).to_have_text(f"Tools{tools}")
+    expect(page.get_by_role("main").locator("header p").first).to_have_text(
+        re.compile(rf"^{tools} tools and \d+ skills, prompts and resources$")
+    )
+
+
+def test_a_failure_is_told_once_and_whole(room_of: Callable[..., Room], tab: Tab) -> None:
+    text = "RuntimeError: the variable DATABASE_URL is not set, see the manual of this server"
+    ends = f"import sys; sys.stderr.write({text!r}); sys.exit(3)"
+    room = room_of({"one": {"command": sys.executable, "args": ["-S", "-c", ends]}})
+    page = tab.open(room, "servers/one")
+    page.get_by_role("button", name="Connect").click()
+    expect(state_of(page, "one")).to_have_text("failed")
+    page.keyboard.press("Escape")
+    main = page.get_by_role("main")
+    for width in (1400, 820, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        expect(main).to_contain_text(text)
+        assert main.inner_text().count("RuntimeError") == 1, width
+        want = page.get_by_role("listitem").filter(has_text="one has failed").bounding_box()
+        assert want is not None
+        assert want["height"] < (50 if width == 360 else 90), width
+    tab.errors.clear()  # a refused request is told by the browser itself
+
+
+def test_a_phone_has_its_head_in_one_line(room_of: Callable[..., Room], tab: Tab) -> None:
+    page = tab.open(room_of({"one": rough()}), token=READER, viewport={"width": 360, "height": 740})
+    expect(page.locator("#link")).to_have_text("live, read only")
+    boxes = [
+        page.locator(at).bounding_box() for at in (".brand svg", ".brand span >> nth=0", "#link", "#help")
+    ]
+    assert all(boxes)
+    middles = [box["y"] + box["height"] / 2 for box in boxes if box is not None]
+    assert max(middles) - min(middles) < 4, "the logo, the name and the state stand beside each other"
+    ends = [box["x"] + box["width"] for box in boxes if box is not None]
+    assert ends == sorted(ends)
+    assert ends[-1] <= 360

@@ -113,15 +113,18 @@ function waitInWords(row) {
   return said.join(", ");
 }
 
-/** The notes of a row, what matters most first. */
-function notes(row) {
+/** Why a row has failed. */
+const reason = (row) => joined([row.broken, row.down, row.failure]);
+
+/** The notes of a row, what matters most first. `withReason`: also why it has failed. */
+function notes(row, withReason = true) {
   const said = [];
   const wait = waitInWords(row);
-  if (row.broken && !row.untrusted) said.push(row.broken);
+  if (row.broken && !row.untrusted && withReason) said.push(row.broken);
   if (row.disabled) return joined(said);
   if (row.untrusted) said.push(row.broken ?? "");
   if (wait && row.state === "connecting") said.push(wait);
-  for (const key of ["down", "failure"]) if (row[key]) said.push(row[key]);
+  for (const key of ["down", "failure"]) if (row[key] && withReason) said.push(row[key]);
   if (row.failedAgo != null) said.push(`failed ${span(lasted(row, row.failedAgo))} ago`);
   if (row.quarantined) said.push(`quarantined: ${row.quarantined}`);
   if (wait && row.state !== "connecting") said.push(wait);

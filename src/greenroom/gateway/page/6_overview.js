@@ -2,6 +2,7 @@
 
 const MOST_ASKS = 6; // calls that wait for approval and are shown before the table
 const MOST_WANTS = 4; // failed servers, likewise
+const toldAbove = new Set(); // those of them whose reasons stand there, so that the table need not say them again
 
 function overviewSection() {
   const head = sectionHead("Overview");
@@ -26,7 +27,7 @@ function overviewSection() {
       ["calls queued", number(queued), held && "failed", held ? `${number(held)} held up` : null],
       [callsCounted(), number(minute)],
       ["clients", number(room.clients.length)],
-      ...(room.pool?.most && room.hosts == null ? [["slots in use", number(room.pool.held), null, `of ${number(room.pool.most)}`]] : []),
+      ...slotsInUse(),
     ]);
   }
 
@@ -54,6 +55,14 @@ function overviewSection() {
       return servers.table.focusKey(name);
     },
   };
+}
+
+/** Servers that all share and children of sessions have slots of their own. */
+function slotsInUse() {
+  const { held, most, sessionsHeld, sessionsMost } = room.pool ?? {};
+  if (!most || room.hosts != null) return [];
+  const figure = (label, taken, all) => [label, number(taken), null, `of ${number(all)}`];
+  return [figure("shared slots used", held, most), figure("session slots used", sessionsHeld, sessionsMost)];
 }
 
 /** Since when calls are counted here. */
@@ -144,14 +153,18 @@ function wants() {
       make: () => command(typed("auth", word(row.name))),
     });
   const failed = [...room.servers.values()].filter((row) => STATES[stateOf(row)].group === "failed" && !row.disabled);
-  for (const row of failed.slice(0, MOST_WANTS))
+  toldAbove.clear();
+  for (const row of failed.slice(0, MOST_WANTS)) {
+    toldAbove.add(row.name);
     found.push({
       key: `failed ${row.name}`,
       mark: "failed",
       what: `${oneLine(row.name, 80)} ${stateOf(row) === "broken" ? "cannot be used" : "has failed"}`,
-      why: notes(row),
-      make: () => link("Why, and what to do", serverAddress(row.name)),
+      why: reason(row),
+      isBrief: true,
+      make: () => link("What to do", serverAddress(row.name)),
     });
+  }
   if (failed.length > MOST_WANTS)
     found.push({
       key: "more",
@@ -173,7 +186,7 @@ function listed(names, most = 3) {
 function makeWant(want) {
   return el(
     "li",
-    { class: "want" },
+    { class: want.isBrief ? "want brief" : "want" },
     mark(want.mark, want.mark),
     el("p", { class: "what" }),
     el("p", { class: "why" }),
@@ -185,7 +198,6 @@ function updateWant(node, want) {
   const [, what, why] = node.children;
   setText(what, want.what);
   setText(why, want.why);
-  setAttribute(why, "title", want.why || null);
 }
 
 // ---- approvals
@@ -321,16 +333,18 @@ function serversBlock() {
             "div",
             { class: "stack" },
             el("a", { class: "name" }, el("bdi")),
-            el("span", { class: "under" }, el("span", { class: "small-state" }), el("span")),
+            el("span", { class: "under" }, el("span", { class: "small-state" }), el("span", { class: "on-phone" }), el("span")),
           ),
         update: (cell, row) => {
           const [name, under] = cell.firstChild.children;
-          const [state, noted] = under.children;
+          const [state, why, noted] = under.children;
           setText(name.firstChild, oneLine(row.name, 120));
           setAttribute(name, "href", serverAddress(row.name));
           setAttribute(name, "aria-current", route.opened === `servers/${row.name}` && "true");
           setState(state, row);
-          setText(noted, notes(row));
+          const rest = notes(row, !toldAbove.has(row.name));
+          setText(why, toldAbove.has(row.name) ? reason(row) + (rest && "; ") : "");
+          setText(noted, rest);
         },
       },
       {
@@ -347,7 +361,7 @@ function serversBlock() {
         class: "note wide",
         make: () => el("div", { class: "stack" }, el("span", { class: "two-lines" })),
         update: (cell, row) => {
-          const said = notes(row);
+          const said = notes(row, !toldAbove.has(row.name));
           setText(cell.firstChild.firstChild, said);
           setAttribute(cell, "title", said || null);
         },

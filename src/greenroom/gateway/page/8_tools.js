@@ -10,7 +10,7 @@ function toolsSection(where) {
   const none = el("div", { class: "empty" });
   const more = el("button", { type: "button" }, "Show more");
   const place = el("div", { class: "placed" });
-  const wanted = { query: "", found: [], total: 0 };
+  const wanted = { query: "", found: [], total: null }; // `total`: null until the first answer
   const reading = { abort: null, timer: 0 };
   const search = searchField("Search tools", (text) => {
     wanted.query = text.trim();
@@ -65,8 +65,17 @@ function toolsSection(where) {
     );
   }
 
+  /** How many tools there are, as the badge of this section counts them, and how much else is listed. */
+  function countInWords() {
+    if (wanted.query) return `${number(wanted.total)} found`;
+    const tools = server ? (room.servers.get(server)?.toolCount ?? 0) : counts().tools;
+    const others = wanted.total - tools;
+    return counted(tools, "tool") + (others > 0 ? ` and ${counted(others, "skill, prompt or resource", "skills, prompts and resources")}` : "");
+  }
+
   function drawList() {
-    setText(head.note, counted(wanted.total, "item"));
+    const isKnown = wanted.total !== null;
+    setText(head.note, isKnown ? countInWords() : "Loading …");
     keyed(
       list,
       wanted.found,
@@ -94,7 +103,7 @@ function toolsSection(where) {
       (node, tool) =>
         setAttribute(node.firstChild, "aria-current", isDescribed(tool) && tool.name === shownTool && "true"),
     );
-    none.hidden = wanted.found.length > 0;
+    none.hidden = !isKnown || wanted.found.length > 0;
     more.hidden = wanted.found.length >= wanted.total;
     none.replaceChildren(
       el("b", {}, wanted.query ? "Nothing fits." : "No tool is known."),
@@ -111,7 +120,7 @@ function toolsSection(where) {
       return;
     }
     place.shown = null;
-    place.replaceChildren(el("p", { class: "muted" }, "Reading …"));
+    place.replaceChildren(el("p", { class: "muted" }, "Loading …"));
     try {
       const tool = await ask("tool", { name });
       if (shownTool !== name) return;

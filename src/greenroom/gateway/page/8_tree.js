@@ -1,7 +1,7 @@
 // The room as a tree: what `greenroom tree` prints, read again while it is shown.
 
 const TREE_AGAIN = 1000; // ms between two readings
-// The states of a node, and how they are marked.
+// The states of a node, and how they are marked; a server has those of the overview.
 const TREE_MARKS = {
   connected: "connected",
   connecting: "connecting",
@@ -21,11 +21,12 @@ const TREE_MARKS = {
 };
 
 function treeSection() {
-  const head = sectionHead("Tree");
+  const head = sectionHead("Tree", "Loading …");
   const list = el("ul", { class: "tree", "aria-label": "The room" });
   const abort = new AbortController();
   let readAt = 0;
   let isReading = false;
+  let shown = [];
 
   async function read() {
     if (isReading) return;
@@ -41,6 +42,7 @@ function treeSection() {
   }
 
   function show(nodes) {
+    shown = nodes;
     let server = "";
     for (const node of nodes) {
       if (node.kind === "server") server = node.name;
@@ -52,14 +54,17 @@ function treeSection() {
 
   function makeNode(node) {
     const name = node.kind === "server" ? serverLink(node.name) : el("b", {}, named(node.kind === "more" ? "" : `${node.kind} ${node.name}`.trim()));
-    const item = el("li", { class: node.kind }, name, " ", el("span", { class: "state" }), " ", el("span", { class: "muted" }));
+    const item = el("li", { class: node.kind }, name, " ", el("span"), " ", el("span", { class: "muted" }));
     item.style.setProperty("--level", String(node.level));
     return item;
   }
 
   function updateNode(item, node) {
     const [, state, said] = item.children;
-    if (state.said !== node.state) {
+    const row = node.kind === "server" ? room.servers.get(node.name) : undefined;
+    if (row) {
+      setState(state, row);
+    } else if (state.said !== node.state) {
       const kind = TREE_MARKS[node.state];
       setAttribute(state, "class", `state ${kind ?? ""}`);
       state.replaceChildren(...(kind ? [mark(kind, kind)] : []), oneLine(node.state, 40));
@@ -70,10 +75,12 @@ function treeSection() {
 
   return {
     node: el("div", { class: "section" }, head.node, el("section", { class: "block", "aria-label": "Tree" }, list)),
-    needs: [],
+    needs: ["servers"],
     begin: read,
     end: () => abort.abort(),
-    draw() {},
+    draw() {
+      if (shown.length) show(shown);
+    },
     tick() {
       if (Date.now() - readAt >= TREE_AGAIN) read();
     },

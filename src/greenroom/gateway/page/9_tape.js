@@ -117,7 +117,7 @@ function tapeSection() {
     );
   }
 
-  const reading = el("p", { class: "muted" }, "Reading …");
+  const reading = el("p", { class: "muted" }, "Loading …");
 
   async function read() {
     reading.hidden = false;

@@ -78,7 +78,7 @@ function whereNow() {
 
 /** Go to where the address says. */
 function follow() {
-  if (link.state === "refused") return;
+  if (link.state === "refused" || !room.ready) return;
   const where = whereNow();
   const panel = PANELS[where.first]?.isThere() ? PANELS[where.first] : null;
   const opened = panel && where.rest ? `${where.first}/${where.rest}` : null;
@@ -101,10 +101,9 @@ function follow() {
     document.title = section.path ? `${section.title} – Greenroom` : "Greenroom";
   } else if (section.path === "tools") route.shown.goTo(where.rest);
   if (opened !== route.opened) showPanel(opened, isFirst);
-  drawFrame();
+  draw(new Set(["all"])); // in this frame: what is not drawn yet would say that there is nothing
   const current = document.querySelector("nav a[aria-current]");
   current?.scrollIntoView({ inline: "center", block: "nearest", behavior: "instant" });
-  changed("all");
 }
 
 function showPanel(opened, isFirst) {
@@ -136,7 +135,7 @@ function draw(kinds) {
   if (link.state === "refused") return;
   const { shown, panel } = route;
   if (!room.ready) {
-    if (!main.childElementCount) main.replaceChildren(el("p", { class: "muted" }, "Reading …"));
+    main.replaceChildren(el("p", { class: "muted" }, link.why ? plain(link.why) : "Loading …"));
     return;
   }
   if (!shown) return follow();

@@ -173,6 +173,8 @@ class RoomPage:
             "pool": {
                 "held": port.services.slots_held,
                 "most": port.catalogue.config.settings.max_connections,
+                "sessionsHeld": port.services.session_slots_held,
+                "sessionsMost": port.catalogue.config.settings.max_session_connections,
             },
             "approvals": waiting if acts else [{**each, "question": _NOT_SHOWN} for each in waiting],
             "audit": audit_view(port).get("audit"),
