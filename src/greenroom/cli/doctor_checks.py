@@ -13,6 +13,7 @@ import shlex
 import shutil
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -489,7 +490,9 @@ _SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb")
 
 def _folders(setup: Setup) -> Iterator[Finding]:
     """Relative paths in entries that are not the project's, of which the background gateway finds no file: it starts
-    servers in a folder of its own, whatever folder they were tried in."""
+    servers in a folder of its own, whatever folder they were tried in. There is none on Windows."""
+    if sys.platform == "win32":
+        return
     from .common import room_of
 
     here = working_directory(setup.path)
