@@ -18,6 +18,7 @@ from typing import Final
 
 import click
 from tools.reference.commands import exit_code_meanings
+from tools.reference.environment import VARIABLES
 
 from greenroom.cli.command_group import COMMANDS, cli
 
@@ -81,9 +82,8 @@ def _tail() -> Iterator[str]:
     for files, whose in _FILES:
         yield from (".TP", f"\\fI{_text(files)}\\fR", _text(whose))
     yield ".SH ENVIRONMENT"
-    yield from (".TP", "\\fBNO_COLOR\\fR", "Print no colours.")
-    yield from (".TP", "\\fBCOLUMNS\\fR", "The width of the window.")
-    yield from (".TP", "\\fBGREENROOM_DEBUG\\fR", "Show the traceback of an error that is none of ours.")
+    for names, said in VARIABLES["What commands print"].items():
+        yield from (".TP", f"\\fB{_text(names)}\\fR", *_lines(said))
 
 
 def _prose(text: str) -> Iterator[str]:

@@ -32,7 +32,14 @@ PAGES: Final = {
 _UNSEARCHED: Final = "---\nsearch: {exclude: true}\n---\n"
 # How the search weighs pages: the answers to questions first, then the guides. What is looked up by its name is
 # found by that name anyway.
-_FOUND: Final = {"faq": 2, "cli": 2, "reference/": 0.4, "decisions/": 0.4, "results/": 0.4}
+_FOUND: Final = {
+    "faq": 2,
+    "cli": 2,
+    "reference/environment": 2,
+    "reference/": 0.4,
+    "decisions/": 0.4,
+    "results/": 0.4,
+}
 # The page above those whose path begins so, which are not in the list of pages themselves.
 _ABOVE: Final = {
     "reference/python/": ("Python reference", "reference/python.md"),

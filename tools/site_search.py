@@ -56,6 +56,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "limits per caller": "limits.html",
     "OAuth server": "login.html",
     "login": "login.html",
+    "environment variables": "reference/environment.html",
 }
 _FOUND: Final = re.compile(r'href="file://[^"]*?/site/([^"?#]+)[^"]*" class="md-search-result__link"')
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import clients, codes, commands, configuration, events, faults, python
+from . import clients, codes, commands, configuration, environment, events, faults, python
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "docs/reference"
@@ -33,6 +33,7 @@ def pages() -> Mapping[str, str]:
         "settings.md": configuration.settings(),
         "bounds.md": configuration.bounds(),
         "clients.md": clients.client_page(),
+        "environment.md": environment.variable_page(ROOT),
         "metrics.md": events.metric_page(),
         "faults.md": faults.fault_page(),
         **told,
