@@ -315,9 +315,9 @@ class Unavailable(CallError):
     _http_status = 503
 
     def __init__(self, server: str, *, failed_ago: float, retry_in: float, reason: str = "") -> None:
-        text = f'Server "{server}" not available (failed {round(failed_ago)}s ago)'
+        text = f'Server "{server}" not available (failed {round(failed_ago)} s ago)'
         text += f": {reason.rstrip('.')}" if reason else ""
-        text += f". Retry in {max(1, round(retry_in))}s."
+        text += f". Retry in {max(1, round(retry_in))} s."
         super().__init__(text, server=server)
         self.failed_ago = failed_ago  # seconds since its last failure
         self.retry_in = retry_in  # seconds until a call may be made again
@@ -344,7 +344,7 @@ class Busy(CallError):
         calls = "1 call" if in_flight == 1 else f"{in_flight} calls"
         super().__init__(
             f"{who} is busy: {calls} in flight, {queued} queued, the oldest for "
-            f"{oldest_age:.1f}s{'; ' + why if why else ''}. Retry in {retry_in:.1f}s.",
+            f"{oldest_age:.1f} s{'; ' + why if why else ''}. Retry in {retry_in:.1f} s.",
             server=server,
         )
         self.in_flight = in_flight  # calls that were sent and not answered
@@ -361,7 +361,7 @@ class RateLimited(CallError):
     _http_status = 429
 
     def __init__(self, tool: str, server: str, *, limit: str, retry_in: float) -> None:
-        text = f'The call of "{tool}" is over a limit ({limit}) and was not sent. Retry in {retry_in:.1f}s.'
+        text = f'The call of "{tool}" is over a limit ({limit}) and was not sent. Retry in {retry_in:.1f} s.'
         super().__init__(text, server=server, tool=tool)
         self.limit = limit  # the limit that refuses, with its place in the configuration
         self.retry_in = retry_in  # seconds until a call may be made again
@@ -377,7 +377,7 @@ class RepeatedCall(CallError):
     def __init__(self, tool: str, server: str, *, what: str, limit: str, retry_in: float) -> None:
         text = (
             f'The call of "{tool}" was not sent: {what} ({limit}). The answer will hardly be another one: go on with '
-            f"what you have, or call with other arguments. The same call may be made again in {retry_in:.1f}s."
+            f"what you have, or call with other arguments. The same call may be made again in {retry_in:.1f} s."
         )
         super().__init__(text, server=server, tool=tool)
         self.limit = limit  # the limit that refuses, with its place in the configuration

@@ -679,7 +679,7 @@ async def test_the_queue_of_a_server_that_cannot_be_started_fails_at_once() -> N
         assert len({id(call.error) for call in ten}) == 10, "an error object was shared"
         assert "not today" in str(ten[0].error)
         start = anyio.current_time()
-        with pytest.raises(Unavailable, match=r'Server "a" not available \(failed 0s ago\)') as caught:
+        with pytest.raises(Unavailable, match=r'Server "a" not available \(failed 0 s ago\)') as caught:
             await room.call("a_echo")
         assert anyio.current_time() == start
         assert caught.value.retry_in <= 1.2

@@ -167,7 +167,7 @@ def test_status_has_a_line_for_every_server_in_config_order() -> None:
         "",
         "○ github (3 tools, cached)",
         "✓ clock (1 tool)",
-        "✗ fresh (failed 12s ago)",
+        "✗ fresh (failed 12 s ago)",
         "⊘ off (disabled)",
         '✗ bad (broken: mcp.json: mcpServers.bad: needs "command" or "url")',
         "",
@@ -528,11 +528,11 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     room = FakeRoom()
     room.refuse = Unavailable("clock", failed_ago=7, retry_in=23)
     text, details = asked(room, tool="clock_now")
-    assert text.startswith('Server "clock" not available (failed 7s ago)')
-    assert text.endswith('Retry in 23s. Use mcp({ connect: "clock" }) to try it now.')
+    assert text.startswith('Server "clock" not available (failed 7 s ago)')
+    assert text.endswith('Retry in 23 s. Use mcp({ connect: "clock" }) to try it now.')
     assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
     result = anyio.run(ask, McpTool(room, hints=FOR_PEOPLE), {"tool": "clock_now"})
-    assert result["content"][0]["text"].endswith("Retry in 23s.\nTo try it now: greenroom refresh clock")
+    assert result["content"][0]["text"].endswith("Retry in 23 s.\nTo try it now: greenroom refresh clock")
 
 
 @for_each("kind", [ServerDown, NeedsAuth, SessionNeeded, RoomClosed])
@@ -1057,7 +1057,7 @@ def test_progress_of_a_known_tool_tells_no_credential(modern: bool) -> None:
     ("error", "code", "text"),
     [
         (UnknownServer("clock"), "server_not_found", 'Server "clock" not found.'),
-        (Unavailable("clock", failed_ago=7, retry_in=23.46), "server_unavailable", "failed 7s ago"),
+        (Unavailable("clock", failed_ago=7, retry_in=23.46), "server_unavailable", "failed 7 s ago"),
         (ApprovalDenied("no", server="clock"), "approval_denied", "no"),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_demo_tells_its_story_in_plain_lines() -> None:
     assert story.count("\n    . ") <= 12
     assert re.search(r"call flaky_divide .*\n.*-> 3\.14286", story)
     assert re.search(r'-> tool_not_found: Tool "clock_nwo" not found\. .*clock_now', story)
-    assert re.search(r'Server "ghost" not available \(failed \ds ago\)', story)
+    assert re.search(r'Server "ghost" not available \(failed \d s ago\)', story)
     assert re.search(r'server_not_connected: Server "notes" .* \[not_sent\]', story)
     assert "left running: 0" in story
     _assert_adds_up(story)

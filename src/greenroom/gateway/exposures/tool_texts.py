@@ -469,7 +469,7 @@ def line_of(row: ServerStatus) -> ServerLine:
 
 
 def _ago(seconds: float) -> str:
-    return f"{round(seconds)}s ago" if seconds < 120 else f"{about(seconds)} ago"
+    return f"{round(seconds)} s ago" if seconds < 120 else f"{about(seconds)} ago"
 
 
 def status(
