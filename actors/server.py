@@ -356,6 +356,12 @@ class ServerActor:
         return self.incarnation.pid if self.incarnation is not None else None
 
     @property
+    def last_heard(self) -> float | None:
+        """When it was last heard, by the room's clock; None: it is not connected."""
+        is_there = self.is_connected and self.incarnation is not None
+        return self.incarnation.peer.last_heard if is_there and self.incarnation is not None else None
+
+    @property
     def last_line(self) -> str:
         """The last line of its stderr; empty when there is none."""
         return self.incarnation.last_line if self.incarnation is not None else ""

@@ -54,6 +54,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     failure: str | None = None  # why it last failed, in this run or an earlier one; cleared when it connects
     failed_ago: float | None = None  # since then
     failed_starts: int = 0  # starts that failed in a row; 0: it was lost while it ran
+    silent_failures: int = 0  # failures in a row, the last a call that timed out; nothing was heard since
     start_took: float | None = None  # its last start, from opening the connection to knowing its tools
     warm: int = 0  # children that wait for somebody: started ahead, or reset
     reused: int = 0  # how often somebody has had a child that the server's own tool had reset
@@ -134,6 +135,11 @@ def about(seconds: float) -> str:
 def scope_in_words(scope: str) -> str:
     """Whom a further address of a server is for: its scope, which says that, or words for it."""
     return {HANDSHAKE: "older clients", DISCOVERY: "its list reader"}.get(scope, scope)
+
+
+def silence_in_words(failures: int) -> str:
+    """That a connected server does not answer; "": it does, or a single call has timed out, which may be slow."""
+    return f"does not answer ({failures} failures in a row)" if failures > 1 else ""
 
 
 def next_try(seconds: float) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .servers import ServerRecord
     from .starts import Starts
 
+_SILENT: Final = "did not answer"  # the reason of a failure
 BYPASS_EVERY = 1.0  # seconds between two starts that bypass a breaker
 # From these states a call leads to an attempt to connect, about which the server's own breaker decides too.
 LEADS_TO_A_START: Final = (State.IDLE, State.DRAINING)
@@ -99,7 +100,7 @@ class ServerBreaker:
     def timed_out(self) -> bool:
         """A call timed out and nothing at all was heard meanwhile. Returns whether the breaker is tripped now, so that
         the server counts as hung."""
-        state = self.state.timed_out(self._starts.policy, self._starts.now(), "did not answer")
+        state = self.state.timed_out(self._starts.policy, self._starts.now(), _SILENT)
         self._set(state, BreakerMove.SILENT)
         return self.state.tripped
 
@@ -211,6 +212,13 @@ class ServerBreaker:
         if self.parent is not None and self.parent.state.refuses_until > state.refuses_until:
             state = self.parent.state
         return state.refuses_until, state.tripped
+
+    def failed_in_silence(self, actor: ServerActor) -> int:
+        """How many failures in a row there were, if the last was a call of this actor's connection that timed out, and
+        nothing was heard since. 0: it is not so."""
+        heard = actor.last_heard
+        is_silent = self.state.reason == _SILENT and heard is not None and heard < self.state.failed_at
+        return self.state.failures if is_silent else 0
 
     def in_words(self, now: float) -> str | None:
         """Its state in a word; None: it is closed."""

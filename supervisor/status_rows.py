@@ -60,6 +60,7 @@ def status_row(servers: ServerList, address: Address, now: float, counts: Counts
         failure=record.failure,
         failed_ago=now - record.failed_at if record.failure is not None else None,
         failed_starts=record.failed_starts,
+        silent_failures=record.breaker.failed_in_silence(actor) if actor is not None else 0,
         start_took=record.start_took,
         warm=servers.starts.warm_count(address.server) if address.is_shared else 0,
         reused=servers.starts.reused_count(address.server) if address.is_shared else 0,

@@ -119,6 +119,25 @@ def test_what_is_kept_of_a_failure_has_no_secret_in_it(tmp_path: Path) -> None:
         assert file.is_dir() or SECRET not in file.read_text(), file
 
 
+def test_each_command_says_that_a_connected_server_does_not_answer_its_calls(tmp_path: Path) -> None:
+    """It looked healthy until it was ended as hung, after five of them."""
+    looks = (("status",), ("explain", "s"), ("doctor",))
+    with serve(
+        tmp_path, {"s": faulty(tmp_path, "s", "--hang-at", "call:sleep")}, requestTimeoutMs=500
+    ) as gateway:
+        gateway.initialize()
+        for seconds in range(3):
+            gateway.mcp(tool="s_sleep", args={"seconds": seconds})
+        for words in looks:
+            shown = " ".join(said(tmp_path, *words).split())
+            assert "does not answer (3 failures in a row)" in shown, shown
+            assert "greenroom reconnect --config" in shown, shown
+        gateway.mcp(tool="s_echo", args={"text": "x"})  # it answers again
+        for words in looks:
+            assert "does not answer" not in said(tmp_path, *words), words
+        gateway.end()
+
+
 def test_doctor_sees_dead_servers_in_a_running_gateway_and_a_new_one_remembers_them(tmp_path: Path) -> None:
     dead = {f"dead{number}": dying(f"Error: reason {number}") for number in range(7)}
     entries = {**dead, "good": faulty(tmp_path, "good")}

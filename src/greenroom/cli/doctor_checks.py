@@ -55,7 +55,7 @@ from ..protocol.errors import (
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode, Transition
 from ..protocol.lifecycle import State
 from ..protocol.near_names import meant
-from ..protocol.status import about, hidden_in_words
+from ..protocol.status import about, hidden_in_words, silence_in_words
 from ..protocol.version import VERSION
 from .exit_codes import FAILED, NOTED, OK, WARNED
 
@@ -211,6 +211,9 @@ def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Findin
             yield _last_failed(setup, name, row)
         elif row.get("cached"):
             setup.seen_starting.add(name)
+        if silence := silence_in_words(row.get("silentFailures") or 0):
+            mend = setup.commands.about("reconnect", name)
+            yield Finding(Severity.WARNING, "calls", name, f"it is connected, but {silence}", mend)
         yield from of_start(setup, name, row)
 
 

@@ -87,6 +87,13 @@ class AddressJson(Shape, kw_only=True):
     failure: Annotated[str | None, says("why it last failed, until it connects again")]
     failed_ago: Annotated[float | None, says("how long ago that was", "s")]
     failed_starts: Annotated[int, says("starts that failed in a row; 0: it was lost while it ran", "starts")]
+    silent_failures: Annotated[
+        int,
+        says(
+            "failures in a row, the last a call that timed out; nothing was heard since. 0: it is not so",
+            "failures",
+        ),
+    ]
     start_took: Annotated[
         float | None, says("its last start, until its tools were known; null: none was seen", "s")
     ]

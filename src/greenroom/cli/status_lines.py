@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalogue.fingerprints import changed_in_words
-from ..protocol.safe_text import cause_first, counted, one_line
-from ..protocol.status import about, hidden_in_words, scope_in_words, wait_in_words
+from ..protocol.safe_text import cause_first, counted, one_line, typed
+from ..protocol.status import about, hidden_in_words, scope_in_words, silence_in_words, wait_in_words
 from . import tables
 
 _MARKS: Final = {
@@ -99,6 +99,7 @@ def _row(row: Mapping[str, Any], name: str, head: Sequence[str]) -> tuple[str, .
         "notes": one_line(_notes(row, is_wide=head is _WIDE)),
     }
     mark = "" if is_address else _MARKS.get(row["status"], "○")
+    mark = "⚠" if mark == "✓" and _silence(row) else mark
     return ("○" if mark == "✓" and row["state"] in _MOVING else mark, *(cells[title] for title in head))
 
 
@@ -134,6 +135,8 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
     line = f": {row['lastLine']}" if row["waitingFor"] == "install" and row["lastLine"] else ""
     refuses = bool(wait) and row["waitingFor"] is None and row["state"] != "connecting"
     notes += [wait + line] if wait and not refuses else []
+    if silence := _silence(row):
+        notes.append(f"{silence}: greenroom reconnect {typed(row['name'])}")
     if row.get("warm"):
         notes.append(f"{row['warm']} warm")
     if row.get("reused"):
@@ -155,6 +158,10 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
         notes.append(f"clients would refuse {faults[0]}{more}")
     *others, last = notes or [""]
     return "; ".join([*(note.removesuffix(".") for note in others), last])
+
+
+def _silence(row: Mapping[str, Any]) -> str:
+    return silence_in_words(row.get("silentFailures") or 0)
 
 
 def _starts_again(row: Mapping[str, Any]) -> bool:

@@ -36,7 +36,7 @@ from ..config.references import isolation_of
 from ..protocol.address import DISCOVERY, HANDSHAKE
 from ..protocol.events import Place
 from ..protocol.lifecycle import State
-from ..protocol.status import ServerStatus, about, scope_in_words, status_from
+from ..protocol.status import ServerStatus, about, scope_in_words, silence_in_words, status_from
 from .next_steps import Commands
 
 _SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
@@ -213,8 +213,12 @@ class _Subject:
             yield Explanation(f"It last failed{ago}{often}: {row.failure}", step)
 
     def trouble(self) -> Iterator[Explanation]:
-        """What refuses its calls."""
+        """What refuses its calls, or does not answer them."""
         row = self.row
+        if silence := silence_in_words(row.silent_failures):
+            most = self.settings.failure_threshold
+            hung = f"the last is a call that timed out. After {most} it counts as hung (failureThreshold)."
+            yield Explanation(f"It {silence}; {hung}", self.commands.live("reconnect", self.name))
         if row.quarantined is not None:
             until = "until it answers a call again (restartIntensity, restartPeriodMs)"
             yield Explanation(
