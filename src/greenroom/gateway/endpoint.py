@@ -384,7 +384,8 @@ class ClientSession:
                 jobs.check(key)  # raises
         jobs[key] = job
         try:
-            job.begin_span()
+            if job.is_traced:
+                job.begin_span()
             if job.plain is None and self.tasks is not None and self.tasks.takes(job):
                 return job
             if job.trace is None:

@@ -94,6 +94,7 @@ class Job:
 
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None
+    is_traced: bool = False
     token: Any = None
     modern: bool = False
     is_large: bool = False  # `raw` is megabytes, so it is not decoded

@@ -96,6 +96,7 @@ class TracedJob(Job):
     """A request that takes time. Its span ends with it."""
 
     client: TracedSession
+    is_traced = True
     trace: TraceContext | None
     span: RequestSpan | None = None
 
