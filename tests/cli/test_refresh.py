@@ -22,6 +22,7 @@ from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_
 from tests.support.gateway import faulty, serve
 from tests.support.installs import SPEAKS, held, logged, npx, release
 from tests.support.patience import PATIENCE
+from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.cli import call_command
@@ -334,3 +335,15 @@ def test_that_a_server_waits_for_its_next_try_is_said_once_with_what_tries_it_no
     assert now_too.endswith("greenroom refresh 'a b'")
     assert len(summaries) == 4
     assert all(line.startswith("0 of 1 done: a b failed ") for line in summaries)
+
+
+@for_each("words", ["failed {} s ago", "waiting {} s for a slot", "installing for {} s"])
+def test_how_long_a_server_has_waited_is_no_news(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    said = list[str]()
+    monkeypatch.setattr(cli_refresh, "say", said.append)
+    monkeypatch.setattr(cli_refresh.time, "monotonic", lambda: 100.0)
+    progress = cli_refresh.Progress()
+    for second in range(1, 40):
+        waiting = {"name": "a", "state": "waiting", "lastLine": None, "waitsFor": words.format(second)}
+        progress.tell([waiting])
+    assert said == [f"a: {words.format(1)}"]

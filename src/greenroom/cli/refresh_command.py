@@ -63,6 +63,9 @@ class RefreshedJson(SourceJson, kw_only=True):
 
 
 LOOK_EVERY: Final = 0.3  # seconds
+_NO_DIGITS: Final = str.maketrans(
+    "", "", "0123456789"
+)  # how long it does that is no other thing that it does
 SAY_EVERY: Final = 10.0  # seconds between two summaries, where no terminal shows the progress
 
 
@@ -206,7 +209,7 @@ class Progress:
         words = str(row["waitsFor"])
         # Until its circuit breaker lets it pass nothing happens.
         is_refused = row.get("retryIn") is not None and not words.startswith("connecting")
-        doing = "refused" if is_refused else words.partition(" for ")[0]
+        doing = "refused" if is_refused else words.translate(_NO_DIGITS).partition(" for ")[0]
         doing = "connecting" if words.endswith(" for its turn") else doing  # it will not take long
         before, self._said[row["name"]] = self._said.get(row["name"], "connecting"), doing
         if doing in (before, "connecting", "not asked yet"):
