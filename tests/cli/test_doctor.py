@@ -32,6 +32,7 @@ from greenroom.cli.doctor_checks import Finding, Setup, Severity
 from greenroom.cli.main import run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
+from greenroom.config.parse import parse_config
 from greenroom.gateway.doors.control_protocol import control_directory, identity, socket_path
 from greenroom.observe.otlp import wrong_with
 from greenroom.protocol.errors import UsageError
@@ -598,6 +599,21 @@ def test_what_a_gateway_knows_of_a_server_is_told(
     assert setup.seen_starting == ({"a b"} if is_seen else set())
     if row["status"] == "needs-auth":
         assert found[0].mend == "greenroom auth 'a b'"
+
+
+@pytest.mark.parametrize(
+    ("entry", "mend"),
+    [
+        ({}, '"lifecycle": "keep-alive" for a keeps it running'),
+        ({"lifecycle": "keep-alive"}, None),
+        ({"isolation": "per_session"}, '"warm": 1 for a starts the next process ahead'),
+        ({"isolation": "per_session", "lifecycle": "keep-alive", "warm": 2}, None),
+    ],
+)
+def test_what_is_advised_for_a_slow_start_is_not_there_yet(entry: dict[str, Any], mend: str | None) -> None:
+    config = parse_config({"mcpServers": {"a": {"command": "a", **entry}}})
+    found = _running.of_start(Setup(config, None, {}), "a", {"startTook": 6.0})
+    assert [each.mend for each in found] == ([] if mend is None else [mend])
 
 
 def test_a_server_that_is_not_there_is_told_of_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

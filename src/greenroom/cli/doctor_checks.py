@@ -33,9 +33,9 @@ from ..config.command_faults import file_of, why_not_found, why_not_run
 from ..config.files import project_files, unread_file, working_directory
 from ..config.installers import is_installer
 from ..config.masking import files_with_secrets
-from ..config.model import Config, ServerDefinition, with_settings
+from ..config.model import Config, Isolation, Lifecycle, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, can_be_written, other_folder, socket_in
-from ..config.references import expand_definition, is_url, session_variables
+from ..config.references import expand_definition, is_url, isolation_of, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..gateway.next_steps import Commands
@@ -143,19 +143,21 @@ _SLOW: Final = 5.0  # seconds from the start of the program to its tools
 _ON_STDOUT: Final = "on stdout"  # how a note about its output begins or ends
 
 
-def started_slowly(server: str, took: float, *, fetches: bool) -> Iterator[Finding]:
-    """The finding about a start that took this many seconds; none if that is quick enough. `fetches`: its command is an
-    installer, such as npx."""
-    if took > _SLOW:
-        mend = f'"lifecycle": "keep-alive" for {server} keeps it running'
-        if fetches:
-            mend += ", or install what its command fetches at each start"
-        yield Finding(Severity.WARNING, "start", server, f"it took {took:.0f} s to start", mend)
-
-
-def _fetches(setup: Setup, server: str) -> bool:
+def started_slowly(setup: Setup, server: str, took: float) -> Iterator[Finding]:
+    """The finding about a start that took this many seconds; none if that is quick enough, or if nothing can be done
+    about it."""
     definition = setup.config.servers.get(server)
-    return definition is not None and is_installer(definition.command, definition.args)
+    steps = list[str]()
+    if definition is not None and isolation_of(definition, setup.config.settings) is not Isolation.PERSISTENT:
+        is_ahead = definition.warm or definition.command is None or session_variables(definition)
+        steps += [] if is_ahead else [f'"warm": 1 for {server} starts the next process ahead']
+    elif definition is None or definition.lifecycle is not Lifecycle.KEEP_ALIVE:
+        steps += [f'"lifecycle": "keep-alive" for {server} keeps it running']
+    if definition is not None and is_installer(definition.command, definition.args):
+        steps += ["install what its command fetches at each start"]
+    if took > _SLOW and steps:
+        what = f"it took {took:.0f} s to start"
+        yield Finding(Severity.WARNING, "start", server, what, ", or ".join(steps))
 
 
 def behaved_oddly(server: str, words: str) -> Finding:
@@ -240,7 +242,7 @@ def of_start(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Findin
     took, words = row.get("startTook"), row.get("odd")
     if took is not None:
         setup.seen_starting.add(name)
-        yield from started_slowly(name, took, fetches=_fetches(setup, name))
+        yield from started_slowly(setup, name, took)
     if words is not None:
         yield behaved_oddly(name, words)
 
@@ -794,8 +796,7 @@ async def try_servers(
         elif isinstance(event, Transition) and event.after is State.CONNECTING:
             began[server] = event.at
         elif isinstance(event, Transition) and event.after is State.CONNECTED:
-            took, fetches = event.at - began.get(server, event.at), _fetches(setup, server)
-            findings.extend(started_slowly(server, took, fetches=fetches))
+            findings.extend(started_slowly(setup, server, event.at - began.get(server, event.at)))
 
     async def one(room: Greenroom, name: str) -> None:
         tell(f"starting {name}")
