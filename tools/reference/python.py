@@ -196,7 +196,8 @@ def python_pages(others: Mapping[str, str]) -> Mapping[str, str]:
     head = page(
         "# Python",
         "Every module and name that a program can import. All others are internal. "
-        "[public-surface.txt](../public-surface.txt) is the same without words; a change of it is on purpose.",
+        "[public-surface.txt](../public-surface.txt) has the same names without "
+        "explanations. `make check` fails when it no longer agrees with the code.",
         *parts,
     )
     return {"python.md": head, **pages}
