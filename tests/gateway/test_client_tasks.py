@@ -625,7 +625,7 @@ async def test_nothing_is_left_of_a_call_that_did_not_become_a_task() -> None:
             given_up = ann.begin("tools/call", CALL)
             await anyio.sleep(1)
             assert inside.timer_count == before + 21
-            assert not [task for task in anyio.get_running_tasks() if "ClientTasks" in str(task.name)]
+            assert not [task for task in anyio.get_running_tasks() if "TaskHandler" in str(task.name)]
             assert ann.session is not None
             cancelled = {"method": "notifications/cancelled", "params": {"requestId": given_up}}
             ann.session.receive(json.dumps({"jsonrpc": "2.0", **cancelled}).encode())

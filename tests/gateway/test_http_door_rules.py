@@ -21,7 +21,7 @@ from greenroom.gateway.doors.http_request import (
     Caller,
     Rules,
 )
-from greenroom.gateway.inbound_bytes import InboundBytes
+from greenroom.gateway.inbound_budget import InboundBudget
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 
@@ -58,7 +58,7 @@ class Guests:
         self.all: list[Guest] = []
         self.looked_up: list[tuple[Any, Any]] = []
         self.refuses = False
-        self.arrivals = InboundBytes(lambda: 1 << 20)
+        self.inbound_budget = InboundBudget(lambda: 1 << 20)
 
     @asynccontextmanager
     async def open(self, outlet: Any, _spawn: Any, **how: Any) -> AsyncGenerator[Guest]:

@@ -6,12 +6,12 @@ a task of the call, or when the call takes longer than the setting `taskAfterMs`
 `subscriptions/listen` that names the task. The id is ours, so it means one task,
 whichever servers and incarnations there are. The task of a server that is lost ends as its call does.
 
-The work is a `Job` as any other. Only its answer goes to the `KeptTask`, which is its sink, and not to the client. So
+The work is a `Job` as any other. Only its answer goes to the `ClientTask`, which is its sink, and not to the client. So
 every exposure can run in one, and knows nothing of it. A job that is answered with "input required" leaves the task in
 need of input, and when the client has answered all of it, another job begins, as it would without a task. What is asked
 in the middle of a call is asked in the task, too, and the call goes on with the answer.
 
-All tasks of a gateway are in one `KeptTasks`. A task belongs to its owner, which is the principal behind a client and
+All tasks of a gateway are in one `TaskStore`. A task belongs to its owner, which is the principal behind a client and
 the profile that it sees: any connection of the same owner finds it, and to anybody else it is unknown. It outlives its
 client, and while it runs, so does the client's session, with the processes that belong to it (`Conversations`). Number
 and bytes are bounded: of results, and of what waiting tasks ask. When they are reached, the oldest finished tasks of
@@ -94,11 +94,11 @@ _SHOWN: Final = 8  # characters of an id that people are shown
 _TOLD_OLDER: Final = "notifications/tasks/status"
 
 
-class KeptTask:
+class ClientTask:
     """One task: what its jobs have said, and how it ended."""
 
     def __init__(
-        self, store: KeptTasks, owner: str, session: ClientSession | None, ttl: int, *, modern: bool
+        self, store: TaskStore, owner: str, session: ClientSession | None, ttl: int, *, modern: bool
     ) -> None:
         self.id: str = secrets.token_urlsafe(24)
         self.owner = owner
@@ -404,7 +404,7 @@ class KeptTask:
         )  # fmt: skip
 
     @classmethod
-    def of_another(cls, store: KeptTasks, found: FolderTask) -> KeptTask:
+    def of_another(cls, store: TaskStore, found: FolderTask) -> ClientTask:
         """The task of another gateway, as that has written it."""
         record = found.record
         task = cls(store, record.owner, None, record.ttl, modern=record.modern)
@@ -477,14 +477,14 @@ class _Asker:
         return self._response
 
 
-class KeptTasks:
+class TaskStore:
     """All tasks of one gateway. `folder`: where they outlive it; None: they end with it."""
 
     def __init__(self, folder: TaskFolder | None = None) -> None:
         self._folder = folder
         self._is_open = False
-        self._tasks: dict[str, KeptTask] = {}
-        self._of: dict[str, dict[str, KeptTask]] = {}  # the same by their owners, the oldest first
+        self._tasks: dict[str, ClientTask] = {}
+        self._of: dict[str, dict[str, ClientTask]] = {}  # the same by their owners, the oldest first
         self._bytes = 0
         self._look_at: float = math.inf  # when the first of them is overdue, or earlier
         self._ends: float | None = None  # when the gateway ends at the latest, if it does
@@ -506,7 +506,7 @@ class KeptTasks:
         the whole may ask for the result."""
         return [task.view() for task in self._tasks.values()]
 
-    def outlook(self, task: KeptTask) -> tuple[str, int]:
+    def outlook(self, task: ClientTask) -> tuple[str, int]:
         """The message of its status, and the milliseconds until it should be looked at again."""
         if self._ends is None or task.status.is_final or task.is_elsewhere:
             return task.message, _INTERVAL
@@ -549,7 +549,7 @@ class KeptTasks:
             self._is_open = False
             self._folder.close()
 
-    def keep(self, task: KeptTask, status: Status, result: bytes = b"") -> None:
+    def keep(self, task: ClientTask, status: Status, result: bytes = b"") -> None:
         """Note what the file of this task shall say; see `TaskFolder`."""
         if self._is_open and self._folder is not None and task.id in self._tasks:
             self._folder.put(task.record(status, len(result)), result)
@@ -561,7 +561,7 @@ class KeptTasks:
 
     # ---- one task ---------------------------------------------------------------------------------------------------
 
-    def create(self, owner: str, session: ClientSession, *, modern: bool, ttl: object = None) -> KeptTask:
+    def create(self, owner: str, session: ClientSession, *, modern: bool, ttl: object = None) -> ClientTask:
         """A new task. Raises `RpcFault` when there is no room for one more."""
         self._drop_overdue()
         own = self._of.get(owner, {})
@@ -572,14 +572,14 @@ class KeptTasks:
             self._make_room([*sorted(larger, key=len, reverse=True), own])
         least, usual, most = _TTL
         wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
-        task = KeptTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
+        task = ClientTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
         self._add(task)
         if self._is_open:
             self.keep(task, task.status)
             session.spawn_beside(self.kept)
         return task
 
-    def _make_room(self, owners: Iterable[Mapping[str, KeptTask]]) -> None:
+    def _make_room(self, owners: Iterable[Mapping[str, ClientTask]]) -> None:
         """Drop the oldest task that has ended, of the first of these owners that has one. Raises `RpcFault`."""
         for own in owners:
             oldest = next((task for task in own.values() if task.status.is_final), None)
@@ -589,41 +589,41 @@ class KeptTasks:
         text = "Too many tasks are running; nothing was called. Retry when some have ended."
         raise RpcFault(rpc.OVERLOADED, text)
 
-    def _add(self, task: KeptTask) -> None:
+    def _add(self, task: ClientTask) -> None:
         self._tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
         self._look_at = min(self._look_at, task.expires)
 
-    def of(self, owner: str) -> list[KeptTask]:
+    def of(self, owner: str) -> list[ClientTask]:
         """The owner's tasks of this gateway."""
         self._drop_overdue()
         return list(self._of.get(owner, {}).values())
 
-    async def all_of(self, owner: str) -> list[KeptTask]:
+    async def all_of(self, owner: str) -> list[ClientTask]:
         """The owner's tasks of this gateway and of others."""
         others = await self._folder.others(owner) if self._is_open and self._folder is not None else ()
-        return [*self.of(owner), *(KeptTask.of_another(self, found) for found in others)]
+        return [*self.of(owner), *(ClientTask.of_another(self, found) for found in others)]
 
-    def get(self, task_id: object, owner: str) -> KeptTask | None:
+    def get(self, task_id: object, owner: str) -> ClientTask | None:
         """The task of this gateway. None: there is none, or it is somebody else's."""
         self._drop_overdue()
         task = self._tasks.get(task_id) if isinstance(task_id, str) else None
         return task if task is not None and task.owner == owner else None
 
-    async def find(self, task_id: object, owner: str) -> KeptTask:
+    async def find(self, task_id: object, owner: str) -> ClientTask:
         """The task of this gateway or of another. Raises `RpcFault`, which is the same for a task of somebody else."""
         task = self.get(task_id, owner)
         if task is None and self._is_open and self._folder is not None and isinstance(task_id, str):
             found = await self._folder.find(owner, task_id)
-            task = None if found is None else KeptTask.of_another(self, found)
+            task = None if found is None else ClientTask.of_another(self, found)
         if task is None:
             raise RpcFault(rpc.INVALID_PARAMS, _UNKNOWN)
         return task
 
-    def running(self, session: ClientSession, owner: str) -> list[KeptTask]:
+    def running(self, session: ClientSession, owner: str) -> list[ClientTask]:
         """The tasks of this client that have not ended."""
         return [task for task in self._of.get(owner, {}).values() if task.is_of(session)]
 
-    def has_room_for(self, task: KeptTask, size: int) -> bool:
+    def has_room_for(self, task: ClientTask, size: int) -> bool:
         """Whether so many bytes more can be kept. The oldest results of the owner that has the most make room for it,
         which may be its own; if that would not do, none."""
         missing = self._bytes + size - TASK_BYTES
@@ -634,7 +634,7 @@ class KeptTasks:
         results = {
             owner: [each for each in tasks.values() if each.result] for owner, tasks in self._of.items()
         }
-        leave = list[KeptTask]()
+        leave = list[ClientTask]()
         while missing > 0:
             larger = [owner for owner in held if results.get(owner) and held[owner] >= held[task.owner]]
             if not larger:
@@ -648,23 +648,23 @@ class KeptTasks:
             self.drop(each)
         return True
 
-    def has_room_for_question(self, task: KeptTask, size: int) -> bool:
+    def has_room_for_question(self, task: ClientTask, size: int) -> bool:
         """Whether so many bytes more of what a task asks can be kept. A task that waits is not dropped, so one owner
         may have only some of them."""
         asked = sum(each.asked_bytes for each in self._of.get(task.owner, {}).values())
         return asked + size <= ASKED_BYTES_OF_ONE and self.has_room_for(task, size)
 
-    def resized(self, task: KeptTask, more: int) -> None:
+    def resized(self, task: ClientTask, more: int) -> None:
         """So many bytes more, or fewer, are kept of what a task asks."""
         if task.id in self._tasks:
             self._bytes += more
 
-    def ended(self, task: KeptTask) -> None:
+    def ended(self, task: ClientTask) -> None:
         """A task has ended: its result counts from now on."""
         if task.id in self._tasks:
             self._bytes += task.size
 
-    def drop(self, task: KeptTask) -> None:
+    def drop(self, task: ClientTask) -> None:
         """Keep it no longer. If it runs, it is cancelled. Idempotent."""
         if task.id not in self._tasks:
             return
@@ -690,12 +690,12 @@ class TaskStream:
     """The tasks of which a client is told on one `subscriptions/listen`: those of `ids` that are the owner's, and at
     which no other gateway works. Nothing would be heard of the latter."""
 
-    def __init__(self, session: ClientSession, store: KeptTasks, owner: str, ids: Sequence[object]) -> None:
+    def __init__(self, session: ClientSession, store: TaskStore, owner: str, ids: Sequence[object]) -> None:
         self._session = session
         self._store = store
         self._owner = owner
         self._wanted = ids
-        self._tasks = dict[str, KeptTask]()
+        self._tasks = dict[str, ClientTask]()
 
     async def find(self) -> None:
         """Find those that the client may hear of. Before it, there are none."""
@@ -723,7 +723,7 @@ class TaskStream:
             for task in self._tasks.values():
                 del task.hearers[self]
 
-    def tell(self, task: KeptTask, meta: Mapping[str, Any]) -> None:
+    def tell(self, task: ClientTask, meta: Mapping[str, Any]) -> None:
         params = {**task.in_full(), "_meta": meta}
         if task.size > LARGE_MESSAGE:
             self._session.spawn_beside(partial(self._session.tell_long, _TOLD, params))
@@ -735,12 +735,12 @@ class TaskStream:
 # ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------
 
 
-class ClientTasks(msgspec.Struct, frozen=True, eq=False):
+class TaskHandler(msgspec.Struct, frozen=True, eq=False):
     """Carries out the requests of one client that are about tasks. `after`: the setting `taskAfterMs`, in seconds.
     `passes`: whether a server that it sees makes tasks itself. `timer` calls a function after some seconds. `lists`:
     whether it may list its tasks. Where nobody knows who a client is, anybody could list those of all."""
 
-    store: KeptTasks
+    store: TaskStore
     owner: str
     session: ClientSession
     after: Callable[[], float | None]
@@ -818,7 +818,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
         await self.store.kept()
         job.answer(created)
 
-    def begin(self, job: Job, begin: Callable[[Job], object]) -> KeptTask:
+    def begin(self, job: Job, begin: Callable[[Job], object]) -> ClientTask:
         """Begin the work of a request as a task of its own. Raises `RpcFault` when there is no room for one more."""
         task = self.store.create(self.owner, self.session, modern=False)
         own = self.session.task_job(task, job, job.params)
@@ -830,11 +830,11 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
         """Whether `find` may find it."""
         return self.store.get(task_id, self.owner) is not None or self.store.keeps
 
-    async def find(self, task_id: object) -> KeptTask:
+    async def find(self, task_id: object) -> ClientTask:
         """Raises `RpcFault`."""
         return await self.store.find(task_id, self.owner)
 
-    async def waited_for(self, task: KeptTask, seconds: float = math.inf) -> KeptTask:
+    async def waited_for(self, task: ClientTask, seconds: float = math.inf) -> ClientTask:
         """The task when it has ended or needs input, or after so many seconds. Raises `RpcFault` when another gateway
         that worked on it has it no longer."""
         async with at_most(seconds):
@@ -844,7 +844,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
         await task.wait(0 if task.is_elsewhere else seconds)
         return task
 
-    def working_on(self, call: object) -> KeptTask | None:
+    def working_on(self, call: object) -> ClientTask | None:
         """The task for which this call is made."""
         running = self.store.running(self.session, self.owner)
         return next((task for task in running if task.works_on(call)), None)
@@ -871,14 +871,14 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
         else:
             self._leave(job, task)
 
-    async def _leave_once_kept(self, job: Job, task: KeptTask) -> None:
+    async def _leave_once_kept(self, job: Job, task: ClientTask) -> None:
         try:
             await self.store.kept()
             self._leave(job, task)
         finally:
             self._leaving.discard(job)
 
-    def _leave(self, job: Job, task: KeptTask) -> None:
+    def _leave(self, job: Job, task: ClientTask) -> None:
         if not self._is_call(job):
             self.store.drop(task)
             return
@@ -921,7 +921,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
     async def _look_elsewhere(self, job: Job, task_id: object) -> None:
         self._carry_out(job, await self.find(task_id))
 
-    def _carry_out(self, job: Job, task: KeptTask) -> None:
+    def _carry_out(self, job: Job, task: ClientTask) -> None:
         """Raises `RpcFault`."""
         if job.method == RESULT:
             job.run(partial(self._result, job, task))
@@ -943,7 +943,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
             task.give(cast("dict[str, Any]", given))
             job.answer({})
 
-    def _get(self, job: Job, task: KeptTask) -> None:
+    def _get(self, job: Job, task: ClientTask) -> None:
         if not job.modern:
             job.answer(task.said(modern=False))
         elif task.size > LARGE_MESSAGE:
@@ -951,7 +951,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
         else:
             job.answer(task.in_full())
 
-    async def _result(self, job: Job, task: KeptTask) -> None:
+    async def _result(self, job: Job, task: ClientTask) -> None:
         """The result of a task of 2025-11-25, once it has ended."""
         answered = self._fetching[job] = anyio.Event()
         try:
@@ -960,7 +960,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
             del self._fetching[job]
             answered.set()
 
-    async def _answer_with_result(self, job: Job, task: KeptTask) -> None:
+    async def _answer_with_result(self, job: Job, task: ClientTask) -> None:
         if task.is_elsewhere:
             task = await self.waited_for(task)
         await task.ended()
@@ -992,7 +992,7 @@ class ClientTasks(msgspec.Struct, frozen=True, eq=False):
 _CURSOR: Final = lazy_pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [\w-]{32}", re.ASCII)
 
 
-def _page(tasks: Iterable[KeptTask], after: str) -> dict[str, Any]:
+def _page(tasks: Iterable[ClientTask], after: str) -> dict[str, Any]:
     """One page of a list. The cursor is where its last task stands, so it stays valid when that is dropped."""
     rest = sorted((task for task in tasks if task.order > after), key=lambda task: task.order)
     page = rest[:_PAGE]

@@ -34,10 +34,10 @@ from ..protocol.safe_text import in_words
 from ..protocol.tasks import has_tasks
 from ..supervisor.attachments import TRACES
 from ..supervisor.room import port_of
-from .client_tasks import ClientTasks, KeptTasks, owner_of
+from .client_tasks import TaskHandler, TaskStore, owner_of
 from .endpoint import ClientSession, Endpoint, Outlet
 from .exposures.exposure import Exposure
-from .inbound_bytes import InboundBytes
+from .inbound_budget import InboundBudget
 from .jobs import Spawn, Work, turn_away_unbegun
 from .next_steps import PLAIN, Commands
 
@@ -85,8 +85,8 @@ class Conversations:
         self._version = version
         self._note = note
         self._commands = commands
-        self.arrivals: InboundBytes = InboundBytes(lambda: room.config.settings.max_queued_bytes)
-        self.tasks: KeptTasks = KeptTasks(_folder(room, note))
+        self.inbound_budget: InboundBudget = InboundBudget(lambda: room.config.settings.max_queued_bytes)
+        self.task_store: TaskStore = TaskStore(_folder(room, note))
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, DirectState]] = {}
@@ -139,14 +139,18 @@ class Conversations:
             shown = await self._frequently(expose, spawn)
             exposure = around(self._exposure(expose, port, view, shown), port)
             endpoint = Endpoint(
-                exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
+                exposure,
+                self._version,
+                note=self._note,
+                inbound_budget=self.inbound_budget,
+                commands=self._commands,
             )
             client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
             client.identify = port.identify
             is_known = door != "http" or subject is not None
-            client.tasks = ClientTasks(
-                self.tasks,
+            client.tasks = TaskHandler(
+                self.task_store,
                 owner_of(subject, profile, is_known=is_known),
                 client,
                 self._task_after,
@@ -202,7 +206,7 @@ class Conversations:
         """Refuse new requests of all clients from now on, also of clients that come later. Requests in flight are still
         answered, and so are those about tasks."""
         self._refuses = True
-        self.tasks.drain(self._room.config.settings.drain_timeout)
+        self.task_store.drain(self._room.config.settings.drain_timeout)
         for client in self._clients:
             client.refuse_new()
 
@@ -212,14 +216,14 @@ class Conversations:
         """Let tasks outlive their clients, and the gateway if the configuration says so. Runs until cancelled; must
         outlive the room, so that its last calls end as they would."""
         try:
-            await self.tasks.open()
+            await self.task_store.open()
         except OSError as error:
             self._note(f"tasks.keep: {in_words(error)}. Tasks end with this gateway.")
         try:
             async with anyio.create_task_group() as self._outliving:
                 task_status.started()
-                if self.tasks.keeps:
-                    await self.tasks.tidy()
+                if self.task_store.keeps:
+                    await self.task_store.tidy()
                 await anyio.sleep_forever()
         finally:
             self._outliving = None
@@ -251,7 +255,7 @@ class Conversations:
             for client in tuple(self._clients):
                 if client.tasks is not None:
                     await client.tasks.settled()
-            await self.tasks.kept()
+            await self.task_store.kept()
 
     async def _announce_own(self) -> None:
         """A client's own servers have listed something else than before: tell it, and nobody else."""

@@ -40,7 +40,7 @@ from ..protocol.trace_context import trace_in
 from ..protocol.value_count import takes_long_to_decode
 from ..safety.audit import AUDITED
 from .exposures.exposure import Exposure
-from .inbound_bytes import InboundBytes
+from .inbound_budget import InboundBudget
 from .jobs import (
     JOBS,
     LISTS,
@@ -57,7 +57,7 @@ from .jobs import (
 from .next_steps import Commands
 
 if TYPE_CHECKING:
-    from .client_tasks import ClientTasks, KeptTask
+    from .client_tasks import ClientTask, TaskHandler
 
 
 class Outlet(Protocol):
@@ -86,16 +86,16 @@ class Endpoint(msgspec.Struct, frozen=True, eq=False):
     """What all client sessions of a gateway share.
 
     `version` is Greenroom's own, which clients are told. `max_open` bounds the requests that one client may have in
-    flight, and `arrivals` the bytes of all that wait. `note` is given the texts that belong in the log. `commands` are
-    the commands that clients are told of.
+    flight, and `inbound_budget` the bytes of all that wait. `note` is given the texts that belong in the log.
+    `commands` are the commands that clients are told of.
     """
 
     exposure: Exposure
     version: str
     max_open: int = 1024
     note: Callable[[str], None] = _no_note
-    arrivals: InboundBytes = msgspec.field(
-        default_factory=lambda: InboundBytes(lambda: Settings().max_queued_bytes)
+    inbound_budget: InboundBudget = msgspec.field(
+        default_factory=lambda: InboundBudget(lambda: Settings().max_queued_bytes)
     )
     commands: Commands = msgspec.field(default_factory=Commands)
 
@@ -135,7 +135,7 @@ class ClientSession:
         self.identify: Callable[[CallerIdentity], object] = _nobody_asks
         self._introduced = False
         self.client_name: str | None = None  # what the client calls itself, once it has said so
-        self.tasks: ClientTasks | None = None  # if its calls can become tasks
+        self.tasks: TaskHandler | None = None  # if its calls can become tasks
         self.spawn_beside: Spawn = spawn  # runs what outlives the client
         self.may_be_several = False
         self.modern = False
@@ -401,7 +401,7 @@ class ClientSession:
 
     # ---- for its tasks --------------------------------------------------------------------------------------------
 
-    def task_job(self, task: KeptTask, asked: Job, params: Mapping[str, msgspec.Raw]) -> Job:
+    def task_job(self, task: ClientTask, asked: Job, params: Mapping[str, msgspec.Raw]) -> Job:
         """A job like the one that was asked for, with these params, whose answer goes to the task."""
         job = Job(task, self.spawn_beside, asked.key, asked.method, msgspec.Raw(rpc.encode(params)))
         job.client, job.commands, job.trace, job.meta = self, asked.commands, asked.trace, asked.meta
@@ -432,7 +432,7 @@ class ClientSession:
         """Report a bug of ours, and return the error with which the task fails."""
         return self._answers.bug(error)
 
-    def task_of(self, call: object) -> KeptTask | None:
+    def task_of(self, call: object) -> ClientTask | None:
         """See `ClientView`. A task that a model has begun is none of a client of 2026-07-28: it could not answer."""
         task = None if self.tasks is None or call is None else self.tasks.working_on(call)
         return task if task is not None and task.modern is self.modern else None
@@ -457,14 +457,14 @@ class ClientSession:
     def _hold(self, job: Job, size: int) -> None:
         """No call has taken the request over yet: count it among what waits at the doors, or refuse it if that is too
         much."""
-        arrivals = self._endpoint.arrivals
+        inbound_budget = self._endpoint.inbound_budget
         try:
-            arrivals.take(size)
+            inbound_budget.take(size)
         except RpcFault as fault:
             self.on_refused(job, closing=False, doubled=False)
             job.broke(fault)
         else:
-            job.on_handed_over = partial(arrivals.give_back, size)
+            job.on_handed_over = partial(inbound_budget.give_back, size)
 
     def _look_into(self, job: Job, parts: Mapping[str, msgspec.Raw] | None = None) -> None:
         """Read what a request says about itself: its era, its `_meta`, its progress token. Raises `RpcFault`."""

@@ -325,7 +325,7 @@ def _page(
         door=door,
         started=started,
         clients=clients,
-        tasks=conversations.tasks.view,
+        tasks=conversations.task_store.view,
         hosts=None if options.hosts is None else partial(options.hosts, room),
         commands=options.commands,
         switch=options.switch,

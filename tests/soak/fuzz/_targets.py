@@ -57,7 +57,7 @@ from greenroom.config.references import expand, missing_variables
 from greenroom.config.scrubbing import Secrets
 from greenroom.config.secret_sources import variables_in
 from greenroom.config.trust import Agreements, ProjectFile
-from greenroom.gateway.client_tasks import KeptTasks
+from greenroom.gateway.client_tasks import TaskStore
 from greenroom.gateway.doors.control_protocol import parse_request
 from greenroom.gateway.doors.door_connection import DoorConnection, DoorConnections
 from greenroom.gateway.doors.http_auth import OAuth, Terms
@@ -740,7 +740,7 @@ def kept_task(data: bytes) -> None:
     """The file of a task that another gateway has left: found and listed, or passed over."""
 
     async def look(folder: Path) -> None:
-        tasks = KeptTasks(TaskFolder(folder, print))
+        tasks = TaskStore(TaskFolder(folder, print))
         await tasks.open()
         try:
             listed = [task.id for task in await tasks.all_of(OWNER)]

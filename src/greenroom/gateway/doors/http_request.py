@@ -19,7 +19,7 @@ from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc.terms import MISSING_CAPABILITY, TRACE_KEYS, RpcFault
 from ...protocol.trace_context import TraceContext, trace_in
-from ..inbound_bytes import InboundMessage
+from ..inbound_budget import InboundMessage
 
 # ---- How a request is refused: the status codes of the door ---------------------------------------------------------
 #

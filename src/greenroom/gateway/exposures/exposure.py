@@ -14,7 +14,7 @@ from ..jobs import Job
 
 if TYPE_CHECKING:
     from ...config.model import Config
-    from ..client_tasks import KeptTask
+    from ..client_tasks import ClientTask
     from ..next_steps import Commands
 
 
@@ -52,7 +52,7 @@ class ClientView(Protocol):
         """The client capabilities that it declared: which server requests it can answer."""
         ...
 
-    def task_of(self, call: object) -> KeptTask | None:
+    def task_of(self, call: object) -> ClientTask | None:
         """The task of this client for which the call works, if it does."""
         ...
 

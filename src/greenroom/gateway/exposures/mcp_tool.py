@@ -50,7 +50,7 @@ from .tool_definition import FOR_MODELS, Hints, McpToolAnswer, McpToolRequest, M
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
-    from ..client_tasks import ClientTasks
+    from ..client_tasks import TaskHandler
     from ..endpoint import ClientSession
 
 T = TypeVar("T")
@@ -487,7 +487,7 @@ class McpTool:
         return texts.refused_request("call", error, at_fault, self._hints)
 
 
-def _tasks_of(job: Job) -> ClientTasks | None:
+def _tasks_of(job: Job) -> TaskHandler | None:
     return None if job.client is None else job.client.tasks
 
 

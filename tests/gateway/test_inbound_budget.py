@@ -129,7 +129,7 @@ async def test_t57_callers_over_http_share_the_bound_and_a_session_that_ends_giv
             await opened.http.delete("/mcp", headers=one.real_headers())
         while len(ended) < 9:
             await anyio.sleep(0.01)
-        assert opened.door._conversations.arrivals.held == 0
+        assert opened.door._conversations.inbound_budget.held == 0
         tasks.cancel_scope.cancel()
 
 
@@ -142,7 +142,7 @@ async def test_t57_bodies_that_do_not_end_are_refused_at_the_bound() -> None:
         answers = await send_slowly(opened.port, count=8, sent=MIB // 3, size=MIB)
         assert [answer[:12] for answer in answers].count(b"HTTP/1.1 503") == 5
         assert "result" in await one.call("good_echo", 2, text="hi")
-        assert opened.door._conversations.arrivals.held == 0
+        assert opened.door._conversations.inbound_budget.held == 0
 
 
 @in_virtual_time

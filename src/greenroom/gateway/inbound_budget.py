@@ -15,9 +15,9 @@ from ..protocol.errors import Busy
 from ..protocol.jsonrpc.terms import RpcFault
 
 
-class InboundBytes:
-    """`most`: the bytes that may wait. While nothing else waits, one request is taken even if it is larger: its own
-    size has another bound."""
+class InboundBudget:
+    """The bytes that wait at all doors of a room together. `most`: how many there may be. While nothing else waits, one
+    request is taken even if it is larger: its own size has another bound."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         self.held: int = 0
@@ -38,13 +38,13 @@ class InboundBytes:
 
 
 class InboundMessage:
-    """One message that comes piece by piece: `with InboundMessage(bytes_) as one: … one.add(size)`. It counts as
+    """One message that comes piece by piece: `with InboundMessage(budget) as one: … one.add(size)`. It counts as
     long as this is open."""
 
-    __slots__ = ("_arrivals", "_size")
+    __slots__ = ("_budget", "_size")
 
-    def __init__(self, arrivals: InboundBytes) -> None:
-        self._arrivals = arrivals
+    def __init__(self, budget: InboundBudget) -> None:
+        self._budget = budget
         self._size = 0
 
     def __enter__(self) -> InboundMessage:
@@ -52,9 +52,9 @@ class InboundMessage:
 
     def __exit__(self, *_: object) -> None:
         if self._size:
-            self._arrivals.give_back(self._size)
+            self._budget.give_back(self._size)
 
     def add(self, size: int) -> None:
         """Raises `RpcFault` when this would be too much."""
-        self._arrivals.take(size)
+        self._budget.take(size)
         self._size += size
