@@ -8,8 +8,9 @@ bounds how many discoveries run at a time; `DiscoveryQueue` decides which, and i
 
 A failed discovery is tried again until the server has listed what it has, or is taken down: after five seconds, and
 then each time after four times as long, up to an hour, because each try runs a command that nobody asked for. It is
-tried at once when its entry, its command or its files change, or somebody asks. What no second try can mend (there is
-no such command or package) waits for that alone. A keep-alive server is started again as its circuit breaker says,
+tried at once when its entry, its command or its files change, or somebody asks, whatever its circuit breaker says. What
+no second try can mend (there is no such command or package) waits for that alone. Where nothing is to be started in the
+background (`bootstrap`), there is no second try. A keep-alive server is started again as its circuit breaker says,
 whether its lists are known or not.
 
 Each try of a definition in this room has twice the time of the one before to connect, up to five minutes: nobody waits
@@ -65,9 +66,16 @@ class Retry(msgspec.Struct, eq=False):
 
 
 class Discovery:
-    def __init__(self, servers: ServerList, over: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        servers: ServerList,
+        over: Callable[[str], None],
+        may_repeat: Callable[[ServerDefinition], bool],
+    ) -> None:
         self._servers = servers
         self._over = over  # called at the end of each try to discover a server, good or bad
+        self._may_repeat = may_repeat  # whether a failed discovery of this server is tried again by itself
+        self._asked_for: set[str] = set()  # the servers whose next try somebody waits for
         self._retries: dict[str, Retry] = {}
 
     def begin(self, server: str) -> ServerActor:
@@ -86,14 +94,15 @@ class Discovery:
 
     def somebody_waits(self, server: str) -> None:
         """Somebody asks what the server has: a try that is under way, and otherwise the next one, has the configured
-        time to connect."""
+        time to connect. The next one begins whatever the circuit breaker says."""
+        self._asked_for.add(server)
         self._servers.record(server).server.failed_discoveries = 0
         for actor in self._servers.actors_of(server):
             actor.somebody_waits()
 
     def begin_by_name(self, server: str) -> None:
-        """Start a server for discovery, whatever its circuit breaker says. If this try fails, the discovery goes on
-        like any other."""
+        """Start a server for discovery before all others, whatever its circuit breaker says. If this try fails, the
+        discovery goes on like any other."""
         if self._actor(server).is_connected:  # it lists again
             return
         actor, starts = self.begin(server), self._servers.starts
@@ -126,9 +135,15 @@ class Discovery:
 
     def begin_if_usable(self, server: str) -> bool:
         """False: the server cannot be asked any more."""
+        is_asked_for = server in self._asked_for
+        self._asked_for.discard(server)
         if self._servers.closing is not None or not self.can_begin(server):
             return False
-        self.begin(server)
+        is_refused = self._servers.record(server).breaker.refuses_start() is not None
+        if is_asked_for and is_refused and not self._actor(server).is_connected:
+            self.begin_by_name(server)
+        else:
+            self.begin(server)
         return True
 
     def apart(self, server: str, session: str | None) -> ServerActor:
@@ -170,9 +185,12 @@ class Discovery:
     # ---- again -------------------------------------------------------------------------------------------------------
 
     def failed(self, record: ServerRecord, actor: ServerActor, error: CallError | None) -> None:
-        """The actor's discovery has failed and is over. Try again later, or when something has changed."""
+        """The actor's discovery has failed and is over. Try again later, or when something has changed, if it may be
+        repeated."""
         server = actor.address.server
         self.forget_retry(server)
+        if not self._may_repeat(record.definition):
+            return
         tries = min(record.failed_starts, 10)  # in a row
         wait = min(FIRST_RETRY * 4 ** max(0, tries - 1), LAST_RETRY)
         at = math.inf if _is_lasting(error) else self._now(actor) + wait

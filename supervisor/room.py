@@ -979,10 +979,10 @@ class Greenroom(RoomCalls):
         return await self._live.accept(server, None if tool is None else name_of(tool, "a tool"))
 
     def refresh(self, server: str | None = None) -> list[str]:
-        """Start the servers whose tools are unknown, or the given one, to read their lists, and return their names. If
-        the given server is connected, it lists its tools again; otherwise it is started even if its circuit breaker is
-        open, but at most once a second. `catalogued` waits for the result. Raises `UnknownServer`, `ServerDown` for a
-        server that is out of service, and `CredentialNeeded` for one that only a session can start."""
+        """Start the servers whose tools are unknown, or the given one, to read their lists, and return their names.
+        Each is started even if its circuit breaker is open, but at most once a second. If the given server is
+        connected, it lists its tools again. `catalogued` waits for the result. Raises `UnknownServer`, `ServerDown` for
+        a server that is out of service, and `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
             live.servers.bring_back(server)

@@ -154,6 +154,10 @@ class Runtime:
         """Whether servers are started just to learn what they have."""
         return self.config.settings.bootstrap if self._may_discover is None else self._may_discover
 
+    def _is_discovered(self, definition: ServerDefinition) -> bool:
+        """Whether this server is started in the background, just to learn what it has."""
+        return self._bootstrap and definition.bootstrap
+
     @cached_property
     def events(self) -> EventStream:
         """The room's event stream. It exists before the room is built, so that an early reader misses nothing. It must
@@ -278,7 +282,13 @@ class Runtime:
         self.recent.now = backend.now
         events.listen(self.recent.heard, self.recent.kinds)
         self.servers = ServerList(
-            self.context, self._learn, self._discoveries.tried, self._failing, self.sessions, levels
+            self.context,
+            self._learn,
+            self._discoveries.tried,
+            self._failing,
+            self.sessions,
+            levels,
+            self._is_discovered,
         )
         self.servers.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))
@@ -402,9 +412,11 @@ class Runtime:
 
     def _discover_unknown(self, known: Mapping[str, ServerEntry]) -> None:
         """Start each server of which nothing is known, in the background, so that it lists what it has."""
-        asked = self.servers.records.items() if self._bootstrap else ()
+        asked = self.servers.records.items()
         waits = self.servers.discovery.is_to_retry
-        unknown = [name for name, record in asked if name not in known and record.definition.bootstrap]
+        unknown = [
+            name for name, record in asked if name not in known and self._is_discovered(record.definition)
+        ]
         self.discover([name for name in unknown if not waits(name)])
 
     def discover(self, names: Iterable[str]) -> list[str]:
@@ -415,14 +427,16 @@ class Runtime:
         return usable
 
     def discover_now(self, names: Iterable[str]) -> list[str]:
-        """As `discover`, for somebody who waits for it: no try may take longer than the configured time to connect."""
-        names = list(names)
-        for name in names:
-            self.servers.discovery.somebody_waits(name)
-        return self.discover(names)
+        """As `discover`, for somebody who waits for it: no try may take longer than the configured time to connect, and
+        no circuit breaker keeps one waiting."""
+        discovery = self.servers.discovery
+        usable = [name for name in names if discovery.can_begin(name)]
+        for name in usable:
+            discovery.somebody_waits(name)
+        return self.discover(usable)
 
     def discover_by_name(self, name: str) -> list[str]:
-        """As `discover_now` for one server, whatever its circuit breaker says."""
+        """As `discover_now` for one server, before all others."""
         usable = self.discover_now([name])
         for each in usable:
             self.servers.discovery.begin_by_name(each)

@@ -420,7 +420,8 @@ class ServerRecord(msgspec.Struct, eq=False):
 
 class ServerList:
     """The servers and actors of one room, and the operations on them by name. `learn` takes what a server has listed,
-    `discovered` is told of the end of each try to discover one, `failing` how one failed last, or that it works."""
+    `discovered` is told of the end of each try to discover one, `failing` how one failed last, or that it works.
+    `is_discovered` says whether a server may be tried in the background."""
 
     def __init__(
         self,
@@ -430,6 +431,7 @@ class ServerList:
         failing: FailureTeller,
         sessions: Sessions,
         log_levels: LogLevels,
+        is_discovered: Callable[[ServerDefinition], bool],
     ) -> None:
         self.context = context
         self.learn = learn
@@ -439,7 +441,7 @@ class ServerList:
         self.records: dict[str, ServerRecord] = {}
         self.closing: CallError | None = None
         self.starts: Starts = Starts(context, self)
-        self.discovery: Discovery = Discovery(self, discovered)
+        self.discovery: Discovery = Discovery(self, discovered, is_discovered)
         self.logins: LoginWatch = LoginWatch(context, self, self._logged_in)
         self.rates: RateGate = RateGate(context.backend.now, context.watchers)
         self.approvals: ApprovalGate = ApprovalGate(context, self)

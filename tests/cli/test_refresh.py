@@ -70,6 +70,21 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
     assert "quick_echo" in greenroom_in(tmp_path, "tools").stdout
 
 
+def test_a_server_that_fails_is_started_once_while_another_is_waited_for(tmp_path: Path) -> None:
+    failing = faulty(tmp_path, "failing", "--crash-at", "tools/list") | {"lifecycle": "keep-alive"}
+    hangs = faulty(tmp_path, "hangs", "--hang-at", "start")
+    configure(
+        tmp_path, failing=failing, hangs=hangs, eager=faulty(tmp_path, "eager") | {"lifecycle": "eager"}
+    )
+    said = json.loads((tmp_path / "mcp.json").read_text())
+    said["settings"] |= {"restartBackoff": {"minMs": 1, "maxMs": 1}}
+    (tmp_path / "mcp.json").write_text(json.dumps(said))
+    done = greenroom_in(tmp_path, "refresh", "failing", "hangs")
+    assert [line[:2] for line in done.stdout.splitlines()] == ["✗ ", "✗ "], done.stdout
+    assert len(logged(tmp_path, "start")) == 2, "each of them once"
+    assert not (tmp_path / "eager.log").exists(), "nobody has asked for it"
+
+
 def test_what_cannot_be_kept_is_said_with_the_next_step(tmp_path: Path) -> None:
     configure(tmp_path, a=faulty(tmp_path, "a"))
     (tmp_path / "cache").symlink_to("/no/where")  # root cannot write there either
@@ -129,17 +144,21 @@ def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
     assert len(logged(tmp_path, "npx")) == 1
 
 
-def test_a_server_that_is_named_is_started_although_it_has_just_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [("one",), (), ("--all",)], ids=["by name", "unknown", "all"])
+def test_a_server_that_is_asked_for_is_started_although_it_has_just_failed(
+    asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    """It waited until the circuit breaker let it pass, which may be minutes."""
     works = faulty(tmp_path, "mended")
     script = f"test -e {tmp_path / 'mended'} && exec {shlex.join([works['command'], *works['args']])}; exit 3"
     entry = {"command": "sh", "args": ["-c", script]}
     with serve(tmp_path, {"one": entry}, restartBackoff={"minMs": 600_000, "maxMs": 600_000}) as gateway:
         gateway.initialize()
-        failed = greenroom_in(tmp_path, "refresh", "one")
+        failed = greenroom_in(tmp_path, "refresh", *asked)
         assert (failed.returncode, "exited with code 3" in failed.stdout) == (1, True), failed.stdout
         (tmp_path / "mended").touch()
         assert greenroom_in(tmp_path, "refresh", "nobody").returncode == 2
-        mended = greenroom_in(tmp_path, "refresh", "one")
+        mended = greenroom_in(tmp_path, "refresh", *asked)
         assert (mended.returncode, mended.stdout[:7]) == (0, "✓ one: "), mended.stdout
         gateway.end()
 

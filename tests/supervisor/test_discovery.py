@@ -89,6 +89,37 @@ async def test_t36_who_was_called_meanwhile_is_not_discovered_when_its_turn_come
         assert servers["z"].starts == 1
 
 
+@in_virtual_time
+async def test_a_server_that_is_to_be_started_only_when_somebody_asks_is_tried_once() -> None:
+    """A command that waited for a slow server started one that had failed three times."""
+    servers = {"failed": FakeServer(refuse_start="out of order"), "slow": FakeServer(initialize_latency=29.0)}
+    async with open_room(servers, bootstrap=False) as room:
+        room.refresh()
+        await room.catalogued()
+        await anyio.sleep(3600.0)
+        assert servers["failed"].starts == 1
+        room.refresh("failed")
+        await room.catalogued()
+        assert servers["failed"].starts == 2
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_session", "per_call"])
+@in_virtual_time
+async def test_who_asks_for_all_that_is_unknown_waits_for_no_circuit_breaker(isolation: str) -> None:
+    server, policy = FakeServer(refuse_start="out of order"), {"failureThreshold": 1, "cooldownMs": 600_000}
+    entries = {"a": {"isolation": isolation}}
+    async with open_room({"a": server}, entries=entries, bootstrap=True, **policy) as room:
+        await room.catalogued()
+        (row,) = room.status()
+        assert (row.retry_in or 0.0) > 500.0
+        server.refuse_start = None
+        start = anyio.current_time()
+        assert room.refresh() == ["a"]
+        await room.catalogued()
+        assert anyio.current_time() - start < 2.0
+        assert (server.starts, len(room.tools())) == (2, 1)
+
+
 @pytest.mark.parametrize("isolation", ["persistent", "per_session"])
 @in_virtual_time
 async def test_a_discovery_that_fails_waits_longer_each_time_and_is_tried_when_somebody_asks(

@@ -32,6 +32,7 @@ from ..protocol.safe_text import one_line
 from .common import (
     check_usable,
     common_options,
+    only_asked_for,
     read_config,
     record_options,
     recording_in,
@@ -465,13 +466,8 @@ async def _reach_of(ends: Subscription) -> Reach:
 
 def patient(config: Config) -> Config:
     """The configuration of a room for one call. A server that is installed for it would end with the room, so the call
-    waits as long as an install may take, unless the configuration says how long calls wait. Nothing is started ahead:
-    there is no next call."""
-    servers = {
-        name: msgspec.structs.replace(one, warm=0) if one.warm else one
-        for name, one in config.servers.items()
-    }
-    config = msgspec.structs.replace(config, servers=servers)
+    waits as long as an install may take, unless the configuration says how long calls wait."""
+    config = only_asked_for(config)
     if "queue_timeout" in config.setting_sources:
         return config
     longest = max(config.settings.queue_timeout, config.settings.install_timeout)

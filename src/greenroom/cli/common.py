@@ -375,6 +375,20 @@ def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 
+def only_asked_for(config: Config) -> Config:
+    """The configuration of a room for one command: a server starts when the command asks for it, once, and nothing is
+    kept running or started ahead."""
+    from ..config.model import Lifecycle, RestartPolicy
+
+    way: dict[str, Any] = {
+        "lifecycle": Lifecycle.LAZY,
+        "restart_policy": RestartPolicy.ON_DEMAND,
+        "warm": 0,
+    }
+    servers = {name: msgspec.structs.replace(one, **way) for name, one in config.servers.items()}
+    return msgspec.structs.replace(config, servers=servers)
+
+
 def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
     """Run `main` on trio. Ctrl-C is raised only in `main`, where it waits. Raised at an arbitrary place, it
     would end a task of the room."""

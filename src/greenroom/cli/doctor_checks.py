@@ -57,6 +57,7 @@ from ..protocol.lifecycle import State
 from ..protocol.near_names import meant
 from ..protocol.status import about, hidden_in_words, silence_in_words
 from ..protocol.version import VERSION
+from .common import only_asked_for
 from .exit_codes import FAILED, NOTED, OK, WARNED
 
 if TYPE_CHECKING:
@@ -777,7 +778,7 @@ async def try_servers(
     from ..supervisor.room import Greenroom
     from .logs_command import has_log
 
-    room = Greenroom.open(setup.config, bootstrap=False)
+    room = Greenroom.open(only_asked_for(setup.config), bootstrap=False)
     findings: list[Finding] = []
     began: dict[str, float] = {}
     odd: set[str] = set()

@@ -25,6 +25,7 @@ from .common import (
     left_out,
     no_such_server,
     none_in_service,
+    only_asked_for,
     read_config,
     run_to_end,
     running_gateway,
@@ -144,7 +145,7 @@ async def _in_own_room(
     from ..protocol.events import Kind, Note, NoteCode
     from ..supervisor.room import Greenroom, port_of
 
-    opened = Greenroom.open(config, bootstrap=False)
+    opened = Greenroom.open(only_asked_for(config), bootstrap=False)
     async with opened.events([Kind.NOTE]) as notes:
         async with opened as room:
             port = port_of(room)
