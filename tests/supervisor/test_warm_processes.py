@@ -177,7 +177,7 @@ async def test_a_changed_definition_ends_the_processes_of_the_old_one(tmp_path: 
 def test_a_gateway_that_ends_leaves_none(tmp_path: Path, how: int | None) -> None:
     """Not even of those that would like to stay."""
     entry = {**ahead(tmp_path, 3, "--ignore-eof", "--ignore-term"), "isolation": "per_call"}
-    with serve(tmp_path, {"a": entry}) as gateway:
+    with serve(tmp_path, {"a": entry}, stopTimeoutMs=500) as gateway:
         gateway.initialize()
         gateway.mcp(tool="a_pid")
         until(lambda: len(alive(logged_pids(tmp_path))) >= 3)
