@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.support import in_real_time
 from tests.support.forked import GREENROOM, run_forked
@@ -29,23 +30,37 @@ SERVERS = {
 }
 
 
-@pytest.mark.parametrize(("does", "said"), SERVERS.values(), ids=SERVERS)
 @in_real_time
-async def test_what_a_server_wrote_instead_of_an_answer_is_in_the_error(does: str, said: str) -> None:
-    entry = {"command": sys.executable, "args": ["-S", "-c", _READS + does], "connectTimeoutMs": 2500}
-    async with Greenroom.open({"mcpServers": {"a": entry}, "settings": {"probeTimeoutMs": 500}}) as room:
+async def test_what_a_server_wrote_instead_of_an_answer_is_in_the_error() -> None:
+    config = {
+        "mcpServers": {
+            name: {"command": sys.executable, "args": ["-S", "-c", _READS + does], "connectTimeoutMs": 2500}
+            for name, (does, _) in SERVERS.items()
+        },
+        "settings": {"probeTimeoutMs": 500},
+    }
+    errors: dict[str, str] = {}
+
+    async def connect(room: Greenroom, name: str) -> None:
         with pytest.raises(ConnectFailed) as caught:
-            await room.connect("a")
-        assert said in str(caught.value)
-        (row,) = room.status()
-        assert said in (row.failure or "")
+            await room.connect(name)
+        errors[name] = str(caught.value)
+
+    async with Greenroom.open(config, bootstrap=False) as room:
+        async with anyio.create_task_group() as tasks:
+            for name in SERVERS:
+                tasks.start_soon(connect, room, name)
+        rows = {row.server: row.failure or "" for row in room.status()}
+    for name, (_, said) in SERVERS.items():
+        assert said in errors[name]
+        assert said in rows[name]
 
 
 def test_commands_show_it_too(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(_READS + SERVERS["prefixed"][0])
     config = tmp_path / "mcp.json"
-    entry = {"command": sys.executable, "args": ["-S", str(program)], "connectTimeoutMs": 2500}
+    entry = {"command": sys.executable, "args": ["-S", str(program)], "connectTimeoutMs": 1500}
     config.write_text(json.dumps({"mcpServers": {"a": entry}, "settings": {"probeTimeoutMs": 500}}))
     for words in (["call", "a_x"], ["status"], ["explain", "a"], ["doctor", "--start"], ["logs", "a"]):
         done = run_forked(

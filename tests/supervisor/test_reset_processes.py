@@ -188,7 +188,8 @@ async def test_what_does_not_reset_gets_a_new_process(tmp_path: Path, how: str) 
             pid = await use(room, f"s{number}")
             assert pid not in seen, "nobody has had it before"
             seen.add(pid)
-            await comes(lambda: len(told(events)) == number + 1)  # noqa: B023  (it is awaited at once)
+            # More than one for each where the first process was still there when its session ended.
+            await comes(lambda: len(told(events)) > number)  # noqa: B023  (it is awaited at once)
             await comes(lambda: not alive({pid}))  # noqa: B023
         words = told(events)
         assert all(BROKEN[how] in each for each in words), words
