@@ -51,15 +51,19 @@ async def until(true: Callable[[], bool]) -> None:
             await anyio.sleep(0.02)
 
 
-@pytest.mark.parametrize("install", [SPEAKS, SPAWNS, COMPUTES], ids=["speaks", "spawns", "computes"])
 @in_real_time
-async def test_t47_what_is_being_installed_is_not_ended_however_long_it_takes(
-    tmp_path: Path, install: str
-) -> None:
-    async with room_of({"slow": npx(tmp_path, "slow", install)}) as room:
-        await room.catalogued()
-        assert [target.name for target in room.tools()][:2] == ["slow_ask", "slow_crash"]
-        assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+async def test_t47_what_is_being_installed_is_not_ended_however_long_it_takes(tmp_path: Path) -> None:
+    async def install(name: str, lines: str) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        async with room_of({"slow": npx(folder, "slow", lines)}) as room:
+            await room.catalogued()
+            assert [target.name for target in room.tools()][:2] == ["slow_ask", "slow_crash"], name
+            assert len(logged(folder, "npx")) == len(logged(folder, "start")) == 1, name
+
+    async with anyio.create_task_group() as tasks:
+        for name, lines in {"speaks": SPEAKS, "spawns": SPAWNS, "computes": COMPUTES}.items():
+            tasks.start_soon(install, name, lines)
 
 
 @in_real_time

@@ -46,7 +46,9 @@ def configure(folder: Path, **servers: Any) -> None:
 
 
 def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) -> None:
-    slow = npx(tmp_path, "slow", SPEAKS)
+    slow = npx(
+        tmp_path, "slow", f"[ -e {tmp_path}/installed ] || {{ {SPEAKS}; touch {tmp_path}/installed; }}"
+    )
     configure(tmp_path, quick=faulty(tmp_path, "quick"), slow=slow, bad={"command": "/no/such"})
     done = greenroom_in(tmp_path, "refresh")
     assert done.returncode == 1
@@ -120,7 +122,8 @@ def test_the_line_of_a_server_is_printed_when_it_is_done(through: str, tmp_path:
 
 
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
-    with serve(tmp_path, {"slow": npx(tmp_path, "slow", held(tmp_path))}) as gateway:
+    servers = {"slow": npx(tmp_path, "slow", held(tmp_path))}
+    with serve(tmp_path, servers, firstListTimeoutMs=100) as gateway:
         gateway.initialize()
         refresh = popen_forked(
             [*GREENROOM, "refresh", "--config", os.fspath(tmp_path / "mcp.json")],

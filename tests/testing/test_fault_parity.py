@@ -38,7 +38,9 @@ SETTINGS: Mapping[str, Any] = {
 SHORT_CALLS = {"requestTimeoutMs": 1_000}
 SHORT_CONNECT = {"connectTimeoutMs": 3_000}
 WELL = "result"
-SIDE_BY_SIDE = 9  # rows at a time: few enough that each is served well within the times above, on a slow machine, too
+SIDE_BY_SIDE = (
+    9  # rows at a time: few enough that each is served well within the times above, on a slow machine, too
+)
 IDLE = 1.5  # seconds: more than passes between two messages of a handshake, on a slow machine, too
 
 
