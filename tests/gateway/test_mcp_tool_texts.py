@@ -730,9 +730,9 @@ def test_what_is_not_known_yet_names_each_owner_and_the_first_in_its_details() -
     assert (answer.details["server"], answer.details["error"]) == ("a", "not_known_yet")
     assert [each["name"] for each in answer.details["unknownServers"]] == ["a", "b"]
     answer = texts.unknown_tool(
-        "call", "x", server="s", names=("s_a",), suggestions=("s_a",), unknown=rows, hints=FOR_MODELS
+        "call", "x", server="s", names=("s_a",), suggestions=(_target(),), unknown=rows, hints=FOR_MODELS
     )
-    assert (answer.details["server"], answer.details["suggestions"]) == ("s", ["s_a"])
+    assert (answer.details["server"], answer.details["suggestions"]) == ("s", [_target().name])
     assert len(answer.details["unknownServers"]) == 2
     assert 'Server "s" has: s_a.' in answer.text
     for output in ("x" * 40, "x" * 41):

@@ -111,6 +111,7 @@ class Lists(msgspec.Struct, eq=False, dict=True):
 # search.
 
 _ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
+_AKIN: Final = 0.6  # and without the prefix that both have
 _SHORT: Final = (
     4  # letters; a stem as short as this suggests only tools that have it: a slip of it is another word
 )
@@ -179,7 +180,7 @@ class Finder(msgspec.Struct, eq=False, dict=True):
         better than a poor one."""
         name = name[: 4 * MAX_LENGTH]  # longer text was never a name
         bare = self._unprefixed(name)
-        near = self.named_by_servers(name) or self._almost(name, limit) or self._almost(bare, limit)
+        near = self.named_by_servers(name) or self._almost(name, limit, bare) or self._almost(bare, limit)
         return tuple(dict.fromkeys(near or self._sharing(bare, limit)))[:limit]
 
     def named_by_servers(self, name: str) -> list[str]:
@@ -203,8 +204,9 @@ class Finder(msgspec.Struct, eq=False, dict=True):
 
         return [tools[at].name for at, _ in found if at < len(tools) and has_words(tools[at])]
 
-    def _almost(self, name: str, limit: int) -> list[str]:
-        """The names of tools spelled almost like `name`. None when there are too many tools: comparing takes time."""
+    def _almost(self, name: str, limit: int, bare: str = "") -> list[str]:
+        """The names of tools spelled almost like `name`, but not for the prefix alone: their own names are like `bare`,
+        too. None when there are too many tools: comparing takes time."""
         if len(self._tools.everything) > _COMPARED or len(name) > 2 * MAX_LENGTH:
             return []
         import difflib  # only ever needed for a mistake
@@ -212,7 +214,13 @@ class Finder(msgspec.Struct, eq=False, dict=True):
         names = {
             normal(said): tool.name for tool in self._tools.everything for said in (tool.original, tool.name)
         }
-        return [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
+        found = [names[near] for near in difflib.get_close_matches(normal(name), names, limit, _ALIKE)]
+        if bare in ("", name):
+            return found
+        own = {one: normal(self._tools.exact[one].original) for one in found}
+        return [
+            one for one in found if difflib.SequenceMatcher(None, normal(bare), own[one]).ratio() >= _AKIN
+        ]
 
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in any prefix mode."""

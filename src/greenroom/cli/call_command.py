@@ -162,8 +162,8 @@ def call_command(
     is_passed_over = gateway is not None and bool(recording.options)
     if gateway is not None and is_passed_over:
         gateway = _passed_over(gateway, pid)
-    _check_name(config, tool, pairs)
-    args, texts = split_pairs(pairs)
+    _check_name(config, tool, pairs, args_json)
+    args, texts = split_pairs(tool, pairs)
     names = [name for name in args if any(pair.startswith(f"{name}:=") for pair in pairs)]
     asked = TypedCall(tool, server, {**given_args(args_json), **args}, texts, names)
     if gateway is None:
@@ -206,7 +206,7 @@ def call_command(
     return code
 
 
-def _check_name(config: Config, tool: str, pairs: tuple[str, ...]) -> None:
+def _check_name(config: Config, tool: str, pairs: tuple[str, ...], args_json: str | None) -> None:
     """Raises `UsageError` for a server and a tool of it that were typed as two words."""
     if tool in config.servers and pairs and not any(mark in pairs[0] for mark in "={"):
         from ..catalogue.names import join, prefix_of
@@ -214,7 +214,8 @@ def _check_name(config: Config, tool: str, pairs: tuple[str, ...]) -> None:
         name = join(
             prefix_of(tool, config.servers[tool].tool_prefix or config.settings.tool_prefix), pairs[0]
         )
-        step = commands_typed().about("call", name)
+        options = () if args_json is None else ("--args", args_json)
+        step = commands_typed().about("call", name, *pairs[1:], options=options)
         raise UsageError(f'"{tool}" is a server, and the name of a tool is one word. Did you mean: {step}')
 
 
@@ -293,7 +294,7 @@ class TypedCall:
         return {"tool": self.tool, "args": self.args, **where}
 
 
-def split_pairs(pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+def split_pairs(tool: str, pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
     """`k=v`, `k:=v` and `{…}` words: the arguments that say their type, and the texts of the others, which the schema
     of the tool tells. What stands in an object as well is what was typed later. Raises `UsageError` for a word that is
     none of them, and for a key that was typed twice."""
@@ -309,7 +310,8 @@ def split_pairs(pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]
             key, equals, text = pair.partition("=")
             is_json, key = key.endswith(":"), key.removesuffix(":")
             if not equals or not key:
-                raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
+                step = f"To see what {tool} takes: {commands_typed().about('describe', tool)}"
+                raise UsageError(f'"{pair}" is not K=V, as in count=5.\n{step}')
             if key in typed:
                 raise UsageError(f"{key} was given twice. Leave one of them out.")
             typed.add(key)

@@ -12,7 +12,10 @@ from ..protocol.safe_text import printable
 
 _COLUMNS: Final = 80  # of a window that does not say
 # A command in a text; it stays on one line, so that it can be copied.
-_COMMAND: Final = lazy_pattern(r"`greenroom [^`]*`|\bgreenroom [a-z]+(?: --[a-z]+ \S+)*(?: [\w./-]+)?")
+# A call has its arguments up to the end of the line.
+_COMMAND: Final = lazy_pattern(
+    r"`greenroom [^`]*`|(?:(?<=: )|^)greenroom call .+|\bgreenroom [a-z]+(?: --[a-z]+ \S+)*(?: [\w./-]+)?"
+)
 _INDENT: Final = lazy_pattern(r" *(?:[✓✗⚠⊘○·→] )?")  # what the further lines of a wrapped one stand below
 _GLUE: Final = "\u00a0"  # textwrap does not break a line here
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import msgspec
 
 from ..actors.workers import aside
 from ..protocol.errors import GreenroomError, UsageError
@@ -180,11 +181,13 @@ async def ask_typed(
     is_known = room.catalogue.index.get(request.subject) is not None
     if request.mode is not Mode.CALL or not (texts or names or is_known):
         return await ask(tool, asked)
+    given = parse_args(asked.get("args")) or {}
     try:
         target = await room.find(request.subject, request.server)
     except GreenroomError as error:
+        request = msgspec.structs.replace(request, args={**given, **texts})
         return (await tool.why_refused(error, request)).as_result()
-    args = {**(parse_args(asked.get("args")) or {}), **typed_arguments(texts, target.input_schema)}
+    args = {**given, **typed_arguments(texts, target.input_schema)}
     refusal = lacking_arguments(target, args, {*texts, *names}, texts) if target.kind == "tool" else None
     if refusal is not None:
         return refusal.as_result()

@@ -374,7 +374,7 @@ class McpTool:
         if found.servers:
             job.run(partial(self._connect_and_call, request, job))
             return None
-        return reader.missing(Mode.CALL, request.subject, request.server)
+        return reader.missing(Mode.CALL, request.subject, request.server, args=request.args)
 
     def _start(self, target: Target, request: McpToolRequest, job: Job, begun: Call | None = None) -> None:
         """Start the call of a tool that the index knows. It is accepted or refused here, and ends by callback.
@@ -479,7 +479,9 @@ class McpTool:
             owners = found.servers if isinstance(found, MissingName) else ()
             server = request.server or next(iter((*error.connected, *owners)), None)
             connected_now = server in error.connected
-            return reader.missing(Mode.CALL, request.subject, server, connected_now=connected_now)
+            return reader.missing(
+                Mode.CALL, request.subject, server, connected_now=connected_now, args=request.args
+            )
         if isinstance(error, UnknownServer):
             refusal = reader.refusal(Mode.CALL, error.server)
             return refusal or texts.refused_request("call", error)

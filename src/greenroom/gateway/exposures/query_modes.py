@@ -11,7 +11,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -115,10 +115,10 @@ class CatalogueReader:
         return texts.disabled_server(mode.value, server) if definition.disabled else None
 
     def missing(
-        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
+        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False, args: object = None
     ) -> McpToolAnswer:
         """The answer when there is no such tool. If the tool's prefix belongs to a server that is disabled, broken or
-        not known yet, it names that server, otherwise similar tools."""
+        not known yet, it names that server, otherwise similar tools. `args`: what it was called with."""
         if tool in self._catalogue.config.servers and self._hints.for_people:
             return texts.server_as_tool(mode.value, tool)
         unusable = owner_among(self._catalogue.config.unusable, tool) if server is None else None
@@ -137,10 +137,11 @@ class CatalogueReader:
             tool,
             server=server,
             names=names,
-            suggestions=index.suggest(tool),
+            suggestions=[target for name in index.suggest(tool) if (target := index.get(name))],
             are_full_names=self._hints.for_people and bool(index.named_by_servers(tool)),
             connected_now=connected_now,
             unknown=unknown,
+            args=cast("Mapping[str, Any]", args) if isinstance(args, Mapping) else {},
             hints=self._hints,
         )
 

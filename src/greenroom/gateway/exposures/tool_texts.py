@@ -137,7 +137,7 @@ def lacking_arguments(
     mistyped = mistyped_in(schema, texts)
     if not (missing or foreign or mistyped):
         return None
-    known = [*parameters_in(schema)]
+    known = parameters_in(schema)
     wanted = one_line(" and ".join(missing) if len(missing) < 3 else some_of(missing)) or '""'
     said = [f"it requires {wanted}"] if missing else []
     said += [f'it has no "{_short(key)}"' for key in foreign]
@@ -146,15 +146,22 @@ def lacking_arguments(
         for key, kind in mistyped.items()
     ]
     near = "".join(dict.fromkeys(meant(key, known) for key in foreign))
-    free = [key for key in known if key not in given]
-    meant_by = {key: nearest(key, free) if key in foreign else key for key in given}
-    fits = {name: given[key] for key, name in meant_by.items() if name is not None and key not in mistyped}
-    step = f"To call it: {call_line(target, fits, mistyped)}"
+    fits = {key: given[key] for key in given if key not in mistyped}
+    step = f"To call it: {call_line(target, _under_known_names(target, fits, foreign), mistyped)}"
     text = f"{target.name} was not called: {', and '.join(said)}.{near}\n{step}"
     if foreign:
         text += "\n--args '{…}' also sends names that the schema does not have."
     details = {"mode": "call", "server": target.server, **subject_of(target), "error": "invalid_args"}
     return McpToolAnswer.of(text, **details, message=text, reach=str(Reach.NOT_SENT))
+
+
+def _under_known_names(
+    target: Target, given: Mapping[str, Any], foreign: Collection[str]
+) -> Mapping[str, Any]:
+    """What was given, each of the `foreign` names replaced by the one that was probably meant, or left out."""
+    free = [key for key in parameters_in(target.input_schema) if key not in given]
+    meant_by = {key: nearest(key, free) if key in foreign else key for key in given}
+    return {name: given[key] for key, name in meant_by.items() if name is not None}
 
 
 def foreign_arguments(target: Target, given: Mapping[str, Any]) -> str:
@@ -182,53 +189,62 @@ def unknown_tool(
     *,
     server: str | None,
     names: Sequence[str],
-    suggestions: Sequence[str],
+    suggestions: Sequence[Target],
     are_full_names: bool = False,
     connected_now: bool = False,
     unknown: Sequence[ServerStatus] = (),
+    args: Mapping[str, Any] = {},  # never written to
     hints: Hints,
 ) -> McpToolAnswer:
     """No tool has this name. `names`: the tools of `server`. `are_full_names`: servers have tools of this
-    name, and the suggestions are the full names of these. `connected_now`: the server was connected to make sure."""
+    name, which are the suggestions. `connected_now`: the server was connected to make sure. `args`: what the tool was
+    called with, for the commands that a person is shown."""
     tool = _short(tool)
     details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
+    if suggestions:
+        details["suggestions"] = [one.name for one in suggestions]
+    if unknown:
+        details["unknownServers"] = unknown_details(unknown)
     if server is not None:
         details["server"] = server
     step = ""
     if server is not None and connected_now:
         details["error"] = "tool_not_found_after_reconnect"
         text = f'Tool "{tool}" not found on "{server}", which was asked for its list just now.'
-        text += f' Available tools on "{server}": {some_of(names) or "none"}.'
+        if not hints.for_people:
+            text += f' Available tools on "{server}": {some_of(names) or "none"}.'
     else:
         text = f'Tool "{tool}" not found.'
         text += f' Server "{server}" has: {some_of(names)}.' if server and names else ""
         step = "" if server and names else hints.search
-    if are_full_names:
-        return _bare_name(text, suggestions, unknown, details, hints)
-    near = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
+    if hints.for_people and suggestions:
+        is_described = mode == "describe"
+        lines = [
+            f"greenroom describe {typed(one.name)}" if is_described else _proposed_call(one, args)
+            for one in suggestions
+        ]
+        said = [text, *_proposed(lines, are_full_names=are_full_names)]
+        return McpToolAnswer.of("\n".join(said), **details)
+    if hints.for_people and connected_now:
+        step = f"To see its tools: greenroom tools {typed(server or '')}"
+    near = f" Did you mean: {', '.join(one.name for one in suggestions)}" if suggestions else ""
     text = hints.with_step(text, step, near)
-    if suggestions:
-        details["suggestions"] = list(suggestions)
     if unknown:
-        details["unknownServers"] = unknown_details(unknown)
         text += hints.between + unknown_sentence(unknown, hints)
     return McpToolAnswer.of(text, **details)
 
 
-def _bare_name(
-    text: str,
-    suggestions: Sequence[str],
-    unknown: Sequence[ServerStatus],
-    details: Mapping[str, Any],
-    hints: Hints,
-) -> McpToolAnswer:
-    """A tool is called by its full name, because a server that is asked later may have one of the same name."""
-    verb = "describe" if details["mode"] == "describe" else "call"
-    one = f"Its full name is {suggestions[0]}: greenroom {verb} {typed(suggestions[0])}"
-    full = one if len(suggestions) == 1 else f"The full name is one of these: {', '.join(suggestions)}"
-    more = {"unknownServers": unknown_details(unknown)} if unknown else {}
-    said = [text, full, *([unknown_sentence(unknown, hints)] if unknown else ())]
-    return McpToolAnswer.of("\n".join(said), **details, suggestions=list(suggestions), **more)
+def _proposed_call(target: Target, args: Mapping[str, Any]) -> str:
+    """The command that calls this tool with what another name was called with."""
+    return call_line(target, _under_known_names(target, args, foreign_in(target.input_schema, args)))
+
+
+def _proposed(commands: Sequence[str], *, are_full_names: bool) -> list[str]:
+    """Commands, each on a line of its own. A tool is called by its full name, because a server that is asked later may
+    have one of the same name."""
+    if len(commands) == 1:
+        return [f"{'By its full name' if are_full_names else 'Did you mean'}: {commands[0]}"]
+    return ["These have that name:" if are_full_names else "Did you mean one of these?", *commands]
 
 
 def server_as_tool(mode: str, server: str) -> McpToolAnswer:
