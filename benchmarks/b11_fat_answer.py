@@ -24,7 +24,7 @@ def measure(size: Size) -> Iterator[Figure]:
     megabytes = size.of(32, 1)
     (mine, stalls), (theirs, their_stalls) = anyio.run(_measured, size, megabytes << 20, backend="trio")
     what = f"a {megabytes} MiB answer beside {OTHERS} busy servers"
-    yield ratio("B11", f"{what}: time", ("Greenroom", mine), ("mcp.Client", theirs), "ms", at_most(0.1))
+    yield ratio("B11", f"{what}: time", ("Greenroom", mine), ("mcp.Client", theirs), "ms", at_most(0.05))
     yield quantity(
         "B11", f"{what}: worst stall", stalls, "ms", at_most(50), {"mcp.Client": max(their_stalls)}
     )

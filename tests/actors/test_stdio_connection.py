@@ -64,6 +64,14 @@ async def test_a_call_goes_and_comes_back() -> None:
 
 
 @in_real_time
+async def test_an_answer_of_any_length_comes_whole() -> None:
+    async with linked(definition_of("echo.py")) as link:
+        await link.initialize()
+        for size in (1, 65_535, 65_536, 65_537, 3_000_000):
+            assert await link.call("echo", size=size) == "x" * size
+
+
+@in_real_time
 async def test_a_polite_child_is_gone_in_milliseconds() -> None:
     async with linked(definition_of("echo.py"), stop=False) as link:
         await link.initialize()

@@ -24,13 +24,15 @@ TOOL: dict[str, Any] = {
     },
     "annotations": {"readOnlyHint": True},
 }
+PIECE = b"x" * 65_536  # what a pipe holds
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "tools/call":
         arguments: dict[str, Any] = params.get("arguments") or {}
-        text = "x" * arguments["size"] if "size" in arguments else arguments.get("text", "")
-        return {"content": [{"type": "text", "text": text}]}
+        return {
+            "content": [{"type": "text", "text": "" if "size" in arguments else arguments.get("text", "")}]
+        }
     if method == "initialize":
         version = params["protocolVersion"]
         info = {"name": "echo", "version": "1"}
@@ -40,17 +42,35 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return {} if method == "ping" else None
 
 
+def write_long(line: str, size: int) -> None:
+    """Write an answer whose text is empty with `size` characters in it. To make all of a long text and its JSON before
+    anything is written takes thirty times as long."""
+    head, quotes, tail = line.encode().rpartition(b'""')
+    out = sys.stdout.buffer
+    out.write(head + quotes[:1])
+    for _ in range(size // len(PIECE)):
+        out.write(PIECE)
+    out.write(PIECE[: size % len(PIECE)] + quotes[1:] + tail)
+
+
 def main() -> None:
-    for line in sys.stdin.buffer:
-        message = json.loads(line)
+    for request in sys.stdin.buffer:
+        message = json.loads(request)
         if "id" not in message:
             continue
-        result = answer(message["method"], message.get("params") or {})
+        method: str = message["method"]
+        params: dict[str, Any] = message.get("params") or {}
+        result = answer(method, params)
         reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}
         if result is None:
             del reply["result"]
-            reply["error"] = {"code": -32601, "message": f"Method not found: {message['method']}"}
-        sys.stdout.write(json.dumps(reply) + "\n")
+            reply["error"] = {"code": -32601, "message": f"Method not found: {method}"}
+        line = json.dumps(reply) + "\n"
+        arguments: dict[str, Any] = params.get("arguments") or {}
+        if method == "tools/call" and arguments.get("size", 0) > 0:
+            write_long(line, arguments["size"])
+        else:
+            sys.stdout.write(line)
         sys.stdout.flush()
 
 
