@@ -256,7 +256,7 @@ TABLE: list[Row] = [
         # what was typed stays in the command that is proposed
         ("call pay item='a b' count=2", "By its full name: greenroom call shop_pay 'item=a b' count=2\n"),
         ("call pay --args '{\"item\":\"a\"}'", "By its full name: greenroom call shop_pay item=a"),
-        ("call sop_pay itm=hat count:=2", "greenroom call shop_pay item=hat count=2\n"),
+        ("call sop_pay itm=hat count:=2", "greenroom call shop_pay count=2 item=hat\n"),
         ("describe sop_pay", "Did you mean: greenroom describe shop_pay\n"),
         ("call shop_zebra item=a", "! Did you mean"),
         ("reconnect shop", "greenroom refresh shop"),
