@@ -152,10 +152,10 @@ def test_what_it_waited_for_before_it_connected_is_a_span_each() -> None:
     records.append(_record(7, 9.0, StartMoved, place=Place.SLOT, address=Address("b")))
     records.append(_record(8, 9.5, Note, code=NoteCode.ODD))
     assert _lane(records, "servers", "a") == [
-        ("waits for circuit breaker", 0.0, 1.0),
-        ("waits for permit", 1.0, 3.5),
+        ("waits for the circuit breaker", 0.0, 1.0),
+        ("waits for a start permit", 1.0, 3.5),
     ]
-    assert _lane(records, "servers", "b") == [("waits for slot", 9.0, 9.5)]
+    assert _lane(records, "servers", "b") == [("waits for a slot", 9.0, 9.5)]
 
 
 def test_lanes_are_by_address_and_an_idle_one_is_empty() -> None:
@@ -241,6 +241,6 @@ def test_what_began_before_the_first_record_is_known_from_how_the_room_is() -> N
         ("a", "shared", "draining", 20.0, 50.0, False),
         ("b", "shared", "connected", 10.0, 50.0, True),
         ("b[session:ann]", "session:ann", "connecting", 10.0, 50.0, True),
-        ("c", "shared", "waits for slot", 35.0, 50.0, False),
-        ("d", "shared", "waits for slot", 10.0, 50.0, True),
+        ("c", "shared", "waits for a slot", 35.0, 50.0, False),
+        ("d", "shared", "waits for a slot", 10.0, 50.0, True),
     }

@@ -281,7 +281,7 @@ def test_a_failure_is_told_once_and_whole(room_of: Callable[..., Room], tab: Tab
         assert main.inner_text().count("RuntimeError") == 1, width
         want = page.get_by_role("listitem").filter(has_text="one has failed").bounding_box()
         assert want is not None
-        assert want["height"] < (50 if width == 360 else 90), width
+        assert want["height"] < 160, width  # five lines of the reason, on a phone
     tab.errors.clear()  # a refused request is told by the browser itself
 
 
@@ -297,3 +297,34 @@ def test_a_phone_has_its_head_in_one_line(room_of: Callable[..., Room], tab: Tab
     ends = [box["x"] + box["width"] for box in boxes if box is not None]
     assert ends == sorted(ends)
     assert ends[-1] <= 360
+
+
+def test_a_phone_has_every_section_and_the_reason_of_a_failure(
+    room_of: Callable[..., Room], tab: Tab
+) -> None:
+    room = room_of({"one": rough(), "gone": {"command": "/there/is/none"}}, approve="destructive")
+    page = tab.open(room, viewport={"width": 360, "height": 740})
+    room.client().call("gone_anything")
+    why = page.get_by_role("region", name="Needs you").get_by_text("/there/is/none")
+    expect(why).to_be_visible()
+    assert why.evaluate("node => node.scrollHeight <= node.clientHeight + 1"), "no line of it is cut off"
+    links = page.get_by_role("navigation", name="Sections").get_by_role("link")
+    boxes = [link.bounding_box() for link in links.all()]
+    assert len(boxes) >= 8
+    assert all(box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes)
+    page.evaluate("document.body.style.setProperty('min-height', '4000px'); scrollTo(0, 1500)")
+    expect(links.last).to_be_in_viewport()
+
+
+def test_a_failure_before_the_start_that_goes_on_is_told_as_that(
+    room_of: Callable[..., Room], tab: Tab
+) -> None:
+    hangs = {"command": sys.executable, "args": ["-c", "input(); input()"], "connectTimeoutMs": 3000}
+    room = room_of({"one": hangs})
+    page = tab.open(room, "servers/one")
+    room.client().call("one_anything")
+    page.get_by_role("complementary").get_by_role("button", name="Connect").click()
+    expect(state_of(page, "one")).to_have_text("connecting")
+    expect(page.get_by_role("complementary")).to_contain_text("the last start failed: no answer")
+    page.locator(".said p.bad").first.wait_for()
+    tab.errors.clear()  # a refused request is told by the browser itself

@@ -124,12 +124,14 @@ function notes(row, withReason = true) {
   if (row.disabled) return joined(said);
   if (row.untrusted) said.push(row.broken ?? "");
   if (wait && row.state === "connecting") said.push(wait);
-  for (const key of ["down", "failure"]) if (row[key] && withReason) said.push(row[key]);
-  if (row.failedAgo != null) said.push(`failed ${span(lasted(row, row.failedAgo))} ago`);
+  const state = stateOf(row);
+  if (row.down && withReason) said.push(row.down);
+  if (row.failure && withReason) said.push(state === "connecting" ? `the last start failed: ${row.failure}` : row.failure);
+  if (row.failedAgo != null) said.push(`last failure ${span(lasted(row, row.failedAgo))} ago`);
   if (row.quarantined) said.push(`quarantined: ${row.quarantined}`);
   if (wait && row.state !== "connecting") said.push(wait);
   const own = row.addresses.filter((each) => each.state === "connected").length;
-  if (own) said.push(`connected for ${counted(own, "session or call", "sessions or calls")}`);
+  if (own) said.push(`${state === "connected" ? "" : "connected "}for ${counted(own, "session or call", "sessions or calls")}`);
   if (row.changed?.length) said.push(`${counted(row.changed.length, "definition")} changed`);
   said.push(...(row.problems ?? []));
   if (row.hidden?.length) said.push(`hidden characters in ${row.hidden[0]}`);

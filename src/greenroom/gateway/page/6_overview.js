@@ -115,6 +115,7 @@ function wants() {
       mark: "person",
       what: `${number(room.approvals.length - MOST_ASKS)} more calls wait for approval`,
       why: "",
+      isBrief: true,
       make: () => link("See all", "#/approvals"),
     });
   if (room.audit?.failing)
@@ -131,8 +132,9 @@ function wants() {
     found.push({
       key: "pins",
       mark: "person",
-      what: `${counted(pins.length, "definition")} changed, of ${listed(names)}`,
-      why: "They cannot be called until you have accepted them.",
+      what: `${listed(names)} ${names.length === 1 ? "has" : "have"} changed ${counted(pins.length, "definition")}`,
+      why: pins.length === 1 ? "It is blocked until you accept it." : "They are blocked until you accept them.",
+      isBrief: true,
       make: () => link("See what changed", "#/changes"),
     });
   }
@@ -142,6 +144,7 @@ function wants() {
       mark: "person",
       what: `The project ${oneLine(project.project)} is not trusted`,
       why: `Its file names ${counted(project.servers?.length ?? 0, "server")}, which would be started as you.`,
+      isBrief: true,
       make: () => link("Look at it", "#/changes"),
     });
   for (const row of logins())
@@ -171,6 +174,7 @@ function wants() {
       mark: "failed",
       what: `${number(failed.length - MOST_WANTS)} more have failed`,
       why: "",
+      isBrief: true,
       make: () =>
         el("button", { class: "small", type: "button", on: { click: () => filterServers("failed") } }, "Show them"),
     });
@@ -333,18 +337,16 @@ function serversBlock() {
             "div",
             { class: "stack" },
             el("a", { class: "name" }, el("bdi")),
-            el("span", { class: "under" }, el("span", { class: "small-state" }), el("span", { class: "on-phone" }), el("span")),
+            el("span", { class: "under" }, el("span", { class: "small-state" }), el("span")),
           ),
         update: (cell, row) => {
           const [name, under] = cell.firstChild.children;
-          const [state, why, noted] = under.children;
+          const [state, noted] = under.children;
           setText(name.firstChild, oneLine(row.name, 120));
           setAttribute(name, "href", serverAddress(row.name));
           setAttribute(name, "aria-current", route.opened === `servers/${row.name}` && "true");
           setState(state, row);
-          const rest = notes(row, !toldAbove.has(row.name));
-          setText(why, toldAbove.has(row.name) ? reason(row) + (rest && "; ") : "");
-          setText(noted, rest);
+          setText(noted, notes(row, !toldAbove.has(row.name)));
         },
       },
       {

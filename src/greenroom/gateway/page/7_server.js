@@ -232,9 +232,11 @@ const isTold = (move, place, moves) =>
 function stepOf(step) {
   const found = /^(.*?:\s+)?(greenroom\s.+)$/s.exec(step);
   return found
-    ? el("span", {}, found[1] && el("span", { class: "muted" }, plain(found[1])), command(found[2]))
-    : el("span", { class: "muted" }, plain(step, 2000));
+    ? el("span", {}, found[1] && el("span", { class: "muted" }, plain(capital(found[1]))), command(found[2]))
+    : el("span", { class: "muted" }, plain(capital(step), 2000));
 }
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const part = (title, ...children) =>
   el("section", { class: "block", "aria-label": title }, el("h3", {}, title), ...children);

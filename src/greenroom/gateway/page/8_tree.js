@@ -70,7 +70,7 @@ function treeSection() {
       state.replaceChildren(...(kind ? [mark(kind, kind)] : []), oneLine(node.state, 40));
       state.said = node.state;
     }
-    setText(said, oneLine(node.said));
+    setText(said, oneLine(node.said).replace(/(\d) (?=m?s\b|min\b|h\b)/g, "$1\u00a0"));
   }
 
   return {

@@ -102,8 +102,6 @@ function follow() {
   } else if (section.path === "tools") route.shown.goTo(where.rest);
   if (opened !== route.opened) showPanel(opened, isFirst);
   draw(new Set(["all"])); // in this frame: what is not drawn yet would say that there is nothing
-  const current = document.querySelector("nav a[aria-current]");
-  current?.scrollIntoView({ inline: "center", block: "nearest", behavior: "instant" });
 }
 
 function showPanel(opened, isFirst) {
@@ -145,15 +143,6 @@ function draw(kinds) {
   announce();
 }
 
-/** On a phone the sections stand in one line: say at its ends that there are more. */
-function drawEnds() {
-  const nav = document.getElementById("sections");
-  nav.classList.toggle("began", nav.scrollLeft > 4);
-  nav.classList.toggle("goes-on", nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 4);
-}
-document.getElementById("sections").addEventListener("scroll", drawEnds, { passive: true });
-addEventListener("resize", drawEnds);
-
 function drawFrame() {
   const there = sectionsThere();
   const nav = document.getElementById("sections");
@@ -183,7 +172,6 @@ function drawFrame() {
       badge.classList.toggle("waits", Boolean(section.waits));
     },
   );
-  drawEnds();
   drawLink();
   drawKind();
 }

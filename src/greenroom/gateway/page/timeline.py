@@ -36,6 +36,11 @@ _WAITED_FOR: Final = {
     "breaker": "circuit breaker",
     "starting": "connect",
 }  # others have their own name, or are the queue
+_STARTS_WAIT_FOR: Final = {
+    "breaker": "the circuit breaker",
+    "permit": "a start permit",
+    "slot": "a slot",
+}
 _NO_WAIT: Final = ("out", "live", "leaving", "permit")
 _FAILURES: Final = frozenset(cause.value for cause in Cause if Means.FAILED in cause.means)
 _BAD: Final = ("transition", "refusal")  # marks of a crash or a failed start; of a call that was refused
@@ -298,7 +303,7 @@ class _Timeline:
 
 
 def _wait_for(place: str, since: float, incarnation: int, is_cut: bool) -> _RunningState:
-    return _RunningState(f"waits for {_WAITED_FOR.get(place, place)}", since, incarnation, {}, is_cut)
+    return _RunningState(f"waits for {_STARTS_WAIT_FOR.get(place, place)}", since, incarnation, {}, is_cut)
 
 
 def _wait_in(place: str) -> str:
