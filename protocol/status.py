@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, cast, get_type_hints
 
@@ -75,6 +75,11 @@ class ServerStatus(msgspec.Struct, frozen=True):
     limited: tuple[str, ...] = ()  # the limits and loop guards that have refused calls of it, and how often
 
     @property
+    def word(self) -> str:
+        """What it does now, or why it does not run, in a word. `greenroom status --help` says what each means."""
+        return word_of(self, is_known=self.cached)
+
+    @property
     def cached(self) -> bool:
         """Whether anything is known of the server, from this run or from the cache."""
         return self.tool_count is not None
@@ -122,6 +127,41 @@ class DrainReport(msgspec.Struct, frozen=True):
             f"{counted(self.accepted, 'call')} accepted: {self.completed} completed, {self.failed} failed, "
             f"{self.cancelled} cancelled{f', {self.open} open' if self.open else ''} ({self.refused} refused{why})"
         )
+
+
+def word_of(row: ServerStatus, *, is_known: bool) -> str:
+    """`ServerStatus.word`, of a row that need not know whether its tools are known."""
+    if row.disabled:
+        return "disabled"
+    if row.broken is not None:
+        return "untrusted" if row.untrusted else "broken"
+    if row.state is State.CONNECTED:
+        return "connected"
+    if row.needs_auth:
+        return "needs-auth"
+    starts = "installing" if row.waiting_for == "install" else "waiting"
+    if row.state in (State.CONNECTING, State.DRAINING):
+        return "installing" if starts == "installing" else row.state.value
+    if row.down is not None:
+        return "down"
+    if row.waiting_for not in (None, "breaker") and not is_known:
+        return starts
+    if row.failure is not None:
+        return "failed"
+    if row.waiting_for is not None:
+        return starts
+    if row.scope != "shared":
+        return "idle"
+    return "cached" if is_known else "not-connected"
+
+
+def word_with(word: str, others: Iterable[str]) -> str:
+    """The word for a server whose further addresses have the words `others`: one that runs only for sessions and calls
+    does what they do."""
+    if word not in ("cached", "not-connected"):
+        return word
+    found = {*others}
+    return next((each for each in ("connected", "connecting", "installing") if each in found), word)
 
 
 def about(seconds: float) -> str:
@@ -182,10 +222,10 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 def json_of(status: ServerStatus) -> dict[str, Any]:
-    """Every field by its name in JSON; seconds to one decimal. `cached` says whether `toolCount` is known. The server's
-    name is `server`, as everywhere; `name` is the older word for it, and stays."""
+    """Every field by its name in JSON; seconds to one decimal. `status` is its word, and `cached` says whether
+    `toolCount` is known. The server's name is `server`, as everywhere; `name` is the older word for it, and stays."""
     said = {key: _plain(getattr(status, name)) for name, key in _KEYS.items()}
-    return {"server": status.server, **said, "cached": status.cached}
+    return {"server": status.server, **said, "status": status.word, "cached": status.cached}
 
 
 def _plain(value: Any) -> Any:

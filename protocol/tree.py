@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from .lifecycle import State
 from .safe_text import one_line
 from .status import ServerStatus, scope_in_words
 
@@ -49,7 +48,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     kind: NodeKind  # of what it is a node
     name: str  # of what it is a node
-    state: str  # `open`, `closing` of a room; else the word of `greenroom status`, or `down`
+    state: str  # `open`, `closing` of a room; else the word of `greenroom status`
     incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: of what has none
     in_flight: int = 0  # calls without an answer, here and below
     queued: int = 0  # calls that wait to be sent, here and below
@@ -84,36 +83,9 @@ def above(kind: NodeKind, name: str, state: str, children: Sequence[TreeNode], *
     )
 
 
-def state_of(row: ServerStatus, *, is_known: bool) -> str:
-    """The state of its connection, or why there is none: what `greenroom status` calls it. `is_known`: whether its
-    tools are known."""
-    if row.disabled:
-        return "disabled"
-    if row.broken is not None:
-        return "untrusted" if row.untrusted else "broken"
-    if row.needs_auth:
-        return "needs auth"
-    if row.state is not State.IDLE:
-        return row.state.value
-    if row.down is not None:
-        return "down"
-    waits = "installing" if row.waiting_for == "install" else "waiting"
-    if row.waiting_for not in (None, "breaker") and not is_known:
-        return waits
-    if row.failure is not None:
-        return "failed"
-    if row.waiting_for is not None:
-        return waits
-    if row.scope != "shared":
-        return "idle"
-    return "cached" if is_known else "not connected"
-
-
 def tree_of_rows(rows: Iterable[ServerStatus]) -> TreeNode:
     """What is known of a room that does not run."""
-    servers = [
-        TreeNode(kind="server", name=row.server, state=state_of(row, is_known=row.cached)) for row in rows
-    ]
+    servers = [TreeNode(kind="server", name=row.server, state=row.word) for row in rows]
     return above("room", "", "not running", servers)
 
 
@@ -150,7 +122,12 @@ def shown_below(node: TreeNode, most: int | None) -> tuple[Sequence[TreeNode], i
 
 def in_words(node: TreeNode) -> str:
     """One node, as a line of text."""
-    return "  ".join([called(node), node.state, *facts(node)])
+    return "  ".join([called(node), state_in_words(node.state), *facts(node)])
+
+
+def state_in_words(state: str) -> str:
+    """The word of a state as people read it."""
+    return state.replace("-", " ")
 
 
 def called(node: TreeNode) -> str:
@@ -199,8 +176,8 @@ def _seconds(seconds: float) -> str:
 
 _CLASSES: Final = {  # of states, and how they are drawn
     "well": ("connected", "open"),
-    "moving": ("connecting", "draining", "closing"),
-    "bad": ("broken", "down", "failed", "needs auth", "untrusted"),
+    "moving": ("connecting", "draining", "installing", "closing"),
+    "bad": ("broken", "down", "failed", "needs-auth", "untrusted"),
 }
 _STYLES: Final = {
     "well": "stroke:#2a7",
@@ -216,7 +193,7 @@ def _mermaid(node: TreeNode) -> Iterator[str]:
     for number, each, parent in numbered:
         lines = [
             f"{'server ' if each.kind == 'server' else ''}{called(each)}",
-            " · ".join([each.state, *facts(each)]),
+            " · ".join([state_in_words(each.state), *facts(each)]),
         ]
         yield f'  n{number}["{"<br/>".join(map(_escaped, lines))}"]'
         if parent is not None:

@@ -15,7 +15,8 @@ from ..config.references import warm_of
 from ..protocol.address import Address
 from ..protocol.events import Place
 from ..protocol.lifecycle import State
-from ..protocol.tree import NodeKind, TreeBound, TreeDeadline, TreeNode, above, state_of
+from ..protocol.status import word_of, word_with
+from ..protocol.tree import NodeKind, TreeBound, TreeDeadline, TreeNode, above
 from .status_rows import addresses, status_row
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _node(servers: ServerList, unknown: Set[str], address: Address) -> TreeNode 
     return TreeNode(
         kind=_kind_of(address),
         name=address.server if address.is_shared else address.scope.partition(":")[2] or address.scope,
-        state=state_of(row, is_known=address.server not in unknown),
+        state=word_of(row, is_known=address.server not in unknown),
         incarnation=row.incarnation,
         in_flight=row.in_flight,
         queued=row.queued,
@@ -107,7 +108,8 @@ def _with_children(node: TreeNode, children: list[TreeNode]) -> TreeNode:
     if not children:
         return node
     own = {field: getattr(node, field) for field in _OWN}
-    return above(node.kind, node.name, node.state, children, **own)
+    state = word_with(node.state, (each.state for each in children))
+    return above(node.kind, node.name, state, children, **own)
 
 
 def _supervisor(servers: ServerList, below: list[TreeNode], state: str) -> TreeNode:

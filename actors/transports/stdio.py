@@ -144,7 +144,6 @@ class StdioConnection:
         log: StderrLog | None = None,
     ) -> None:
         self.agreed: Agreement | None = None
-        self.pid: int | None = child.pid
         self._child = child
         self._hooks = hooks
         self._backend = backend
@@ -243,6 +242,10 @@ class StdioConnection:
         return LostReason(text, code, ring.tail(news_only=True), is_stderr_old=not ring.has_news)
 
     # -- the ways it ends --
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child.is_dead else self._child.pid
 
     @property
     def last_line(self) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty
@@ -555,24 +556,27 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"status": "disabled"}, "⊘ a disabled"),
     ({"status": "not-connected"}, "○ a not connected 1"),
     ({"state": "closed"}, KNOWN),
-    ({"state": "draining"}, "○ a draining 1"),
-    ({"state": "connecting", "waiting": 3.2}, "○ a connecting 1 for 3 s"),
+    ({"status": "draining", "state": "draining"}, "○ a draining 1"),
+    ({"status": "connecting", "state": "connecting", "waiting": 3.2}, "○ a connecting 1 for 3 s"),
     ({"status": "not-connected", "toolCount": 0, "cached": False}, "○ a not connected ?"),
     ({"pid": 7}, f"{KNOWN}pid 7"),
     ({"inFlight": 1}, f"{KNOWN}1 in flight, 0 queued"),
     ({"queued": 1}, f"{KNOWN}0 in flight, 1 queued"),
-    ({"waitingFor": "slot"}, "○ a waiting 1 for a slot"),
-    ({"waitingFor": "slot", "waiting": 0.0}, "○ a waiting 1 0 s for a slot"),
-    ({"waitingFor": "install", "waiting": 12.4, "lastLine": "npm: 3"}, "○ a installing 1 for 12 s: npm: 3"),
-    ({"waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6}, "○ a waiting 1 3 s for a start permit, next try in 8 s"),
+    ({"status": "waiting", "waitingFor": "slot"}, "○ a waiting 1 for a slot"),
+    ({"status": "waiting", "waitingFor": "slot", "waiting": 0.0}, "○ a waiting 1 0 s for a slot"),
+    ({"status": "installing", "waitingFor": "install", "waiting": 12.4, "lastLine": "npm: 3"},
+     "○ a installing 1 for 12 s: npm: 3"),
+    ({"status": "waiting", "waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6},
+     "○ a waiting 1 3 s for a start permit, next try in 8 s"),
     ({"retryIn": 0.0}, KNOWN),
     ({"retryIn": 4.2, "failure": "it died"}, f"{KNOWN}it died; refuses calls for 5 s"),
     ({"retryIn": 4.2, "failure": "Install it."}, f"{KNOWN}Install it; refuses calls for 5 s"),
-    ({"waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0}, "○ a waiting 1 30 s, next try in 22 s"),
+    ({"status": "waiting", "waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0},
+     "○ a waiting 1 30 s, next try in 22 s"),
     ({"status": "failed", "failure": "it died"}, "✗ a failed 1 it died"),
     ({"status": "failed", "failure": "no", "failedStarts": 2}, "✗ a failed 1 no"),
     ({"status": "failed", "failure": "died", "retryIn": 4.2}, "✗ a failed 1 died; refuses calls for 5 s"),
-    ({"failure": "it said \x1b[2J", "down": "drained"}, "○ a down 1 drained; it said"),
+    ({"status": "down", "failure": "it said \x1b[2J", "down": "drained"}, "○ a down 1 drained; it said"),
     ({"problems": ("odd",)}, f"{KNOWN}odd"),
     ({"faults": ("x",)}, f"{KNOWN}clients would refuse x"),
     ({"faults": ("x", "y", "z")}, f"{KNOWN}clients would refuse x, and 2 more"),
@@ -620,7 +624,7 @@ def test_the_line_of_a_server_says_what_is_worth_knowing(
         ({"failure": "it died"}, True),
         ({"failure": "it died", "failedStarts": 2}, False),
         ({"failure": "it died", "retryIn": 4.2}, False),
-        ({"failure": "it died", "down": "drained"}, False),
+        ({"failure": "it died", "down": "drained", "status": "down"}, False),
     ],
 )
 def test_of_a_server_that_ended_while_it_ran_it_is_said_that_a_call_starts_it(
@@ -642,8 +646,7 @@ def test_the_states_fit_into_a_narrow_window(capsys: pytest.CaptureFixture[str])
 def test_a_process_that_is_asked_for_lists_says_so_and_not_by_its_scope(
     gateway: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {**SERVER, "scope": "call:catalogue", "state": "connecting"}
-    del asked["status"]
+    asked = {**SERVER, "scope": "call:catalogue", "state": "connecting", "status": "connecting"}
     _, _, row, *_ = status_of(gateway, capsys, {}, {"addresses": [asked]})
     assert row == "its list reader connecting"
 
@@ -659,7 +662,7 @@ def test_a_status_says_of_each_server_what_its_row_says() -> None:
     class Sessions(FakeRoom):
         def status(self, server: str | None = None) -> list[ServerStatus]:
             own = ServerStatus("clock", scope="session:x", state=State.CONNECTED, pid=7, in_flight=2)
-            return [*super().status(server), own]
+            return [*super().status(server), own, msgspec.structs.replace(own, server="github")]
 
     room = Sessions()
     room.rows["clock"] = {
@@ -675,12 +678,16 @@ def test_a_status_says_of_each_server_what_its_row_says() -> None:
     }  # fmt: skip
     rows = {server["name"]: server for server in view["servers"]}
     assert expected.items() <= rows["clock"].items()
-    assert [(name, row["status"], row["toolCount"]) for name, row in rows.items() if name != "clock"] == [
-        ("github", "cached", 3), ("fresh", "not-connected", 0), ("off", "disabled", 0), ("bad", "broken", 0),
-    ]  # fmt: skip
-    (own,) = view["addresses"]
-    assert (own["name"], own["scope"], own["state"], own["inFlight"]) == (
-        "clock", "session:x", "connected", 2,
+    assert {name: (row["status"], row["toolCount"]) for name, row in rows.items()} == {
+        "clock": ("draining", 1),
+        "github": ("connected", 3),  # for a session
+        "fresh": ("not-connected", 0),
+        "off": ("disabled", 0),
+        "bad": ("broken", 0),
+    }
+    own, _ = view["addresses"]
+    assert (own["name"], own["scope"], own["state"], own["status"], own["inFlight"]) == (
+        "clock", "session:x", "connected", "connected", 2,
     )  # fmt: skip
     assert "addresses" not in status_view(FakeRoom())
 

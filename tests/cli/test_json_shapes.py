@@ -128,7 +128,7 @@ def test_every_form_is_checked_with_what_a_real_command_prints() -> None:
 def test_an_address_has_the_fields_of_the_status() -> None:
     row = json_of(ServerStatus("s"))
     assert [field.name for field in shapes.fields_of(AddressJson)] == list(row)
-    assert len(row) == len(ServerStatus.__struct_fields__) + 2
+    assert len(row) == len(ServerStatus.__struct_fields__) + 3
 
 
 @for_each(

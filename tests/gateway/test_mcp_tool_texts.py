@@ -85,6 +85,8 @@ ON, OFF = State.CONNECTED, State.IDLE
         ({"waiting_for": "slot", "waiting": 2.0, "tool_count": 1}, "cached", "1 tool, cached"),
         ({"failed_ago": 0.0, "tool_count": 1}, "failed", "failed 0 s ago"),
         ({"tool_count": 0}, "cached", "0 tools, cached"),
+        ({"tool_count": 3, "down": "drained"}, "down", "down: drained"),
+        ({"state": ON, "tool_count": 3, "down": "drained"}, "connected", "3 tools"),
         ({"tool_count": 2, "problems": ("a\n  b", "c")}, "cached", "2 tools; a b; c, cached"),
         ({"tool_count": 2, "problems": tuple("abcdef")}, "cached", "2 tools; a; b; c; d; e, cached"),
         ({}, "not-connected", "not connected"),

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from tests.page.looking import OWNER, READER, Room, Tab, owner_page, room_that_bills, rough
 from tests.support.patience import PATIENCE
 
-WORDS = {"needs-auth": "needs auth", "untrusted": "not trusted", "not-connected": "not connected"}
+WORDS = {"needs-auth": "needs auth", "not-connected": "not connected"}
 ROWS = '[role="table"][aria-label="Servers"] .rows > *'
 COLUMNS = """rows => rows.map(row => [
     row.querySelector("a").textContent, ...[...row.children].slice(1).map(cell => cell.textContent)])"""

@@ -106,7 +106,8 @@ async def test_a_server_that_is_to_be_started_only_when_somebody_asks_is_tried_o
 @pytest.mark.parametrize("isolation", ["persistent", "per_session", "per_call"])
 @in_virtual_time
 async def test_who_asks_for_all_that_is_unknown_waits_for_no_circuit_breaker(isolation: str) -> None:
-    server, policy = FakeServer(refuse_start="out of order"), {"failureThreshold": 1, "cooldownMs": 600_000}
+    policy: dict[str, Any] = {"failureThreshold": 1, "cooldownMs": 600_000}
+    server = FakeServer(refuse_start="out of order")
     entries = {"a": {"isolation": isolation}}
     async with open_room({"a": server}, entries=entries, bootstrap=True, **policy) as room:
         await room.catalogued()

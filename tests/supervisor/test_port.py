@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -76,6 +78,23 @@ async def test_who_waits_until_a_large_answer_is_scrubbed_may_leave() -> None:
                 await port.scrubbed("one", Scrub.ALL, answer)
             may_end.set()
         assert scope.cancelled_caught
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+@in_real_time
+async def test_the_status_names_no_process_that_has_ended() -> None:
+    """Not even before anybody has seen its end, or while what it left behind is ended."""
+    config = {"mcpServers": {"echo": {"command": sys.executable, "args": [str(SERVERS / "echo.py")]}}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.connect("echo")
+        pid = room.status()[0].pid
+        assert pid is not None
+        _kill(pid)  # the loop sees nothing meanwhile
+        assert room.status()[0].pid is None
 
 
 @in_real_time

@@ -55,7 +55,7 @@ async def test_servers_stand_below_the_supervisor_and_sessions_below_their_serve
             (supervisor,) = tree.children
             assert (tree.kind, tree.name, tree.state) == ("room", room.run_id, "open")
             assert [(each.name, each.kind, each.state) for each in supervisor.children] == [
-                ("a", "server", "cached"),
+                ("a", "server", "connected"),
                 ("b", "server", "connected"),
             ]
             own, _ = supervisor.children
@@ -122,7 +122,7 @@ async def test_a_server_that_failed_says_so_until_it_connects_as_the_status_does
         (row,) = (each for each in room.status() if each.server == "a")
         assert row.failure is not None
         a = find(room.tree(), "a")
-        assert (a.state, find(room.tree(), "b").state) == ("failed", "not connected")
+        assert (a.state, find(room.tree(), "b").state) == ("failed", "not-connected")
         assert str(a).startswith("a  failed")
         server.refuse_start = None
         await room.reconnect("a")
@@ -283,11 +283,13 @@ async def test_a_server_has_the_word_that_the_status_has_for_it() -> None:
         await room.call("b_echo")
 
         def words() -> dict[str, str]:
-            return {name: find(room.tree(), name).state for name in config}
+            found = {name: find(room.tree(), name).state for name in config}
+            assert found == {row.server: row.word for row in room.status()}
+            return found
 
-        assert words() == {"a": "not connected", "b": "connected", "c": "failed"}
+        assert words() == {"a": "not-connected", "b": "connected", "c": "failed"}
         await anyio.sleep(3_600)
-        assert words() == {"a": "not connected", "b": "cached", "c": "failed"}
+        assert words() == {"a": "not-connected", "b": "cached", "c": "failed"}
         await room.drain("b")
         assert words()["b"] == "down"
 

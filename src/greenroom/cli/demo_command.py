@@ -31,7 +31,6 @@ from ..protocol.errors import CallError, GreenroomError
 from ..protocol.events import Event, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.status import DrainReport, ServerStatus
-from ..protocol.tree import state_of
 from ..supervisor.room import Greenroom
 from .common import run_to_end, show_json
 from .exit_codes import INTERRUPTED
@@ -521,7 +520,7 @@ def cells(row: ServerStatus) -> tuple[str, ...]:
     tools = "?" if row.tool_count is None else str(row.tool_count)
     return (
         name,
-        state_of(row, is_known=row.cached),
+        row.word.replace("-", " "),
         str(row.incarnation),
         tools,
         str(row.pid or ""),

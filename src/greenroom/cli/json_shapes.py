@@ -122,25 +122,31 @@ class AddressJson(Shape, kw_only=True):
     hidden: Annotated[list[str], says("items with characters that nobody sees, and which")]
     faults: Annotated[list[str], says("items that clients would refuse, and what was done about them")]
     limited: Annotated[list[str], says("limits and loop guards that have refused calls of it, and how often")]
-    cached: Annotated[bool, says("whether its tools are known")]
-
-
-class ServerJson(AddressJson, kw_only=True):
-    """A server: its shared address, with 0 as the `toolCount` of one whose tools are unknown."""
-
     status: Annotated[
         Literal[
             "connected",
+            "connecting",
+            "installing",
+            "waiting",
+            "draining",
             "cached",
             "not-connected",
+            "idle",
             "failed",
+            "down",
             "needs-auth",
             "broken",
             "untrusted",
             "disabled",
         ],
-        says("its state in a word ([what each means](reference/commands/status.md))"),
+        says("what it does now, in a word ([what each means](reference/commands/status.md))"),
     ]
+    cached: Annotated[bool, says("whether its tools are known")]
+
+
+class ServerJson(AddressJson, kw_only=True):
+    """A server: its shared address, with 0 as the `toolCount` of one whose tools are unknown. One that runs only for
+    sessions and calls has the `status` of these."""
 
 
 class UnknownJson(Shape, kw_only=True):

@@ -75,10 +75,14 @@ class OverviewJson(Shape, kw_only=True):
     next: Annotated[list[NextStepJson], says("the next step, and sometimes another one")]
 
 
-_KNOWN = ("connected", "cached")
+_KNOWN = ("connected", "cached", "draining")
 _NAMED = 5
 _WORDS = {  # of a server's status -> in the line of servers; the others are known
     "not-connected": "not asked yet",
+    "connecting": "connecting",
+    "installing": "installing",
+    "waiting": "waiting to start",
+    "down": "stopped on purpose",
     "failed": "failed",
     "broken": "broken",
     "needs-auth": "waiting for a login",

@@ -41,7 +41,6 @@ STATES: Final = {  # what the words below STATE mean
     "disabled": "It is out of service: greenroom enable NAME",
 }
 _FIRST: Final = ("failed", "broken", "needs-auth", "untrusted")
-_MOVING: Final = ("connecting", "draining")
 _HEAD: Final = ("server", "state", "tools", "notes")
 _WIDE: Final = ("server", "state", "tools", "calls", "queued", "incarnation", "memory", "pid", "notes")
 _NAMED: Final = 5  # servers that are named in a line
@@ -71,8 +70,7 @@ def _rows(details: Mapping[str, Any], head: Sequence[str]) -> Rows:
     rows: list[tuple[str, ...]] = []
     for server in sorted(details["servers"], key=_is_well):
         own = further.get(server["name"], [])
-        is_up = any(map(_is_up, own)) and server["status"] in ("cached", "not-connected")
-        rows.append(_row({**server, "status": "connected"} if is_up else server, str(server["name"]), head))
+        rows.append(_row(server, str(server["name"]), head))
         rows += [_row(each, f"  {scope_in_words(each['scope'])}", head) for each in own[:_FURTHER]]
         if len(own) > _FURTHER:
             more = f"  and {len(own) - _FURTHER} more: greenroom status --json"
@@ -85,8 +83,8 @@ def _is_well(server: Mapping[str, Any]) -> bool:
 
 
 def _row(row: Mapping[str, Any], name: str, head: Sequence[str]) -> tuple[str, ...]:
-    """The mark and a cell for each title: of a server, or of an address of it, which has no `status`."""
-    is_address = "status" not in row
+    """The mark and a cell for each title: of a server, or of a further address of it."""
+    is_address = row.get("scope", "shared") != "shared"
     cells = {
         "server": name if is_address else one_line(name, 40),
         "state": _state(row),
@@ -100,19 +98,12 @@ def _row(row: Mapping[str, Any], name: str, head: Sequence[str]) -> tuple[str, .
     }
     mark = "" if is_address else _MARKS.get(row["status"], "○")
     mark = "⚠" if mark == "✓" and _silence(row) else mark
-    return ("○" if mark == "✓" and row["state"] in _MOVING else mark, *(cells[title] for title in head))
+    return (mark, *(cells[title] for title in head))
 
 
 def _state(row: Mapping[str, Any]) -> str:
     """What it does now, in a word."""
-    if row["state"] in _MOVING:
-        return str(row["state"])
-    said = str(row.get("status", row["state"]))
-    if row.get("down") and said in ("cached", "not-connected", "failed", "idle"):
-        return "down"
-    if row["waitingFor"] and said in ("cached", "not-connected", "idle"):
-        return "installing" if row["waitingFor"] == "install" else "waiting"
-    return said.replace("-", " ")
+    return str(row["status"]).replace("-", " ")
 
 
 def _tools(row: Mapping[str, Any]) -> str:
@@ -214,7 +205,7 @@ def overall(details: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_up(row: Mapping[str, Any]) -> bool:
-    return row.get("status", row["state"]) == "connected"
+    return row["status"] == "connected"
 
 
 def around_servers(details: Mapping[str, Any]) -> Iterator[str]:

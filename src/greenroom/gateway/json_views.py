@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..protocol.status import ServerStatus, json_of
+from ..protocol.status import ServerStatus, json_of, word_with
 from .exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from .exposures.tool_definition import FOR_PEOPLE, Mode
 from .exposures.tool_texts import status, tool_details, unknown_details, unknown_sentence
@@ -69,11 +69,15 @@ def _tree_view(tree: TreeNode) -> dict[str, Any]:
 def status_view(catalogue: Catalogue) -> dict[str, Any]:
     """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
     rows = [_at_present(row) for row in CatalogueReader(catalogue, hints=FOR_PEOPLE).rows()]
+    others = [row for row in catalogue.status() if row.scope != "shared"]
+    doing: dict[str, list[str]] = {}  # of each server, the words of its further addresses
+    for row in others:
+        doing.setdefault(row.server, []).append(row.word)
     details = dict(status(rows, FOR_PEOPLE).details)
     details["servers"] = [
-        {**json_of(row), **server} for row, server in zip(rows, details["servers"], strict=True)
+        {**json_of(row), **server, "status": word_with(row.word, doing.get(row.server, ()))}
+        for row, server in zip(rows, details["servers"], strict=True)
     ]
-    others = [row for row in catalogue.status() if row.scope != "shared"]
     if others:
         details["addresses"] = [json_of(row) for row in others]
     return details

@@ -473,6 +473,8 @@ def line_of(row: ServerStatus) -> ServerLine:
         return ServerLine("connected", "✓", _counted(row))
     if row.needs_auth:
         return ServerLine("needs-auth", "⚠", "needs auth")
+    if row.down is not None and row.word == "down":
+        return ServerLine("down", "○", f"down: {row.down}")
     if is_unknown(row) and (row.waiting is not None and row.waiting_for != "breaker"):
         line = f": {row.last_line}" if row.last_line else ""
         return ServerLine("not-connected", "○", f"not known yet, {waits(row)}{line}")

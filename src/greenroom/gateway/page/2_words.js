@@ -31,7 +31,7 @@ const STATES = {
   broken: { word: "broken", mark: "failed", kind: "failed", group: "failed", tip: "its entry cannot be used" },
   "needs-auth": { word: "needs auth", mark: "person", kind: "person", group: "person", tip: "it waits for a login" },
   untrusted: {
-    word: "not trusted",
+    word: "untrusted",
     mark: "person",
     kind: "person",
     group: "person",
@@ -45,6 +45,8 @@ const STATES = {
     tip: "it ends when its calls have ended",
   },
   connecting: { word: "connecting", mark: "connecting", kind: "connecting", group: "moving" },
+  installing: { word: "installing", mark: "connecting", kind: "connecting", group: "moving" },
+  waiting: { word: "waiting", mark: "connecting", kind: "connecting", group: "moving", tip: "its start waits for its turn" },
   connected: { word: "connected", mark: "connected", kind: "connected", group: "connected" },
   cached: {
     word: "cached",
@@ -60,6 +62,13 @@ const STATES = {
     group: "resting",
     tip: "nothing is known of it yet",
   },
+  down: {
+    word: "down",
+    mark: "disabled",
+    kind: "disabled",
+    group: "resting",
+    tip: "stopped on purpose; no call starts it",
+  },
   disabled: { word: "disabled", mark: "disabled", kind: "disabled", group: "disabled" },
 };
 const RANK = new Map(Object.keys(STATES).map((key, rank) => [key, rank]));
@@ -74,18 +83,8 @@ const GROUPS = [
   ["disabled", "Disabled"],
 ];
 
-/**
- * The state of a row in one word: what it is doing now comes before how it is known. A server that only has processes of
- * sessions and calls is as they are.
- */
-function stateOf(row) {
-  if (!row.disabled && !row.broken && (row.state === "connecting" || row.state === "draining")) return row.state;
-  const word = row.status in STATES ? row.status : "not-connected";
-  const own = row.addresses.map((each) => each.state);
-  return STATES[word].group === "resting"
-    ? (["connected", "connecting"].find((state) => own.includes(state)) ?? word)
-    : word;
-}
+/** What a server does now, in the word of `greenroom status`. */
+const stateOf = (row) => (row.status in STATES ? row.status : "not-connected");
 
 /** The mark and the word of a state. */
 function stateMark(state) {

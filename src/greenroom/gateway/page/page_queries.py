@@ -20,7 +20,7 @@ from ...config.masking import redacted_server
 from ...protocol.errors import UsageError
 from ...protocol.event_records import record_of
 from ...protocol.safe_text import without_stderr
-from ...protocol.tree import facts, shown_below
+from ...protocol.tree import facts, shown_below, state_in_words
 from ..explain import explained
 from ..exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from ..exposures.tool_definition import FOR_PEOPLE, parse_request
@@ -88,7 +88,13 @@ async def tree(port: RoomPort) -> dict[str, Any]:
 def _tree_rows(node: TreeNode, level: int) -> Iterator[dict[str, Any]]:
     children, left = shown_below(node, _NODES)
     said = ", ".join(facts(node))
-    yield {"level": level, "kind": node.kind, "name": node.name, "state": node.state, "said": said}
+    yield {
+        "level": level,
+        "kind": node.kind,
+        "name": node.name,
+        "state": state_in_words(node.state),
+        "said": said,
+    }
     for child in children:
         yield from _tree_rows(child, level + 1)
     if left:
