@@ -1,1 +1,1 @@
-"""The command line, one module for each command, each loaded when it is used."""
+"""The command line, a module for each command, or for a few that share options, loaded when it is used."""
