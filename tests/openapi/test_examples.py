@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from jsonschema import Draft202012Validator
 from tests.support.rows import for_each
+from tests.support.schema_sample import sample
 
 from greenroom.openapi.document import ApiDocument, read_document
 from greenroom.openapi.request import HttpRequest, build_request
@@ -48,46 +48,12 @@ def test_an_example_becomes_tools_that_can_be_called(name: str) -> None:
         tool = operation.tool(with_output=True)
         Draft202012Validator.check_schema(tool["inputSchema"])
         Draft202012Validator.check_schema(tool.get("outputSchema", {}))
-        arguments = sample(tool["inputSchema"], tool["inputSchema"].get("$defs", {}))
+        arguments = sample(tool["inputSchema"], tool["inputSchema"].get("$defs", {}), full=True)
         faults = Draft202012Validator(tool["inputSchema"]).iter_errors(arguments)
         assert [each.message for each in faults if each.validator != "oneOf"] == []
         request = build_request(operation, arguments, "http://127.0.0.1")
         assert request.url.startswith("http://127.0.0.1/")
         assert operation.notes == []
-
-
-def sample(schema: Any, definitions: dict[str, Any], depth: int = 0) -> Any:
-    """A small value of the schema."""
-    if schema is True or schema == {}:
-        return "x"
-    if "$ref" in schema:
-        return sample(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions, depth)
-    if "default" in schema or "enum" in schema or "const" in schema:
-        return schema.get("default", schema.get("const", schema.get("enum", [None])[0]))
-    for keyword in ("oneOf", "anyOf"):
-        if keyword in schema:
-            return sample(schema[keyword][0], definitions, depth)
-    if "allOf" in schema:
-        parts = [sample(each, definitions, depth) for each in schema["allOf"]]
-        return (
-            {name: value for part in parts for name, value in part.items()}
-            if isinstance(parts[0], dict)
-            else parts[0]
-        )
-    kind = schema.get("type", "object" if "properties" in schema else "string")
-    kind = kind[0] if isinstance(kind, list) else kind
-    match kind:
-        case "object":
-            wanted = schema.get("properties", {}) if depth < 4 else schema.get("required", [])
-            return {name: sample(schema["properties"][name], definitions, depth + 1) for name in wanted}
-        case "array":
-            return (
-                [sample(schema["items"], definitions, depth + 1)] if "items" in schema and depth < 4 else []
-            )
-        case "string":
-            return "x" * schema.get("minLength", 1)
-        case _:
-            return {"boolean": True, "null": None}.get(kind, schema.get("minimum", 1))
 
 
 def test_swagger_in_the_words_of_openapi_3() -> None:

@@ -77,13 +77,14 @@ class LineClient:
         assert chunk, "it closed its output"
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            self._take(_read(line))
+            self._take(line)
 
     def close(self) -> None:
         """Read no more."""
         self._selector.close()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, line: bytes) -> None:
+        message = _read(line)
         if "method" not in message:
             self.answered[message["id"]] = message
         elif "id" not in message:

@@ -7,19 +7,17 @@ of a table in the docs: it is written by `--write`, and otherwise compared.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import attrs
 from tools import package_tree
 
-from ._install import HOME, ROOT, InstallFailed, install, interpreter
-from ._table import Adapter
+from ._install import HOME, ROOT, interpreter, said_by
+from ._table import ADAPTERS, AdapterRow, RowResult, WorldRun
 
 SCRIPTS = Path(__file__).parent / "adapters"
 PAGE = ROOT / "docs" / "frameworks" / "what-a-model-is-told.md"
@@ -29,117 +27,78 @@ _LEFT_OPEN = ("reportUnknown", "reportMissingTypeStubs", "reportDeprecated")
 Told = Mapping[str, Sequence[str]]  # of each fault: the words, and how they are shown
 
 
-@attrs.define
-class AdapterRow:
-    name: str
-    pins: str
-    problems: list[str] = attrs.field(factory=list[str])
-    told: Told = attrs.field(factory=dict[str, Sequence[str]])
-    replayed: int = 0  # calls that a tape answered as they were answered when it was recorded
+def play_adapter(adapter: AdapterRow, run: WorldRun) -> Iterator[RowResult]:
+    """The second number is that of the calls that a tape answered as they were answered when it was recorded."""
+    [python] = interpreter(adapter.installed("adapters", "-e", f"{ROOT}{adapter.extra}"))
+    said = said_by((python, SCRIPTS / f"play_{adapter.play}.py"), PATIENCE)
+    told = (_write if run.writes else _compare)(adapter.name, said.get("told", {}))
+    problems = [*said["problems"], *_types(python, adapter), *told]
+    yield RowResult([adapter.name, f"`{adapter.pins}`", str(said.get("replayed", 0))], problems)
 
 
-def play_adapters(adapters: Sequence[Adapter]) -> list[AdapterRow]:
-    """One after the other."""
-    package_tree.main()  # what the type checker reads
-    return [_play(adapter) for adapter in adapters]
-
-
-def _play(adapter: Adapter) -> AdapterRow:
-    row = AdapterRow(adapter.name, " ".join(adapter.pins))
-    try:
-        home = install("adapters", adapter.name, "pypi", ("-e", f"{ROOT}{adapter.extra}", *adapter.pins))
-    except InstallFailed as error:
-        row.problems.append(f"not installed: {error}")
-        return row
-    [python] = interpreter(home, "pypi")
-    said = said_by(python, SCRIPTS / f"play_{adapter.play}.py")
-    row.told = said.get("told", {})
-    row.replayed = said.get("replayed", 0)
-    row.problems += [*said["problems"], *_types(python, adapter)]
-    return row
-
-
-def said_by(python: str, script: Path) -> Mapping[str, Any]:
-    """What the script prints in its last line; or a problem in place of it."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run = [python, str(script)]
-    try:
-        done = subprocess.run(run, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        return {"problems": [f"not done within {PATIENCE:g} s"]}
-    try:
-        return json.loads(done.stdout.strip().rpartition("\n")[2])
-    except ValueError:
-        return {"problems": [f"its script failed: {done.stderr.strip()[-300:]}"]}
-
-
-def _types(python: str, adapter: Adapter) -> list[str]:
+def _types(python: str, adapter: AdapterRow) -> Iterator[str]:
     """What pyright says of the adapter and of its example."""
-    module, example = (
-        f"build/types/greenroom/adapters/{adapter.module}.py",
-        f"examples/with_{adapter.play}.py",
-    )
+    _make_tree()
+    example = f"with_{adapter.play}.py"
+    files = [f"build/types/greenroom/adapters/{adapter.module}.py", f"examples/{example}"]
     config = (
         HOME / "adapters" / f"{adapter.play}.json"
-    )  # it reads only what is beneath a configuration, or relative to it
+    )  # pyright reads only what is beneath it, or relative to it
     up = os.path.relpath(ROOT, config.parent)
     settings = {
-        "include": [f"{up}/{module}", f"{up}/{example}"],
+        "include": [f"{up}/{file}" for file in files],
         "exclude": ["**/__pycache__"],  # and not what begins with a dot, as it is otherwise
         "extraPaths": [f"{up}/build/types"],
         "typeCheckingMode": "strict",
     }
-    config.write_text(json.dumps(settings), encoding="utf-8")
-    pyright = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(config), "--pythonpath", python]
-    done = subprocess.run(pyright, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    try:
-        said = json.loads(done.stdout)
-    except ValueError:
-        return [f"pyright failed: {done.stderr.strip()[-300:]}"]
-    found = said["generalDiagnostics"]
-    if said["summary"]["filesAnalyzed"] != len(settings["include"]):
-        return [f"pyright read {said['summary']['filesAnalyzed']} files"]
-    # An example has what the framework's own types leave open.
-    names = [(Path(one["file"]).name, one) for one in found]
-    return [
-        f"{name}: {one['message']}"
-        for name, one in names
-        if not (name == Path(example).name and one.get("rule", "").startswith(_LEFT_OPEN))
-    ]
+    config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    # All of it is one value over many lines.
+    pyright = (sys.executable, "-m", "pyright", "--outputjson", "-p", str(config), "--pythonpath", python)
+    said = said_by(pyright, PATIENCE)
+    if said["summary"]["filesAnalyzed"] != len(files):
+        yield f"pyright read {said['summary']['filesAnalyzed']} files"
+    for one in said["generalDiagnostics"]:
+        name = Path(one["file"]).name
+        # An example has what the framework's own types leave open.
+        if not (name == example and one.get("rule", "").startswith(_LEFT_OPEN)):
+            yield f"{name}: {one['message']}"
+
+
+@functools.cache
+def _make_tree() -> None:
+    """What the type checker reads."""
+    package_tree.main()
 
 
 # ---- the table in the docs ------------------------------------------------------------------------------------------
-def compare(rows: Sequence[AdapterRow]) -> None:
-    """Note in each row what the page says otherwise."""
+def _compare(name: str, told: Told) -> Iterator[str]:
+    """What the page says otherwise."""
     cells = _cells()
-    for row in rows:
-        said = {fault: cells.get((fault, row.name)) for fault in row.told}
-        differ = [fault for fault, (_, how) in row.told.items() if said[fault] != how]
-        if differ:
-            row.problems.append(f"{PAGE.relative_to(ROOT)} says otherwise (--write): {', '.join(differ)}")
+    differ = [fault for fault, (_, how) in told.items() if cells.get((fault, name)) != how]
+    if differ:
+        yield f"{PAGE.relative_to(ROOT)} says otherwise (--write): {', '.join(differ)}"
 
 
-def write(rows: Sequence[AdapterRow], names: Sequence[str]) -> None:
-    """Write the columns of these adapters; `names`: of all adapters, in their order."""
-    cells, texts = _cells(), dict[str, str]()
-    for row in rows:
-        for fault, (words, how) in row.told.items():
-            cells[fault, row.name] = how
-            texts[fault] = words
-    faults = list(dict.fromkeys([*texts, *(fault for fault, _ in cells)]))
-    columns = [name for name in names if any(column == name for _, column in cells)]
+def _write(name: str, told: Told) -> list[str]:
+    """Write the column of this adapter. Nothing is wrong then."""
+    cells = _cells()
+    for fault, (words, how) in told.items():
+        cells[fault, "the words"], cells[fault, name] = words, how
+    faults = dict.fromkeys([*told, *(fault for fault, _ in cells)])
+    there = {column for _, column in cells}
+    columns = ["the words", *(adapter.name for adapter in ADAPTERS if adapter.name in there)]
     lines = [
-        f"| a call, or | the words | {' | '.join(columns)} |",
-        f"|---|---|{'---|' * len(columns)}",
+        f"| a call, or | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
         *(
-            f"| {fault} | {texts.get(fault) or cells.get((fault, 'the words'), '')} | "
-            f"{' | '.join(cells.get((fault, name), '') for name in columns)} |"
+            f"| {fault} | {' | '.join(cells.get((fault, each), '') for each in columns)} |"
             for fault in faults
         ),
     ]
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n\n{chr(10).join(lines)}\n\n{END}{after}", encoding="utf-8")
+    return []
 
 
 def _cells() -> dict[tuple[str, str], str]:
@@ -150,12 +109,9 @@ def _cells() -> dict[tuple[str, str], str]:
         for line in table.splitlines()
         if line.startswith("| ")
     ]
-    if not rows:
-        return {}
-    head, *rest = rows
     return {
         (row[0], column): cell
-        for row in rest
-        for column, cell in zip(head[1:], row[1:], strict=False)
+        for row in rows[1:]
+        for column, cell in zip(rows[0][1:], row[1:], strict=False)
         if cell
     }

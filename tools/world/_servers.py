@@ -7,208 +7,270 @@ configuration, with an empty cache, so the first list is a first start of all of
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
+from tests.support.line_client import LineClient
 
-from ._install import ROOT, InstallFailed, install, program
-from ._raw import RawClient, RequestFailed
-from ._table import Server
+from ._install import InstallFailed, program
+from ._table import RowResult, ScriptedCall, ServerRow, WorldRun
 
+Tools = Mapping[str, Mapping[str, Any]]
+MARK = "GREENROOM_WORLD_RUN"  # in the environment of everything that is started here
 FIRST_LIST = 300.0  # seconds for all servers to have been discovered
-MARK = "GREENROOM_WORLD_RUN"
+_ANSWER, _END, _GONE = (
+    60.0,
+    10.0,
+    20.0,
+)  # seconds for an answer, for a gateway's end, and for all processes to go
+_MOST_PAGES = 100
+_HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "world", "version": "1"},
+}
+_NOT_HERE = {"error": {"code": -32601, "message": "not here"}}
 _ALWAYS = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 
 
-@attrs.define
-class ServerRow:
-    """The result for one server. Without `problems` it works, and nothing differs."""
-
-    name: str
-    pin: str
-    tools: int = 0
-    called: bool = False
-    problems: list[str] = attrs.field(factory=list[str])
+class RequestFailed(Exception):
+    """A peer answered with an error, or not at all."""
 
 
-@attrs.define
-class ServerResults:
-    rows: list[ServerRow]
-    known_after: float = 0.0  # seconds from an empty cache to the last server's tools
-    exit_code: int | None = None
-    exit_seconds: float = 0.0
-    left: int = 0  # processes that were still there after the end
+class PlainClient(LineClient):
+    """A process that speaks MCP on its standard streams, asked without an SDK, which would drop the fields that it does
+    not know. It may ask for a ping, and nothing else."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        self._stderr, pipe = cwd / "stderr.txt", subprocess.PIPE
+        with self._stderr.open("wb") as stderr:
+            apart: Any = {"env": env, "cwd": cwd, "start_new_session": True}
+            super().__init__(
+                subprocess.Popen[bytes](command, stdin=pipe, stdout=pipe, stderr=stderr, **apart)
+            )
+
+    def __enter__(self) -> PlainClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def _take(self, line: bytes) -> None:
+        with suppress(ValueError, TypeError, KeyError):  # a banner
+            super()._take(line)
+        while self.asked:
+            request = self.asked.pop()
+            self.write(
+                {"id": request["id"], **({"result": {}} if request["method"] == "ping" else _NOT_HERE)}
+            )
+
+    @property
+    def said(self) -> str:
+        """The end of what it wrote to stderr."""
+        return self._stderr.read_text(encoding="utf-8", errors="replace").strip()[-300:]
+
+    def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """The result of one request. Raises `RequestFailed`."""
+        try:
+            answer = self.answer(self.send(method, params), _ANSWER)
+        except (AssertionError, OSError) as error:
+            raise RequestFailed(f"{method}: {error!r}: {self.said}") from None
+        if "error" in answer:
+            raise RequestFailed(json.dumps(answer["error"]))
+        return answer["result"]
+
+    def initialize(self) -> Mapping[str, Any]:
+        """The handshake of a client that declares no capabilities. Returns the server's."""
+        hello = self.ask("initialize", _HELLO)
+        self.tell("notifications/initialized")
+        return hello["capabilities"]
+
+    def tools(self) -> Tools:
+        """Every page of its list."""
+        found: dict[str, Mapping[str, Any]] = {}
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = self.ask("tools/list", {"cursor": cursor} if cursor else None)
+            found |= {tool["name"]: tool for tool in page["tools"]}
+            if not (cursor := page.get("nextCursor")):
+                break
+        return found
+
+    def leave(self) -> tuple[int, float]:
+        """Close its stdin. Returns its exit code and the seconds it took to end. Raises `RequestFailed`."""
+        assert self.process.stdin is not None
+        began = time.monotonic()
+        self.process.stdin.close()
+        try:
+            return self.process.wait(_END), time.monotonic() - began
+        except subprocess.TimeoutExpired:
+            raise RequestFailed(f"still there {_END:g} s after its stdin was closed") from None
 
 
 @attrs.frozen
 class _Alone:
-    """The lists and answers of a server without the gateway."""
+    """A server as it answers without the gateway, and its entry in a configuration."""
 
-    command: list[str]
-    env: Mapping[str, str]
-    home: Path
-    tools: Mapping[str, Mapping[str, Any]]
-    result: Mapping[str, Any] | None
+    server: ServerRow
+    entry: Mapping[str, Any]
+    tools: Tools
+    answer: Mapping[str, Any]
+    result: RowResult
 
 
-async def play_servers(servers: Sequence[Server], folder: Path) -> ServerResults:
+def play_servers(servers: Sequence[ServerRow], run: WorldRun) -> list[RowResult]:
     """All of them, first each alone, then all behind one gateway."""
-    gathered = ServerResults([ServerRow(server.name, server.pin) for server in servers])
-    alone: dict[str, _Alone] = {}
-    mark = uuid.uuid4().hex
-    for server, row in zip(servers, gathered.rows, strict=True):
+    results, known, mark = list[RowResult](), list[_Alone](), {MARK: uuid.uuid4().hex}
+    for server in servers:
+        results.append(result := RowResult([server.name, f"`{server.pins}`", "0", "–"]))
         try:
-            alone[server.name] = await _play_alone(server, folder, mark)
-            row.tools = len(alone[server.name].tools)
-        except (InstallFailed, RequestFailed, FileNotFoundError) as error:
-            row.problems.append(f"cannot be run alone: {error}")
-    playable = {server.name: server for server in servers if server.name in alone}
-    await _play_behind(playable, alone, gathered, folder, mark)
-    gathered.left = await _left_after_a_moment(mark)
-    return gathered
+            known.append(_alone(server, run.folder / server.name, mark, result))
+        except (InstallFailed, RequestFailed, OSError) as error:
+            result.problems.append(f"cannot be run alone: {error}")
+    if known:
+        try:
+            note = _behind(known, run.folder, mark)
+        except RequestFailed as error:
+            note = f"The gateway: {error}"
+            for each in known:
+                each.result.problems.append("the gateway failed")
+        if left := _left_after_a_moment(mark):
+            known[0].result.problems.append("left processes behind, it or another")
+        results[-1].note = f"{note}; processes left: {left}."
+    return results
 
 
-async def _play_alone(server: Server, folder: Path, mark: str) -> _Alone:
-    home = folder / server.name
-    home.mkdir(parents=True, exist_ok=True)
-    command = program(
-        install("servers", server.name, server.index, server.pin.split()), server.index, server.program
-    )
-    command += [part.replace("{home}", str(home)) for part in server.args]
-    own = {key: value.replace("{home}", str(home)) for key, value in server.env.items()}
-    env = {key: os.environ[key] for key in _ALWAYS if key in os.environ} | own | {MARK: mark}
-    async with RawClient(command, env, home) as client:
-        initialized = await client.initialize()
-        has_tools = "tools" in initialized["capabilities"]
-        listed = await client.list_all("tools/list", "tools") if has_tools else []
-        result = None
-        if server.tool is not None:
-            result = await client.ask("tools/call", _call(server, server.tool, home))
-    return _Alone(command, own | {MARK: mark}, home, {tool["name"]: tool for tool in listed}, result)
+def _alone(server: ServerRow, home: Path, mark: Mapping[str, str], result: RowResult) -> _Alone:
+    home.mkdir()
+    name, *more = server.words
+    started = [*program(server.installed("servers"), server.index, name), *_with_home(more, home)]
+    env = {**_with_home(server.env, home), **mark}
+    entry = {"command": started[0], "args": started[1:], "env": env, "cwd": str(home)}
+    always = {key: os.environ[key] for key in _ALWAYS if key in os.environ}
+    with PlainClient(started, always | env, home) as peer:
+        tools = peer.tools() if "tools" in peer.initialize() else dict[str, Any]()
+        call = _asked(server.call, "", home) if server.call else None
+        answer = peer.ask("tools/call", call) if call else dict[str, Any]()
+    result.cells[2] = str(len(tools))
+    return _Alone(server, entry, tools, answer, result)
 
 
-def _call(server: Server, name: str, home: Path) -> Mapping[str, Any]:
-    arguments = json.loads(json.dumps(dict(server.arguments)).replace("{home}", str(home)))
-    return {"name": name, "arguments": arguments}
-
-
-async def _play_behind(
-    servers: Mapping[str, Server],
-    alone: Mapping[str, _Alone],
-    gathered: ServerResults,
-    folder: Path,
-    mark: str,
-) -> None:
+def _behind(known: Sequence[_Alone], folder: Path, mark: Mapping[str, str]) -> str:
+    """What is to be said of the gateway. Raises `RequestFailed`."""
     config = folder / "mcp.json"
-    entries = {
-        name: {"command": it.command[0], "args": it.command[1:], "env": dict(it.env), "cwd": str(it.home)}
-        for name, it in alone.items()
-    }
+    entries = {each.server.name: each.entry for each in known}
     settings = {"idleTimeout": 0, "maxConnections": 50}
     config.write_text(json.dumps({"mcpServers": entries, "settings": settings}), encoding="utf-8")
-    env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), MARK: mark}
+    env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), **mark}
     command = [sys.executable, "-m", "greenroom", "serve", "--expose", "direct", "--config", str(config)]
-    rows = {row.name: row for row in gathered.rows}
-    async with RawClient(command, env, ROOT) as gateway:
+    with PlainClient(command, env, folder) as gateway:
         began = time.monotonic()
-        await gateway.initialize()
-        behind = await _all_known(gateway, servers, alone, began + FIRST_LIST)
-        gathered.known_after = time.monotonic() - began
-        for name, server in servers.items():
-            row = rows[name]
-            row.problems += _differences(name, alone[name].tools, behind)
-            if server.tool is not None:
-                row.problems += await _compare_call(gateway, server, server.tool, alone[name])
-                row.called = True
-        try:
-            gathered.exit_code, gathered.exit_seconds = await gateway.leave()
-        except RequestFailed as error:
-            gathered.rows[0].problems.append(f"the gateway's end: {error}")
+        gateway.initialize()
+        behind = _all_known(gateway, known, began + FIRST_LIST)
+        known_after = time.monotonic() - began
+        for each in known:
+            each.result.problems += [*_differences(each, behind), *_differences_of_call(each, gateway)]
+        code, seconds = gateway.leave()
+    # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
+    if code not in (0, -signal.SIGALRM):
+        raise RequestFailed(f"it left with exit code {code}")
+    return (
+        f"All were known {known_after:.1f} s after a start on an empty cache. "
+        f"On stdin's end the gateway left with exit code {code} after {seconds:.2f} s"
+    )
 
 
-async def _all_known(
-    gateway: RawClient, servers: Mapping[str, Server], alone: Mapping[str, _Alone], until: float
-) -> Mapping[str, Mapping[str, Any]]:
+def _all_known(gateway: PlainClient, known: Sequence[_Alone], until: float) -> Tools:
     """The gateway's list, once it has every server that has tools, or when the time is up."""
     while True:
-        behind = {tool["name"]: tool for tool in await gateway.list_all("tools/list", "tools")}
-        missing = [name for name in servers if alone[name].tools and not _of(name, behind)]
+        behind = gateway.tools()
+        missing = [
+            each
+            for each in known
+            if each.tools and not any(_shown(each, tool, behind) for tool in each.tools)
+        ]
         if not missing or time.monotonic() > until:
             return behind
-        await asyncio.sleep(0.2)
+        time.sleep(0.2)
 
 
-def _of(server: str, behind: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The server's own tools, by the names that it gave them."""
-    prefix = server.replace("-", "_") + "_"
-    own = {name: tool for name, tool in behind.items() if name.replace("-", "_").startswith(prefix)}
-    return {
-        name[len(prefix) :]: tool for name, tool in own.items() if not name[len(prefix) :].startswith("get_")
-    }
+def _shown(alone: _Alone, tool: str, behind: Tools) -> Mapping[str, Any] | None:
+    """A tool of this server in the gateway's list."""
+    name = alone.server.name
+    return behind.get(f"{name}_{tool}") or behind.get(f"{name.replace('-', '_')}_{tool}")
 
 
-def _as_shown(tool: Mapping[str, Any]) -> dict[str, Any]:
-    needs_task = tool.get("execution") == {"taskSupport": "required"}
-    return {**tool, "execution": {"taskSupport": "optional"}} if needs_task else dict(tool)
-
-
-def _differences(
-    server: str, alone: Mapping[str, Mapping[str, Any]], behind: Mapping[str, Mapping[str, Any]]
-) -> list[str]:
+def _differences(alone: _Alone, behind: Tools) -> list[str]:
     problems: list[str] = []
-    prefix = f"{server}_"
-    for name, tool in alone.items():
-        shown = behind.get(prefix + name) or behind.get(prefix.replace("-", "_") + name)
+    for name, tool in alone.tools.items():
+        shown = _shown(alone, name, behind)
         if shown is None:
             problems.append(f"{name} is not listed")
             continue
-        expected = _as_shown(tool)
-        if {**shown, "name": name} != expected:
-            fields = [key for key in {*shown, *tool} if key != "name" and shown.get(key) != expected.get(key)]
-            problems.append(f"{name} differs in {', '.join(sorted(fields))}")
+        needs_task = tool.get("execution") == {"taskSupport": "required"}
+        expected = {**tool, "execution": {"taskSupport": "optional"}} if needs_task else tool
+        fields = {key for key in {*shown, *expected} if shown.get(key, ...) != expected.get(key, ...)}
+        if fields - {"name"}:
+            problems.append(f"{name} differs in {', '.join(sorted(fields - {'name'}))}")
     return problems
 
 
-async def _compare_call(gateway: RawClient, server: Server, tool: str, alone: _Alone) -> list[str]:
+def _differences_of_call(alone: _Alone, gateway: PlainClient) -> list[str]:
+    call = alone.server.call
+    if call is None:
+        return []
+    alone.result.cells[3] = "yes"
     try:
-        result = await gateway.ask("tools/call", _call(server, f"{server.name}_{tool}", alone.home))
+        answer = gateway.ask("tools/call", _asked(call, f"{alone.server.name}_", Path(alone.entry["cwd"])))
     except RequestFailed as error:
-        return [f"{tool}: {error}"]
-    text = " ".join(str(block.get("text", "")) for block in result.get("content", ()))
+        return [f"{call.tool}: {error}"]
     problems: list[str] = []
-    if server.answer not in text:
-        problems.append(f"{tool} answered {text[:80]!r}")
-    if alone.result is not None and set(result) - {"_meta"} != set(alone.result) - {"_meta"}:
-        problems.append(f"{tool}: other fields than alone: {sorted(result)}")
+    text = " ".join(str(block.get("text", "")) for block in answer.get("content", ()))
+    if call.answer not in text:
+        problems.append(f"{call.tool} answered {text[:80]!r}")
+    if set(answer) - {"_meta"} != set(alone.answer) - {"_meta"}:
+        problems.append(f"{call.tool}: other fields than alone: {sorted(answer)}")
     return problems
 
 
-async def _left_after_a_moment(mark: str) -> int:
+def _asked(call: ScriptedCall, prefix: str, home: Path) -> Mapping[str, Any]:
+    return {"name": prefix + call.tool, "arguments": _with_home(call.arguments, home)}
+
+
+def _with_home(data: Any, home: Path) -> Any:
+    return json.loads(json.dumps(data).replace("{home}", str(home)))
+
+
+def _left_after_a_moment(mark: Mapping[str, str]) -> int:
     """What was killed may take its time to go, on a busy machine."""
-    for _ in range(200):
-        if not _still_there(mark):
-            break
-        await asyncio.sleep(0.1)
-    return _still_there(mark)
+    until = time.monotonic() + _GONE
+    while (left := _still_there(mark)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
 
 
-def _still_there(mark: str) -> int:
+def _still_there(mark: Mapping[str, str]) -> int:
     """Processes that carry this run's mark."""
-    wanted = f"{MARK}={mark}".encode()
     count = 0
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            count += (
-                wanted in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid()
-            )
-        except OSError:
-            continue
+        with suppress(OSError):
+            count += f"{MARK}={mark[MARK]}".encode() in (entry / "environ").read_bytes().split(b"\0")
     return count

@@ -1,142 +1,89 @@
-"""Runs FastMCP's own tests, of its client and its proxy, with our door in the middle.
+"""Plays what only has to run and say how it went: a script of ours, a page's scenario, a peer's own tests.
 
-They come from its source distribution and run in their own environment, with `peer_door` as a pytest plugin.
-`fastmcp_expected.toml` lists what may fail, with the reason. A test that fails and is not listed is a problem, and so
-is a listed one that passes.
+* `models/play_types.py` holds what `tools_for` gives and `run` answers against the types of the packages of the models'
+  APIs. Nothing is sent.
+* The scenario of `docs/exploring.md` runs under another explorer of schedules, as the page has it. That needs a newer
+  Python than Greenroom does; the row says it where none is at hand.
+* A peer's tests run with our door in the middle (`peer_door` is a pytest plugin). `fastmcp_expected.toml` lists what
+  may fail, with the reason. A test that fails and is not listed is a problem, and so is a listed one that passes.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
-import subprocess
-import sys
-import tarfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
+from tools.installed import pythons_at_hand
 
-from ._install import HOME, ROOT, InstallFailed, install
+from ._install import HOME, ROOT, finished, install, interpreter, said_by
+from ._table import OURS, RowResult, SchedulerRow, SuiteRow, WorldRow, WorldRun
 
-PIN = "fastmcp==4.2.3"
-NEEDS = (
-    "pytest",
-    "pytest-asyncio",
-    "pytest-env",
-    "pytest-timeout",
-    "inline-snapshot",
-    "dirty-equals",
-    "opentelemetry-sdk",
-)
-AREAS = (
-    "tests/client/test_elicitation.py",
-    "tests/client/test_elicitation_enums.py",
-    "tests/client/test_sampling.py",
-    "tests/client/test_roots.py",
-    "tests/client/test_logs.py",
-    "tests/client/test_progress.py",
-    "tests/client/test_notifications.py",
-    "tests/client/client",
-    "tests/server/providers/proxy",
-)
-PLUGINS = Path(__file__).parent
-EXPECTED = PLUGINS / "fastmcp_expected.toml"
-PATIENCE = 900.0  # seconds for the whole run
-_LEFT_OUT = (
-    "not client_process and not subprocess_heavy and not integration"  # what they need is not installed
-)
+HERE = Path(__file__).parent
+PATIENCE = 900.0  # seconds
+_PAGE = ROOT / "docs" / "exploring.md"
 
 
-@attrs.define
-class SuiteRow:
-    """The result of a suite."""
-
-    name: str
-    passed: int = 0
-    expected: int = 0  # failures that have a reason
-    problems: list[str] = attrs.field(factory=list[str])
+def play_models(models: WorldRow, run: WorldRun) -> Iterator[RowResult]:
+    """A result for each format."""
+    home = models.installed("models", *OURS)
+    said = said_by((*interpreter(home), HERE / "models" / "play_types.py"), PATIENCE)
+    for name, (held, problems) in said.items():
+        yield RowResult([f"`{name}`", str(held)], problems)
 
 
-def play_suite() -> SuiteRow:
-    """All of it."""
-    row = SuiteRow(PIN)
-    try:
-        home = install("suites", "fastmcp", "pypi", (PIN, *NEEDS, "-e", str(ROOT)))
-        source = _source(home)
-    except InstallFailed as error:
-        row.problems.append(f"not installed: {error}")
-        return row
-    said = _run(home, source)
-    failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", said, re.MULTILINE))
-    counts = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error)", said)}
-    row.passed = counts.get("passed", 0)
-    if not row.passed:
-        row.problems.append(f"it did not run: {said.strip()[-300:]}")
-        return row
-    reasons = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
-    _judge(
-        row, failed, {pattern: why for why, patterns in reasons["may_fail"].items() for pattern in patterns}
+def play_scheduler(scheduler: SchedulerRow, run: WorldRun) -> Iterator[RowResult]:
+    """The scenario, then what the page says under it."""
+    pythons = {_numbers(version): path for version, path in pythons_at_hand().items()}
+    newest = max(pythons)
+    if newest < _numbers(scheduler.python):
+        yield RowResult([scheduler.pins, "–"], good="not played: no Python is new enough")
+        return
+    home = scheduler.installed(
+        "schedulers", *OURS, "pytest", python=pythons[newest]
+    )  # the scenario is a test
+    blocks = re.findall(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    under = [block for block in blocks if f"import {scheduler.name}" in block]
+    script = run.folder / "scenario.py"
+    script.write_text("\n".join([blocks[0], *under]), encoding="utf-8")
+    done = finished((*interpreter(home), script), PATIENCE, run.folder)
+    result = RowResult([scheduler.pins, ".".join(map(str, newest))])
+    if not under:
+        result.problems.append("the page has no such lines")
+    elif done.returncode:
+        result.problems.append(f"the page's lines fail: {done.stderr.strip()[-300:]}")
+    yield result
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def play_suite(suite: SuiteRow, run: WorldRun) -> Iterator[RowResult]:
+    home = suite.installed("suites", *OURS, *suite.needs.split())
+    [source] = install("suites", f"{suite.name} source", "pypi source", [suite.pins]).glob("*/")
+    pytest = (
+        *interpreter(home),
+        *("-m", "pytest", "-q", "--tb=no", "-o", "addopts=", "-p", "no:cacheprovider"),
     )
-    return row
+    wanted = ("-p", "peer_door", "--timeout", "60", "-m", suite.marks, *suite.areas.split())
+    cache = str(HOME / "cache")
+    said = finished((*pytest, *wanted), PATIENCE, source, PYTHONPATH=str(HERE), XDG_CACHE_HOME=cache).stdout
+    failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", said, re.MULTILINE))
+    passed = re.search(r"(\d+) passed", said)
+    if passed is None:
+        yield RowResult([suite.pins, "0", "0"], [f"it did not run: {said.strip()[-300:]}"])
+        return
+    reasons = tomllib.loads((HERE / "fastmcp_expected.toml").read_text(encoding="utf-8"))["may_fail"].values()
+    may_fail = {pattern: _matches(pattern, failed) for patterns in reasons for pattern in patterns}
+    expected = set[str]().union(*may_fail.values())
+    problems = [f"{test} fails" for test in sorted(failed - expected)]
+    problems += [f"{each} is expected to fail, and passes" for each, tests in may_fail.items() if not tests]
+    yield RowResult([suite.pins, passed[1], str(len(expected))], problems)
 
 
-def _judge(row: SuiteRow, failed: set[str], may_fail: Mapping[str, str]) -> None:
-    met: set[str] = set()
-    for test in sorted(failed):
-        patterns = [pattern for pattern in may_fail if fnmatch.fnmatchcase(test, _literal(pattern))]
-        met.update(patterns)
-        if patterns:
-            row.expected += 1
-        else:
-            row.problems.append(f"{test} fails")
-    row.problems += [f"{pattern} is expected to fail, and passes" for pattern in sorted(set(may_fail) - met)]
-
-
-def _literal(pattern: str) -> str:
+def _matches(pattern: str, tests: set[str]) -> list[str]:
     """Only `*` is special: ids of tests have brackets."""
-    return pattern.replace("[", "[[]")
-
-
-def _source(home: Path) -> Path:
-    """The unpacked source distribution, fetched once."""
-    unpacked = home / PIN.replace("==", "-")
-    if not unpacked.is_dir():
-        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps")
-        done = subprocess.run(
-            (*pip, "--no-binary", "fastmcp", "--dest", home / "sdist", PIN),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = sorted((home / "sdist").glob("fastmcp-*.tar.gz"))
-        if not found:
-            raise InstallFailed(done.stderr.strip()[-300:])
-        with tarfile.open(found[0]) as archive:
-            archive.extractall(home, filter="data")
-    return unpacked
-
-
-def _run(home: Path, source: Path) -> str:
-    command = [
-        str(home / "bin" / "python"),
-        "-m",
-        "pytest",
-        "-q",
-        "--tb=no",
-        "-o",
-        "addopts=",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command += ["-p", "peer_door", "--timeout", "60", "-m", _LEFT_OUT, *AREAS]
-    env = {**os.environ, "PYTHONPATH": str(PLUGINS), "XDG_CACHE_HOME": str(HOME / "cache")}
-    try:
-        done = subprocess.run(
-            command, cwd=source, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
-    except subprocess.TimeoutExpired:
-        return f"not done within {PATIENCE:g} s"
-    return done.stdout
+    return fnmatch.filter(tests, pattern.replace("[", "[[]"))
