@@ -46,7 +46,7 @@ demo: .venv/.installed
 # it costs.
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.developed
-	@$(BIN)/python tools/real_servers.py
+	@$(BIN)/python -m tools.real_servers
 	$(BIN)/python -m pytest -n 4 --max-worker-restart 0 --dist worksteal $(or $(ARGS),--every-torture-row)
 
 # Rooms of fake servers in virtual time, and what is pure: no process of a server, no network, no Node.

@@ -16,7 +16,7 @@ from tests.support import in_real_time, run
 from tests.support.gateway import FAULTY, children
 from tests.support.real_servers import real_server
 from tests.support.rows import for_each
-from tools.real_servers import NODE_SERVERS, executable
+from tools.real_servers import ROWS, executable
 
 from greenroom import Greenroom
 from greenroom.actors.transports import npx
@@ -380,7 +380,7 @@ def tree_of(pid: int) -> list[str]:
 
 def test_a_real_package_runs_without_npm(tmp_path: Path) -> None:
     real_server("memory", tmp_path)  # it is installed, or the test says so
-    pin = NODE_SERVERS["memory"]
+    pin = ROWS["memory"].pins
     tree = executable("memory").parents[1]
     program = os.path.realpath(tree / "@modelcontextprotocol" / "server-memory" / "dist" / "index.js")
     asked = wanted("npx", ["-y", pin])
