@@ -28,9 +28,9 @@ _NOTHING: Mapping[str, Any] = {}
 @attrs.frozen
 class Peer:
     """`args` may have {config}, {port} and {command}, `address` may have {server}. `tool`: what it calls a server's
-    tool; `alone`: the same where there is one server. `script`: a program in `doors/` that opens a door for a library.
-    `entry`, `top`: what else its configuration has for each server, and beside the servers. `settings`: the same for
-    the reader."""
+    tool, where a door has several. `is_plain_alone`: with one server alone, it is called as the server calls it.
+    `script`: a program in `doors/` that opens a door for a library. `entry`, `top`: what else its configuration has for
+    each server, and beside the servers. `settings`: the same for the reader."""
 
     name: str
     index: str  # "ours", "pypi" or "npm"
@@ -41,7 +41,7 @@ class Peer:
     script: str = ""
     args: tuple[str, ...] = ()
     tool: str = "{server}_{tool}"
-    alone: str = ""
+    is_plain_alone: bool = False
     address: str = "/mcp"
     entry: Mapping[str, Any] = _NOTHING
     top: Mapping[str, Any] = _NOTHING
@@ -54,8 +54,8 @@ class Peer:
 
     def naming(self, servers: int) -> Callable[[str, str], str]:
         """What a tool is called where there are so many servers."""
-        template = self.alone if self.alone and servers == 1 else self.tool
-        return lambda server, tool: template.format(server=server, tool=tool)
+        is_plain = self.one_each or "{server}" in self.address or (self.is_plain_alone and servers == 1)
+        return lambda server, tool: tool if is_plain else self.tool.format(server=server, tool=tool)
 
     def installed(self) -> Sequence[str]:
         """The command that starts it, without its arguments. Raises `InstallFailed`."""
@@ -69,7 +69,8 @@ class Peer:
             return [*interpreter(home, self.index), str(DOORS / self.script)]
         return program(home, self.index, self.program)
 
-    def filled(self, port: str, config: str = "", command: Sequence[str] = ()) -> list[str]:
+    def arguments(self, port: str, config: str, command: Sequence[str]) -> list[str]:
+        """The rest of its command. `command`: that of its server, if it is for one."""
         line = shlex.join(command)
         filled: list[str] = []
         for argument in self.args:
@@ -116,7 +117,7 @@ PEERS: tuple[Peer, ...] = (
         "stdio",
         "`create_proxy(config)`, `timeout` 5 s for each server",
         script="fastmcp_proxy.py",
-        alone="{tool}",
+        is_plain_alone=True,
         args=("{config}",),
         entry={"timeout": _MS},
     ),
@@ -157,7 +158,6 @@ PEERS: tuple[Peer, ...] = (
         "`--named-server-config`; it has no time limit to set",
         program="mcp-proxy",
         args=("--host", "127.0.0.1", "--port", "{port}", "--named-server-config", "{config}"),
-        tool="{server}/{tool}",
         address="/servers/{server}/mcp",
     ),
     Peer(
@@ -169,8 +169,7 @@ PEERS: tuple[Peer, ...] = (
         "today; it has no time limit to set",
         program="mcpo",
         args=("--host", "127.0.0.1", "--port", "{port}", "--config", "{config}"),
-        tool="{server}/{tool}",
-        address="",
+        address="/{server}",
     ),
     Peer(
         "mcp-hub",
@@ -193,7 +192,6 @@ PEERS: tuple[Peer, ...] = (
             *("--stdio", "{command}", "--outputTransport", "streamableHttp", "--stateful"),
             *("--port", "{port}", "--logLevel", "none"),
         ),
-        tool="{server}/{tool}",
         one_each=True,
     ),
     Peer(
@@ -207,7 +205,6 @@ PEERS: tuple[Peer, ...] = (
             *("--host", "127.0.0.1", "--port", "{port}", "--server", "stream"),
             *("--requestTimeout", str(_MS), "--connectionTimeout", str(_MS), "--shell", "{command}"),
         ),
-        tool="{server}/{tool}",
         one_each=True,
     ),
     Peer(
@@ -223,7 +220,6 @@ PEERS: tuple[Peer, ...] = (
             *("--no-register", "--no-admin", "--gateway-port", "0"),
             *("--bridge-timeout-secs", str(int(LIMIT))),
         ),
-        tool="{server}/{tool}",
         one_each=True,
     ),
     Peer(
@@ -234,7 +230,6 @@ PEERS: tuple[Peer, ...] = (
         "native (Go); one for each server; it has no time limit to set",
         program="tooner_linux_amd64",
         args=(_WORDS,),
-        tool="{server}/{tool}",
         one_each=True,
     ),
     Peer("MetaMCP", "npm", ("@mentu/metamcp@0.4.0",), "stdio", "`--config`", program="metamcp"),

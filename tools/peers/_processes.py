@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from .. import processes
+
 _SUBREAPER, _END_WITH_PARENT = 36, 1  # PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -29,27 +31,12 @@ def end_with_parent() -> None:
 
 def descendants() -> set[int]:
     """Those that are alive, without zombies."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError):
-                state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
-                if state not in "ZX":
-                    parents[int(name)] = int(parent)
-    found, fresh = set[int](), {os.getpid()}
-    while fresh := {pid for pid, parent in parents.items() if parent in fresh}:
-        found |= fresh
-    return found
+    return processes.descendants(os.getpid())
 
 
 def servers_among(pids: set[int], script: str) -> set[int]:
     """Those that run `script`, or a shell that runs it."""
-    found: set[int] = set()
-    for pid in pids:
-        with suppress(OSError):
-            if script.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.add(pid)
-    return found
+    return {pid for pid in pids if script in processes.command(pid)}
 
 
 def memory(pids: set[int]) -> float:

@@ -1,4 +1,8 @@
-"""The rows: what is done to a peer, and when it holds. Each is on real processes, and its servers are `faulty.py`."""
+"""The rows: what happens to a peer, and what must come of it. All processes are real; the servers are `faulty.py`.
+
+A row is data: the servers with their faults, and steps from the vocabulary below. Whoever adds a row writes it from
+these; a step that only one row needs (`slow_down`, `runs_none`) is a function as any other. The player is `play`.
+"""
 
 from __future__ import annotations
 
@@ -6,451 +10,478 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Concatenate, ParamSpec
 
 import attrs
 
 from . import _processes
-from ._doors import PATIENCE, Door, Outcome
-from ._stage import Servers, Stage
+from ._client import PATIENCE
+from ._trial import Result, Servers, Trial, TrialOver
 
 FAT = 16 * 1024 * 1024
 LEFT_AFTER = 5.0  # seconds
+LONGEST = 240.0  # seconds for one row of one peer
+HANGS = ("--hang-at", "call:sleep")
 STUBBORN = ("--ignore-eof", "--ignore-term")
-TREE: Servers = {"stubborn": (*STUBBORN, "--fork", "setsid")}
-
-
-@attrs.frozen
-class Result:
-    """`seconds`: of what the row says. `left`: processes, where the row is about these."""
-
-    holds: bool
-    what: str
-    seconds: float | None = None
-    left: int | None = None
-    lost: int = 0
-    offered: bool = True
+TREE = (*STUBBORN, "--fork", "setsid")
+P = ParamSpec("P")
+Step = Callable[[Trial], Awaitable[None]]
 
 
 @attrs.frozen
 class Row:
+    """`what` happens, what `must` come of it and what the `seconds` are, for the reader. `held`: what is said where
+    everything held; else, and if it is empty, what the steps have found."""
+
     name: str
-    what: str  # is done
-    holds: str  # when
-    seconds: str  # what they count
-    play: Callable[[Stage], Awaitable[Result]]
+    what: str
+    must: str
+    seconds: str
+    servers: Servers
+    steps: Sequence[Step]
+    held: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name, as it may stand between commas."""
+        name, _, more = self.name.partition(", ")
+        return f"{name} ({more})" if more else name
 
 
-async def ordinary(stage: Stage) -> Result:
-    began = time.monotonic()
-    door = await stage.start({"good": ()})
-    first = await _answered(stage, door, "good")
-    took = time.monotonic() - began
-    if first is None:
-        return Result(False, _said(stage.calls[-1]), took)
-    more = [await stage.call(door, "good", "echo", text="hello") for _ in range(20)]
-    wrong = sum(call.kind != "answer" for call in more)
-    return Result(not wrong, f"{wrong} of 20 failed" if wrong else "answered", took)
+async def play(row: Row, trial: Trial) -> Result:
+    """Make the steps, until one cannot be made."""
+    try:
+        async with asyncio.timeout(LONGEST):
+            for step in row.steps:
+                await step(trial)
+    except TrialOver:
+        pass
+    except TimeoutError:
+        trial.must(False, f"not over after {LONGEST:g} s")
+    finally:
+        await trial.close_clients()
+        await trial.end_all()
+    return trial.result(row.held)
 
 
-async def killed(stage: Stage) -> Result:
-    door = await stage.start({"victim": ()})
-    if await _answered(stage, door, "victim") is None:
-        return _no_call(stage)
-    call = stage.begin(door, "victim", "sleep", seconds=60)
-    await stage.until_logged("victim", "call sleep")
-    began = time.monotonic()
-    for pid in stage.alive() & set(
-        stage.starts("victim")
-    ):  # a peer may have one for its list beside that of the call
+# ---- the vocabulary --------------------------------------------------------------------------------------------------
+
+
+def step(do: Callable[Concatenate[Trial, P], Awaitable[None]]) -> Callable[P, Step]:
+    """What makes such a step: its arguments now, its trial later."""
+
+    def of(*arguments: P.args, **named: P.kwargs) -> Step:
+        return lambda trial: do(trial, *arguments, **named)
+
+    return of
+
+
+@step
+async def start(trial: Trial, within: float = 60.0) -> None:
+    """Start the peer. Its door must be open in that time."""
+    await trial.start(within)
+
+
+@step
+async def start_again(trial: Trial) -> None:
+    """End the peer as its user does, and start it once more. The clock runs from its start."""
+    trial.ran_before = len(trial.running())
+    await trial.end()
+    trial.starts_before = sum(len(trial.starts(server)) for server in trial.servers)
+    trial.start_clock()
+    await trial.start(60.0)
+
+
+@step
+async def clock(trial: Trial) -> None:
+    """What the row's seconds count begins."""
+    trial.start_clock()
+
+
+@step
+async def stop(trial: Trial) -> None:
+    """What the row's seconds count has ended."""
+    trial.stop_clock()
+
+
+@step
+async def rest(_trial: Trial, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+@step
+async def answers(trial: Trial, *servers: str, as_: str = "") -> None:
+    """Call each until it answers; without an answer, nothing else can be tried. `as_`: what it is called then."""
+    for server in servers:
+        if not await trial.answers(server):
+            raise trial.over(f"{as_}: {trial.calls[-1]}" if as_ else f"{trial.calls[-1]}")
+
+
+@step
+async def ask(trial: Trial, server: str, times: int) -> None:
+    """Call it so often. Each call must be answered."""
+    for _ in range(times):
+        outcome = await trial.call(server)
+        if outcome.kind != "answer" or "hello" not in outcome.text:
+            raise trial.over(str(outcome))
+
+
+@step
+async def later(trial: Trial, server: str) -> None:
+    """A later call must be answered."""
+    if not await trial.answers(server):
+        trial.must(False, f"no later call works: {trial.calls[-1]}")
+
+
+@step
+async def begin(
+    trial: Trial, server: str, tool: str = "sleep", patience: float = PATIENCE, **arguments: object
+) -> None:
+    """A call, which the server has when this is over."""
+    trial.begin(server, tool, patience, **arguments)
+    await trial.until_logged(server, f"call {tool}", 10.0)
+
+
+@step
+async def call_every(trial: Trial, server: str, seconds: float, during: float) -> None:
+    """Calls that do not wait for each other. How often the server was started meanwhile is said."""
+    until = time.monotonic() + during
+    while time.monotonic() < until:
+        trial.begin(server, "echo", PATIENCE, text="hello")
+        await asyncio.sleep(seconds)
+    starts = len(trial.starts(server))
+    trial.said.append(f"{starts} start{'' if starts == 1 else 's'}")
+    trial.must(starts <= 5)
+    await trial.outcomes()
+
+
+@step
+async def ended(trial: Trial) -> None:
+    """The call in flight must end with an answer or an error."""
+    [outcome] = await trial.outcomes()
+    lost = outcome.kind == "lost"
+    trial.said.append(f"the call: {outcome if lost else outcome.kind}")
+    trial.must(not lost)
+
+
+@step
+async def whole(trial: Trial, neighbour: str) -> None:
+    """The large answer must arrive, or its call end with an error. Meanwhile the neighbour is called, and no call of it
+    may take a second; the longest counts."""
+    longest = 0.0
+    while not trial.pending[0].done():
+        longest = max(longest, (await trial.call(neighbour)).seconds)
+        await asyncio.sleep(0.005)
+    [outcome] = await trial.outcomes()
+    trial.seconds = longest
+    trial.must(longest < 1.0)
+    if outcome.kind == "lost":
+        raise trial.over(f"the call: {outcome}")
+    is_whole = outcome.size >= FAT
+    trial.said.append(f"whole in {outcome.seconds:.1f} s" if is_whole else f"error: {outcome.text[:60]}")
+
+
+@step
+async def kill(trial: Trial, server: str) -> None:
+    """All its processes: a peer may have one for its list beside that of the call. The clock runs from here."""
+    trial.start_clock()
+    for pid in _processes.descendants() & set(trial.starts(server)):
         os.kill(pid, signal.SIGKILL)
-    again = await _answered(stage, door, "victim", 20.0)
-    took = time.monotonic() - began
-    outcome = await call
-    if outcome.kind == "lost":
-        return Result(False, f"the call: {_said(outcome)}; then {'works' if again else 'never works'}", took)
-    if again is None:
-        return Result(False, f"no later call works: {_said(stage.calls[-1])}", took)
-    return Result(True, "error, then works", took)
 
 
-async def hung_start(stage: Stage) -> Result:
-    began = time.monotonic()
-    door = await stage.start({"hangs": ("--hang-at", "initialize"), "good": ()}, within=20.0)
-    good = await _answered(stage, door, "good", 20.0)
-    took = time.monotonic() - began
-    if good is None:
-        return Result(False, f"the good one: {_said(stage.calls[-1])}", took)
-    return Result(took < 5.0, "the good one answers" if took < 5.0 else "the good one has to wait", took)
-
-
-async def hung_call(stage: Stage) -> Result:
-    door = await stage.start({"hangs": ("--hang-at", "call:sleep")})
-    if await _answered(stage, door, "hangs") is None:
-        return _no_call(stage)
-    outcome = await stage.call(door, "hangs", "sleep", patience=70.0)
-    again = await _answered(stage, door, "hangs")
-    if outcome.kind == "lost":
-        return Result(False, "never ended" if outcome.seconds > 69 else _said(outcome), outcome.seconds)
-    return Result(again is not None, "ended" if again else "ended; no later call works", outcome.seconds)
-
-
-async def cancelled(stage: Stage) -> Result:
-    door = await stage.start({"hangs": ("--hang-at", "call:sleep")})
-    if await _answered(stage, door, "hangs") is None:
-        return _no_call(stage)
-    call = asyncio.create_task(door.ask("hangs", "sleep", {}))  # it may have no outcome, so it is not counted
-    await stage.until_logged("hangs", "call sleep")
-    began = time.monotonic()
+@step
+async def cancel(trial: Trial) -> None:
+    """The client cancels the call in flight, which need not have an outcome. The clock runs from here."""
+    call = trial.pending.pop()
+    trial.start_clock()
     call.cancel()
     with suppress(asyncio.CancelledError):
         await call
-    told = await stage.until_logged("hangs", "got notifications/cancelled", 3.0)
-    took = time.monotonic() - began
-    again = await _answered(stage, door, "hangs")
-    if again is None:
-        return Result(False, "no later call works", took)
-    return Result(told, "the server is told" if told else "the server is not told", took)
 
 
-async def banner(stage: Stage) -> Result:
-    door = await stage.start({"talks": ("--banner", "Welcome to my server!")})
-    return await _ten(stage, door, "talks")
+@step
+async def told(trial: Trial, server: str, within: float) -> None:
+    """The server must hear that the call was cancelled."""
+    heard = await trial.until_logged(server, "got notifications/cancelled", within)
+    trial.must(heard, "the server is not told")
+    trial.stop_clock()
 
 
-async def junk(stage: Stage) -> Result:
-    door = await stage.start({"talks": ("--junk-before",)})
-    return await _ten(stage, door, "talks")
+@step
+async def vanish(trial: Trial) -> None:
+    """The client dies, and its call with it. The clock runs from here."""
+    trial.start_clock()
+    await trial.close_clients()
 
 
-async def stderr(stage: Stage) -> Result:
-    door = await stage.start({"floods": ("--stderr", str(1024 * 1024))})
-    return await _ten(stage, door, "floods")
+@step
+async def send(trial: Trial, number: signal.Signals) -> None:
+    """The peer gets a signal. The clock runs from here."""
+    trial.start_clock()
+    trial.signal(number)
 
 
-async def fat(stage: Stage) -> Result:
-    door = await stage.start({"fat": (), "good": ()})
-    if await _answered(stage, door, "fat") is None or await _answered(stage, door, "good") is None:
-        return _no_call(stage)
-    call = stage.begin(door, "fat", "echo", 60.0, size=FAT)
-    longest = 0.0
-    while not call.done():
-        longest = max(longest, (await stage.call(door, "good", "echo", text="hello")).seconds)
-        await asyncio.sleep(0.005)
-    outcome = await call
-    if outcome.kind == "lost":
-        return Result(False, f"the answer: {_said(outcome)}", longest)
-    how = f"whole in {outcome.seconds:.1f} s" if outcome.size >= FAT else f"error: {outcome.text[:60]}"
-    if await _answered(stage, door, "fat") is None:
-        return Result(False, f"{how}; no later call works", longest)
-    return Result(longest < 1.0, how, longest)
+@step
+async def peer_ends(trial: Trial, within: float) -> None:
+    """The clock stops when it has."""
+    has_ended = await trial.until_ended(within)
+    trial.must(has_ended, "it does not end")
+    if has_ended:
+        trial.stop_clock()
 
 
-async def crashing(stage: Stage) -> Result:
-    door = await stage.start({"crashes": ("--crash-at", "start"), "good": ()}, within=20.0)
-    began = time.monotonic()
-    calls: list[asyncio.Task[Outcome]] = []
-    while time.monotonic() - began < 10.0:
-        calls.append(stage.begin(door, "crashes", "echo", text="hello"))
-        await asyncio.sleep(0.5)
-    starts = len(stage.starts("crashes"))
-    await asyncio.gather(*calls)
-    good = await _answered(stage, door, "good")
-    if good is None:
-        return Result(False, f"{_starts(starts)}; the good one: {_said(stage.calls[-1])}")
-    return Result(starts <= 5, _starts(starts))
+@step
+async def none_left(trial: Trial) -> None:
+    """No process may be left, of the peer or of a server. If the clock still runs, it stops with the last one."""
+    await _none_left(trial)
 
 
-async def client_gone(stage: Stage) -> Result:
-    return await _client_gone(stage, {"hangs": ("--hang-at", "call:sleep")})
+async def _none_left(trial: Trial) -> None:
+    until = time.monotonic() + LEFT_AFTER
+    while left := len(_processes.descendants()):
+        if time.monotonic() > until:
+            break
+        await asyncio.sleep(0.02)
+    else:
+        trial.stop_clock()
+    trial.left = left
+    trial.must(not left, "" if trial.said else "processes left")  # the column says it, too
 
 
-async def client_gone_stubborn(stage: Stage) -> Result:
-    return await _client_gone(stage, {"hangs": ("--hang-at", "call:sleep"), "stubborn": STUBBORN})
+@step
+async def goes_on(trial: Trial, server: str) -> None:
+    """Without its client, a peer on stdio leaves no process, and one on HTTP serves the next client."""
+    if not trial.peer.stays:
+        await _none_left(trial)
+        trial.said += [] if trial.left else ["all ended"]
+        return
+    await asyncio.sleep(LEFT_AFTER)
+    trial.seconds, trial.left = None, len(trial.running())
+    await trial.connect(60.0)
+    works = await trial.answers(server)
+    trial.said.append("serves the next client" if works else f"no later call works: {trial.calls[-1]}")
+    trial.must(works)
 
 
-async def _client_gone(stage: Stage, servers: Servers) -> Result:
-    door = await stage.start(servers)
-    for server in servers:
-        if await _answered(stage, door, server) is None:
-            return _no_call(stage)
-    call = asyncio.create_task(door.ask("hangs", "sleep", {}))
-    await stage.until_logged("hangs", "call sleep")
-    if stage.peer.stays:
-        call.cancel()
-        await door.close()
-        await asyncio.sleep(LEFT_AFTER)
-        left = len(stage.servers_alive())
-        again = await _answered(stage, await stage.open(), "hangs")
-        return Result(
-            again is not None, "serves the next client" if again else "no later call works", left=left
-        )
-    began = time.monotonic()
-    await door.close()
-    call.cancel()
-    took, left = await _gone(stage, began)
-    return Result(left == 0, "all ended" if not left else "processes left", took, left)
+@step
+async def took_less(trial: Trial, seconds: float, otherwise: str) -> None:
+    """What the clock has counted must be less."""
+    trial.must(trial.seconds is not None and trial.seconds < seconds, otherwise)
 
 
-async def peer_killed(stage: Stage) -> Result:
-    return await _peer_killed(stage, {"plain": ("--hang-at", "call:sleep")})
+@step
+async def lists(trial: Trial, server: str = "") -> None:
+    """The peer lists its tools, and must list those of the server."""
+    names = await trial.client.tools()
+    if server and trial.client.named(server, "echo") not in names:
+        raise trial.over("not listed")
 
 
-async def peer_killed_stubborn(stage: Stage) -> Result:
-    return await _peer_killed(stage, {"plain": (), **TREE})
+@step
+async def starts_none(trial: Trial) -> None:
+    """No server may have been started since the peer was started again."""
+    starts = sum(len(trial.starts(server)) for server in trial.servers)
+    trial.must(starts == trial.starts_before, "listed, and started")
 
 
-async def _peer_killed(stage: Stage, servers: Servers) -> Result:
-    door = await stage.start(servers)
-    for server in servers:
-        if await _answered(stage, door, server) is None:
-            return _no_call(stage)
-    call = asyncio.create_task(door.ask("plain", "sleep", {"seconds": 60}))
-    await stage.until_logged("plain", "call sleep")
-    began = time.monotonic()
-    stage.signal(signal.SIGKILL)
-    await stage.wait(5.0)
-    took, left = await _gone(stage, began)
-    call.cancel()
-    return Result(left == 0, "all ended" if not left else "processes left", took, left)
+@step
+async def runs_none(trial: Trial) -> None:
+    running, everything = len(trial.running()), _processes.descendants()
+    size = _processes.memory(everything)
+    found = f"{running} run, {len(everything)} processes, {size:.0f} MiB"
+    trial.said.append(f"{found}; the first time {trial.ran_before} ran")
+    trial.must(not running)
 
 
-async def terminated(stage: Stage) -> Result:
-    return await _terminated(stage, {"plain": ()})
+# ---- the rows --------------------------------------------------------------------------------------------------------
 
-
-async def terminated_stubborn(stage: Stage) -> Result:
-    return await _terminated(stage, {"plain": (), **TREE})
-
-
-async def _terminated(stage: Stage, servers: Servers) -> Result:
-    door = await stage.start(servers)
-    for server in servers:
-        if await _answered(stage, door, server) is None:
-            return _no_call(stage)
-    call = stage.begin(door, "plain", "sleep", 20.0, seconds=1, text="done")
-    await stage.until_logged("plain", "call sleep")
-    stage.signal(signal.SIGTERM)
-    outcome = await call
-    took = await stage.wait(15.0)
-    _, left = await _gone(stage, time.monotonic())
-    ended = "" if took is not None else "; does not end"
-    seconds = None if took is None else took + outcome.seconds
-    return Result(
-        outcome.kind != "lost" and took is not None and not left,
-        f"the call: {'lost' if outcome.kind == 'lost' else outcome.kind}{ended}",
-        seconds,
-        left,
-    )
-
-
-async def listed(stage: Stage) -> Result:
-    first = await stage.start({"good": ()})
-    if await _answered(stage, first, "good") is None:
-        return _no_call(stage)
-    await first.tools()
-    await stage.end()
-    began, before = time.monotonic(), len(stage.starts("good"))
-    door = await stage.start({"good": ()})
-    names = await door.tools()
-    took = time.monotonic() - began
-    await asyncio.sleep(1.0)
-    started = len(stage.starts("good")) - before
-    if door.named("good", "echo") not in names:
-        return Result(False, "not listed", took)
-    return Result(not started, "listed, none started" if not started else "listed, and started", took)
-
-
-async def idle(stage: Stage) -> Result:
-    servers = {f"s{number}": () for number in range(30)}
-    door = await stage.start(servers)
-    await door.tools()
-    await asyncio.sleep(5.0)
-    first = len(stage.servers_alive())
-    await stage.end()
-    began = time.monotonic()
-    await stage.start(servers)
-    took = time.monotonic() - began
-    await asyncio.sleep(5.0)
-    started, everything = len(stage.servers_alive()), stage.alive()
-    words = f"{started} run, {len(everything)} processes, {_processes.memory(everything):.0f} MiB"
-    return Result(not started, f"{words}; the first time {first} ran", took)
-
+_TEN_ARE_ANSWERED = "Once it answers at all, ten calls must be answered."
+_TALKS = (start(), answers("talks"), clock(), ask("talks", 10), stop())
+_GONE = "A peer on stdio must leave no process after 5 s; one on HTTP must serve the next client."
+_GONE_SECONDS = "until all processes have ended. Over HTTP, only those of servers are counted as left"
+_NO_PROCESS = "No process may be left after 5 s."
+_ALL_ENDED = "until all processes have ended"
+_ENDS_WELL = "The call must end with an answer or an error, the peer within 15 s, and 5 s later no process may be left."
+_TERMINATED = (
+    begin("plain", seconds=1, text="done"),
+    send(signal.SIGTERM),
+    ended(),
+    peer_ends(15.0),
+    none_left(),
+)
+_PEER_KILLED = (begin("plain", seconds=60), send(signal.SIGKILL), none_left())
 
 ROWS: tuple[Row, ...] = (
     Row(
         "ordinary",
-        "A peer is started with one server, which is called until it answers, and twenty times more.",
-        "all of these are answered",
+        "The peer is started with one server, which is called until it answers, and then twenty times more.",
+        "All of these must be answered.",
         "from the start of the peer to the first answer",
-        ordinary,
+        {"good": ()},
+        (clock(), start(), answers("good"), stop(), ask("good", 20)),
+        held="answered",
     ),
     Row(
         "killed",
-        "A server is killed with SIGKILL in the middle of a call.",
-        "the call ends with an error, and a later one is answered",
+        "The server is killed with SIGKILL in the middle of a call.",
+        "The call must end with an error, and a later one must be answered.",
         "from the kill to the next answer",
-        killed,
+        {"victim": ()},
+        (
+            start(),
+            answers("victim"),
+            begin("victim", seconds=60),
+            kill("victim"),
+            later("victim"),
+            stop(),
+            ended(),
+        ),
+        held="error, then works",
     ),
     Row(
         "hung-start",
-        "One server never answers `initialize`, a good one stands beside it.",
-        "the good one answers within 5 s of the start of the peer",
+        "One server never answers `initialize`, and a good one stands beside it.",
+        "The good one must answer within 5 s of the start of the peer.",
         "from the start of the peer to the answer",
-        hung_start,
+        {"hangs": ("--hang-at", "initialize"), "good": ()},
+        (
+            *(clock(), start(within=20.0), answers("good", as_="the good one"), stop()),
+            took_less(5.0, "the good one has to wait"),
+        ),
+        held="the good one answers",
     ),
     Row(
         "hung-call",
-        "A server never answers a call.",
-        "the call ends within 70 s, and a later one is answered",
-        "the call",
-        hung_call,
+        "The server never answers a call.",
+        "The call must end within 70 s, and a later one must be answered.",
+        "from the call to its end",
+        {"hangs": HANGS},
+        (start(), answers("hangs"), clock(), begin("hangs", patience=70.0), ended(), stop(), later("hangs")),
+        held="ended",
     ),
     Row(
         "cancelled",
         "The client cancels a call.",
-        "the server is told within 3 s, and a later call is answered",
+        "The server must be told within 3 s, and a later call must be answered.",
         "until the server is told",
-        cancelled,
+        {"hangs": HANGS},
+        (start(), answers("hangs"), begin("hangs"), cancel(), told("hangs", 3.0), later("hangs")),
+        held="the server is told",
     ),
     Row(
         "banner",
-        "A server writes a line of text to its stdout before anything else.",
-        "ten calls are answered once it answers at all",
+        "The server writes a line of text to its stdout before anything else.",
+        _TEN_ARE_ANSWERED,
         "the ten calls",
-        banner,
+        {"talks": ("--banner", "Welcome to my server!")},
+        _TALKS,
+        held="answered",
     ),
     Row(
         "junk",
-        "A server writes to its stdout, before each answer: a line of text, one that is not UTF-8, and an answer to "
+        "The server writes to its stdout, before each answer: a line of text, one that is not UTF-8, and an answer to "
         "nobody.",
-        "ten calls are answered once it answers at all",
+        _TEN_ARE_ANSWERED,
         "the ten calls",
-        junk,
+        {"talks": ("--junk-before",)},
+        _TALKS,
+        held="answered",
     ),
     Row(
         "stderr",
-        "A server writes 1 MiB to stderr before each answer.",
-        "ten calls are answered once it answers at all",
+        "The server writes 1 MiB to stderr before each answer.",
+        _TEN_ARE_ANSWERED,
         "the ten calls",
-        stderr,
+        {"talks": ("--stderr", str(1024 * 1024))},
+        _TALKS,
+        held="answered",
     ),
     Row(
         "fat",
-        "A server answers with 16 MiB, and its neighbour is called all the while.",
-        "the answer arrives, or the call ends with an error and a later one is answered; and no call of the neighbour "
-        "takes 1 s",
+        "One server answers with 16 MiB, and its neighbour is called all the while.",
+        "The answer must arrive, or the call must end with an error and a later one must be answered. No call of the "
+        "neighbour may take 1 s.",
         "the longest call of the neighbour",
-        fat,
+        {"fat": (), "good": ()},
+        (start(), answers("fat", "good"), begin("fat", "echo", 60.0, size=FAT), whole("good"), later("fat")),
     ),
     Row(
         "crashing",
-        "A server exits whenever it is started, and is called every half second, for ten seconds.",
-        "it is started at most five times, and a good one beside it works",
-        "–",
-        crashing,
+        "One server exits whenever it is started, and is called every half second, for ten seconds.",
+        "It may be started five times at most, and a good one beside it must answer.",
+        "",
+        {"crashes": ("--crash-at", "start"), "good": ()},
+        (start(within=20.0), call_every("crashes", 0.5, during=10.0), answers("good", as_="the good one")),
     ),
     Row(
         "client-gone",
         "The client vanishes in the middle of a call.",
-        "a peer on stdio leaves no process after 5 s; one on HTTP serves the next client",
-        "until all processes have ended; left, over HTTP: those of servers",
-        client_gone,
+        _GONE,
+        _GONE_SECONDS,
+        {"hangs": HANGS},
+        (start(), answers("hangs"), begin("hangs"), vanish(), goes_on("hangs")),
     ),
     Row(
         "client-gone, stubborn",
-        "The client vanishes in the middle of a call. One of the two servers ignores the end of stdin and SIGTERM.",
-        "a peer on stdio leaves no process after 5 s; one on HTTP serves the next client",
-        "until all processes have ended; left, over HTTP: those of servers",
-        client_gone_stubborn,
+        "The client vanishes in the middle of a call. One of two servers ignores the end of stdin and SIGTERM.",
+        _GONE,
+        _GONE_SECONDS,
+        {"hangs": HANGS, "stubborn": STUBBORN},
+        (start(), answers("hangs", "stubborn"), begin("hangs"), vanish(), goes_on("hangs")),
     ),
     Row(
         "peer-killed",
-        "The peer is killed with SIGKILL, over a server with a call in flight that ends when its stdin does.",
-        "no process is left after 5 s",
-        "until all processes have ended",
-        peer_killed,
+        "The peer is killed with SIGKILL. It has one server, with a call in flight, which ends when its stdin does.",
+        _NO_PROCESS,
+        _ALL_ENDED,
+        {"plain": HANGS},
+        (start(), answers("plain"), *_PEER_KILLED),
+        held="all ended",
     ),
     Row(
         "peer-killed, stubborn",
-        "The peer is killed with SIGKILL, over a server with a call in flight and a stubborn one with a grandchild "
-        "in another session.",
-        "no process is left after 5 s",
-        "until all processes have ended",
-        peer_killed_stubborn,
+        "The peer is killed with SIGKILL. It has a server with a call in flight, and one that ignores the end of stdin "
+        "and SIGTERM and has a grandchild in another session.",
+        _NO_PROCESS,
+        _ALL_ENDED,
+        {"plain": (), "stubborn": TREE},
+        (start(), answers("plain", "stubborn"), *_PEER_KILLED),
+        held="all ended",
     ),
     Row(
         "terminated",
-        "The peer gets SIGTERM while a call of one second is in flight, over an ordinary server.",
-        "the call gets an outcome, the peer ends within 15 s, and no process is left 5 s later",
+        "The peer gets SIGTERM while a call of one second is in flight. It has one ordinary server.",
+        _ENDS_WELL,
         "from SIGTERM to the end of the peer",
-        terminated,
+        {"plain": ()},
+        (start(), answers("plain"), *_TERMINATED),
     ),
     Row(
         "terminated, stubborn",
-        "The peer gets SIGTERM while a call of one second is in flight, over a stubborn server, too, with a "
-        "grandchild in another session.",
-        "the call gets an outcome, the peer ends within 15 s, and no process is left 5 s later",
+        "The peer gets SIGTERM while a call of one second is in flight. It has an ordinary server and one that ignores "
+        "the end of stdin and SIGTERM and has a grandchild in another session.",
+        _ENDS_WELL,
         "from SIGTERM to the end of the peer",
-        terminated_stubborn,
+        {"plain": (), "stubborn": TREE},
+        (start(), answers("plain", "stubborn"), *_TERMINATED),
     ),
     Row(
         "listed",
         "The peer is started for the second time, and lists its tools.",
-        "the tools of a server are listed without starting it",
+        "The tools of its server must be listed, and the server must not be started.",
         "from the start of the peer to the list",
-        listed,
+        {"good": ()},
+        (start(), answers("good"), lists(), start_again(), lists("good"), stop(), rest(1.0), starts_none()),
+        held="listed, none started",
     ),
     Row(
         "idle",
-        "Thirty servers are configured, and none is used, when the peer is started for the second time. Shells that a "
-        "peer puts around a server count as one more.",
-        "no server runs 5 s later",
+        "Thirty servers are configured, and none is used, when the peer is started for the second time.",
+        "No server may run 5 s later. (A shell that a peer puts around a server counts as one more.)",
         "from the start of the peer to its door",
-        idle,
+        {f"s{number}": () for number in range(30)},
+        (start(), lists(), rest(5.0), start_again(), stop(), rest(5.0), runs_none()),
     ),
 )
-
-
-async def _answered(stage: Stage, door: Door, server: str, within: float = PATIENCE) -> Outcome | None:
-    """Ask until there is an answer, as a client does that a server interests; None when there is none in time."""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        outcome = await stage.call(door, server, "echo", text="hello")
-        if outcome.kind == "answer":
-            return outcome
-        await asyncio.sleep(0.1)
-    return None
-
-
-async def _ten(stage: Stage, door: Door, server: str) -> Result:
-    if await _answered(stage, door, server) is None:
-        return Result(False, _said(stage.calls[-1]))
-    began = time.monotonic()
-    for _ in range(10):
-        outcome = await stage.call(door, server, "echo", text="hello")
-        if outcome.kind != "answer" or "hello" not in outcome.text:
-            return Result(False, _said(outcome), time.monotonic() - began)
-    return Result(True, "answered", time.monotonic() - began)
-
-
-async def _gone(stage: Stage, began: float) -> tuple[float | None, int]:
-    """Wait until no process is left; how long that took since `began`, and how many are left when it is over."""
-    while alive := stage.alive():
-        if time.monotonic() - began > LEFT_AFTER:
-            return None, len(alive)
-        await asyncio.sleep(0.02)
-    return time.monotonic() - began, 0
-
-
-def _no_call(stage: Stage) -> Result:
-    return Result(False, f"no first call: {_said(stage.calls[-1])}")
-
-
-def _said(outcome: Outcome) -> str:
-    return f"{outcome.kind}: {outcome.text[:80]}" if outcome.text else outcome.kind
-
-
-def _starts(count: int) -> str:
-    return f"{count} start{'' if count == 1 else 's'}"
