@@ -16,7 +16,7 @@ from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import PATIENCE
 from tests.support.whole import RawClient, direct_door, whole
 
-from greenroom.cli.common import load
+from greenroom.cli.config_reading import load
 from greenroom.cli.main import run
 from greenroom.cli.status_watch import Desks
 from greenroom.gateway.doors import control_client as control

@@ -13,7 +13,6 @@ from tests.support.homes import home as home
 
 from greenroom.cli import (
     attach_command,
-    common,
     query_commands,
     refresh_command,
     serve_command,
@@ -65,7 +64,6 @@ class Screen(io.StringIO):
 def _answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (query_commands, status_command):
         monkeypatch.setattr(module, "open_source", lambda *_: Source())
-    monkeypatch.setattr(common, "say", lambda *_, **__: None)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)

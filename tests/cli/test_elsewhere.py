@@ -16,8 +16,8 @@ from tests.support.gateway import faulty, started
 from tests.support.homes import home as home
 from tests.support.patience import PATIENCE
 
-from greenroom.cli.common import room_of
 from greenroom.cli.main import run
+from greenroom.cli.running_gateways import room_of
 from greenroom.config.files import load_config
 from greenroom.config.private_files import make_own_folder
 from greenroom.gateway.doors import control_client as control
@@ -138,7 +138,9 @@ def test_of_a_gateway_that_does_not_use_what_was_written_one_line_says_why(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("greenroom.cli.common._RELOADED_WITHIN", 0.2 if answer is None else PATIENCE)
+    monkeypatch.setattr(
+        "greenroom.cli.running_gateways._RELOADED_WITHIN", 0.2 if answer is None else PATIENCE
+    )
     pid = os.getpid()
     path = control_directory() / f"0123456789ab-{pid}.sock"
     make_own_folder(path.parent)

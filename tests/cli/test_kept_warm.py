@@ -14,8 +14,8 @@ from tests.support.homes import home as home
 from tests.support.homes import own_config
 
 from greenroom.cli import call_command
-from greenroom.cli.common import say
 from greenroom.cli.main import run
+from greenroom.cli.printing import say
 
 
 @pytest.fixture(autouse=True)

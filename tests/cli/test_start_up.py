@@ -17,7 +17,7 @@ import pytest
 import greenroom.actors
 from greenroom import __main__
 from greenroom.actors.process_tuning import collect_again
-from greenroom.cli.common import run_to_end
+from greenroom.cli.interruption import run_to_end
 
 SEARCHING = ("greenroom.catalogue.ranking", "greenroom.catalogue.search", "greenroom.protocol.content")
 # What a gateway of stdio servers never needs, or not before its first call.

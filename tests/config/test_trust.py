@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE
 from tests.support.rows import for_each
 
 from greenroom.actors.transports.api_document import api_in_file
-from greenroom.cli import common, trust_command
+from greenroom.cli import serve_command, trust_command
 from greenroom.cli.json_shapes import plain
 from greenroom.cli.main import run
 from greenroom.cli.trust_command import _decide
@@ -487,10 +487,10 @@ def test_only_files_that_are_obeyed_are_named_as_deciding_what_is_started(
 ) -> None:
     monkeypatch.setattr(config_files, "project_files", lambda *_, **__: ("/p/a.json", "/p/b.json"))
     config = Config(untrusted=("/p/b.json",))
-    assert common.say_whose(config, None) == ("/p/a.json",)
+    assert serve_command.say_whose(config, None) == ("/p/a.json",)
     assert "/p/b.json" not in capsys.readouterr().err
-    assert common.say_whose(config, None, ("/p/a.json",)) == ("/p/a.json",)
-    assert common.say_whose(config, Path("/p/a.json")) == ()
+    assert serve_command.say_whose(config, None, ("/p/a.json",)) == ("/p/a.json",)
+    assert serve_command.say_whose(config, Path("/p/a.json")) == ()
     assert capsys.readouterr().err == ""
 
 

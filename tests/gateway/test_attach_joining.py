@@ -21,7 +21,7 @@ from tests.support import run as run_async
 from tests.support.door_rooms import FakeRoom
 
 from greenroom.cli import attach_command, serve_command, stop_command
-from greenroom.cli.common import read_config
+from greenroom.cli.config_reading import read_config
 from greenroom.cli.main import run
 from greenroom.gateway import serve
 from greenroom.gateway.doors import attach_client, attach_server, background_gateway

@@ -39,7 +39,7 @@ from greenroom.catalogue.store import (
     open_store,
     pin_keys,
 )
-from greenroom.cli.common import load
+from greenroom.cli.config_reading import load
 from greenroom.cli.main import run as run_command
 from greenroom.config.definition_identity import pin_key
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings

@@ -72,7 +72,6 @@ _COMMANDS = (
     "call_command",
     "attach_command",
     "stop_command",
-    "common",
     "query_commands",
     "doctor_command",
     "refresh_command",

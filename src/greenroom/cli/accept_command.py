@@ -28,9 +28,13 @@ from ..catalogue.fingerprints import (
 from ..gateway.doors.control_client import GatewayError
 from ..protocol.errors import UsageError
 from ..safety.pins_file import ServerPins
-from .common import check_usable, common_options, load_asked, running_gateway, say, show
 from .completion import complete_servers
+from .config_reading import load_asked
 from .json_shapes import Shape, says
+from .missing_servers import check_usable
+from .printing import say, show
+from .running_gateways import running_gateway
+from .shared_options import common_options
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:

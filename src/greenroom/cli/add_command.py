@@ -9,9 +9,13 @@ from typing import Annotated, Any
 import click
 
 from ..protocol.errors import UsageError
-from .common import config_option, load, no_such_server, reload_gateways, say, show
 from .completion import complete_servers
+from .config_reading import load
 from .json_shapes import Shape, says
+from .missing_servers import no_such_server
+from .printing import say, show
+from .running_gateways import reload_gateways
+from .shared_options import config_option
 from .typed_options import commands_typed
 
 

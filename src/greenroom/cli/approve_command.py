@@ -21,9 +21,12 @@ from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.safe_text import one_line
 from ..safety.approval import Verdict
-from .common import common_options, load, read_config, say, say_elsewhere, say_error, show
+from .config_reading import load, read_config
 from .exit_codes import FAILED, OK
 from .json_shapes import Shape, says
+from .printing import say, say_error, show
+from .running_gateways import say_elsewhere
+from .shared_options import common_options
 
 
 class WaitingJson(Shape, kw_only=True):

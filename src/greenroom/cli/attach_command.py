@@ -14,9 +14,12 @@ from ..gateway.doors.attach_client import RoomStarter, attach
 from ..gateway.doors.attach_protocol import Hello
 from ..protocol.errors import GreenroomError
 from ..protocol.version import VERSION
-from .common import CONFIG, check_profile, load, read_config, say
+from .config_reading import load, read_config
+from .missing_servers import check_profile
 from .plain_command import Option, PlainCommand
+from .printing import say
 from .serve_command import check_start, say_who_comes, session_names, starting
+from .shared_options import CONFIG
 
 if TYPE_CHECKING:
     from ..config.model import Config

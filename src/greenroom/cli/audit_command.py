@@ -18,9 +18,9 @@ import msgspec
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
 from ..safety import audit
-from .common import show, show_json, tell
 from .exit_codes import FAILED, OK
 from .json_shapes import Shape, says
+from .printing import show, show_json, tell
 from .subcommands import Subcommands
 
 

@@ -27,9 +27,13 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
-from .common import check_usable, config_option, read_config, run_to_end, say, show
 from .completion import complete_servers
+from .config_reading import read_config
+from .interruption import run_to_end
 from .json_shapes import Shape, says
+from .missing_servers import check_usable
+from .printing import say, show
+from .shared_options import config_option
 
 if TYPE_CHECKING:
     from ..actors.login.login_record import Login

@@ -33,9 +33,13 @@ from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownT
 from ..protocol.events import CallAccepted, CallEnded, Event, Kind, Lagged, Step, Transition
 from ..protocol.lifecycle import State
 from ..protocol.safe_text import counted
-from .common import check_usable, config_option, read_config, run_to_end, show
 from .completion import complete_servers
+from .config_reading import read_config
+from .interruption import run_to_end
 from .json_shapes import Shape, says
+from .missing_servers import check_usable
+from .printing import show
+from .shared_options import config_option
 from .subcommands import Subcommands
 from .text_wrapping import columns_of, on_terminal
 

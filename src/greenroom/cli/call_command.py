@@ -29,25 +29,17 @@ from ..gateway.result_meta import DETAILS, details_of, note_of
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.safe_text import one_line
-from .common import (
-    check_usable,
-    common_options,
-    only_asked_for,
-    read_config,
-    record_options,
-    recording_in,
-    run_to_end,
-    running_gateway,
-    say,
-    say_at_terminal,
-    say_elsewhere,
-    say_if_none,
-    show_result,
-)
 from .completion import complete_servers, complete_tools
+from .config_reading import only_asked_for, read_config
+from .interruption import run_to_end
 from .json_shapes import AnsweredJson, Object, Shape, SourceJson, says
+from .missing_servers import check_usable, say_if_none
+from .printing import say, say_at_terminal
+from .running_gateways import running_gateway, say_elsewhere
+from .shared_options import common_options, record_options, recording_in
 from .tables import show_lines
 from .text_wrapping import on_terminal
+from .tool_results import show_result
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ import click
 from ..cluster.directory import DirectorySilent
 from ..protocol.errors import UsageError
 from . import tables, text_wrapping
-from .common import run_to_end, show
+from .interruption import run_to_end
 from .json_shapes import Shape, says
+from .printing import show
 from .subcommands import Subcommands
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ import msgspec
 
 from ..actors.timers import in_time
 from ..protocol.errors import CallError, GreenroomError, Reach, UsageError
-from .common import run_to_end, show_json
+from .interruption import run_to_end
 from .json_shapes import DrainReportJson, Shape, says
+from .printing import show_json
 
 if TYPE_CHECKING:
     from ..cluster.front import ClusterRoom

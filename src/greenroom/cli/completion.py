@@ -59,7 +59,7 @@ def complete_clients(_ctx: click.Context, _param: click.Parameter, incomplete: s
 
 def _config(ctx: click.Context) -> Config | None:
     from ..protocol.errors import GreenroomError
-    from .common import load
+    from .config_reading import load
 
     path = ctx.params.get("config_path")
     try:

@@ -27,8 +27,10 @@ from ..gateway.exposures.meta import definitions
 from ..gateway.exposures.tool_definition import DEFINITION
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
-from .common import config_option, read_config, say, show
+from .config_reading import read_config
 from .json_shapes import Shape, says
+from .printing import say, show
+from .shared_options import config_option
 from .task_costs import CONTEXT, RESULT, TaskPlayer, crossovers
 
 if TYPE_CHECKING:
@@ -151,7 +153,7 @@ def cost_command(
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.exposures.tool_definition import FOR_PEOPLE, parse_request
     from ..gateway.offline_catalogue import open_catalogue
-    from .common import text_of
+    from .tool_results import text_of
 
     counted_by, count = counter(encoding)
     catalogue = open_catalogue(read_config(config_path))

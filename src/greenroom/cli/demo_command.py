@@ -32,9 +32,10 @@ from ..protocol.events import Event, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.status import DrainReport, ServerStatus
 from ..supervisor.room import Greenroom
-from .common import run_to_end, show_json
 from .exit_codes import INTERRUPTED
+from .interruption import run_to_end
 from .json_shapes import DrainReportJson, Object, Shape, says
+from .printing import show_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,18 +19,12 @@ import click
 from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
-from .common import (
-    names_in,
-    read_config,
-    record_options,
-    recording_in,
-    run_to_end,
-    say,
-    show_json,
-    until_told,
-)
+from .config_reading import read_config
 from .exit_codes import ENDED, FAILED, OK
+from .interruption import run_to_end, until_told
 from .json_shapes import Shape, says
+from .printing import say, show_json
+from .shared_options import names_in, record_options, recording_in
 from .text_wrapping import columns_of, on_terminal, wrap
 from .typed_options import commands_typed, remember
 

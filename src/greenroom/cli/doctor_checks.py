@@ -57,7 +57,7 @@ from ..protocol.lifecycle import State
 from ..protocol.near_names import meant
 from ..protocol.status import about, hidden_in_words, silence_in_words
 from ..protocol.version import VERSION
-from .common import only_asked_for
+from .config_reading import only_asked_for
 from .exit_codes import FAILED, NOTED, OK, WARNED
 
 if TYPE_CHECKING:
@@ -499,7 +499,7 @@ def _folders(setup: Setup) -> Iterator[Finding]:
     servers in a folder of its own, whatever folder they were tried in. There is none on Windows."""
     if sys.platform == "win32":
         return
-    from .common import room_of
+    from .running_gateways import room_of
 
     here = working_directory(setup.path)
     there = room_of(setup.config, setup.path).folder

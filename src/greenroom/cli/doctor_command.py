@@ -19,9 +19,14 @@ from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import NO_CONNECTION, NOT_STARTED, counted, one_line
-from .common import common_options, load_asked, names_in, no_such_server, open_source, run_to_end, say
+from .answer_sources import open_source
 from .completion import complete_servers, complete_several_servers
+from .config_reading import load_asked
+from .interruption import run_to_end
 from .json_shapes import AddressJson, Object, OriginJson, ServerJson, Shape, says
+from .missing_servers import no_such_server
+from .printing import say
+from .shared_options import common_options, names_in
 from .tables import show_lines
 from .typed_options import commands_typed
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 from ..protocol.bounds import RECENT_MINUTES
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
-from .common import running_gateway, say_elsewhere, show
 from .json_shapes import Shape, says
+from .printing import show
+from .running_gateways import running_gateway, say_elsewhere
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:

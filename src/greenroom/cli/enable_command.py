@@ -23,9 +23,13 @@ from ..config.private_files import alone
 from ..config.value_kinds import is_object
 from . import file_edits
 from .client_files import decoded, meaning, with_member, without_member
-from .common import config_option, load, no_such_server, reload_gateways, say, show
 from .completion import complete_servers
+from .config_reading import load
 from .json_shapes import Shape, says
+from .missing_servers import no_such_server
+from .printing import say, show
+from .running_gateways import reload_gateways
+from .shared_options import config_option
 from .typed_options import commands_typed
 
 

@@ -54,9 +54,11 @@ from ..tape.what_if import (
     Wording,
     trials_of,
 )
-from .common import names_in, say, until_told
 from .exit_codes import ENDED, FAILED, OK
+from .interruption import until_told
 from .json_shapes import Shape, says
+from .printing import say
+from .shared_options import names_in
 from .tables import show_lines
 
 if TYPE_CHECKING:

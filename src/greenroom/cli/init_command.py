@@ -37,9 +37,12 @@ from .client_files import (
     without_member,
     would_move,
 )
-from .common import config_option, from_home, load, reload_gateways, say, show_json, tell
 from .completion import complete_clients
+from .config_reading import load
 from .json_shapes import Shape, says
+from .printing import from_home, say, show_json, tell
+from .running_gateways import reload_gateways
+from .shared_options import config_option
 from .typed_options import commands_typed
 
 

@@ -17,9 +17,12 @@ import click
 from msgspec import field
 
 from ..protocol.safe_text import printable, seen_in_json
-from .common import common_options, load_asked, no_such_server, say, show
 from .completion import complete_servers
+from .config_reading import load_asked
 from .json_shapes import Shape, plain, says
+from .missing_servers import no_such_server
+from .printing import say, show
+from .shared_options import common_options
 
 if TYPE_CHECKING:
     from ..config.model import Config

@@ -14,18 +14,12 @@ from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line
-from .common import (
-    GatewaySource,
-    elsewhere_in_words,
-    from_cache,
-    from_home,
-    load,
-    not_read,
-    say,
-    say_error,
-    unread_here,
-)
+from .answer_sources import GatewaySource, from_cache
+from .config_reading import load
 from .json_shapes import ElsewhereJson, Shape, says
+from .missing_servers import not_read, unread_here
+from .printing import from_home, say, say_error
+from .running_gateways import elsewhere_in_words
 from .tables import show_lines
 from .typed_options import commands_typed
 

@@ -21,9 +21,13 @@ from ..gateway.doors.control_client import Gateway, find_gateway
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..protocol.errors import UsageError
 from ..protocol.version import VERSION
-from .common import common_options, read_config, say, say_elsewhere, show, until_told
+from .config_reading import read_config
 from .exit_codes import FAILED, OK
+from .interruption import until_told
 from .json_shapes import Shape, says
+from .printing import say, show
+from .running_gateways import say_elsewhere
+from .shared_options import common_options
 from .typed_options import commands_typed
 
 

@@ -18,24 +18,14 @@ from ..gateway.result_meta import details_of
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
 from . import tables, text_wrapping
-from .common import (
-    Source,
-    common_options,
-    config_option,
-    exit_code_of,
-    is_about,
-    left_out,
-    no_such_server,
-    open_source,
-    read_config,
-    say,
-    show,
-    show_json,
-    show_result,
-    text_of,
-)
+from .answer_sources import Source, open_source
 from .completion import complete_servers, complete_tools
+from .config_reading import is_about, read_config
 from .json_shapes import AnsweredJson, Object, OriginJson, RefusedJson, Shape, UnknownJson, says
+from .missing_servers import left_out, no_such_server
+from .printing import say, show, show_json
+from .shared_options import common_options, config_option
+from .tool_results import exit_code_of, show_result, text_of
 
 
 class ToolJson(Shape, kw_only=True):

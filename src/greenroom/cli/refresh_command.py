@@ -20,21 +20,14 @@ from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted, one_line
-from .common import (
-    common_options,
-    left_out,
-    no_such_server,
-    none_in_service,
-    only_asked_for,
-    read_config,
-    run_to_end,
-    running_gateway,
-    say,
-    show,
-    tell,
-)
 from .completion import complete_servers
+from .config_reading import only_asked_for, read_config
+from .interruption import run_to_end
 from .json_shapes import Shape, SourceJson, says
+from .missing_servers import left_out, no_such_server, none_in_service
+from .printing import say, show, tell
+from .running_gateways import running_gateway
+from .shared_options import common_options
 from .text_wrapping import on_terminal
 from .typed_options import commands_typed
 

@@ -11,8 +11,10 @@ import click
 from ..config.model import EXPOSURES
 from ..gateway.next_steps import Commands
 from ..protocol.safe_text import counted, printable
-from .common import config_option, names_in, read_config, record_options, recording_in, say
+from .config_reading import read_config
+from .printing import say
 from .serve_command import address_in, check_start, run_gateway
+from .shared_options import config_option, names_in, record_options, recording_in
 
 if TYPE_CHECKING:
     from ..config.model import Config

@@ -19,20 +19,12 @@ from ..config.self_reference import check_depth
 from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
 from ..protocol.lazy_patterns import lazy_pattern
-from .common import (
-    CONFIG,
-    RECORD,
-    REDACT,
-    check_profile,
-    load,
-    read_config,
-    recording_in,
-    room_of,
-    running_gateway,
-    say,
-    say_whose,
-)
+from .config_reading import load, read_config
+from .missing_servers import check_profile
 from .plain_command import Option, PlainCommand
+from .printing import say
+from .running_gateways import room_of, running_gateway
+from .shared_options import CONFIG, RECORD, REDACT, recording_in
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:
@@ -434,3 +426,19 @@ def session_names(config: Config) -> set[str]:
     from ..config.references import session_variables
 
     return {name for server in config.servers.values() for name in session_variables(server)}
+
+
+def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Name on stderr the files of the project that `config` is made of, because they came with the repository and start
+    programs. Says nothing if one file was asked for, or if they are the `known` ones. Returns them."""
+    from ..config.files import project_files, working_directory
+
+    if path is not None:
+        return ()
+    of_project = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
+    found = tuple(file for file in of_project if file not in (*config.untrusted, *config.unread))
+    if found and found != known:
+        say(
+            f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."
+        )
+    return found

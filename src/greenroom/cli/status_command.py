@@ -21,8 +21,12 @@ from ..gateway.doors.control_client import find_gateways
 from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import UsageError
 from . import tables, text_wrapping
-from .common import common_options, none_in_service, not_read, open_source, read_config, show
+from .answer_sources import open_source
+from .config_reading import read_config
 from .json_shapes import AddressJson, OriginJson, ServerJson, Shape, says
+from .missing_servers import none_in_service, not_read
+from .printing import show
+from .shared_options import common_options
 from .status_lines import STATES, around_servers, held_lines, overall, table_lines
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import one_line
-from .common import elsewhere_in_words
+from .running_gateways import elsewhere_in_words
 from .status_lines import held_lines, overall, table_lines
 from .tables import MARKS, console
 

@@ -18,8 +18,11 @@ from ..gateway.doors.control_client import ANSWER_WITHIN, find_gateways, silent
 from ..gateway.doors.control_protocol import identity, name_of
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.version import VERSION
-from .common import config_option, load, room_of, say, say_error, show_json
+from .config_reading import load
 from .json_shapes import Shape, says
+from .printing import say, say_error, show_json
+from .running_gateways import room_of
+from .shared_options import config_option
 
 
 class StoppedJson(Shape, kw_only=True):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import one_line, printable
-from .common import show
 from .json_shapes import Shape
+from .printing import show
 from .text_wrapping import wrap
 from .typed_options import commands_typed
 

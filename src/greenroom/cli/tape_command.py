@@ -11,9 +11,9 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.safe_text import counted, printable
-from .common import say, show, show_json, tell
 from .exit_codes import FAILED
 from .json_shapes import Shape, says
+from .printing import say, show, show_json, tell
 from .text_wrapping import columns_of, on_terminal
 from .typed_options import commands_typed
 

@@ -34,7 +34,7 @@ import attrs
 from ..catalogue.search import search
 from ..gateway.exposures.query_modes import CatalogueReader
 from ..gateway.exposures.tool_definition import FOR_MODELS, parse_request
-from .common import text_of
+from .tool_results import text_of
 
 if TYPE_CHECKING:
     from ..catalogue.namespace import Target

@@ -12,8 +12,11 @@ import msgspec
 from ..protocol.errors import UsageError
 from ..protocol.tree import TreeNode, tree_lines
 from . import tables, text_wrapping
-from .common import common_options, open_source, read_config, show
+from .answer_sources import open_source
+from .config_reading import read_config
 from .json_shapes import OriginJson, Shape, says
+from .printing import show
+from .shared_options import common_options
 from .typed_options import commands_typed
 
 _MOST: Final = 20  # sessions and calls of one server that are shown

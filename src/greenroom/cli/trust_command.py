@@ -18,8 +18,10 @@ import click
 from ..config.scrubbing import REDACTED
 from ..config.trust import shown_matter
 from ..protocol.errors import UsageError
-from .common import config_option, reload_gateways, say, show_json, tell
 from .json_shapes import Object, Shape, says
+from .printing import say, show_json, tell
+from .running_gateways import reload_gateways
+from .shared_options import config_option
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:
