@@ -13,7 +13,7 @@ What counts as what:
 What is printed is compared in shape: a number stands for any number, a blank for any blanks or line ends, and `…` for
 anything. A number of four digits or more that the page shows (a process's id) is remembered, and a later command that
 names it gets the one that was really printed: so a page may say `kill -9 41234` and be run as it is. An address
-`127.0.0.1:PORT` gets a port that is free, and `sleep 3` takes three times as long, for a machine that runs many tests.
+`127.0.0.1:PORT` gets a port that is free, and `sleep 2` takes twice as long, for a machine that runs many tests.
 
 Rejected: pages that are written by what commands print. Every version of a message would change the page, and nobody
 would read what it says now.
@@ -136,7 +136,7 @@ class Reader:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
                 continue
-            code, printed = self.run(_SLEEP.sub(lambda it: f"sleep {3 * int(it[1])}", text))
+            code, printed = self.run(_SLEEP.sub(lambda it: f"sleep {2 * int(it[1])}", text))
             if step.shown is None:
                 assert code == 0, f"{where}: exit code {code} of\n{text}\n{printed}"
             elif (found := fits(step.shown, printed)) is None:
