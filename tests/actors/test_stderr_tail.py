@@ -349,7 +349,10 @@ async def test_what_a_server_wrote_before_it_answered_again_is_not_the_reason_fo
 @for_each("backend", ["asyncio", "trio"])
 def test_what_a_server_says_just_before_its_last_words_does_not_hide_them(backend: str) -> None:
     async def body() -> None:
-        config = {"mcpServers": {"a": {"command": sys.executable, "args": ["-I", "-S", "-c", _WRITES]}}}
+        config = {
+            "mcpServers": {"a": {"command": sys.executable, "args": ["-I", "-S", "-c", _WRITES]}},
+            "settings": {"restartBackoff": {"minMs": 1, "maxMs": 1}, "failureThreshold": 1000},
+        }
         async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
             for _ in range(5):  # which of both is read first is by chance
                 await room.connect("a")

@@ -92,8 +92,8 @@ def test_only_a_request_that_was_written_is_told_as_sent(is_gone: bool, tmp_path
 def test_a_room_that_is_stopped_lets_a_commands_call_finish_as_those_of_clients(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, room.attach() as client:
         client.initialize()
-        with calling(room, "f_sleep", "seconds=4", "--json") as call:
-            attached = client.start_mcp(tool="f_sleep", args={"seconds": 3})
+        with calling(room, "f_sleep", "seconds=2", "--json") as call:
+            attached = client.start_mcp(tool="f_sleep", args={"seconds": 2})
             client.answer(client.send("ping"))
             assert room.command("stop").returncode == 0
             assert not client.answer(attached)["result"].get("isError")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 from tests.cluster._host_process import TOKEN
-from tests.cluster.test_hosts import LENGTH, cluster, echo, server
+from tests.cluster.test_hosts import HeldCall, cluster, echo, server
 from tests.support import in_real_time
 from tests.support.patience import PATIENCE
 from tests.support.shapes import conforms
@@ -22,7 +22,7 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
 ) -> None:
     servers = {
         **{name: server(tmp_path, name) for name in ("one", "two", "three", "four")},
-        "ses": server(tmp_path, "ses", isolation="per_session"),
+        "ses": {**HeldCall(tmp_path).server, "isolation": "per_session"},
     }
     told: list[HostDrain] = []
 
@@ -37,7 +37,7 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
 
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as sessions:
             for n in range(6):  # some of them at this host
-                sessions.start_soon(use_session, room, f"ann{n}", 3 * LENGTH)
+                sessions.start_soon(use_session, room, f"ann{n}")
             with anyio.fail_after(PATIENCE):
                 while "ses" not in (await room.membership.ask(host, "/cluster/status")).body["links"]:
                     await anyio.sleep(0.05)
@@ -50,6 +50,7 @@ async def test_whoever_drains_a_host_is_told_what_moved_what_ended_and_what_beca
             while had[0] in room.membership.view.held_by("a"):
                 await anyio.sleep(0.05)
             await echo(room, had[0])
+            HeldCall(tmp_path).end()
         (drained,) = told
         assert drained.left == []
         assert drained.moved == {had[0]: "b"}
@@ -76,6 +77,6 @@ async def test_whoever_drains_the_only_host_is_told_that_nothing_can_start_now(t
         await echo(room, "one")
 
 
-async def use_session(room: ClusterRoom, name: str, seconds: float) -> None:
+async def use_session(room: ClusterRoom, name: str) -> None:
     async with room.session(name) as session:
-        await session.call("ses_sleep", {"seconds": seconds})
+        await session.call("ses_slow", {})

@@ -173,7 +173,7 @@ def test_a_lost_call_says_that_it_may_have_run() -> None:
 
 def test_a_timeout_is_one() -> None:
     async def waits() -> None:
-        async with linked_rooms(FakeServer(call_latency=60.0), requestTimeoutMs=2_000) as (there, here):
+        async with linked_rooms(FakeServer(call_latency=60.0), requestTimeoutMs=1_000) as (there, here):
             same(await failure(there), await failure(here))
 
     run(waits)

@@ -59,7 +59,7 @@ def _stop_past_the_timeout(pid: int, asked: Callable[[], bool], answer: Callable
         time.sleep(0.005)
     os.kill(pid, signal.SIGSTOP)
     try:
-        over = time.monotonic() + 2 * TIMEOUT
+        over = time.monotonic() + 1.3 * TIMEOUT
         answer()
         while time.monotonic() < over:
             time.sleep(0.05)
