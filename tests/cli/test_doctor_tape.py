@@ -98,7 +98,7 @@ def test_it_is_of_the_gateway_that_runs(
     assert '"text":"one"' not in Path(document["tape"]).read_text()
     assert run(["tape", "x.tape"]) == 0
     story = capsys.readouterr().out
-    assert "Of the last minutes of a room" in story
+    assert "It has a room's last minutes" in story
     assert "is connected after" in story
     assert 'own_echo {"text":"one"}' in story
 

@@ -150,7 +150,7 @@ def test_what_is_not_whole_is_told_as_it_is(told: Told, tmp_path: Path) -> None:
         call(2, 3.0, 4.0, left_out={"params": 5_000, "result": 70_000}),
     ]
     story = told(lines)
-    assert story[0].endswith("long. Of the last minutes of a room: what was before is not on it.")
+    assert story[0].endswith("long. It has a room's last minutes, not what was before.")
     assert [line[11:] for line in story[3:-1]] == [
         'shop    #1 shop_buy {"what":"milk"} → has not ended (2.0 s)',
         "room  has another configuration",

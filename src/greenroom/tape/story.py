@@ -89,7 +89,7 @@ def _ends(parts: list[Part], most: int | None) -> tuple[list[Part], int]:
 def _head(tape: Tape) -> Iterator[str]:
     began = datetime.fromtimestamp(tape.head.at, UTC).isoformat(sep=" ", timespec="seconds")[:19]
     version, calls = one_line(tape.head.greenroom, 40), len(tape.calls)
-    part = " Of the last minutes of a room: what was before is not on it." if tape.head.is_part else ""
+    part = " It has a room's last minutes, not what was before." if tape.head.is_part else ""
     yield f"Recorded {began} UTC by Greenroom {version}, {took(end_of(tape))} long.{part}"
     if tape.head.schedule is not None:
         yield f"It is the run {one_line(tape.head.schedule.run, 100)} of an exploration, which failed."

@@ -1,12 +1,12 @@
-"""Passes an attached client's lines to its room and back, and knows which of its requests are open.
+"""Passes an attached client's lines to its gateway and back, and knows which of its requests are open.
 
-The process that attached outlives its room, so what must be known when a room is killed is kept here, in plain
-variables. Two pipes lead to the room. Only whole lines are passed on. Of each only the envelope is read, which tells
-what is open, and that in its own time: after every 64 KiB, all at once, and when the room is gone. Then:
+The process that attached outlives its gateway, so what must be known when a gateway is killed is kept here, in plain
+variables. Two pipes lead to the gateway. Only whole lines are passed on. Of each only the envelope is read, which tells
+what is open, and that in its own time: after every 64 KiB, all at once, and when the gateway is gone. Then:
 
-* what the room has answered is still in the pipe from it, and is passed on;
-* what the room has not read is still in the pipe to it. A room acts on whole lines only, so a line of which it has
-  not read all has not run, and is passed to the next room;
+* what the gateway has answered is still in the pipe from it, and is passed on;
+* what the gateway has not read is still in the pipe to it. A gateway acts on whole lines only, so a line that it has
+  not read to the end has not run, and is passed to the next gateway;
 * the other open requests may have run. Each is answered with an error that says so.
 """
 
@@ -38,11 +38,11 @@ from ...protocol.jsonrpc.outgoing import error_line
 from ...protocol.jsonrpc.terms import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcFault
 from .attach_protocol import OF_CLIENT, RoomLines
 
-GIVEN_UP: Final = "given up"  # why it ends: the client has ended, and the room does not notice
+GIVEN_UP: Final = "given up"  # why it ends: the client has ended, and the gateway does not notice
 _CHUNK: Final = 1 << 16  # what a pipe holds
 _UNREAD: Final = 1 << 16  # bytes of lines that were passed on, until their envelopes are read
-_LONGEST_INITIALIZE: Final = 1 << 15  # bytes of an `initialize` that is said again to the next room
-_STUCK: Final = 1.2  # seconds after the client's end, until the room is no longer waited for
+_LONGEST_INITIALIZE: Final = 1 << 15  # bytes of an `initialize` that is said again to the next gateway
+_STUCK: Final = 1.2  # seconds after the client's end, until the gateway is no longer waited for
 _LAST_ANSWERS: Final = 1.0  # seconds a client has to read what is left at the end
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is; EIO: its terminal was closed
 _LOST: Final = RpcFault(
@@ -85,7 +85,7 @@ class LineBuffer:
 
 
 class Pipes:
-    """The two pipes between this process and one room. `theirs` are the ends that the room gets."""
+    """The two pipes between this process and one gateway. `theirs` are the ends that the gateway gets."""
 
     def __init__(self) -> None:
         reads, requests = os.pipe()
@@ -98,11 +98,11 @@ class Pipes:
         self.size: int = fcntl.fcntl(reads, fcntl.F_GETPIPE_SZ) if sys.platform == "linux" else _CHUNK
 
     def unread(self) -> int:
-        """How many bytes of requests the room has not read. They stay in the pipe, of which we keep an end."""
+        """How many bytes of requests the gateway has not read. They stay in the pipe, of which we keep an end."""
         return int.from_bytes(fcntl.ioctl(self.theirs[0], termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def close_requests(self) -> None:
-        """The client has closed its end and all its lines were passed on, so close the pipe to the room."""
+        """The client has closed its end and all its lines were passed on, so close the pipe to the gateway."""
         os.close(self.requests)
         self.requests = -1
 
@@ -113,7 +113,7 @@ class Pipes:
 
 
 class Bridge:
-    """A client on a pair of descriptors, with one room after another. If `stdout` is a pipe, it must not block."""
+    """A client on a pair of descriptors, with one gateway after another. If `stdout` is a pipe, it must not block."""
 
     def __init__(self, stdin: int, stdout: int, max_line: int) -> None:
         self._stdin = stdin
@@ -122,26 +122,26 @@ class Bridge:
         self._requests = LineBuffer(max_line, self._refuse)
         self._answers = LineBuffer(sys.maxsize, lambda _head: None)
         # Ids of the requests that have no answer, in their order, and how often each is open; and the lines of the
-        # client that the room may not have read. Both are without the news, the lines that were passed on last.
+        # client that the gateway may not have read. Both are without the news, the lines that were passed on last.
         self._open: Counter[bytes] = Counter()
         self._requested: deque[bytes] = deque()
         self._new_requests: list[bytes] = []
         self._new_answers: list[bytes] = []
         self._news_size = 0
-        self._to_room: bytes | memoryview = b""  # waits until the room reads
+        self._to_room: bytes | memoryview = b""  # waits until the gateway reads
         self._to_client: bytes | memoryview = b""  # waits until the client reads
-        self._again = b""  # lines that the next room is passed first
+        self._again = b""  # lines that the next gateway is passed first
         self._initialize: tuple[bytes, bytes] | None = None  # the client's request: its id, and its line
         self._is_ready = False
         self._has_ended = False
-        self._until: float | None = None  # how long a room is waited for, once the client has ended
+        self._until: float | None = None  # how long a gateway is waited for, once the client has ended
         self._poll = select.poll()
 
-    # ---- between two rooms -----------------------------------------------------------------------------------
+    # ---- between two gateways -----------------------------------------------------------------------------------
 
     @property
     def initialize(self) -> str | None:
-        """The line of the client's `initialize`, if a room has answered it."""
+        """The line of the client's `initialize`, if a gateway has answered it."""
         if self._initialize is None or self._initialize[0] in self._open:
             return None
         return self._initialize[1].decode("utf-8", "surrogateescape")
@@ -152,8 +152,8 @@ class Bridge:
         return self._is_ready
 
     def lose(self, pipes: Pipes) -> None:
-        """The room is gone: answer what may have run, and keep for the next room what has not. Call it before the next
-        `Hello` is made."""
+        """The gateway is gone: answer what may have run, and keep for the next gateway what has not. Call it before the
+        next `Hello` is made."""
         self._take_last_answers(pipes)
         # The client gets nothing of half an answer.
         self._answers = LineBuffer(sys.maxsize, lambda _head: None)
@@ -172,7 +172,7 @@ class Bridge:
         self._to_room, self._again = b"", again
 
     def _not_read(self, pipes: Pipes) -> bytes:
-        """The lines of which the room has not read all."""
+        """The lines of which the gateway has not read all."""
         count = pipes.unread() + len(self._to_room)
         found: list[bytes] = []
         while count > 0:
@@ -199,11 +199,11 @@ class Bridge:
             while self._to_client and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 self._write()
 
-    # ---- with a room -----------------------------------------------------------------------------------------
+    # ---- with a gateway -----------------------------------------------------------------------------------------
 
     def run(self, line: socket.socket, words: RoomLines, pipes: Pipes) -> str:
-        """Pass lines on, until one side has ended. Returns why: what the room said or what was found, or an empty text
-        for a room that was killed."""
+        """Pass lines on, until one side has ended. Returns why: what the gateway said or what was found, or an empty
+        text for a gateway that was killed."""
         self._poll = poll = select.poll()
         poll.register(line, select.POLLIN)
         poll.register(self._stdin, select.POLLIN)
@@ -261,7 +261,7 @@ class Bridge:
             self._end_requests(pipes)
 
     def _pass(self, text: bytes, pipes: Pipes) -> None:
-        """Pass lines to the room."""
+        """Pass lines to the gateway."""
         if not text:
             return
         try:
@@ -275,7 +275,7 @@ class Bridge:
         self._remember(text, self._new_requests, pipes)
 
     def _resume(self, pipes: Pipes) -> None:
-        """The room reads again."""
+        """The gateway reads again."""
         with suppress(BlockingIOError):
             self._to_room = self._to_room[os.write(pipes.requests, self._to_room) :]
         if not self._to_room:
@@ -296,7 +296,7 @@ class Bridge:
     def _take_answers(self, pipes: Pipes) -> None:
         data = os.read(pipes.answers, _CHUNK)
         if not data:
-            self._poll.unregister(pipes.answers)  # the room says why
+            self._poll.unregister(pipes.answers)  # the gateway says why
             return
         text = self._answers.feed(data)
         if not text:
@@ -305,7 +305,7 @@ class Bridge:
         self._remember(text, self._new_answers, pipes)
 
     def _take_last_answers(self, pipes: Pipes) -> None:
-        """Take all that the room has written. It writes nothing more."""
+        """Take all that the gateway has written. It writes nothing more."""
         found: list[bytes | memoryview] = [self._to_client]
         with suppress(BlockingIOError):
             while data := os.read(pipes.answers, _CHUNK):
@@ -315,7 +315,7 @@ class Bridge:
         self._to_client = b"".join(found)
 
     def _send(self, text: bytes, pipes: Pipes) -> None:
-        """Write to the client. While it does not read, nothing is read from the room."""
+        """Write to the client. While it does not read, nothing is read from the gateway."""
         had = bool(self._to_client)
         self._to_client = b"".join((self._to_client, text)) if had else text
         self._write()

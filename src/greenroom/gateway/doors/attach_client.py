@@ -1,12 +1,12 @@
 """`greenroom attach`: joins its client to the background gateway.
 
-It makes two pipes, passes their far ends to the room (SCM_RIGHTS), and copies lines between them and its client
-(`attach_bridge`). When the room is killed, the client notices nothing but errors for what may have run: a new room is
-started, or found, and gets pipes of its own. How the client introduced itself is said to it again. This is done once
-per loss; a room that is lost within a few seconds is not replaced again, because the next would be lost as well.
+It makes two pipes, passes their far ends to the gateway (SCM_RIGHTS), and copies lines between them and its client
+(`attach_bridge`). When the gateway is killed, the client notices nothing but errors for what may have run: another
+is started, or found, and gets pipes of its own. How the client introduced itself is said to it again. This is done
+once per loss; a gateway that is lost within a few seconds is not replaced again: the next would be lost as well.
 
-The other way, to pass the client's own descriptors to the room, was given up. It saves two wake-ups a call. But then
-only the room knows what it has read and answered, and that has to be in memory that survives it.
+The other way, to pass the client's own descriptors to the gateway, was given up. It saves two wake-ups a call. But then
+only the gateway knows what it has read and answered, and that has to be in memory that survives it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .attach_bridge import GIVEN_UP, Bridge, Pipes
 from .attach_protocol import OF_CLIENT, STOPPED, Hello, RoomLines, send_hello
 from .background_gateway import NoRoom, RoomPlace, start_room
 
-_TRIES: Final = 10  # rooms that may be leaving while we come
-_ANSWER_WITHIN: Final = 60.0  # seconds for the room's answer to a hello
-_LEAVES_WITHIN: Final = 60.0  # seconds for an older room to end
+_TRIES: Final = 10  # gateways that may be leaving while we come
+_ANSWER_WITHIN: Final = 60.0  # seconds for the gateway's answer to a hello
+_LEAVES_WITHIN: Final = 60.0  # seconds for an older gateway to end
 _TOLD_AFTER: Final = 5.0  # seconds of either, after which is said what is waited for
-_SOON: Final = 5.0  # seconds; a room that is lost sooner after another is not replaced
+_SOON: Final = 5.0  # seconds; a gateway that is lost sooner after another is not replaced
 _LOSSES: Final = 1
 
 
@@ -52,14 +52,14 @@ class AttachRefused(GreenroomError):
 
 
 class RoomStarter(msgspec.Struct, frozen=True):
-    """How a room is started where none runs: `greenroom serve WORDS`, with this environment."""
+    """How a gateway is started where none runs: `greenroom serve WORDS`, with this environment."""
 
     place: RoomPlace
     words: Sequence[str]
     environ: Mapping[str, str]
 
     def start(self) -> bool:
-        """Start the room. Returns False if it runs already. Raises `NoRoom`."""
+        """Start the gateway. Returns False if it runs already. Raises `NoRoom`."""
         return start_room(self.place, self.words, self.environ, self._is_there)
 
     def _is_there(self) -> bool:
@@ -72,10 +72,10 @@ class RoomStarter(msgspec.Struct, frozen=True):
 def attach(
     find: Callable[[], RoomStarter], hello: Hello, max_line: int, note: Callable[[str], object]
 ) -> None:
-    """Join our standard input and output to the room until the client ends or the room is stopped. `find` is asked
-    before each room, because the configuration may be made of other files than when the last one came. Blocking.
+    """Join our standard input and output to the gateway until the client ends or the gateway is stopped. `find` is
+    asked before each gateway, because the configuration may be made of other files than for the last one. Blocking.
     Raises `NoRoom`, `AttachRefused`, `RoomLost`, or `OSError`."""
-    lost = 0  # rooms, one soon after the other
+    lost = 0  # gateways, one soon after the other
     bridge = Bridge(0, 1, max_line)
     with _without_blocking(1):
         try:
@@ -83,7 +83,7 @@ def attach(
                 with closing(Pipes()) as pipes:
                     starting = find()
                     line, words = join(starting, hello, pipes.theirs, note)
-                    os.close(pipes.theirs.pop())  # only the room writes answers
+                    os.close(pipes.theirs.pop())  # only the gateway writes answers
                     since = time.monotonic()
                     with line:
                         end = bridge.run(line, words, pipes)
@@ -122,8 +122,8 @@ def _without_blocking(fd: int) -> Generator[None]:
 def join(
     starting: RoomStarter, hello: Hello, descriptors: Sequence[int], note: Callable[[str], object]
 ) -> tuple[socket.socket, RoomLines]:
-    """A connection to a room that has taken our client. Starts the room if there is none, and waits for an older one
-    to leave. `note` is told what takes long. Raises `NoRoom` or `AttachRefused`."""
+    """A connection to a gateway that has taken our client. Starts the gateway if there is none, and waits for an
+    older one to leave. `note` is told what takes long. Raises `NoRoom` or `AttachRefused`."""
     for _ in range(_TRIES):
         line = dial(starting.place)
         if line is None:
@@ -143,7 +143,7 @@ def join(
 
 
 def dial(place: RoomPlace) -> socket.socket | None:
-    """A connection to the room; None: none runs. Raises `NoRoom` for one that must not or cannot be used."""
+    """A connection to the gateway; None: none runs. Raises `NoRoom` for one that must not or cannot be used."""
     try:
         return place.dial()
     except NotOurs as error:
@@ -160,7 +160,7 @@ def _answer(
     descriptors: Sequence[int],
     note: Callable[[str], object],
 ) -> dict[str, Any] | None:
-    """The room's answer to a hello. None: it is leaving. Raises `NoRoom`."""
+    """The gateway's answer to a hello. None: it is leaving. Raises `NoRoom`."""
     who = _named(line)
     line.settimeout(_ANSWER_WITHIN)
     try:
@@ -177,7 +177,7 @@ def _answer(
 
 
 def _until_gone(line: socket.socket, words: RoomLines, note: Callable[[str], object]) -> None:
-    """Wait until a room that is leaving has closed the connection."""
+    """Wait until a gateway that is leaving has closed the connection."""
     waits = f"{_named(line)} is ending, and lets its calls finish; it is waited for {_LEAVES_WITHIN:g} s."
     try:
         if _next(line, words, _LEAVES_WITHIN, partial(note, waits)) is not None:
@@ -190,7 +190,7 @@ def _until_gone(line: socket.socket, words: RoomLines, note: Callable[[str], obj
 def _next(
     line: socket.socket, words: RoomLines, within: float, tell: Callable[[], object]
 ) -> dict[str, Any] | None:
-    """The room's next word. `tell` is called when it has not come soon. Raises `TimeoutError`."""
+    """The gateway's next word. `tell` is called when it has not come soon. Raises `TimeoutError`."""
     soon = min(_TOLD_AFTER, within)
     line.settimeout(soon)
     try:

@@ -1,9 +1,8 @@
-"""What an attaching process and the background gateway say to each other, on the room's socket.
+"""What an attaching process and the background gateway say to each other, on the gateway's socket.
 
-Lines of JSON. First the hello of the one that attaches, with the ends of two pipes. Then the room's answer: `pid` and
-`version`, or `leaving` (it is older than the client, has no other clients and makes room for a newer one), or `error`.
-Afterwards the room says once why it ends (`end`). The end of the stream without such a word means that the room was
-killed.
+Lines of JSON. First the hello of the one that attaches, with the ends of two pipes. Then the gateway's answer: `pid`
+and `version`, or `leaving` (it is older than the client, has no others, and makes way for a newer one), or `error`.
+Afterwards the gateway says once why it ends (`end`). If the stream ends without such a word, it was killed.
 
 The client's own messages come and go through the two pipes.
 """
@@ -26,25 +25,25 @@ from ...protocol.errors import GreenroomError
 
 LONGEST: Final = 1 << 20  # bytes of a hello
 OF_CLIENT: Final = "client"  # why it ends: the client has closed its end
-STOPPED: Final = "stopped"  # the room was asked to stop
-REPLACED: Final = "replaced"  # a newer room takes its place
+STOPPED: Final = "stopped"  # the gateway was asked to stop
+REPLACED: Final = "replaced"  # a newer gateway takes its place
 _CLOEXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _CHUNK: Final = 1 << 16
 
 
 class BadHello(GreenroomError):
-    """The message on the room's socket is no hello."""
+    """The message on the gateway's socket is no hello."""
 
     code = "invalid_request"
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Who attaches, and how its client left the room before, if there was one.
+    """Who attaches, and how its client left the gateway before, if there was one.
 
-    `variables` are the values of its session. `room` is the run id of the room that started this process, if any.
+    `variables` are the values of its session. `room` is the run id of the gateway that started this process, if any.
 
-    `rooms` counts the rooms that the client has had before. `initialize` is the line by which it introduced itself to
-    them, `initialized` whether it has said that it is ready.
+    `rooms` counts the gateways that the client has had before. `initialize` is the line by which it introduced itself
+    to them, `initialized` whether it has said that it is ready.
     """
 
     version: str
@@ -56,7 +55,7 @@ class Hello(msgspec.Struct, frozen=True):
     initialize: str | None = None
     initialized: bool = False
     rooms: int = 0
-    stop: bool = False  # nobody attaches: the room is asked to leave
+    stop: bool = False  # nobody attaches: the gateway is asked to leave
 
     def __repr__(self) -> str:
         """Without the values of its session."""
@@ -68,7 +67,7 @@ def send_hello(line: socket.socket, hello: Hello, descriptors: Sequence[int]) ->
     data = json.dumps(asdict(hello)).encode() + b"\n"
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
     sent = line.sendmsg([data[:_CHUNK]], rights)
-    if sent < len(data):  # even sending nothing fails once the room has answered and closed
+    if sent < len(data):  # even sending nothing fails once the gateway has answered and closed
         line.sendall(data[sent:])
 
 
@@ -94,18 +93,20 @@ def read_hello(data: bytes) -> Hello:
         said = json.loads(data)  # unlike msgspec, it reads half a character: a variable may have one
         return msgspec.convert(said, Hello)  # without what else a newer client may say
     except (ValueError, msgspec.ValidationError, RecursionError):
-        raise BadHello("The room's socket takes the hello of greenroom attach, and nothing else.") from None
+        raise BadHello(
+            "The gateway's socket takes the hello of greenroom attach, and nothing else."
+        ) from None
 
 
 def say(line: socket.socket, **word: Any) -> None:
-    """Send a line to the process that attached, if the socket takes it at once. Lines of the room are short, and an
+    """Send a line to the process that attached, if the socket takes it at once. Lines of the gateway are short, and an
     empty socket takes them. Never waits or raises."""
     with suppress(OSError):
         line.send(json.dumps(word).encode() + b"\n")
 
 
 class RoomLines:
-    """The lines that come from the room, on a blocking socket."""
+    """The lines that come from the gateway, on a blocking socket."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line

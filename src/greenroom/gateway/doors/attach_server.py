@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _HELLO_WITHIN: Final = 10.0  # seconds
-_LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written while the room closed
+_LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written while the gateway closed
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _PAUSE: Final = 0.2  # seconds until more clients are taken, when no descriptor is left for them
 _DESCRIPTORS: Final = 2
@@ -67,7 +67,7 @@ class AttachedClient:
 
 @attrs.define(eq=False)
 class Doorway:
-    """Where clients attach. `leave()` ends the room politely. From then on `is_leaving()` is true, and no client is
+    """Where clients attach. `leave()` ends the gateway politely. From then on `is_leaving()` is true, and no client is
     taken any more."""
 
     room: Greenroom
@@ -79,9 +79,9 @@ class Doorway:
     leave: Callable[[], None]
     is_leaving: Callable[[], bool]
     clients: dict[str, AttachedClient] = attrs.field(factory=dict[str, AttachedClient], init=False)
-    why: str = attrs.field(default=STOPPED, init=False)  # why the room ends
+    why: str = attrs.field(default=STOPPED, init=False)  # why the gateway ends
     _changed: anyio.Event = attrs.field(factory=anyio.Event, init=False)
-    _closed: anyio.Event = attrs.field(factory=anyio.Event, init=False)  # the room has closed
+    _closed: anyio.Event = attrs.field(factory=anyio.Event, init=False)  # the gateway has closed
     _numbers: Any = attrs.field(factory=lambda: itertools.count(1), init=False)
     _coming: int = attrs.field(default=0, init=False)  # connections that have not said their hello
 
@@ -118,7 +118,7 @@ class Doorway:
                 return
 
     async def closed(self) -> None:
-        """The room has closed: let each client read its last answers, and tell it why we end."""
+        """The gateway has closed: let each client read its last answers, and tell it why we end."""
         self._closed.set()
         while self.clients:
             await self._changed.wait()
@@ -131,7 +131,7 @@ class Doorway:
         changed.set()
 
     def give_way(self) -> None:
-        """Another room runs for this configuration. Ours ends, and its clients go on with the other."""
+        """Another gateway runs for this configuration. Ours ends, and its clients go on with the other."""
         self._leave(REPLACED)
 
     def _leave(self, why: str) -> None:
@@ -200,7 +200,7 @@ class Doorway:
             self._leave(STOPPED)
             return
         if self.is_leaving():
-            return  # it finds no room now, and starts another
+            return  # it finds no gateway now, and starts another
         if is_newer(hello.version, self.version) and not self.clients:
             say(line, leaving=True)
             self._hold(line)
@@ -232,7 +232,7 @@ class Doorway:
             self._tell()
 
     async def _converse(self, client: AttachedClient, door: StdioDoor) -> None:
-        """Serve the client until it ends or the room does."""
+        """Serve the client until it ends or the gateway does."""
         hello, over = client.hello, anyio.Event()
 
         async def read(talk: ClientSession) -> None:
@@ -313,17 +313,17 @@ async def _ended(line: socket.socket) -> None:
             return
 
 
-# ---- The socket of the background gateway, while the room takes clients ----------------------------------------------
+# ---- The socket of the background gateway, while it takes clients ----------------------------------------------------
 
 _BACKLOG: Final = 1024  # clients may all start at once; a full backlog would keep some waiting
 
 
 class Listener:
-    """The room's socket, while it takes clients."""
+    """The gateway's socket, while it takes clients."""
 
     def __init__(self, path: Path) -> None:
-        """Listen on the socket at `path`. A socket that a killed room left is replaced, because only the holder of the
-        lock gets here. Raises `OSError`."""
+        """Listen on the socket at `path`. A socket that a killed gateway left is replaced, because only the holder of
+        the lock gets here. Raises `OSError`."""
         make_own_folder(path.parent)
         self.path = path  # it may be moved
         self.line: socket.socket = bind_own(path, _BACKLOG)
@@ -335,7 +335,7 @@ class Listener:
 
     def shut(self) -> None:
         """Take no more clients. First the socket is removed and then it is closed, so whoever was not taken finds no
-        room and starts another. Idempotent; never waits, never raises."""
+        gateway and starts another. Idempotent; never waits, never raises."""
         if not self.is_open:
             return
         anyio.notify_closing(self.line)

@@ -62,7 +62,10 @@ function slotsInUse() {
   const { held, most, sessionsHeld, sessionsMost } = room.pool ?? {};
   if (!most || room.hosts != null) return [];
   const figure = (label, taken, all) => [label, number(taken), null, `of ${number(all)}`];
-  return [figure("shared slots used", held, most), figure("session slots used", sessionsHeld, sessionsMost)];
+  return [
+    figure("shared slots used", held, most),
+    ...(sessionsHeld ? [figure("session slots used", sessionsHeld, sessionsMost)] : []),
+  ];
 }
 
 /** Since when calls are counted here. */

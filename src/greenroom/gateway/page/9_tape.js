@@ -181,7 +181,7 @@ function tapeSection() {
       "div",
       { class: "section" },
       head.node,
-      tape.isPart && el("p", { class: "notice" }, "These are the last minutes of a room. What was before is not on this tape."),
+      tape.isPart && el("p", { class: "notice" }, "This tape has a room’s last minutes, not what was before."),
       tape.ending && el("p", { class: "notice warn" }, tape.ending),
       totals.node,
       parts,
