@@ -76,7 +76,9 @@ def test_each_command_says_why_a_server_failed_in_an_earlier_one(tmp_path: Path)
         assert "exited with code 3 (stderr: Error: no token)" in shown, words
         assert "bad (not asked yet)" not in shown, words
     for words in (("tools",), ("search", "x")):
-        assert "The tools of 2 servers are not known yet: greenroom status" in said(tmp_path, *words)
+        assert "The tools of 2 servers are not known yet. To read them: greenroom refresh" in said(
+            tmp_path, *words
+        )
     assert "greenroom explain --config" in said(tmp_path, "tools", "bad")
     assert greenroom(tmp_path, "doctor").returncode == 1
     (row,) = [
@@ -107,7 +109,7 @@ def test_another_definition_has_not_failed(tmp_path: Path) -> None:
     configure(tmp_path, s=dying("Error: no token"))
     greenroom(tmp_path, "refresh")
     configure(tmp_path, s=faulty(tmp_path, "s"))
-    assert "s (not asked yet)" in said(tmp_path, "tools")
+    assert "The tools of s are not known yet" in said(tmp_path, "tools")
 
 
 def test_what_is_kept_of_a_failure_has_no_secret_in_it(tmp_path: Path) -> None:

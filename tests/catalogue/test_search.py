@@ -104,14 +104,21 @@ def test_the_lanes_hold_the_sum_of_the_points(texts: list[tuple[str, str]], quer
     named = [
         n for n, document in enumerate(documents) if normalise(query) in document.names and query.strip()
     ]
-    listed = sorted((n for n, total in enumerate(sums) if total and n not in named), key=lambda n: -sums[n])
-    everything = [*((n, EXACT) for n in named), *((n, sums[n]) for n in listed)]
 
+    def listed(those: range) -> list[tuple[int, int]]:
+        """What is found among these: the named ones, and what has at least a third of the best score."""
+        best = max((sums[n] for n in those), default=0)
+        found = [n for n in those if sums[n] and 3 * sums[n] >= best and n not in named]
+        first = [(n, EXACT) for n in those if n in named]
+        return first + [(n, sums[n]) for n in sorted(found, key=lambda n: -sums[n])]
+
+    everything = listed(range(len(texts)))
     assert ranking.rank(query, 10) == (everything, len(everything))
     for most in range(1, len(texts)):
         assert ranking.rank(query, most) == (everything[:most], len(everything))
-    odd = [hit for hit in everything if hit[0] % 2]
-    assert ranking.rank(query, 10, range(1, len(texts), 2)) == (odd, len(odd))
+    among = range(1, len(texts), 2)
+    assert ranking.rank(query, 10, among) == (listed(among), len(listed(among)))
+    assert ranking.matching(query, among, among) == sum(sums[n] > 0 for n, _ in listed(among))
 
 
 NAMES = st.text(alphabet="abAB_ -.é1İΣ\0検", min_size=1, max_size=9)
@@ -141,6 +148,24 @@ def test_the_name_of_a_tool_finds_that_tool_first(originals: list[str], data: st
 )
 def test_other_forms_of_a_word_find_it_too(index: Index, query: str, first: str) -> None:
     assert first in names(search(index, query))[:2]
+
+
+def test_what_has_far_fewer_of_the_words_is_not_listed() -> None:
+    said = {
+        "get-sum": "Returns the sum of two numbers",
+        "add_note": "Keep a note",
+        "add": "Adds two numbers",
+        "count": "How many files of one kind there are; the kind is one of two numbers",
+        "tree": "Everything below a folder",
+    }
+    built = build({name: [[name, text]] for name, text in said.items()})
+    for query in ("sum", "add two numbers", "sum of two numbers"):
+        found = names(search(built, query))
+        assert {"get-sum", "add"} == {name.rpartition("_")[2] for name in found[:2]}, query
+        assert not any("tree" in name for name in found)
+    page = search(built, "everything below a folder")
+    assert (len(page.matches), page.total, page.has_more) == (1, 1, False)
+    assert search(built, "everything below a folder or two numbers", server="count").total == 1
 
 
 def test_a_part_of_a_word_finds_every_tool_that_has_it() -> None:

@@ -128,7 +128,7 @@ MEANT = {
     **{f"{verb} tickts": "tickets" for verb in (
         "explain", "logs", "disable", "auth", "reconnect", "refresh", "remove", "tools")},
 }  # fmt: skip
-NOT_KNOWN = ("Not known yet: clock (not asked yet)", "To start them once")
+NOT_KNOWN = ("The tools of clock are not known yet. To read them: greenroom refresh clock\n",)
 OFFLINE = "! no gateway runs"  # which is for a person at a terminal
 
 TABLE: list[Row] = [

@@ -237,24 +237,41 @@ def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() 
     assert 'Nothing is known of "fresh" yet, nor whether it has "fresh_thing".' in asked.text
     elsewhere = answer(room, describe="zebra")
     assert elsewhere.details["error"] == "tool_not_found"
-    assert "Not known yet: fresh (not asked yet)." in elsewhere.text
+    assert "The tools of fresh are not known yet. To read them: greenroom refresh fresh" in elsewhere.text
     assert elsewhere.details["unknownServers"] == [
         {"server": "fresh", "name": "fresh", "waitsFor": "not asked yet"}
     ]
     room.learn("fresh", {"name": "other", "inputSchema": {}})
     known = answer(room, describe="fresh_thing")
     assert known.details["error"] == "tool_not_found"
-    assert "Not known yet" not in known.text
+    assert "not known yet" not in known.text
+
+
+def test_a_search_says_that_a_server_is_not_known_only_if_it_may_have_something_better() -> None:
+    room = FakeRoom()
+    text = "The tools of fresh are not known yet. To read them: greenroom refresh fresh"
+    for words in ("zebra", "create a zebra"):
+        assert answer(room, search=words).text.count(text) == 1, words
+    good = answer(room, search="create issue")
+    assert "not known yet" not in good.text
+    assert good.details["unknownServers"], "a program is told of it nevertheless"
 
 
 def test_a_person_is_told_how_many_servers_are_not_known_and_which_one_it_is() -> None:
     rows = [ServerStatus(f"s{number}") for number in range(22)]
-    hints = replace(FOR_PEOPLE, learn="Ask.")
+    hints = FOR_PEOPLE
     assert sentence(rows[:0], hints) == ""
-    assert sentence(rows[:1], hints) == "Not known yet: s0 (not asked yet).\nAsk."
-    assert sentence(rows, hints) == "The tools of 22 servers are not known yet: greenroom status\nAsk."
+    one = "The tools of s0 are not known yet. To read them: greenroom refresh s0"
+    assert sentence(rows[:1], hints) == one
+    assert (
+        sentence(rows, hints) == "The tools of 22 servers are not known yet. To read them: greenroom refresh"
+    )
     failed = [ServerStatus(name, failed_ago=1.0, failure="no") for name in "ab"]
     assert sentence(failed, hints) == "The tools of 2 servers are not known yet: greenroom status"
+    asked = [ServerStatus(name, waiting_for="slot") for name in "ab"]
+    assert sentence(asked, hints) == "The tools of 2 servers are not known yet: they are being read now."
+    assert sentence([*failed, *asked], hints) == "The tools of 4 servers are not known yet: greenroom status"
+    assert "greenroom explain a" in sentence(failed[:1], hints)
 
 
 def test_how_a_server_that_is_asked_is_doing() -> None:

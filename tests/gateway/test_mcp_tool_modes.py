@@ -715,7 +715,7 @@ def test_two_who_search_at_first_share_the_work(backend: str) -> None:
         found: list[Any] = []
 
         async def look() -> None:
-            result = await ask(McpTool(room), {"search": "tool 7"})
+            result = await ask(McpTool(room), {"search": "tool"})
             found.append((room.index.ranking, details_of(result)["count"]))
 
         async with anyio.create_task_group() as group:

@@ -7,9 +7,10 @@ weighted by field and divided by the field's length, saturate; and a word that f
 many have. Beside the word itself count, with less weight: what people call the same thing (`search_words`), words
 that begin with it, and, for a word that no tool has, words that contain it or are one slip of the finger away.
 
-The points of the words are added. Words are joined by *or*: a tool that has any of them is listed. Being there at all
-brings points too, so that two words found once count more than one found often. A tool whose whole name is the query,
-in any spelling, is always first.
+The points of the words are added. Words are joined by *or*: a tool need not have all of them. Being there at all
+brings points too, so that two words found once count more than one found often. What has less than a third of the
+points of the best is not listed: it has one common word of many, and was never the answer in our measurements. A tool
+whose whole name is the query, in any spelling, is always first.
 
 Articles, pronouns and the like are left out, of tools and of queries. They count where they are all that a tool or a
 server is called: such a name is found by them, and beside other words of a query they count a little (`ASIDE`), so
@@ -74,6 +75,7 @@ _LONGEST_PHRASE: Final = 3  # words
 _MEANT: Final = 8  # words that the phrases of one query stand for
 PRESENT: Final = 60  # points, of `_FULL`, for being there at all
 RAREST: Final = 6.0  # how much a word counts that one tool of ten thousand has
+_OF_BEST: Final = 3  # a tool is listed that has one of so many parts of the best score
 SCALE: Final = 3  # so that `MAX_WORDS` of the rarest words, and `_MEANT` others, fit into a lane
 Lanes = (
     int  # sixteen bits for each document: two of these are added in one step, and so are ten thousand scores
@@ -242,19 +244,18 @@ class Ranking:
         _ = self._text
 
     def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
-        """The `most` best documents that match any word of the query, best first; and how many match.
+        """The `most` best documents of those that match the query, best first; and how many match.
 
         `only`: the numbers of the documents to search; all if not given.
         """
         if not query.strip():
             return [], 0
         plain = normalise(query)
-        scores = self._scores(plain)
+        scores = self._listed(plain, only)
         first = [self._names[plain]] if plain in self._names else []
         named = dict.fromkeys([*first, *self._namesakes.get(plain, ())])
         if only is not None:
-            allowed = dict.fromkeys(only)
-            scores &= self._those(allowed)
+            allowed = frozenset(only)
             named = {number: None for number in named if number in allowed}
         best, matching = self._best(scores, most)
         if not named:
@@ -263,10 +264,19 @@ class Ranking:
         unlisted = sum(not scores >> 16 * number & _LANE for number in named)
         return [*of_name, *(hit for hit in best if hit[0] not in named)][:most], matching + unlisted
 
-    def matching(self, query: str, numbers: Iterable[int]) -> int:
-        """How many of these documents match any word of the query."""
-        scores = self._array(self._scores(normalise(query)))
+    def matching(self, query: str, numbers: Iterable[int], only: Iterable[int] | None = None) -> int:
+        """How many of these documents match the query. `only`: as in `rank`."""
+        scores = self._array(self._listed(normalise(query), only))
         return sum(scores[number] > 0 for number in numbers)
+
+    def _listed(self, plain: str, only: Iterable[int] | None) -> Lanes:
+        """The scores of the documents that match; 0 for all others."""
+        scores = self._scores(plain)
+        if only is not None:
+            scores &= self._those(only)
+        best = self._lowest_of(1, self._lifted(scores))
+        bits = self._reaching(-(-best // _OF_BEST), self._lifted(scores))
+        return scores & (bits >> _TOP_BIT) * _LANE
 
     def _scores(self, plain: str) -> Lanes:
         words, meant = asked(plain)
@@ -352,13 +362,16 @@ class Ranking:
 
     def _best(self, scores: Lanes, most: int) -> tuple[list[Hit], int]:
         """The `most` best documents, and how many have a score above 0. Equal scores keep the order of documents."""
-        lifted = scores | self._ones << _TOP_BIT
+        lifted = self._lifted(scores)
         matching = self._reaching(1, lifted).bit_count()
         most = min(most, matching)
         best = self._array(self._reaching(self._lowest_of(most, lifted), lifted))
         score = self._array(scores)
         numbers = sorted(compress(range(len(best)), best), key=score.__getitem__, reverse=True)  # stable
         return [(number, score[number]) for number in numbers[:most]], matching
+
+    def _lifted(self, scores: Lanes) -> Lanes:
+        return scores | self._ones << _TOP_BIT
 
     def _lowest_of(self, count: int, lifted: Lanes) -> int:
         """The highest score that at least `count` documents reach, by bisection. At least 1, for 0 means no match."""

@@ -1,7 +1,7 @@
 """Search: which tools and skills answer a query, best first, a page at a time.
 
 It uses only the index, so it finds tools of servers that are not running. The words of a query are joined by *or*: a
-tool that matches any word is listed, and the number of matching words only ranks (`ranking` has the formula). A search
+tool need not match all of them, and is listed unless the best matches far better (`ranking` has the formula). A search
 by pattern takes the caller's own test, because the standard library has no pattern engine that is safe against hostile
 patterns.
 
@@ -74,7 +74,7 @@ def search(
     near: Sequence[bytes] = (),
     skills: bool = True,
 ) -> SearchPage:
-    """The tools and skills that match any word of `query`, best first, and by name when equally good; of
+    """The tools and skills that match `query`, best first, and by name when equally good; of
     `server`, if given. `near`: the keys of those that are near to it in meaning, the nearest first, if they are known.
     `skills`: False for tools alone.
 
@@ -98,7 +98,7 @@ def search(
             left_out.update(set(range(len(everything))).difference(only))
         places = (index.by_meaning.get(key) for key in near)
         nearest = [*islice((at for at in places if at is not None and at not in left_out), _NEAREST)]
-        total += len(nearest) - index.ranking.matching(query, nearest)
+        total += len(nearest) - index.ranking.matching(query, nearest, only)
         hits = _joined(hits, nearest)[:end]
     else:
         hits, total = index.ranking.rank(query, end, only)

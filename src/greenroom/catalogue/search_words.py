@@ -141,6 +141,9 @@ upload attach put
 download export save fetch
 close resolve finish complete
 merge combine join
+sum add plus total
+subtract minus difference
+calculate compute calculator math arithmetic
 assign allocate delegate
 archive store backup
 compare diff difference changes
@@ -359,8 +362,8 @@ _PHRASES: Final[Mapping[str, str]] = {
     "get rid of": "delete remove",
     "take down": "delete stop",
     "spin up": "create start",
-    "write down": "create note",
-    "jot down": "create note",
+    "write down": "add note",
+    "jot down": "add note",
     "how many": "count number",
     "how much": "cost amount",
     "what time": "current time",

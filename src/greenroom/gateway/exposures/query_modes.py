@@ -219,6 +219,7 @@ class CatalogueReader:
             offset=request.offset,
             connecting=[row.server for row in unknown if _is_merely_connecting(row)],
             unknown=[row for row in unknown if not _is_merely_connecting(row)],
+            fits_well=bool(unknown) and self._fits_well(request),
             hints=self._hints,
             bounds=self.bounds,
         )
@@ -228,16 +229,18 @@ class CatalogueReader:
         known."""
         if self.refusal(request.mode, request.server) is not None:
             return True
+        try:
+            return self._fits_well(request) or not self.unknown(request.server)
+        except UsageError:
+            return True
+
+    def _fits_well(self, request: McpToolRequest) -> bool:
+        """Whether what is known has a tool that fits well. Raises `UsageError` for a pattern that is refused."""
         if request.regex:
-            try:
-                fits = self._page(request, 1, 0).total > 0
-            except UsageError:
-                return True
-        elif request.subject.strip():
-            fits = fits_well(self._catalogue.index, request.subject, server=request.server)
-        else:
-            fits = request.server is None
-        return fits or not self.unknown(request.server)
+            return self._page(request, 1, 0).total > 0
+        if request.subject.strip():
+            return fits_well(self._catalogue.index, request.subject, server=request.server)
+        return request.server is None
 
     def unknown(self, server: str | None = None) -> list[ServerStatus]:
         """The servers of which nothing is known yet; with `server`, only that one."""

@@ -406,7 +406,6 @@ class Hints(msgspec.Struct, frozen=True):
     more: str = "offset: {offset} for more"  # below a list
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
     skill: str = 'mcp({{ skill: "{skill}" }})'  # to read one; empty: whoever reads this cannot
-    not_known: str = ""  # of `{count}` servers, two at least, that are not named one by one; empty: they are
     nothing_found: str = ""  # what to do then, if it is not `see_servers`
     for_people: bool = False  # each step is a line of its own, behind all facts, so that it can be copied
 
@@ -485,14 +484,13 @@ FOR_PEOPLE: Final = Hints(
     search="To find one: greenroom search WORDS",
     connect="To ask it what it has: greenroom refresh {typed}",
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
-    learn="To start them once and read what they have: greenroom refresh",
+    learn="",  # a person is told so in the sentence about them
     mend="To try again: `greenroom refresh {typed}`. To see why: `greenroom explain {typed}`",
     try_now="To try it now: greenroom refresh {typed}",
     describe="greenroom describe {tool}",
     page="the same command with `| less` behind it",
     skill='a client reads it with mcp({{ skill: "{skill}" }})',
     more="add --offset {offset} for more",
-    not_known="The tools of {count} servers are not known yet: greenroom status",
     nothing_found="To see all tools: greenroom tools",
     for_people=True,
 )

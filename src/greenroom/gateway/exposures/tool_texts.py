@@ -256,9 +256,8 @@ def server_as_tool(mode: str, server: str) -> McpToolAnswer:
 def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: Hints) -> McpToolAnswer:
     """A tool whose server was never asked, so nobody knows whether the tool exists."""
     servers = " and ".join(f'"{row.server}"' for row in owners)
-    text = (
-        f'Nothing is known of {servers} yet, nor whether it has "{tool}". {unknown_sentence(owners, hints)}'
-    )
+    text = f'Nothing is known of {servers} yet, nor whether it has "{tool}".'
+    text += hints.between + unknown_sentence(owners, hints)
     return McpToolAnswer.of(
         text,
         mode=mode,
@@ -667,11 +666,13 @@ def search(
     offset: int,
     connecting: Sequence[str] = (),
     unknown: Sequence[ServerStatus] = (),
+    fits_well: bool = False,
     hints: Hints,
     bounds: Bounds = UNBOUNDED,
 ) -> McpToolAnswer:
     """A page of matches: each with its parameters (`full`), each in one line (False), or (None) the first three with
-    their parameters, as far as there is room, and the others in one line."""
+    their parameters, as far as there is room, and the others in one line. `fits_well`: the best match has what the
+    query says, so a person is not told of servers that may have more."""
     query = cut(query, SHOWN_QUERY)
     targets = [match.target for match in page.matches]
     between = "\n\n" if full else "\n"
@@ -705,7 +706,7 @@ def search(
     else:
         count = counted(page.total, "tool")
     head = f'Found {count} matching "{query}":' if query.strip() else f"{count}:"
-    untold = [unknown_sentence(unknown, hints)] if unknown else []
+    untold = [] if hints.for_people and fits_well else [*filter(None, [unknown_sentence(unknown, hints)])]
     if hints.for_people and not full:
         untold.insert(0, f"To see one, and how it is called: {hints.to_describe(typed(targets[0].name))}")
     untold = ["", *untold] if untold else []
@@ -975,6 +976,7 @@ def output_page(output: str, page: OutputPage, hints: Hints) -> McpToolAnswer:
 _SHORT: Final = 160  # characters of a failure in a sentence
 _MOST: Final = 20  # servers named in one sentence
 _MOST_DETAILED: Final = 500
+_NOT_ASKED: Final = "not asked yet"
 
 
 def is_unknown(row: ServerStatus) -> bool:
@@ -999,22 +1001,30 @@ def waits(row: ServerStatus) -> str:
         return "down"
     if row.session_variables:
         return f"asked when a session gives it {', '.join(row.session_variables)}"
-    return "connected, and its lists are read" if row.state is State.CONNECTED else "not asked yet"
+    return "connected, and its lists are read" if row.state is State.CONNECTED else _NOT_ASKED
 
 
 def unknown_sentence(rows: Sequence[ServerStatus], hints: Hints) -> str:
-    """`Not known yet: context7 (installing for 12 s), time (not asked yet).`, and what to do. Empty for no rows."""
+    """`Not known yet: context7 (installing for 12 s), time (not asked yet).`, and what to do; for a person one line, if
+    nothing is wrong with a server or there are several. Empty for no rows."""
     if not rows:
         return ""
-    if hints.not_known and len(rows) > 1:
-        learn = any(not row.needs_auth and row.failed_ago is None for row in rows)
-        return hints.between.join(
-            (hints.not_known.format(count=len(rows)), *([hints.learn] if learn else ()))
-        )
+    fresh = [row for row in rows if _was_never_asked(row)]
+    if hints.for_people and (fresh or len(rows) > 1):
+        one = typed(rows[0].server) if len(rows) == 1 else ""
+        what = f"The tools of {one or f'{len(rows)} servers'} are not known yet"
+        if fresh:
+            return f"{what}. To read them: greenroom refresh {one}".rstrip()
+        is_read = all(row.failed_ago is None and not row.needs_auth and row.waiting_for for row in rows)
+        return f"{what}: they are being read now." if is_read else f"{what}: greenroom status"
     named = [f"{row.server} ({waits(row)}{_why(row)})" for row in rows[:_MOST]]
     if len(rows) > _MOST:
         named.append(f"and {len(rows) - _MOST} more")
     return hints.between.join((f"Not known yet: {', '.join(named)}.", *_steps(rows, hints)))
+
+
+def _was_never_asked(row: ServerStatus) -> bool:
+    return waits(row) == _NOT_ASKED
 
 
 def _why(row: ServerStatus) -> str:
@@ -1031,7 +1041,7 @@ def _steps(rows: Sequence[ServerStatus], hints: Hints) -> list[str]:
     steps = [] if shut is None else [hints.to_log_in(shut.server)]
     steps += [] if failed is None else [hints.to_mend(failed.server)]
     asked = any(not row.needs_auth and row.failed_ago is None for row in rows)
-    return [*steps, hints.learn] if asked else steps
+    return [*steps, hints.learn] if asked and hints.learn else steps
 
 
 def unknown_details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
