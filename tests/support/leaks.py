@@ -7,8 +7,8 @@ A test that leaves something behind fails by itself, and what it left is ended, 
   It counts only if it is an orphan, was born during the test, and works in this checkout or in this session's temporary
   folder. We must never find somebody else's room on the same machine, because what is found is killed. Workers of
   pytest-xdist share the checkout, so each gets its own `TMPDIR`, and a process in the checkout belongs to the worker
-  whose `TMPDIR` it has. The scan reads every process of the machine, so it is made only when the test has reaped a
-  child, which page faults show.
+  whose `TMPDIR` it has. The scan reads every process that was made since the test began, so it is made only when the
+  test has reaped a child, which page faults show.
 * Processes that serve all tests of a session are kept (`KEPT_PROCESSES`). What they started for a test ends with it.
 * This process receives no orphans for longer than the test that asked for them.
 * Descriptors are compared by number and file. Garbage is collected before a difference counts.
@@ -58,6 +58,7 @@ class Snapshot:
     descriptors: set[Descriptor]
     reaped_faults: int
     at: float  # seconds since boot
+    newest: int  # the id of the process, or thread, that was made last
     homes: tuple[str, ...]  # where a process of ours works
     mark: bytes = b""  # what one that works in the checkout has in its environment, too
 
@@ -124,6 +125,7 @@ def snapshot(*homes: Path) -> Snapshot:
         descriptors=_descriptors(),
         reaped_faults=resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt,
         at=time.clock_gettime(time.CLOCK_BOOTTIME),
+        newest=_newest(),
         homes=tuple(os.fspath(home) for home in (ROOT, *homes)),
         mark=f"TMPDIR={tempfile.gettempdir()}".encode() if "PYTEST_XDIST_WORKER" in os.environ else b"",
     )
@@ -166,11 +168,16 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _escaped(before: Snapshot) -> Iterator[int]:
-    for entry in PROC.iterdir():
-        if not entry.name.isdigit() or not _is_tagged(entry):
+    oldest = before.newest if before.newest <= _newest() else 0  # ids go up, until they begin anew
+    for name in os.listdir(PROC):
+        if not name.isdigit() or int(name) <= oldest or not _is_tagged(entry := PROC / name):
             continue
         if _born(entry) >= before.at - 2 / TICK and _works_in(before, entry) and _is_orphan(entry):
             yield int(entry.name)
+
+
+def _newest() -> int:
+    return int(_read("/proc/loadavg").split()[-1])
 
 
 def _is_tagged(entry: Path) -> bool:
