@@ -50,13 +50,13 @@ def busy_error(
 
 def not_ready_error(server: str, waited: float, what: str) -> CallTimeout:
     """The error of a call that was queued for all its time. `what`: what its server was doing."""
-    text = f'Server "{server}" was not ready within {waited:g}s ({what}); {Reach.NOT_SENT.words}.'
+    text = f'Server "{server}" was not ready within {waited:g} s ({what}); {Reach.NOT_SENT.words}.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
 def not_started_error(server: str, waited: float, why: str) -> CallTimeout:
     """The error of a call whose server was not allowed to start in time."""
-    text = f'Server "{server}" was not started within {waited:g}s: {why}; {Reach.NOT_SENT.words}.'
+    text = f'Server "{server}" was not started within {waited:g} s: {why}; {Reach.NOT_SENT.words}.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
@@ -64,15 +64,15 @@ def timed_out_error(server: str, call: Call, queue_timeout: float) -> CallTimeou
     """The error of a call that was handed to the connection and got no answer in time."""
     if call.reach is Reach.NOT_SENT:
         waited = queue_timeout
-        text = f'Server "{server}" read nothing for {waited:g}s; {call.reach.words}.'
+        text = f'Server "{server}" read nothing for {waited:g} s; {call.reach.words}.'
     elif call.deadline == call.total_deadline > call.sent_at + (call.timeout or 0.0):
         waited = call.total_deadline - call.sent_at
         text = (
-            f'Server "{server}" did not finish within {waited:g}s, despite its progress; {call.reach.words}.'
+            f'Server "{server}" did not finish within {waited:g} s, despite its progress; {call.reach.words}.'
         )
     else:
         waited = call.timeout or 0.0
-        text = f'Server "{server}" did not answer within {waited:g}s; {call.reach.words}.'
+        text = f'Server "{server}" did not answer within {waited:g} s; {call.reach.words}.'
     return CallTimeout(text, server=server, reach=call.reach, timeout=waited)
 
 
@@ -90,6 +90,7 @@ def lost_error(server: str, reason: LostReason, reach: Reach, what: str = "was l
         reach=reach,
         exit_code=reason.exit_code,
         stderr_tail=reason.stderr_tail,
+        kind=reason.kind,
     )
 
 

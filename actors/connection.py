@@ -43,7 +43,7 @@ from msgspec.structs import replace
 from ..catalogue.definition_secrets import without_credentials
 from ..config.installers import is_installer
 from ..config.model import Scrub, Settings
-from ..protocol.errors import Bug, CallError, ConnectFailed, hidden_lines
+from ..protocol.errors import Bug, CallError, ConnectFailed, FailureKind, hidden_lines
 from ..protocol.events import ConnectStep, Note, NoteCode, Step
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, PROGRESS
 from ..protocol.lifecycle import Ending, Reason
@@ -252,7 +252,7 @@ class Incarnation:
                 self._reached(ConnectStep.STARTED)
                 await self._use(connection)
         if opening.scope.cancelled_caught:
-            self._fail("it could not be opened in time")
+            self._fail("it could not be opened in time", FailureKind.SILENCE)
 
     async def _use(self, connection: Connection) -> None:
         """Initialize and list, then stay until `cancel`, which every ending calls."""
@@ -266,7 +266,7 @@ class Incarnation:
                         await self._list(connection.peer, handshake)
                         await self._follow_lists(connection.peer, handshake)
                 except RpcFailure as error:
-                    self._fail(str(error))
+                    self._fail(str(error), _kind_of(error))
                 await anyio.sleep_forever()
         finally:
             self._fall_silent()
@@ -305,10 +305,10 @@ class Incarnation:
         """Emit an event, for readers of connects."""
         self.actor.context.events.emit(Step, self.actor.address, self.number, step=step)
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, text: str, kind: FailureKind) -> None:
         """The attempt to connect has failed."""
         text = self.actor.hidden(self._with_said_instead(text))
-        reason = LostReason(text, stderr_tail=self.stderr_tail())
+        reason = LostReason(text, stderr_tail=self.stderr_tail(), kind=kind)
         self.actor.tell(ConnectFailure(self.number, connect_failed(self.actor.address.server, reason)))
 
     def _with_said_instead(self, text: str) -> str:
@@ -341,7 +341,7 @@ class Incarnation:
                 deadline=math.inf,  # the patience ends it
             )
         if handshake is None:
-            self._fail(patience.reason())
+            self._fail(patience.reason(), FailureKind.SILENCE)
             return None
         patience.stop()
         if patience.installs:  # an install has used up the time: the lists get as much again
@@ -518,3 +518,11 @@ def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostRe
     text, tail = hidden(reason.text), hidden_lines(reason.stderr_tail, hidden)
     same = text == reason.text and tail == reason.stderr_tail
     return reason if same else replace(reason, text=text, stderr_tail=tail)
+
+
+def _kind_of(error: RpcFailure) -> FailureKind:
+    """What kind of failure it is that a request of the handshake, or for the lists, brought no result."""
+    if error.timed_out:
+        return FailureKind.SILENCE
+    is_unreached = error.error is not None and error.error.unreached
+    return FailureKind.CONNECTION if is_unreached else FailureKind.OTHER

@@ -149,7 +149,7 @@ async def ask_raw(
             peer.abandon(exchange, "timed out")
     answer = asked.answer
     if answer is None:
-        raise RpcFailure(method, f"no answer within {within or timeout:.3g}s")
+        raise RpcFailure(method, f"no answer within {within or timeout:.3g} s")
     if isinstance(answer, RpcError):
         said = shortened(answer.message, REASON_CHARACTERS)
         text = said if answer.fault or answer.broken else f"{said} ({answer.code})"

@@ -77,13 +77,13 @@ class Patience:
         if not self.installs:
             longer = _LONGER.format("connectTimeoutMs")
             if self._quiet > self._usual:
-                usual = f'"connectTimeoutMs" is {self._usual:g}s'
+                usual = f'"connectTimeoutMs" is {self._usual:g} s'
                 longer = f"{usual}; each try in the background may take longer than the one before"
-            return f"no answer to the handshake within {self._quiet:g}s; {longer}"
+            return f"no answer to the handshake within {self._quiet:g} s; {longer}"
         if self._context.backend.now() >= self.began + self.most:
-            within = f"within {self.most:g}s, with the time to install it"
+            within = f"within {self.most:g} s, with the time to install it"
             return f"no answer to the handshake {within}; {_LONGER.format('installTimeoutMs')}"
-        within = f"and no sign of work for {self._quiet:g}s"
+        within = f"and no sign of work for {self._quiet:g} s"
         return f"no answer to the handshake, {within}; {_LONGER.format('connectTimeoutMs')}"
 
     def _look_later(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from ..catalogue.entries import Raw
-from ..protocol.errors import ConnectFailed, NeedsAuth, Reach
+from ..protocol.errors import ConnectFailed, FailureKind, NeedsAuth, Reach
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
 from ..protocol.lifecycle import Reason
 from ..protocol.safe_text import typed, with_stderr
@@ -129,6 +129,7 @@ class LostReason(msgspec.Struct, frozen=True, eq=False):
     stderr_tail: tuple[str, ...] = ()
     loss: Reason = Reason.DIED
     is_stderr_old: bool = False  # the other side has answered since it wrote these lines
+    kind: FailureKind = FailureKind.OTHER
 
     def in_words(self) -> str:
         """A lost connection in one line, including the last words of its stderr, which are marked as such."""
@@ -400,6 +401,7 @@ def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
         server=server,
         exit_code=reason.exit_code,
         stderr_tail=reason.stderr_tail,
+        kind=reason.kind,
     )
 
 

@@ -44,6 +44,16 @@ class Reach(enum.StrEnum):
         return "the call was not sent" if self is Reach.NOT_SENT else "the call was sent and may have run"
 
 
+class FailureKind(enum.StrEnum):
+    """What kind of failure it is that a server did not start, or was lost. Each member is a string, also in JSON."""
+
+    PROGRAM = "program"  # its program cannot be run: no such command or folder, or no right to it
+    CONNECTION = "connection"  # nobody listens where it is to be reached, or there is no such host
+    EXIT = "exit"  # its process ended by itself
+    SILENCE = "silence"  # it did not answer in time
+    OTHER = "other"
+
+
 class GreenroomError(Exception):
     """The base class of all errors that Greenroom raises on purpose."""
 
@@ -78,7 +88,7 @@ class GreenroomError(Exception):
             without(each) if isinstance(each, str) else each for each in self.args
         )
         for name, value in vars(self).items():
-            if isinstance(value, str) and not isinstance(value, Reach):
+            if isinstance(value, str) and not isinstance(value, enum.Enum):
                 setattr(self, name, without(value))
             elif isinstance(value, tuple):
                 texts = cast("tuple[Any, ...]", value)
@@ -509,8 +519,10 @@ class ConnectFailed(CallError):
         exit_code: int | None = None,
         stderr_tail: Sequence[str] = (),
         is_lasting: bool = False,
+        kind: FailureKind = FailureKind.OTHER,
     ) -> None:
         super().__init__(f'Failed to connect to "{server}": {reason}', server=server)
+        self.kind = kind  # what kind of failure it is
         self.reason = reason  # why, without the name of the server
         self.is_lasting = is_lasting  # its command cannot be run: only another entry or other files can help
         self.exit_code = exit_code  # of its process; negative: the signal that ended it; None: unknown
@@ -531,8 +543,10 @@ class ServerLost(CallError):
         tool: str | None = None,
         exit_code: int | None = None,
         stderr_tail: Sequence[str] = (),
+        kind: FailureKind = FailureKind.OTHER,
     ) -> None:
         super().__init__(message, server=server, reach=reach, tool=tool)
+        self.kind = kind  # what kind of failure it is
         self.exit_code = exit_code  # of its process; negative: the signal that ended it; None: unknown
         self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)  # the last lines of its stderr that say why
 

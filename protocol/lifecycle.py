@@ -129,7 +129,7 @@ class Reason(enum.Enum):
 
 
 _REASON_WORDS: Final[Mapping[Reason, str]] = {
-    Reason.NO_CALL: "no call for {seconds:g}s",
+    Reason.NO_CALL: "no call for {seconds:g} s",
     Reason.MAKES_ROOM: "to make room",
     Reason.OVER_LIMIT: "more are live than there are slots",
     Reason.NEW_DEFINITION: "its definition changed",

@@ -261,9 +261,6 @@ def whole_value(value: Any) -> Any:
 # It stands in what is told of a failure, where an agent or the owner finds what to do. It may hold what is another
 # client's, so whoever may only look at a gateway is not shown it.
 
-NOT_STARTED: Final = "it could not be started: "  # what the reason of a failed start begins with
-NO_CONNECTION: Final = "no connection can be made"  # what is told of a server that nobody runs
-_QUOTES: Final = lazy_pattern(r" \((?:last on )?stderr: ")
 _STDERR: Final = lazy_pattern(r" \((?:last on )?stderr: (?:.*\)|.*)", re.DOTALL)
 _REASON: Final = lazy_pattern(
     r"\w(?:Error|Exception)\b|"
@@ -290,15 +287,6 @@ def with_stderr(text: str, lines: Sequence[str], *, are_old: bool = False) -> st
     one looks like an error, and they are not `are_old`: the server has gone on since."""
     what = "stderr" if not are_old and any(map(looks_like_an_error, lines)) else "last on stderr"
     return f"{text} ({what}: {' — '.join(lines)})" if lines else text
-
-
-def cause_first(text: str) -> str:
-    """What is told of a failure, for a line that is cut at its end: what a Python program raised comes before how it
-    ended, and that a program could not be started is not said of one that was not found."""
-    how, *lines = _QUOTES.split(text, maxsplit=1)
-    if lines and "Traceback (most recent call last)" in lines[0]:
-        return f"{lines[0].removesuffix(')').rpartition(' — ')[2]} ({how})"
-    return text.removeprefix(NOT_STARTED)
 
 
 def without_stderr(value: Any) -> Any:

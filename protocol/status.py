@@ -52,6 +52,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
     pid: int | None = None  # of its process; None: it has none
     failure: str | None = None  # why it last failed, in this run or an earlier one; cleared when it connects
+    failure_kind: str | None = None  # of `failure`: `program`, `connection`, `exit`, `silence` or `other`
     failed_ago: float | None = None  # since then
     failed_starts: int = 0  # starts that failed in a row; 0: it was lost while it ran
     silent_failures: int = 0  # failures in a row, the last a call that timed out; nothing was heard since
@@ -62,6 +63,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
     quarantined: str | None = None  # it was restarted too often: how often; until it answers again
     retry_in: float | None = None  # until its circuit breaker lets a call pass; None: it does
+    next_try: float | None = None  # until it is started again by itself; None: only when somebody asks for it
     needs_auth: bool = False  # it waits for a login
     disabled: bool = False  # its owner has taken it out of service
     broken: str | None = None  # its definition cannot be used: why
@@ -186,12 +188,17 @@ def next_try(seconds: float) -> str:
     return f"next try in {seconds:.0f} s"
 
 
-def wait_in_words(waiting_for: str | None, waiting: float | None, retry_in: float | None) -> str:
+def wait_in_words(
+    waiting_for: str | None, waiting: float | None, retry_in: float | None, own_try: float | None = None
+) -> str:
     """What a start waits for, for how long, and when it is tried: `waits 30 s, next try in 22 s`, `waiting 4 s for a
-    slot`; without one, how long calls are refused. "": it waits for nothing, and none are."""
+    slot`; without one, when it is tried by itself (`own_try`), or how long calls are refused. "": it waits for
+    nothing, and none are."""
     took = "" if waiting is None else f" {waiting:.0f} s"
     since = f" for{took}" if took else ""
     match waiting_for:
+        case None if own_try is not None:
+            return next_try(own_try)
         case None:
             left = 0 if retry_in is None else math.ceil(retry_in)
             return f"refuses calls for {left} s" if left else ""

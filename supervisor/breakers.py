@@ -150,7 +150,7 @@ class ServerBreaker:
     def quarantine(self) -> None:
         """The server was restarted too often: the breaker refuses for its cooldown, then admits a probe."""
         period = self._starts.context.settings.restart_period
-        reason = f"{counted(len(self.intensity.times), 'restart')} in {period:g}s"
+        reason = f"{counted(len(self.intensity.times), 'restart')} in {period:g} s"
         state = self.state.quarantined(self._starts.policy, self._starts.now(), reason)
         self._set(state, BreakerMove.QUARANTINED, words=reason)
 

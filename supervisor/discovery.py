@@ -205,6 +205,11 @@ class Discovery:
         """Whether a discovery of the server has failed and is tried again later by itself."""
         return server in self._retries
 
+    def retry_at(self, server: str) -> float:
+        """When a failed discovery of the server is tried again by itself. Infinite: not by time alone."""
+        retry = self._retries.get(server)
+        return math.inf if retry is None else retry.at
+
     def forget_retry(self, server: str) -> None:
         """It is tried now, is known, or has another entry."""
         retry = self._retries.pop(server, None)

@@ -1374,7 +1374,7 @@ class RoomServices:
 
 def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
     server = actor.address.server
-    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing}); nothing was sent.'
+    text = f'Server "{server}" was not ready within {waited:.3g} s ({actor.doing}); nothing was sent.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 

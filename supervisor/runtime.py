@@ -638,7 +638,8 @@ class Runtime:
         failure = self._failed.get(record.definition.name)
         if failure is not None and not failure.needs_login:
             ago = time.time() - failure.at
-            record.note_failure(failure.why, failure.starts, self.context.backend.now() - ago)
+            at = self.context.backend.now() - ago
+            record.note_failure(failure.why, failure.starts, at, failure.kind)
 
     def _failing(self, server: str, failure: LastFailure | None) -> None:
         if failure is None and server not in self._failed:
@@ -808,7 +809,7 @@ async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
             events.emit(Note, code=NoteCode.BUG, words=words)
             intensity, too_often = intensity.restarted(actor.backend.now(), LIMIT, PERIOD)
             if too_often:
-                failure = CoreActorFailed(f"the {actor.name} failed more than {LIMIT} times in {PERIOD:g}s")
+                failure = CoreActorFailed(f"the {actor.name} failed more than {LIMIT} times in {PERIOD:g} s")
                 actor.close(failure)
                 raise failure from error
 

@@ -35,7 +35,16 @@ from ..config.argument_checks import name_of
 from ..config.model import Config, Era, Isolation, Lifecycle, Pinning, ServerDefinition, Settings, idle_time
 from ..config.references import isolation_of
 from ..protocol.address import HANDSHAKE, SHARED, Address
-from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, UnknownServer
+from ..protocol.errors import (
+    CallError,
+    ConnectFailed,
+    FailureKind,
+    Problem,
+    RoomClosed,
+    ServerLost,
+    SessionNeeded,
+    UnknownServer,
+)
 from ..protocol.events import EndDecision, Note, NoteCode, Place
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS
 from ..protocol.lifecycle import Cause, Ending, Means, Reason, State
@@ -102,6 +111,7 @@ class ServerRecord(msgspec.Struct, eq=False):
     discovery: ServerActor | None = None  # the actor that starts for discovery; None once the lists are known
     failed_discoveries: int = 0  # tries of this definition to discover what it has, in a row
     failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
+    failure_kind: str = FailureKind.OTHER
     failed_at: float = -math.inf
     failed_starts: int = 0  # in a row; 0: it was lost while it ran
     start_took: float | None = None  # seconds; for a server: of the last start in any scope
@@ -183,10 +193,16 @@ class ServerRecord(msgspec.Struct, eq=False):
             if actor.queued and actor.is_connected and server.at(scope) is self
         ]
 
-    def note_failure(self, why: str | None, failed_starts: int, at: float = -math.inf) -> None:
+    def note_failure(
+        self,
+        why: str | None,
+        failed_starts: int,
+        at: float = -math.inf,
+        kind: str = FailureKind.OTHER,
+    ) -> None:
         """Keep why the server failed, until it works again (None). A session's failure is also its server's."""
         for record in (self,) if self.parent is None else (self, self.parent):
-            record.failure, record.failed_starts = why, failed_starts
+            record.failure, record.failed_starts, record.failure_kind = why, failed_starts, kind
             if why is not None:
                 record.failed_at = at
 
@@ -317,8 +333,10 @@ class ServerRecord(msgspec.Struct, eq=False):
             self.breaker.failed(ending)
             return
         why, failed_starts = ending.detail, self.server.failed_starts + ending.cause.has(Means.NO_START)
-        self.note_failure(why, failed_starts, self.servers.context.backend.now())
-        self.servers.failing(actor.address.server, LastFailure(time.time(), why, failed_starts))
+        kind = _kind_of(ending)
+        self.note_failure(why, failed_starts, self.servers.context.backend.now(), kind)
+        failure = LastFailure(time.time(), why, failed_starts, kind=kind)
+        self.servers.failing(actor.address.server, failure)
         self.breaker.failed(ending)
 
     def stopped_for_bug(self, actor: ServerActor) -> None:
@@ -416,6 +434,12 @@ class ServerRecord(msgspec.Struct, eq=False):
             discovery.tried(self, actor, is_over=is_over)
         if failed and self.servers.closing is None:
             discovery.failed(self, actor, ending.error)
+
+
+def _kind_of(ending: Ending) -> FailureKind:
+    if isinstance(ending.error, ConnectFailed | ServerLost):
+        return ending.error.kind
+    return FailureKind.SILENCE if ending.reason is Reason.UNRESPONSIVE else FailureKind.OTHER
 
 
 class ServerList:

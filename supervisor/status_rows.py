@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ..catalogue.index import Counts
 from ..config.references import session_variables
 from ..protocol.address import Address
 from ..protocol.errors import UNTRUSTED
-from ..protocol.events import Event, Transition
+from ..protocol.events import Event, Place, Transition
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus
 from .policy.availability import Availability, AvailabilityState
@@ -58,6 +59,7 @@ def status_row(servers: ServerList, address: Address, now: float, counts: Counts
         hidden=counts.hidden if counts is not None else (),
         pid=actor.pid if actor is not None else None,
         failure=record.failure,
+        failure_kind=record.failure_kind if record.failure is not None else None,
         failed_ago=now - record.failed_at if record.failure is not None else None,
         failed_starts=record.failed_starts,
         silent_failures=record.breaker.failed_in_silence(actor) if actor is not None else 0,
@@ -68,6 +70,7 @@ def status_row(servers: ServerList, address: Address, now: float, counts: Counts
         odd=record.odd,
         quarantined=record.breaker.state.too_often or behind.too_often or None,
         retry_in=breaker.retry_in(now) if breaker.refuses_until > now else None,
+        next_try=_next_try(servers, record, actor, now) if address.is_shared else None,
         needs_auth=use.state is AvailabilityState.NEEDS_LOGIN,
         disabled=server.definition.disabled,
         session_variables=tuple(sorted(session_variables(server.definition))),
@@ -76,6 +79,16 @@ def status_row(servers: ServerList, address: Address, now: float, counts: Counts
         limited=servers.rates.told(address.server) if address.is_shared and servers.rates.is_needed else (),
         down=None if use.refusal is None or use.state is AvailabilityState.BROKEN else str(use.refusal),
     )
+
+
+def _next_try(
+    servers: ServerList, record: ServerRecord, actor: ServerActor | None, now: float
+) -> float | None:
+    """Seconds until a server that has failed is started again by itself."""
+    at = servers.discovery.retry_at(record.address.server)
+    if actor is not None and actor.start.place is Place.BREAKER:
+        at = now
+    return max(at, record.breaker.refusal[0], now) - now if at < math.inf else None
 
 
 def _lacks_login(server: ServerRecord) -> Availability | None:

@@ -26,8 +26,7 @@ import anyio.to_thread
 
 from ...config.command_faults import file_of, why_no_program, why_not_found, why_not_run
 from ...config.model import ServerDefinition
-from ...protocol.errors import ConnectFailed
-from ...protocol.safe_text import NOT_STARTED
+from ...protocol.errors import ConnectFailed, FailureKind
 from ..backend import Backend
 from ..fork import inert_in_forks, let_go
 from ._guard_program import children_of, open_pidfd
@@ -144,7 +143,9 @@ def start_child(definition: ServerDefinition, environment: Mapping[str, str]) ->
         path = environment.get("PATH")
         is_lasting = isinstance(error, _LASTING) or getattr(error, "errno", None) == errno.ENOEXEC
         why = _why_not(definition, error, path)
-        raise ConnectFailed(why, server=definition.name, is_lasting=is_lasting) from None
+        raise ConnectFailed(
+            why, server=definition.name, is_lasting=is_lasting, kind=FailureKind.PROGRAM
+        ) from None
     return Child(popen)
 
 
@@ -154,17 +155,17 @@ _LASTING = (FileNotFoundError, NotADirectoryError, PermissionError)
 def _why_not(definition: ServerDefinition, error: OSError | ValueError, path: str | None) -> str:
     command, cwd = definition.command or "", definition.cwd
     if cwd is not None and not os.path.isdir(cwd):
-        return f'{NOT_STARTED}its working directory "{cwd}" does not exist. Create it, or change "cwd".'
+        return f'its working directory "{cwd}" does not exist. Create it, or change "cwd".'
     if isinstance(error, FileNotFoundError):
         missing = f'command "{command}" was not found. Install it, or give its full path in "command".'
-        return f"{NOT_STARTED}{why_not_found(command, definition.args, cwd, path) or missing}"
+        return f"{why_not_found(command, definition.args, cwd, path) or missing}"
     file = file_of(command, cwd, path)
     if isinstance(error, PermissionError):
         may_not = f'"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'
-        return f"{NOT_STARTED}{why_not_run(file or command) or may_not}"
+        return f"{why_not_run(file or command) or may_not}"
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        return f"{NOT_STARTED}{why_no_program(command, file)}"
-    return f'{NOT_STARTED}{error}. Check its "command", "args" and "env".'
+        return f"{why_no_program(command, file)}"
+    return f'{error}. Check its "command", "args" and "env".'
 
 
 def _peek_exit_code(pid: int) -> int | None:

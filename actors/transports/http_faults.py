@@ -27,7 +27,6 @@ from typing import cast
 import httpx2
 
 from ...protocol.jsonrpc.incoming import excerpt
-from ...protocol.safe_text import NO_CONNECTION
 from .proxies import way_in_words
 
 _INSUFFICIENT = re.compile(r"""\berror\s*=\s*"?insufficient_scope\b""", re.IGNORECASE)
@@ -148,10 +147,11 @@ def _unreachable(error: httpx2.ConnectError, detail: str) -> str:
     url = None if error._request is None else error._request.url  # pyright: ignore[reportPrivateUsage]  # else raises
     of_system = [cause for cause in _causes(error) if isinstance(cause, OSError) and cause.errno is not None]
     if url is not None and any(isinstance(cause, socket.gaierror) for cause in of_system):
-        return f'{NO_CONNECTION}: no address is known of the host {url.host}. Correct its "url", or see to the network.'
+        unknown = f"no connection can be made: no address is known of the host {url.host}"
+        return f'{unknown}. Correct its "url", or see to the network.'
     if url is not None and of_system:
         detail = f"{url.netloc.decode('ascii', 'replace')}: {os.strerror(of_system[0].errno or 0)}"
-    return f'{NO_CONNECTION} ({detail or "refused"}). Start the server, or correct its "url".'
+    return f'no connection can be made ({detail or "refused"}). Start the server, or correct its "url".'
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -378,7 +378,7 @@ class Deliveries:
         except ExchangeFault as problem:
             self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
         except TimeoutError:
-            text = f"not accepted within {DELIVERED_WITHIN:g}s"
+            text = f"not accepted within {DELIVERED_WITHIN:g} s"
             self._notes.add("a message did not reach the server", f"{text}: {excerpt(line)}")
 
 

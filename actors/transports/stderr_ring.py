@@ -75,7 +75,7 @@ def _telling(lines: Sequence[str]) -> tuple[str, ...]:
     quoted = [kept[place] for place in (*chosen, *after[: max(0, _LEAST - len(chosen))])]
     framed = [order for order, place in enumerate(chosen) if place in frames]
     if framed:
-        quoted.insert(framed[-1], frames[chosen[framed[-1]]])
+        quoted.append(frames[chosen[framed[-1]]])  # behind the reason, for whoever reads one line of it
     return tuple(quoted[-_MOST:])
 
 

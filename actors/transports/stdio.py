@@ -30,7 +30,7 @@ from ...config.command_faults import CommandFault, file_fault
 from ...config.installers import is_installer
 from ...config.model import ServerDefinition, Settings
 from ...protocol.address import Address
-from ...protocol.errors import ConnectFailed
+from ...protocol.errors import ConnectFailed, FailureKind
 from ..backend import Backend
 from ..peer import Agreement, LostReason, PeerHooks
 from ..timers import at_most
@@ -236,10 +236,13 @@ class StdioConnection:
         fault = self._fault_of_file() if code == _NOT_FOUND else None
         words = _in_words(code, self._how)
         text, ring = words if fault is None else f"{words}: {fault.in_short}", self._ring
+        kind = (
+            FailureKind.OTHER if code is None else FailureKind.EXIT if fault is None else FailureKind.PROGRAM
+        )
         if self.agreed is None:
-            return LostReason(text, code, ring.tail())
+            return LostReason(text, code, ring.tail(), kind=kind)
         self._see_age()
-        return LostReason(text, code, ring.tail(news_only=True), is_stderr_old=not ring.has_news)
+        return LostReason(text, code, ring.tail(news_only=True), is_stderr_old=not ring.has_news, kind=kind)
 
     # -- the ways it ends --
 

@@ -19,7 +19,7 @@ import anyio.abc
 
 from ...config.model import ServerDefinition, Settings
 from ...config.private_files import check_peer
-from ...protocol.errors import ConnectFailed
+from ...protocol.errors import ConnectFailed, FailureKind
 from ...protocol.lifecycle import Reason
 from ..backend import Backend, pump_group
 from ..fork import inert_in_forks, let_go
@@ -62,8 +62,8 @@ class UnixConnector:
             except BlockingIOError:
                 await anyio.sleep(_LOOK_AGAIN)
             except OSError as error:
-                text = f'no server answers at "{path}" ({error.strerror or error}). '
-                raise ConnectFailed(f'{text}Start it, or correct "socket".', server=name) from None
+                text = f'no server answers at "{path}" ({error.strerror or error}). Start it, or correct "socket".'
+                raise ConnectFailed(text, server=name, kind=FailureKind.CONNECTION) from None
             else:
                 self._check_whose(line, path)
                 return

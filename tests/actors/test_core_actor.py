@@ -196,7 +196,7 @@ async def test_three_crashes_a_minute_are_survived_the_fourth_is_raised_and_ever
     actor, failures = Echo(current_backend()), list[BaseException]()
 
     async def supervise() -> None:
-        with pytest.raises(CoreActorFailed, match="failed more than 3 times in 60s") as caught:
+        with pytest.raises(CoreActorFailed, match="failed more than 3 times in 60 s") as caught:
             await keep_running(actor.core, EventStream(actor.core.backend))
         failures.append(caught.value)
 

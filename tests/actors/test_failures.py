@@ -322,7 +322,7 @@ def test_fifteen_starts_that_fail_alike_are_a_line_and_quarantine_is_said_by_tha
     with serve(tmp_path, entries, **settings) as gateway:
         gateway.initialize()
         until(lambda: "quarantined" in said(tmp_path, "status"))
-        assert "quarantined: 16 restarts in 60s" in said(tmp_path, "status")
+        assert "quarantined: 16 restarts in 60 s" in said(tmp_path, "status")
         assert "It is quarantined" in said(tmp_path, "explain", "dead")
         gateway.end()
     log = (tmp_path / "stderr.txt").read_text()

@@ -173,7 +173,7 @@ async def test_a_server_of_the_newer_era_last_time_is_given_longer(
 @in_virtual_time
 async def test_what_is_left_of_the_connect_time_is_all_that_initialize_gets() -> None:
     async with paced(lambda asked: None) as peer:
-        with pytest.raises(RpcFailure, match="initialize: no answer within 3s") as caught:
+        with pytest.raises(RpcFailure, match="initialize: no answer within 3 s") as caught:
             await _meet(peer, Settings(probe_timeout=2.0, connect_timeout=5.0))
         assert caught.value.timed_out
     assert peer.left == ["server/discover", "initialize"]  # no third try: it said nothing at all
@@ -247,7 +247,7 @@ async def test_what_a_server_says_of_itself_has_bounds() -> None:
         ({"era_hint": "2025-06-18"}, {FIRST: NO, THEN: DISCOVERED}, [FIRST, THEN], ("2026-07-28", True)),
         ({"era_hint": "2025-06-18"}, {FIRST: NO, THEN: NO}, [FIRST, THEN], "initialize: no (-32601)"),
         ({"era_hint": "2025-06-18"}, {FIRST: BROKEN, THEN: DISCOVERED}, [FIRST], "initialize: no JSON-RPC"),
-        ({"era_hint": "2025-06-18"}, {THEN: DISCOVERED}, [FIRST], "initialize: no answer within 30s"),
+        ({"era_hint": "2025-06-18"}, {THEN: DISCOVERED}, [FIRST], "initialize: no answer within 30 s"),
         ({"era": Era.HANDSHAKE}, {FIRST: WELCOME}, [FIRST], ("2025-11-25", False)),
         ({"era": Era.HANDSHAKE}, {THEN: DISCOVERED}, [FIRST], '"era": "handshake": try "auto"'),
         ({"era": Era.STATELESS}, {FIRST: WELCOME}, [THEN], '"era": "stateless": try "auto"'),
@@ -300,7 +300,7 @@ async def test_who_is_initialized_how(
 async def test_a_deadline_counts_from_when_the_server_was_started() -> None:
     async with paced(lambda asked: None) as peer:
         await anyio.sleep(20.0)
-        with pytest.raises(RpcFailure, match="initialize: no answer within 8s"):
+        with pytest.raises(RpcFailure, match="initialize: no answer within 8 s"):
             await shake_hands(
                 peer,
                 peer._backend,

@@ -47,7 +47,7 @@ EXPECTED: dict[str, tuple[type[CallError], Reach, str]] = {
     "truncated": (ServerLost, SENT, "the connection broke"),
     "no_http": (ServerLost, SENT, "the connection broke"),
     "redirected_elsewhere": (ProtocolFault, ANSWERED, "redirected to http://192.0.2.1/mcp"),
-    "silent": (CallTimeout, SENT, "did not answer within 2s"),
+    "silent": (CallTimeout, SENT, "did not answer within 2 s"),
 }
 
 

@@ -261,7 +261,7 @@ FORGOTTEN = SessionExpired("HTTP 404")
         (LoginNeeded("HTTP 401"), "HTTP 401: "),
         (BadAnswer("HTTP 500"), "HTTP 500: "),
         (ExchangeBroken("reset"), "reset: "),
-        (None, "not accepted within 30s: "),
+        (None, "not accepted within 30 s: "),
     ],
 )
 @pytest.mark.parametrize(

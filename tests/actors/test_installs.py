@@ -71,7 +71,7 @@ async def test_t47_one_that_shows_no_work_is_ended_by_sigterm(tmp_path: Path) ->
     async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}, stopTimeoutMs=2_000) as room:
         await room.catalogued()
         (status,) = room.status()
-        assert f"no sign of work for {IMPATIENT}s; if it needs longer" in (status.failure or "")
+        assert f"no sign of work for {IMPATIENT} s; if it needs longer" in (status.failure or "")
         assert "stuck" in (status.failure or "")
         assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
 
@@ -82,7 +82,7 @@ async def test_t47_one_that_works_for_ever_has_the_install_time(tmp_path: Path) 
     async with room_of({"endless": {**entry, "installTimeoutMs": 2_000}}) as room:
         await room.catalogued()
         (status,) = room.status()
-        assert "within 2s, with the time to install it; " in (status.failure or "")
+        assert "within 2 s, with the time to install it; " in (status.failure or "")
 
 
 @in_real_time
@@ -270,7 +270,7 @@ async def test_t47_patience_is_counted_from_the_last_look_that_saw_work() -> Non
         work[0] += 1
         await anyio.sleep(5.0)
         assert patience.limit.when == pytest.approx(began + 2.25 + 3.0), "four looks in each quiet time"
-        assert patience.reason().startswith("no answer to the handshake, and no sign of work for 3s; if it ")
+        assert patience.reason().startswith("no answer to the handshake, and no sign of work for 3 s; if it ")
         patience.stop()
         assert (patience.is_installing, len(timers)) == (False, 0)
         patience.stop()
@@ -293,7 +293,7 @@ async def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_
         assert "no sign of work" in patience.reason()
         await anyio.sleep(0.5)
         assert patience.reason().startswith(
-            "no answer to the handshake within 100s, with the time to install it; "
+            "no answer to the handshake within 100 s, with the time to install it; "
         )
         assert "installTimeoutMs" in patience.reason()
         patience.stop()
@@ -307,7 +307,7 @@ async def test_t47_less_time_in_all_than_for_silence_is_as_much() -> None:
     async with patient(quiet=3.0, most=None) as (plain, timers):
         plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
         assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 1)
-        assert plain.reason().startswith("no answer to the handshake within 3s; ")
+        assert plain.reason().startswith("no answer to the handshake within 3 s; ")
         assert "connectTimeoutMs" in plain.reason()
         plain.stop()
         assert len(timers) == 0

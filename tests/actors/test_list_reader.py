@@ -246,7 +246,7 @@ def test_without_its_tools_a_server_is_nothing_and_any_other_list_may_fail(backe
     for said, words in (
         (ValueError("broken"), "broken (-32000)"),
         ({"x": []}, 'the result has no array "{}"'),
-        ((99.0, {}), "no answer within 7s"),
+        ((99.0, {}), "no answer within 7 s"),
     ):
         for failing in FIELDS:
             listing, peer = listed(backend, answer(failing, said), *ALL, connect_timeout=7.0)
@@ -293,7 +293,7 @@ def test_tools_come_first_whoever_is_quicker_and_all_pages_share_one_deadline(ba
 
     listing, peer = listed(backend, slow, "tools", connect_timeout=5.0)
     assert isinstance(listing, RpcFailure)
-    assert str(listing).endswith("no answer within 5s")
+    assert str(listing).endswith("no answer within 5 s")
     assert peer.left == [("tools/list", "timed out")]
 
 
@@ -303,7 +303,7 @@ def test_a_page_that_does_not_come_is_said_with_the_time_that_all_of_them_had(ba
 
     failure, peer = listed(backend, answer, "tools", connect_timeout=5.0)
     assert isinstance(failure, RpcFailure)
-    assert str(failure) == "tools/list: no answer within 5s"
+    assert str(failure) == "tools/list: no answer within 5 s"
     assert (failure.timed_out, len(peer.asked)) == (True, 3)
     assert peer.left == [("tools/list", "timed out")]
 

@@ -146,7 +146,7 @@ async def test_a_call_waits_forty_five_seconds_for_its_connection_and_no_longer(
     server = FakeServer(start_latency=HANG)
     async with open_room({"a": server}, entries={"a": {"connectTimeoutMs": 100_000}}) as room:
         await teach(room, "a")
-        with pytest.raises(CallTimeout, match=r"was not ready within 45s \(still connecting\)") as caught:
+        with pytest.raises(CallTimeout, match=r"was not ready within 45 s \(still connecting\)") as caught:
             await room.call("a_echo")
         assert caught.value.reach is Reach.NOT_SENT
         assert caught.value.code == "timeout"
@@ -158,7 +158,7 @@ async def test_a_call_that_waits_hears_why_connecting_failed() -> None:
     """By the defaults connecting ends first: "still connecting" would hide the reason."""
     async with open_room({"a": FakeServer(initialize_latency=HANG)}) as room:
         await teach(room, "a")
-        with pytest.raises(ConnectFailed, match="no answer to the handshake within 30s"):
+        with pytest.raises(ConnectFailed, match="no answer to the handshake within 30 s"):
             await room.call("a_echo")
         assert anyio.current_time() == pytest.approx(30.0, abs=0.01)
 
@@ -169,7 +169,7 @@ async def test_looking_for_an_unknown_name_counts_into_the_queue_timeout(isolati
     server = FakeServer(initialize_latency=20.0)
     entries = {"a": {"isolation": isolation}}
     async with open_room({"a": server}, entries=entries, queueTimeoutMs=5_000) as room:
-        with pytest.raises(CallTimeout, match="was not ready within 5s") as caught:
+        with pytest.raises(CallTimeout, match="was not ready within 5 s") as caught:
             await room.call("a_echo")
         assert caught.value.reach is Reach.NOT_SENT
         assert anyio.current_time() == pytest.approx(5.0, abs=0.01)
@@ -194,7 +194,7 @@ async def test_the_list_that_was_slow_is_named_and_not_the_handshake() -> None:
     async with open_room({"a": FakeServer(initialize_latency=1.0, list_latency=HANG)}) as room:
         with pytest.raises(ConnectFailed) as caught:
             await room.connect("a")
-        assert "tools/list: no answer within 29s" in str(caught.value)
+        assert "tools/list: no answer within 29 s" in str(caught.value)
         assert "handshake" not in str(caught.value)
         assert anyio.current_time() == pytest.approx(30.0, abs=0.01)
 
@@ -204,7 +204,7 @@ async def test_the_calls_own_clock_starts_when_it_is_sent() -> None:
     server = FakeServer(start_latency=20.0, call_latency=HANG)
     async with open_room({"a": server}) as room:
         await teach(room, "a")
-        with pytest.raises(CallTimeout, match="did not answer within 60s") as caught:
+        with pytest.raises(CallTimeout, match="did not answer within 60 s") as caught:
             await room.call("a_echo")
         assert caught.value.reach is Reach.SENT
         assert anyio.current_time() == pytest.approx(80.0, abs=0.01)
@@ -238,7 +238,7 @@ async def test_progress_restarts_the_clock_up_to_ten_minutes_in_all() -> None:
         await room.connect("a")
         start = anyio.current_time()
         tasks.start_soon(keep_reporting)
-        with pytest.raises(CallTimeout, match="did not finish within 600s") as caught:
+        with pytest.raises(CallTimeout, match="did not finish within 600 s") as caught:
             await room.call("a_echo", on_progress=seen.append)
         assert anyio.current_time() - start == pytest.approx(600.0, abs=0.01)
         assert caught.value.reach is Reach.SENT
@@ -254,7 +254,7 @@ async def test_a_call_in_a_full_pipe_was_not_sent() -> None:
         await room.connect("a")
         await anyio.sleep(3.0)
         server.blocked = True
-        with pytest.raises(CallTimeout, match="read nothing for 45s; the call was not sent") as caught:
+        with pytest.raises(CallTimeout, match="read nothing for 45 s; the call was not sent") as caught:
             await room.call("a_echo")
         assert caught.value.reach is Reach.NOT_SENT
         assert anyio.current_time() == pytest.approx(48.0, abs=0.01)

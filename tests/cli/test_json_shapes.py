@@ -140,7 +140,7 @@ def test_an_address_has_the_fields_of_the_status() -> None:
         ({}, ClearedJson, False),
         ({"server": "a", "name": "a", "waitsFor": "b"}, UnknownJson, True),
         ({"server": "a", "name": "a", "waitsFor": "b", "failure": None}, UnknownJson, False),
-        ([{"what": "a", "step": None}], list[ReasonJson], True),
+        ([{"about": "state", "what": "a", "step": None}], list[ReasonJson], True),
         ([{"what": "a", "step": 1}], list[ReasonJson], False),
     ],
     ids=repr,

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
     quick, bad = sorted(first)
     assert quick.startswith("✓ quick: ")
     assert installed.startswith("✓ slow: ")
-    assert bad.startswith('✗ bad: it could not be started: command "/no/such" was not found')
+    assert bad.startswith('✗ bad: command "/no/such" was not found')
     assert "greenroom: slow: installing for " in done.stderr
     again = greenroom_in(tmp_path, "refresh", "quick", "slow", "--json")
     rows = json.loads(again.stdout)["servers"]
@@ -85,6 +86,32 @@ def test_a_server_that_fails_is_started_once_while_another_is_waited_for(tmp_pat
     assert [line[:2] for line in done.stdout.splitlines()] == ["✗ ", "✗ "], done.stdout
     assert len(logged(tmp_path, "start")) == 2, "each of them once"
     assert not (tmp_path / "eager.log").exists(), "nobody has asked for it"
+
+
+def test_what_kind_of_failure_it_was_is_known_without_its_text(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        configure(
+            tmp_path,
+            gone={"command": "/no/such"},
+            ended=faulty(tmp_path, "ended", "--crash-at", "start"),
+            silent=faulty(tmp_path, "silent", "--hang-at", "start"),
+            nobody={"url": f"http://127.0.0.1:{port}/mcp"},
+        )
+        assert greenroom_in(tmp_path, "refresh").returncode == 1
+    rows = json.loads(greenroom_in(tmp_path, "status", "--json").stdout)["servers"]
+    assert {row["name"]: row["failureKind"] for row in rows} == {
+        "gone": "program",
+        "ended": "exit",
+        "silent": "silence",
+        "nobody": "connection",
+    }
+    for name in ("gone", "nobody"):
+        said = greenroom_in(tmp_path, "explain", name).stdout
+        assert (said.count("It last failed"), said.count("✗")) == (1, 0), "doctor's check has found the same"
+    doctor = greenroom_in(tmp_path, "doctor").stdout
+    assert doctor.count("✗") == 4, "each is said once"
 
 
 def test_what_cannot_be_kept_is_said_with_the_next_step(tmp_path: Path) -> None:

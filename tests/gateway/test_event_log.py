@@ -54,7 +54,7 @@ CALLED = CallEnded(
 
 
 def test_a_transition_is_one_line_with_its_reasons() -> None:
-    assert line_of(IDLED) == "clock: connected → draining (idle timeout, no call for 600s)"
+    assert line_of(IDLED) == "clock: connected → draining (idle timeout, no call for 600 s)"
     assert line_of(Note(9, 3.0, code=NoteCode.ODD, words="odd")) == "room: odd"
     assert line_of(Lagged(5)) == "5 events were dropped here"
     assert line_of(CALLED) is None
@@ -169,7 +169,7 @@ def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
         "cause": "idle timeout",
         "reason": "no call",
         "seconds": 600.0,
-        "detail": "no call for 600s",
+        "detail": "no call for 600 s",
         "inFlight": 0,
         "queued": 0,
     }

@@ -260,7 +260,7 @@ def test_one_that_has_failed_does_not_run_because_of_that(runs: bool) -> None:
     )
     tried = "It does not run. The next call of one of its tools tries to start it (lifecycle)."
     assert rest == [(tried, None)] * runs, "whether a gateway runs does not matter before it can start"
-    assert tools == (NO_TOOLS[0], "correct the cause, then: greenroom refresh 'a b'")
+    assert tools == (NO_TOOLS[0], "greenroom refresh 'a b'")
     assert said({**UP, **row}, {}, runs=True)[0] == (CALLS, None), "what runs now is said first"
 
 
@@ -463,7 +463,9 @@ def test_each_key_comes_with_its_file_when_they_are_of_several(
     details = json.loads(capsys.readouterr().out)
     assert details["sources"] == {"command": str(shared), "disabled": str(file)}
     assert (details["server"], details["source"], details["findings"]) == ("a", "cache", [])
-    assert details["reasons"] == [{"what": f"It is disabled in {file}.", "step": "greenroom enable a"}]
+    assert details["reasons"] == [
+        {"about": "state", "what": f"It is disabled in {file}.", "step": "greenroom enable a"}
+    ]
 
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "a"])

@@ -463,7 +463,7 @@ ENDS = [
     (BadArguments("The arguments cannot be written.", server="github"), True),
     (RemoteError("Method not found", server="github", rpc_code=-32601), False),
     (ServerLost("It exited.", server="github", reach=Reach.SENT), False),
-    (CallTimeout("No answer in 60s.", server="github", reach=Reach.SENT, timeout=60), False),
+    (CallTimeout("No answer in 60 s.", server="github", reach=Reach.SENT, timeout=60), False),
     (ServerDown('"github" is down.', server="github"), False),
     (CallError("It is disabled.", server="github"), False),
     (ProtocolFault("the answer is not a result object", server="github", reach=Reach.ANSWERED), False),

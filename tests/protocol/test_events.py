@@ -46,7 +46,7 @@ ASKED: dict[str, Any] = {**HEAD, "tool": "t", "client": None}
 
 SAID: list[tuple[Event, Kind, str]] = [
     (Transition(**MOVED), Kind.TRANSITION, ""),
-    (Transition(**MOVED, reason=Reason.NO_CALL, seconds=0.0), Kind.TRANSITION, "no call for 0s"),
+    (Transition(**MOVED, reason=Reason.NO_CALL, seconds=0.0), Kind.TRANSITION, "no call for 0 s"),
     (Transition(**MOVED, reason=Reason.NO_CALL, seconds=1.5, words="by hand"), Kind.TRANSITION, "by hand"),
     (Step(**HEAD, step=ConnectStep.STARTED), Kind.STEP, "started"),
     (Step(**HEAD, step=ConnectStep.INITIALIZED), Kind.STEP, "greeted"),

@@ -215,7 +215,7 @@ def test_an_ending_says_its_cause_and_what_is_known_of_it() -> None:
     assert str(Ending(Cause.LOST)) == "lost"
     assert str(Ending(Cause.LOST, "exited with code 3")) == "lost: exited with code 3"
     idle = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=90.0)
-    assert idle.detail == "no call for 90s"
+    assert idle.detail == "no call for 90 s"
     assert msgspec.structs.replace(idle, words="said so").detail == "said so"
 
 
@@ -332,7 +332,7 @@ def _next_lives(life: Life, in_flight: int) -> Iterator[tuple[Life, int]]:
 
 def test_every_reason_has_words_for_a_person() -> None:
     assert words_of(None) == ""
-    assert words_of(Reason.NO_CALL, 2.5) == "no call for 2.5s"
+    assert words_of(Reason.NO_CALL, 2.5) == "no call for 2.5 s"
     assert words_of(Reason.MAKES_ROOM) == "to make room"
     assert words_of(Reason.DIED) == "died"
     assert all(words_of(reason, 1.0) for reason in Reason)

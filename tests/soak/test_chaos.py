@@ -33,6 +33,6 @@ def test_the_sequence_of_faults_follows_from_the_seed() -> None:
 def test_chaos() -> None:
     seed = os.environ.get("GREENROOM_SEED") or str(random.SystemRandom().randrange(2**32))
     plan = Plan(seed, seconds())
-    print(f"\nchaos for {plan.seconds:g}s: GREENROOM_SEED={seed}", flush=True)
+    print(f"\nchaos for {plan.seconds:g} s: GREENROOM_SEED={seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="gr-") as folder:  # a short path: there is a socket in it
         print(run_chaos(plan, Path(folder)))

@@ -129,12 +129,12 @@ def test_an_early_answer_forgives_nothing_a_late_one_everything() -> None:
 
 
 def test_quarantine_is_a_trip_for_its_cooldown_and_never_for_ever() -> None:
-    breaker = CircuitBreaker().quarantined(POLICY, 7.0, "6 restarts in 60s")
+    breaker = CircuitBreaker().quarantined(POLICY, 7.0, "6 restarts in 60 s")
 
     assert breaker.tripped
     assert breaker.admit(36.9)[1] is Admission.NONE
     assert breaker.admit(37.0)[1] is Admission.PROBE
-    assert fail(breaker, 37.0).too_often == "6 restarts in 60s", "until it answers"
+    assert fail(breaker, 37.0).too_often == "6 restarts in 60 s", "until it answers"
     assert not fail(breaker, 37.0).answered(POLICY, 0.0).too_often
 
 
@@ -284,8 +284,8 @@ def test_a_failure_and_its_reason_are_kept_to_be_told() -> None:
     assert (breaker.failed_at, breaker.reason) == (8.0, "exited")
     breaker = breaker.connect_failed(POLICY, 9.0, "refused", MIDDLE)
     assert (breaker.failed_at, breaker.reason) == (9.0, "refused")
-    breaker = breaker.quarantined(POLICY, 11.0, "6 restarts in 60s")
-    assert (breaker.failed_at, breaker.reason) == (11.0, "quarantined: 6 restarts in 60s")
+    breaker = breaker.quarantined(POLICY, 11.0, "6 restarts in 60 s")
+    assert (breaker.failed_at, breaker.reason) == (11.0, "quarantined: 6 restarts in 60 s")
 
 
 def test_whatever_ends_a_probe_no_probe_is_out_any_more() -> None:

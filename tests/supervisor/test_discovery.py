@@ -161,10 +161,10 @@ async def test_a_try_that_has_more_time_than_the_setting_says_so() -> None:
     async with open_room({"a": server}, bootstrap=True, connectTimeoutMs=2_000) as room:
         await anyio.sleep(2.5)
         (row,) = room.status()
-        assert "within 2s; if it needs longer" in (row.failure or "")
+        assert "within 2 s; if it needs longer" in (row.failure or "")
         await anyio.sleep(10.0)
         (row,) = room.status()
-        assert 'within 4s; "connectTimeoutMs" is 2s; ' in (row.failure or "")
+        assert 'within 4 s; "connectTimeoutMs" is 2 s; ' in (row.failure or "")
 
 
 @pytest.mark.parametrize("installs", [False, True])
@@ -187,7 +187,7 @@ async def test_who_refreshes_a_server_that_hangs_is_told_within_the_configured_t
         await room.catalogued()
         assert anyio.current_time() - began < 35.0
         (row,) = room.status()
-        assert "30s; if it needs longer" in (row.failure or "")
+        assert "30 s; if it needs longer" in (row.failure or "")
 
 
 @pytest.mark.parametrize("how", ["removed and added", "another entry"])

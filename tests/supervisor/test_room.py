@@ -912,8 +912,8 @@ async def test_t09_intensity_counts_starts_that_followed_losses_though_each_answ
         async with Outcomes() as calls:
             waiting = calls.start(room, "a_echo", {"waiting": 1})
             await anyio.sleep(19.0)
-            assert any("quarantined: 6 restarts in 60s" in decision.detail for decision in decisions)
-            assert room.status()[0].quarantined == "6 restarts in 60s"
+            assert any("quarantined: 6 restarts in 60 s" in decision.detail for decision in decisions)
+            assert room.status()[0].quarantined == "6 restarts in 60 s"
             assert await code_of(room.call("a_echo")) == "server_unavailable"
             assert server.starts == 6
         assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"

@@ -66,7 +66,7 @@ async def test_who_idles_away_is_told_after_how_long() -> None:
         await room.connect("a")
         await anyio.sleep(4.0)
         (left,) = [move for move in moves if move.cause is Cause.IDLE_TIMEOUT and move.after is State.CLOSED]
-        assert left.detail == "no call for 3s"
+        assert left.detail == "no call for 3 s"
 
 
 @in_virtual_time

@@ -266,7 +266,7 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     ),
     "too many restarts": (
         lambda: _restarts({"restartIntensity": 2, "restartPeriodMs": 2_500}),
-        "restart 3 within 2.5s",
+        "restart 3 within 2.5 s",
     ),
     "gone with calls": (
         lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST, in_flight=1),
@@ -374,9 +374,9 @@ UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
     "unknown": (UnknownTool("a_echo"), 0.0, "its server is configured, and known"),
     "no session": (UsageError("its session is over"), 0.0, "its session is open"),
     "busy": (Busy("a", in_flight=1, queued=1, oldest_age=1, retry_in=1), 0.0, "only 1 calls were open"),
-    "too early unsent": (_timeout(Reach.NOT_SENT), 1.0, "it had waited 1s of 45s"),
+    "too early unsent": (_timeout(Reach.NOT_SENT), 1.0, "it had waited 1 s of 45 s"),
     "waited for nothing": (_timeout(Reach.NOT_SENT), 30.0, "nothing kept it from being sent"),
-    "too early sent": (_timeout(Reach.SENT), 59.0, "it had had 59s of 60s"),
+    "too early sent": (_timeout(Reach.SENT), 59.0, "it had had 59 s of 60 s"),
     "not slow": (_timeout(Reach.SENT), 60.0, "its server was not slow"),
     "lost unsent": (ServerLost("", server="a", reach=Reach.NOT_SENT), 0.0, "was not lost meanwhile"),
     "lost sent": (ServerLost("", server="a", reach=Reach.SENT), 0.0, "was not lost meanwhile"),
@@ -647,7 +647,7 @@ BROKEN: dict[str, tuple[world_laws.Law, Callable[[World], object], str]] = {
     "silent": (
         world_laws.the_silent_are_found_dead,
         lambda w: _silent(w, HEALTH + 1.0),
-        f"a connected #1> has said nothing for {HEALTH + 1:g}s",
+        f"a connected #1> has said nothing for {HEALTH + 1:g} s",
     ),
     "half-open for nobody": (
         world_laws.half_open_breakers_have_a_prober,
@@ -697,12 +697,12 @@ BROKEN: dict[str, tuple[world_laws.Law, Callable[[World], object], str]] = {
     "connects for ever": (
         world_laws.nothing_outstays_its_time,
         lambda w: _lives_as(w, _starting(w), world_laws.PATIENCE + 1.0),
-        "connects for 301s",
+        "connects for 301 s",
     ),
     "drains for ever": (
         world_laws.nothing_outstays_its_time,
         lambda w: _drains(w, Settings().drain_timeout + Settings().stop_timeout + 1.0),
-        f"a draining #1> drains for {Settings().drain_timeout + Settings().stop_timeout + 1:g}s",
+        f"a draining #1> drains for {Settings().drain_timeout + Settings().stop_timeout + 1:g} s",
     ),
     "lost, and at work": (
         world_laws.nothing_outstays_its_time,
@@ -712,7 +712,7 @@ BROKEN: dict[str, tuple[world_laws.Law, Callable[[World], object], str]] = {
     "idle for ever": (
         world_laws.nothing_outstays_its_time,
         lambda w: _idle_for(w, IDLE_LIMIT + 1.0),
-        f"a connected #1> is idle for {IDLE_LIMIT + 1:g}s, its limit is {IDLE_LIMIT:g}s",
+        f"a connected #1> is idle for {IDLE_LIMIT + 1:g} s, its limit is {IDLE_LIMIT:g} s",
     ),
     "queued for ever": (world_laws.nothing_outstays_its_time, _queued_too_long, "a call outstayed the queue"),
     "nothing at the far end": (

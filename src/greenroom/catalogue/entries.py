@@ -78,6 +78,7 @@ class LastFailure(msgspec.Struct, frozen=True):
     why: str = ""  # with the last lines of its stderr, without secrets
     starts: int = 0  # the starts that failed in a row; 0: it was lost while it ran
     needs_login: bool = False
+    kind: str = "other"  # a `FailureKind`
 
 
 Failures = Mapping[tuple[str, str], LastFailure | None]  # by server and definition hash; None: it works again

@@ -118,6 +118,7 @@ class _StoredFailure(msgspec.Struct, omit_defaults=True):
     why: str = ""
     starts: int = 0
     needs_login: bool = False
+    kind: str = "other"
 
 
 class _StoreFile(msgspec.Struct):
@@ -184,7 +185,9 @@ class CatalogueFile(LockedFile):
                     if server not in found or found[server].fetched_at < entry.fetched_at:
                         found[server] = entry
             if failed is not None and self._stands(failed, one, now):
-                failures[server] = LastFailure(failed.at, failed.why, failed.starts, failed.needs_login)
+                failures[server] = LastFailure(
+                    failed.at, failed.why, failed.starts, failed.needs_login, failed.kind
+                )
         return LoadedCache(found, warning, failures, variants)
 
     def save(
@@ -365,7 +368,7 @@ def _kept(entry: ServerEntry) -> _StoredEntry:
 
 
 def _failed(one: LastFailure) -> _StoredFailure:
-    return _StoredFailure(one.at, whole(one.why)[: bounds.FAILURE], one.starts, one.needs_login)
+    return _StoredFailure(one.at, whole(one.why)[: bounds.FAILURE], one.starts, one.needs_login, one.kind)
 
 
 def _said(record: Raw) -> msgspec.Raw:

@@ -232,7 +232,7 @@ def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
         what = f"it was lost {ago}: {row['failure']}"
     works = not starts and not quarantined and row.get("cached")
     refresh, explain = (setup.commands.about(verb, name) for verb in ("refresh", "explain"))
-    mend = f"correct the cause, then: `{refresh}`. To see more of it: `{explain}`"
+    mend = f"to try it again: `{refresh}`. What happened, and what to do: `{explain}`"
     if works:
         mend = f"the next call starts it again. To see why it ended: `{explain}`"
     return Finding(Severity.WARNING if works else Severity.ERROR, LAST, name, what, mend)

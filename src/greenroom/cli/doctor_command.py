@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import click
 from msgspec import UNSET, UnsetType
 
-from ..protocol.errors import UsageError
-from ..protocol.safe_text import NO_CONNECTION, NOT_STARTED, counted, one_line
+from ..protocol.errors import FailureKind, UsageError
+from ..protocol.safe_text import counted, one_line
 from .answer_sources import open_source
 from .completion import complete_servers, complete_several_servers
 from .config_reading import load_asked
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 class ReasonJson(Shape, kw_only=True):
     """Why a server is as it is."""
 
+    about: Annotated[
+        Literal["state", "failure", "history", "calls", "tools", "policies"],
+        says(
+            "what it is about: what the server does; its last `failure`; earlier ones; what refuses `calls`, or does "
+            "not answer them; its `tools`; the `policies` it follows"
+        ),
+    ]
     what: Annotated[str, says("one sentence")]
     step: Annotated[str | None, says("a command, or what to do; null: nothing has to be done")]
 
@@ -91,8 +98,8 @@ class DoctorJson(Shape, kw_only=True):
 # ---- `greenroom doctor`: what is wrong with the set-up, and what mends it -------------------------------------------
 
 _NAMED = 5
-# Of a check that finds the cause of a failure: words of that failure.
-_CAUSES = {"program": NOT_STARTED, "port": NO_CONNECTION}
+# Of a check that finds the cause of a failure: the kind of that failure.
+_CAUSES = {"program": FailureKind.PROGRAM, "port": FailureKind.CONNECTION}
 MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 
@@ -260,14 +267,14 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
         raise UsageError(f"{text} {step}", server=server)
     if server in config.broken and found["status"]["status"] not in ("broken", "untrusted"):
         what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
-        found["reasons"].insert(0, {"what": what, "step": None})
+        found["reasons"].insert(0, {"about": "state", "what": what, "step": None})
     if server in config.servers and not has_log(config, server):
         logs = typed.about("logs", server)
         found["reasons"] = [{**one, "step": None} if one["step"] == logs else one for one in found["reasons"]]
     findings: list[Finding] = []
     if server in config.servers:
         findings = _findings(config, config_path, server, found["status"])
-        findings = _without_causes(findings, found["reasons"])
+        findings = _without_causes(findings, found["reasons"], found["status"].get("failureKind"))
     said = redacted(config)
     entry, places = said["mcpServers"].get(server, {}), said["sources"]["mcpServers"].get(server, {})
     details: dict[str, Any] = {
@@ -281,14 +288,15 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     show_lines(_explained(server, found["reasons"], findings, entry, places), details, as_json, ExplainedJson)
 
 
-def _without_causes(findings: list[Finding], reasons: list[dict[str, Any]]) -> list[Finding]:
-    """The findings but for one that tells the cause of the last failure once more: what mends it becomes the step of
-    that reason."""
+def _without_causes(
+    findings: list[Finding], reasons: list[dict[str, Any]], kind: str | None
+) -> list[Finding]:
+    """The findings but for one that tells the cause of the last failure, which is of this kind, once more: what mends
+    it becomes the step of that reason."""
+    failed = next((one for one in reasons if one.get("about") == "failure"), None)
     kept: list[Finding] = []
     for one in findings:
-        cause = _CAUSES.get(one.check)
-        failed = next((each for each in reasons if cause is not None and cause in each["what"]), None)
-        if failed is None:
+        if failed is None or kind is None or _CAUSES.get(one.check) != kind:
             kept.append(one)
         else:
             failed["step"] = one.mend

@@ -85,6 +85,12 @@ class AddressJson(Shape, kw_only=True):
     problems: Annotated[list[str], says("what is missing from its lists, and why")]
     pid: Annotated[int | None, says("its process")]
     failure: Annotated[str | None, says("why it last failed, until it connects again")]
+    failure_kind: Annotated[
+        Literal["program", "connection", "exit", "silence", "other"] | None,
+        says(
+            "what kind of failure: its `program` cannot be run; no `connection` can be made; its `exit`; its `silence`"
+        ),
+    ]
     failed_ago: Annotated[float | None, says("how long ago that was", "s")]
     failed_starts: Annotated[int, says("starts that failed in a row; 0: it was lost while it ran", "starts")]
     silent_failures: Annotated[
@@ -109,6 +115,10 @@ class AddressJson(Shape, kw_only=True):
     odd: Annotated[str | None, says("the first odd thing that it did, such as to print to stdout")]
     quarantined: Annotated[str | None, says("it was restarted too often: how often")]
     retry_in: Annotated[float | None, says("until its circuit breaker lets a call pass; null: it does", "s")]
+    next_try: Annotated[
+        float | None,
+        says("until it is started again by itself; null: only when somebody asks for it", "s"),
+    ]
     needs_auth: Annotated[bool, says("it waits for a login")]
     disabled: Annotated[bool, says("it is switched off")]
     broken: Annotated[str | None, says("why its entry cannot be used")]

@@ -1,6 +1,6 @@
 """`greenroom status`: what each server does now, in one line each; with `--watch` again and again.
 
-A line ends with "…" at the edge of a window; in a pipe or a file it has all of its text.
+A line ends with "…" at the edge of a window; in a pipe or a file, its notes are cut, too. `--output wide` has all.
 
 Rejected: keys that decide about calls in what `--watch` shows. A key may be pressed for another call than the one that
 was read, and what guarded against that was longer than all of `status`; `greenroom approve` names the call.
@@ -119,8 +119,8 @@ _WIDTH = max(map(len, STATES))
 _HELP = """\
 Show the configured servers and what each of them does now.
 
-There is a line for each, those that failed first. At a terminal it is cut at the edge of the window, except with
---output wide. The words below STATE:
+There is a line for each, those that failed first. A long line is cut, except with --output wide. The words below
+STATE:
 
 \b
 {words}

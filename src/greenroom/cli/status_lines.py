@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalogue.fingerprints import changed_in_words
-from ..protocol.safe_text import cause_first, counted, one_line, typed
+from ..protocol.safe_text import counted, one_line, typed
 from ..protocol.status import about, hidden_in_words, scope_in_words, silence_in_words, wait_in_words
 from . import tables
 
@@ -43,6 +43,7 @@ STATES: Final = {  # what the words below STATE mean
 _FIRST: Final = ("failed", "broken", "needs-auth", "untrusted")
 _HEAD: Final = ("server", "state", "tools", "notes")
 _WIDE: Final = ("server", "state", "tools", "calls", "queued", "incarnation", "memory", "pid", "notes")
+_NOTES: Final = 160  # characters; `--output wide` has all
 _NAMED: Final = 5  # servers that are named in a line
 _FURTHER: Final = 10  # processes of sessions and calls that are shown of one server
 Rows = Sequence[tuple[str, ...]]
@@ -94,7 +95,7 @@ def _row(row: Mapping[str, Any], name: str, head: Sequence[str]) -> tuple[str, .
         "incarnation": str(row.get("incarnation", 1)),
         "memory": _memory(row["pid"]),
         "pid": str(row["pid"] or ""),
-        "notes": one_line(_notes(row, is_wide=head is _WIDE)),
+        "notes": one_line(_notes(row, is_wide=True)) if head is _WIDE else one_line(_notes(row), _NOTES),
     }
     mark = "" if is_address else _MARKS.get(row["status"], "○")
     mark = "⚠" if mark == "✓" and _silence(row) else mark
@@ -110,7 +111,7 @@ def _tools(row: Mapping[str, Any]) -> str:
     return str(row["toolCount"]) if row["toolCount"] or row.get("cached", True) else "?"
 
 
-def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
+def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
     """What else is worth knowing of it."""
     notes: list[str] = []
     if not is_wide:
@@ -118,14 +119,13 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
             notes.append(f"pid {row['pid']}")
         if row["inFlight"] or row["queued"]:
             notes.append(f"{row['inFlight']} in flight, {row['queued']} queued")
-    wait = wait_in_words(row["waitingFor"], row.get("waiting"), row["retryIn"])
+    wait = wait_in_words(row["waitingFor"], row.get("waiting"), row["retryIn"], row.get("nextTry"))
     if _state(row) in ("waiting", "installing"):
         wait = wait.partition(" ")[2]  # the first word stands there already
     if not row["waitingFor"] and row["state"] == "connecting" and row.get("waiting") is not None:
         wait = f"for {row['waiting']:.0f} s"
     line = f": {row['lastLine']}" if row["waitingFor"] == "install" and row["lastLine"] else ""
-    refuses = bool(wait) and row["waitingFor"] is None and row["state"] != "connecting"
-    notes += [wait + line] if wait and not refuses else []
+    notes += [wait + line] if wait else []
     if silence := _silence(row):
         notes.append(f"{silence}: greenroom reconnect {typed(row['name'])}")
     if row.get("warm"):
@@ -137,11 +137,8 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool) -> str:
     notes += row.get("problems", ())
     if row.get("quarantined"):
         notes.append(f"quarantined: {row['quarantined']}")
-    reasons = dict.fromkeys(
-        cause_first(str(row[key])) for key in ("down", "broken", "failure") if row.get(key)
-    )
+    reasons = dict.fromkeys(str(row[key]) for key in ("down", "broken", "failure") if row.get(key))
     notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
-    notes += [wait] if refuses else []
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")
     if faults := row["faults"]:

@@ -49,10 +49,12 @@ _AFTER_A_LOSS: Final = {
 
 @attrs.frozen
 class Explanation:
-    """One sentence about a server. `step`: a command, or what to do; None: nobody has to do anything."""
+    """One sentence about a server. `step`: a command, or what to do; None: nobody has to do anything. `about`: the
+    question that it answers."""
 
     what: str
     step: str | None = None
+    about: str = "state"
 
 
 @attrs.frozen
@@ -210,7 +212,7 @@ class _Subject:
             often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
             is_ours = self.definition.command is not None  # a program that we start
             step = self.commands.about("logs", self.name) if is_ours else None
-            yield Explanation(f"It last failed{ago}{often}: {row.failure}", step)
+            yield Explanation(f"It last failed{ago}{often}: {row.failure}", step, "failure")
 
     def trouble(self) -> Iterator[Explanation]:
         """What refuses its calls, or does not answer them."""
@@ -239,7 +241,6 @@ class _Subject:
         if row.tool_count is None:
             has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
             refresh = self.commands.live("refresh", self.name)
-            refresh = f"correct the cause, then: {refresh}" if row.failure is not None else refresh
             yield Explanation(
                 "Nothing is known of its tools yet.",
                 None if row.waiting is not None or has_other_step else refresh,

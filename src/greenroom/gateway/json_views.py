@@ -87,7 +87,10 @@ def _at_present(row: ServerStatus) -> ServerStatus:
     """The row without what is of no interest as long as the server is disabled: how it failed, and its next try."""
     if not row.disabled:
         return row
-    tries = {"failed_starts": 0, **dict.fromkeys(("failure", "failed_ago", "retry_in", "quarantined"))}
+    tries = {
+        "failed_starts": 0,
+        **dict.fromkeys(("failure", "failure_kind", "failed_ago", "retry_in", "next_try", "quarantined")),
+    }
     return msgspec.structs.replace(row, waiting_for=None, waiting=None, **tries)
 
 

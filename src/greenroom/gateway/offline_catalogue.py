@@ -81,6 +81,7 @@ class OfflineCatalogue:
             hidden=counts.hidden if counts is not None else (),
             problems=entry.problems if entry is not None else (),
             failure=failed.why if failed is not None else None,
+            failure_kind=failed.kind if failed is not None else None,
             failed_ago=time.time() - failed.at if failed is not None else None,
             failed_starts=failed.starts if failed is not None else 0,
             needs_auth=last is not None and last.needs_login,

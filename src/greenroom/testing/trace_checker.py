@@ -181,7 +181,7 @@ class TraceChecker:
         recent = [when for when in self.restarts.get(key, ()) if when > event.at - settings.restart_period]
         self.restarts[key] = [*recent, event.at]
         if len(recent) >= settings.restart_intensity and not by_name and not self._is_probing(life):
-            self.report(event, f"restart {len(recent) + 1} within {settings.restart_period:g}s")
+            self.report(event, f"restart {len(recent) + 1} within {settings.restart_period:g} s")
 
     def _is_probing(self, life: AddressLife) -> bool:
         return self.lives.breaker(life.address).may_be_tripped

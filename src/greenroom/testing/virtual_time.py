@@ -60,7 +60,7 @@ class VirtualRun:
             self._turn()
             turns += 1
             if turns > TOO_LONG:
-                raise StuckError(f"tasks run without end at {self.now:g}s")
+                raise StuckError(f"tasks run without end at {self.now:g} s")
         if self._result is not None:
             self._result.unwrap()
 
@@ -69,7 +69,7 @@ class VirtualRun:
             turn = self._host.get(timeout=STUCK)
         except queue.Empty:
             raise StuckError(
-                f"every task waits for time to pass, at {self.now:g}s, and so does this step"
+                f"every task waits for time to pass, at {self.now:g} s, and so does this step"
             ) from None
         turn()
 

@@ -166,7 +166,7 @@ def _waited(world: World, call: OneCall, ended: float) -> str | None:
     """It waited as long as a call may wait, and was not sent."""
     limit = world.config.settings.queue_timeout
     if ended - call.began < min(limit, world.config.settings.acquire_timeout) - EPS:
-        return f"it had waited {ended - call.began:g}s of {limit:g}s"
+        return f"it had waited {ended - call.began:g} s of {limit:g} s"
     return None if _something_held_it(world, call) else "nothing kept it from being sent"
 
 
@@ -199,7 +199,7 @@ def _timed_out(world: World, call: OneCall, ended: float) -> str | None:
         definition.call_timeout if definition is not None else None
     ) or world.config.settings.call_timeout
     if ended - call.began < limit - EPS:
-        return f"it had had {ended - call.began:g}s of {limit:g}s"
+        return f"it had had {ended - call.began:g} s of {limit:g} s"
     return None if world.truth.was("slow", call.server, call.began) else "its server was not slow"
 
 
@@ -366,7 +366,7 @@ def the_silent_are_found_dead(world: World) -> None:
         if is_kept and actor.is_connected and actor.has_nothing_to_do and server in world.truth.silent_since:
             life = world.checker.lives.of(actor.address)
             since = max(world.truth.silent_since[server], life.rested_at, world.truth.reloaded_at)
-            assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
+            assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g} s"
 
 
 def half_open_breakers_have_a_prober(world: World) -> None:
@@ -463,14 +463,14 @@ def nothing_outstays_its_time(world: World) -> None:
             limit = definition.connect_timeout or settings.connect_timeout
             if not actor.has_listed:
                 limit = max(limit, PATIENCE)
-            assert for_seconds <= limit + EPS, f"{actor} connects for {for_seconds:g}s"
+            assert for_seconds <= limit + EPS, f"{actor} connects for {for_seconds:g} s"
         elif life.state is State.DRAINING:
             was_connected = life.connected_at >= life.connecting_at
             stop_limit = definition.stop_timeout or settings.stop_timeout
             limit = (definition.drain_timeout or settings.drain_timeout) + stop_limit
             if not was_connected:  # an attempt that was given up has no calls to wait for
                 limit = min(stop_limit, world.truth.slowest_stop[actor.address.server])
-            assert for_seconds <= limit + EPS, f"{actor} drains for {for_seconds:g}s"
+            assert for_seconds <= limit + EPS, f"{actor} drains for {for_seconds:g} s"
             assert not actor.is_lost or not actor.in_flight, f"{actor} is lost, and has calls in flight"
         elif life.state is State.CONNECTED:
             _check_idling(world, actor, life)
@@ -489,7 +489,7 @@ def _check_idling(world: World, actor: ActorLook, life: AddressLife) -> None:
         server = life.address.server
         asked = max(world.truth.last_asked("find", server), world.truth.last_asked("connect", server))
         idle = world.now - max(life.rested_at, asked)
-        assert idle <= limit + EPS, f"{actor} is idle for {idle:g}s, its limit is {limit:g}s"
+        assert idle <= limit + EPS, f"{actor} is idle for {idle:g} s, its limit is {limit:g} s"
 
 
 def far_ends_agree(world: World) -> None:

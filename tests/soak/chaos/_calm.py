@@ -84,7 +84,7 @@ class Calm:
             self.world.loop.run_for(0.15)
             deadline -= 0.15
             if deadline < 0:
-                raise Contradiction(f"{what}: not within {_PATIENCE:g}s; {last}")
+                raise Contradiction(f"{what}: not within {_PATIENCE:g} s; {last}")
 
     def _unanswered(self) -> list[str]:
         return [f"{request.number}: {request.what}" for request in self.world.ledger.open.values()]

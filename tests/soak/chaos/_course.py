@@ -197,10 +197,10 @@ class _Life:
     def begin(self) -> None:
         hello = self.world.ask("initialize", HELLO)
         if not self.loop.run_until(lambda: hello not in self.ledger.open, 60.0):
-            raise Contradiction("the gateway did not answer `initialize` within 60s")
+            raise Contradiction("the gateway did not answer `initialize` within 60 s")
         self.gateway.send({"method": "notifications/initialized"})
         if not self.loop.run_until(lambda: self.gateway.control is not None, 60.0):
-            raise Contradiction("there was no control socket within 60s")
+            raise Contradiction("there was no control socket within 60 s")
 
     def look(self) -> None:
         """Check what must hold at any time."""
@@ -250,7 +250,7 @@ class _Life:
         """Send nothing more, and wait for one last ping: all earlier requests have been read when it is answered."""
         last = self.world.ask("ping")
         if not self.loop.run_until(lambda: last not in self.ledger.open, 60.0):
-            raise Contradiction("a ping was not answered within 60s")
+            raise Contradiction("a ping was not answered within 60 s")
 
     def _bring_about(self, ending: Ending) -> None:
         if ending is Ending.KILL:

@@ -181,7 +181,7 @@ class Gateway:
         self._loop.run_until(lambda: bool(box), within)
         hang_up()
         if not box or box[0] is None or "result" not in box[0]:
-            raise Contradiction(f"the control socket answered {method} within {within:g}s with {box}")
+            raise Contradiction(f"the control socket answered {method} within {within:g} s with {box}")
         return box[0]["result"]
 
     # ---- its end -------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ TAPED = [
 DIES = (
     'Server "f" was lost: exited with code 1 (stderr: crashed as asked); the call was sent and may have run.'
 )
-HANGS = 'Server "f" did not answer within 1s; the call was sent and may have run.'
+HANGS = 'Server "f" did not answer within 1 s; the call was sent and may have run.'
 REFUSES = "I would rather not"
 FLOODS = "truncated"
 REFUSED = 'Server "f" not available'
