@@ -94,4 +94,5 @@ class Address(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.scope.removeprefix("session:") if self.is_session else self.owner
 
     def __str__(self) -> str:
-        return self.server if self.is_shared else f"{self.server}[{self.scope}]"
+        scope = "list reader" if self.scope == DISCOVERY else self.scope
+        return self.server if self.is_shared else f"{self.server}[{scope}]"

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from .bounds import is_too_deep
 from .errors import BadArguments, CallError, RemoteError, ToolFailed
-from .jsonrpc.terms import METHOD_NOT_FOUND
+from .jsonrpc.terms import METHOD_NOT_FOUND, NOT_ON_TAPE
 from .safe_text import counted, unhidden
 from .value_count import takes_long_to_decode
 
@@ -546,9 +546,10 @@ def expected_parameters(target: CalledTool | None, message: str = "", *, for_peo
 
 
 def arguments_may_be_at_fault(error: CallError) -> bool:
-    """Whether other arguments may help. A server may refuse arguments with any code but that of a method it lacks."""
+    """Whether other arguments may help. A server may refuse arguments with any code but that of a method it lacks; a
+    tape has the arguments of the calls that were recorded."""
     if isinstance(error, RemoteError):
-        return error.rpc_code != METHOD_NOT_FOUND
+        return error.rpc_code not in (METHOD_NOT_FOUND, NOT_ON_TAPE)
     return isinstance(error, BadArguments | ToolFailed) or error.code == "invalid_args"
 
 

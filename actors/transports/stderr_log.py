@@ -266,7 +266,7 @@ class StderrLog:
 
 
 def _scope_of(address: Address) -> str:
-    return "" if address.is_shared else f"[{address.scope}] "
+    return str(address).removeprefix(address.server) + " " * (not address.is_shared)
 
 
 def _prune(folder: Path) -> None:

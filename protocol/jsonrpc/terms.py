@@ -20,6 +20,7 @@ INTERNAL_ERROR: Final = -32603
 SERVER_ERROR: Final = -32000  # servers made with the SDK use it for many errors, we only for `OVERLOADED`
 OVERLOADED: Final = SERVER_ERROR
 NO_RESOURCE: Final = -32002  # until 2025-11-25; a wrong parameter since
+NOT_ON_TAPE: Final = -32071  # ours: a tape that is replayed has no such call
 MISSING_CAPABILITY: Final = -32021  # that the client did not declare with its request
 UNSUPPORTED_VERSION: Final = -32022
 META: Final = "io.modelcontextprotocol/"  # the protocol's own keys in `_meta` start with this

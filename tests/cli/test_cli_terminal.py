@@ -113,13 +113,33 @@ def test_a_server_has_one_line_that_is_cut_at_the_edge(monkeypatch: pytest.Monke
 
 def test_tools_stand_below_their_server_with_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    lines = [line.rstrip() for line in seen(monkeypatch, "tools").splitlines()]
+    lines = seen(monkeypatch, "tools").splitlines()
+    assert [line.rstrip() for line in lines] == lines, "nothing is copied that is not seen"
     assert lines[1] == "clock"
     assert lines[2].split() == ["clock_now", "The", "time", "now"]
     assert lines[3] == "files"
     assert lines[4].startswith("files_read")
     assert "Read a file from the disk" in lines[4]
     assert lines[5] == ""
+
+
+def test_a_long_name_stays_on_one_line_and_leaves_room_for_the_descriptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    long = {"name": f"files_{'x' * 50}", "server": "files", "description": "Something with a long name"}
+    resource = {"name": "files_get_a", "server": "files", "description": "A text", "kind": "resource"}
+    monkeypatch.setattr(sys.modules[__name__], "TOOLS", [*TOOLS, long, resource])
+    lines = seen(monkeypatch, "tools").splitlines()
+    at = lines.index(long["name"])
+    assert lines[at + 1].split() == long["description"].split()
+    assert "Read a file from the disk. More words More words" in lines[at - 1]
+    assert lines[-1] == "Total: 4 tools (1 of them reads a resource)"
+
+
+def test_a_proposed_call_stays_on_one_line_with_its_arguments() -> None:
+    command = "greenroom call notes_add 'text=some words that are far too many for this line' tag=…"
+    assert command in tables.prose(f"Did you mean: {command}", 40).splitlines()
 
 
 def test_a_command_in_a_text_stays_on_one_line() -> None:

@@ -218,6 +218,11 @@ def test_one_call_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.Captur
     arguments = {"text": "hi", "pin": "[REDACTED]"}
     answers, _ = talk(["replay", "--expose", "direct", os.fspath(tape)], [("own_echo", arguments)])
     assert "hi" in answers[0]["result"]["content"][0]["text"]
+    missed = {"tool": "own_echo", "args": {"text": "ho", "pin": "[REDACTED]"}}
+    (miss,), _ = talk(["replay", os.fspath(tape)], [("mcp", missed)])
+    text = miss["result"]["content"][0]["text"]
+    assert "Not on the tape: own_echo" in text
+    assert "Expected parameters" not in text, "those are not what is wrong"
     assert run([*words, "--record", os.fspath(tape)]) == 2
     assert "No tape can be recorded" in capsys.readouterr().err
     assert run([*words, "--redact", "pin"]) == 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from greenroom.gateway.event_log import EventLog, Teller, line_of
+from greenroom.gateway.event_log import EventLog, Teller, line_of, to_log
 from greenroom.gateway.serve import events_file
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
@@ -51,6 +51,15 @@ CALLED = CallEnded(
     waited=0.25,
     taken=0.5,
 )
+
+
+def test_of_a_server_that_a_tape_plays_no_idle_timeout_is_told() -> None:
+    for played, is_told in ((None, True), ({"clock": True}, False), ({"other": True}, True)):
+        reading, writing = os.pipe()
+        to_log(EventLog(writing), played)(IDLED)
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            assert bool(pipe.read()) == is_told
 
 
 def test_a_transition_is_one_line_with_its_reasons() -> None:

@@ -242,8 +242,10 @@ def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _total(details: Mapping[str, Any]) -> Iterator[str]:
-    skills = sum(tool.get("kind") == "skill" for tool in details.get("tools", ()))
-    yield f"Total: {counted(details.get('count', 0) - skills, 'tool')}" + (
+    kinds = [tool.get("kind") for tool in details.get("tools", ())]
+    skills, resources = kinds.count("skill"), kinds.count("resource")
+    reads = f" ({resources} of them {'reads a resource' if resources == 1 else 'read resources'})"
+    yield f"Total: {counted(details.get('count', 0) - skills, 'tool')}{reads if resources else ''}" + (
         f", {counted(skills, 'skill')}" if skills else ""
     )
     if "message" in details:
@@ -265,7 +267,7 @@ def _print_tools(details: Mapping[str, Any]) -> None:
         (server, [(_named(tool), tool["description"]) for tool in tools]) for server, tools in by_server
     ]
     screen = tables.console()
-    screen.print(tables.name_and_words(("tool", "what it does"), groups, screen.width))
+    tables.print_names(screen, ("tool", "what it does"), groups)
     screen.print(tables.prose("\n".join(("", *_total(details))), screen.width), soft_wrap=True)
 
 
@@ -281,7 +283,7 @@ def _print_matches(source: Source, text: str, matches: Sequence[Mapping[str, Any
     tail = rest.partition("\n\n")[2]
     screen = tables.console()
     screen.print(tables.prose(f"{head}\n", screen.width), soft_wrap=True)
-    screen.print(tables.name_and_words(("tool", "what it does"), [("", entries)], screen.width))
+    tables.print_names(screen, ("tool", "what it does"), [("", entries)])
     if tail:
         screen.print(tables.prose(f"\n{tail}", screen.width), soft_wrap=True)
 

@@ -92,26 +92,35 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence
     return made
 
 
-def name_and_words(
-    head: tuple[str, str], groups: Iterable[tuple[str, Sequence[tuple[str, str]]]], width: int
-) -> Table:
-    """Names with one line of description each, below the heading of their group ("": without one)."""
-    from rich.table import Table
+def print_names(
+    screen: Console, head: tuple[str, str], groups: Iterable[tuple[str, Sequence[tuple[str, str]]]]
+) -> None:
+    """Names with one line of description each, below the heading of their group ("": without one). A name that is
+    longer than half a line has a line of its own, so that it can be copied."""
     from rich.text import Text
 
-    seen = list(groups)
-    longest = max((len(name) for _, entries in seen for name, _ in entries), default=0)
-    names = max(len(head[0]), min(longest, width // 2))
-    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    made.add_column(head[0].upper(), width=names, overflow="fold")
-    made.add_column(head[1].upper(), width=max(10, width - names - 2 * _GAP), overflow="fold")
+    seen = [(heading, [(one_line(name), words) for name, words in entries]) for heading, entries in groups]
+    widths = [columns(name) for _, entries in seen for name, _ in entries]
+    column = max((len(head[0]), *(width for width in widths if width <= screen.width // 2)))
+    room = max(10, screen.width - column - _GAP)
+
+    def print_row(name: str, words: str, style: str) -> None:
+        if columns(name) > column:
+            screen.print(Text(name), soft_wrap=True)
+            name = ""
+        row = Text(f"{padded(name, column + _GAP, False)}" if words else name)
+        screen.print(row.append(words, style=style), soft_wrap=True)
+
+    screen.print(
+        Text(f"{padded(head[0].upper(), column + _GAP, False)}{head[1].upper()}", style="bold"),
+        soft_wrap=True,
+    )
     for heading, entries in seen:
         if heading:
-            made.add_row(Text(one_line(heading), style="bold cyan"), "")
+            screen.print(Text(one_line(heading), style="bold cyan"), soft_wrap=True)
         for name, words in entries:
-            short = textwrap.shorten(one_line(words), max(10, width - names - 2 * _GAP), placeholder=" …")
-            made.add_row(Text(one_line(name)), Text(short, style="dim" if heading else ""))
-    return made
+            short = textwrap.shorten(one_line(words), room, placeholder=" …")
+            print_row(name, short, "dim" if heading else "")
 
 
 def show_lines(

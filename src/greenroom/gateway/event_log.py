@@ -172,7 +172,8 @@ def _refuses(event: BreakerDecision) -> str:
 
 def to_log(log: EventLog, played: Mapping[str, bool] | None = None) -> Hear:
     """Write a line for each event that is worth one. `played`: the servers that a tape plays, and whether it knows
-    them. Nothing is told of one that it does not know, and no first start or last end of the others."""
+    them. Nothing is told of one that it does not know, and no first start, idle timeout or last end of the others:
+    nothing was started."""
     teller = Teller()
 
     def is_told(event: Event | Lagged) -> bool:
@@ -180,7 +181,7 @@ def to_log(log: EventLog, played: Mapping[str, bool] | None = None) -> Hear:
         if known is None or not isinstance(event, Transition):
             return known is not False
         is_first = event.after is State.CONNECTED and event.incarnation == 1
-        return known and not is_first and event.cause is not Cause.SHUTDOWN
+        return known and not is_first and event.cause not in (Cause.SHUTDOWN, Cause.IDLE_TIMEOUT)
 
     def hear(event: Event | Lagged) -> None:
         line = teller.line(event) if is_told(event) else None

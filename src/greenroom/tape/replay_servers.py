@@ -54,7 +54,7 @@ from ..protocol.address import SHARED, Address
 from ..protocol.errors import Reach, UsageError
 from ..protocol.fault_plan import FaultEntry
 from ..protocol.jsonrpc.encoding import encode_json
-from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, RpcError
+from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, NOT_ON_TAPE, RpcError
 from ..protocol.upstream_error import UpstreamError
 from .call_matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
 from .fault_player import Answer, FaultPlayer, tools_named
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from ..supervisor.port import ServerFleet
 
 PACES: Final = ("at once", "recorded")
-NOT_ON_TAPE: Final = -32071
 _LISTS: Final = {
     "tools/list": "tools",
     "resources/list": "resources",
