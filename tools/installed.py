@@ -18,10 +18,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from email.parser import Parser
 from pathlib import Path
 from typing import Final
+
+from tools.world._install import InstallFailed, install_in
 
 USES: Final = Path(__file__).resolve().parent / "extras"
 OLDEST, NEWEST = (3, 11), (3, 14)  # what we say that we run on
@@ -79,7 +82,7 @@ def try_pythons(wheel: Path, constraints: Path) -> Iterator[str]:
     `TrialFailed`."""
     found = pythons_at_hand()
     for version, python in found.items():
-        with _environment(python, [str(wheel)], constraints) as (inside, home):
+        with environment(python, [str(wheel)], constraints) as (inside, home):
             _commands(inside, home)
             _run([inside.with_name("greenroom"), "demo"], f"on Python {version} the demo failed", home)
         yield f"Python {version}: it installs, starts, and the demo works"
@@ -96,7 +99,7 @@ def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
         raise TrialFailed(f"there is no extra {min(unknown)}; there are: {', '.join(known)}")
     uses = {extra: use_of(extra) for extra in known}  # of all, so that a new one is not forgotten
     for extra in only or known:
-        with _environment(Path(sys.executable), [f"{wheel}[{extra}]"], None) as (inside, home):
+        with environment(Path(sys.executable), [f"{wheel}[{extra}]"], None) as (inside, home):
             _commands(inside, home)
             _run([inside, uses[extra]], f"with the extra {extra} alone, {uses[extra].name} failed", home)
         yield f"the extra {extra}, alone: {_what_for(uses[extra])}"
@@ -105,7 +108,7 @@ def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
 def try_runners(wheel: Path, bundle: Path, constraints: Path) -> Iterator[str]:
     """Try `uvx greenroom`, `pipx install greenroom`, and the bundle as its client does. Yields what was tried, in
     words. Raises `TrialFailed`."""
-    with _environment(Path(sys.executable), ["uv", "pipx"], None) as (inside, home):
+    with environment(Path(sys.executable), ["uv", "pipx"], None) as (inside, home):
         wheels, tools = home / "wheels", inside.parent
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download")
         options = ("--constraint", constraints, "--dest", wheels)
@@ -138,33 +141,20 @@ def _what_for(use: Path) -> str:
     return " ".join(found[1].split()) if found else use.name
 
 
-class _environment:  # noqa: N801  (used as a function is)
-    """A fresh environment in which these are installed: its Python, and a home beside it."""
-
-    def __init__(self, python: Path, wanted: Sequence[str], constraints: Path | None) -> None:
-        self._python, self._wanted, self._constraints = python, wanted, constraints
-
-    def __enter__(self) -> tuple[Path, Path]:
-        self._folder = tempfile.TemporaryDirectory(prefix="greenroom-installed-")
+@contextmanager
+def environment(
+    python: Path, wanted: Sequence[str], constraints: Path | None
+) -> Generator[tuple[Path, Path]]:
+    """A fresh environment of `python` in which these are installed: its own Python, and an empty home beside it. Raises
+    `TrialFailed`."""
+    with tempfile.TemporaryDirectory(prefix="greenroom-installed-") as folder:
+        root, home = Path(folder, "environment"), Path(folder, "home")
+        home.mkdir()
         try:
-            root, home = Path(self._folder.name, "environment"), Path(self._folder.name, "home")
-            home.mkdir()
-            _run([self._python, "-m", "venv", "--without-pip", root], "no environment could be made", home)
-            inside = root / "bin" / "python"
-            pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", inside)
-            options = () if self._constraints is None else ("--constraint", self._constraints)
-            _run(
-                [*pip, "install", *options, *self._wanted],
-                f"{', '.join(self._wanted)} cannot be installed",
-                None,
-            )
-            return inside, home
-        except BaseException:
-            self._folder.cleanup()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+            install_in(root, "pypi", wanted, python=python, constraints=constraints)
+        except InstallFailed as error:
+            raise TrialFailed(f"{', '.join(wanted)} cannot be installed: {error}") from None
+        yield root / "bin" / "python", home
 
 
 def _commands(python: Path, home: Path) -> None:

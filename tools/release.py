@@ -23,7 +23,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tools.bundle import write as write_bundle
-from tools.installed import TrialFailed, try_extras, try_pythons, try_runners
+from tools.installed import TrialFailed, environment, try_extras, try_pythons, try_runners
 from tools.package_tree import copy_package
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -183,35 +182,18 @@ def _section(text: str) -> tuple[str, str]:
 
 
 def build_and_try(tree: Path, dist: Path, version: str) -> list[Path]:
-    """Build both files from `tree`, and use each of them in a fresh environment. Raises `ReleaseRefused`."""
+    """Build both files from `tree`, and use each of them in a fresh environment. Raises `ReleaseRefused` or
+    `TrialFailed`."""
     _run([sys.executable, "-m", "build", "--outdir", dist, tree], "sdist and wheel could not be built")
     files = sorted(dist.iterdir())
     if [file.name.removeprefix(f"greenroom-{version}") for file in files] != ["-py3-none-any.whl", ".tar.gz"]:
         raise ReleaseRefused(
             f"built were {', '.join(file.name for file in files)}, and not a wheel and an sdist of {version}"
         )
-    with tempfile.TemporaryDirectory(prefix="greenroom-release-") as folder:
-        home = Path(folder, "environment")
-        venv.create(home, with_pip=False, symlinks=True)
-        python = home / "bin" / "python"
-        pip = (
-            sys.executable,
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "--quiet",
-            "--python",
-            python,
-            "install",
-        )
-        for file in files:
-            options = ("--constraint", tree / "constraints.txt", "--force-reinstall")
-            _run(
-                [*pip, *options, *(() if file is files[0] else ("--no-deps",)), file],
-                f"{file.name} cannot be installed",
-            )
-            _use(python, version, Path(folder), file.name)
-            _holds_everything(python, tree, Path(folder), file.name)
+    for file in files:
+        with environment(Path(sys.executable), [str(file)], tree / "constraints.txt") as (python, home):
+            _use(python, version, home, file.name)
+            _holds_everything(python, tree, home, file.name)
     return files
 
 
