@@ -3,17 +3,19 @@ files of a configuration that was found."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.forked import GREENROOM, run_forked
+from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import alive, gone_within, started
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, until
 
 GOOD = '{"mcpServers": {"a": {"command": "cat", "disabled": true}}}'
 HALF = '{"mcpServers": {'
@@ -147,3 +149,37 @@ def test_of_two_rooms_that_come_to_have_the_same_files_one_gives_way_with_its_cl
     finally:
         greenroom(home, "stop")
         assert not gone_within({pid for pid in rooms if pid})
+
+
+def test_who_ends_a_gateway_waits_for_one_that_starts(home: Path) -> None:
+    write(home, {OWN: GOOD})
+    greenroom(home, "serve", "--background")
+    greenroom(home, "stop")  # there is its lock now
+    (file,) = home.rglob("room-*.lock")
+    how: dict[str, Any] = {"cwd": home / "work", "env": environment(home), "text": True}
+    with file.open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as whoever starts one
+        stop = popen_forked([*GREENROOM, "stop"], stderr=subprocess.PIPE, **how)
+        assert stop.stderr is not None
+        assert "is just starting; waiting for it" in stop.stderr.readline()
+    assert "no background gateway runs" in stop.communicate(timeout=PATIENCE)[1], "that start has failed"
+
+
+def test_a_start_that_is_under_way_is_waited_for_before_it_is_ended(home: Path) -> None:
+    """It was not found, and stayed."""
+    write(home, {OWN: GOOD})
+    how: dict[str, Any] = {"cwd": home / "work", "env": environment(home), "text": True}
+    start = popen_forked([*GREENROOM, "serve", "--background"], stderr=subprocess.PIPE, **how)
+    assert until(lambda: any(map(_is_held, home.rglob("room-*.lock"))) or start.poll() is not None)
+    assert "has ended" in greenroom(home, "stop").stderr
+    start.communicate(timeout=PATIENCE)
+    assert shown(home) is None
+
+
+def _is_held(file: Path) -> bool:
+    with file.open("r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

@@ -13,7 +13,7 @@ import click
 from ..config.private_files import peer_pid
 from ..gateway.doors.attach_client import dial
 from ..gateway.doors.attach_protocol import Hello, RoomLines, send_hello
-from ..gateway.doors.background_gateway import NoRoom, place_named, places
+from ..gateway.doors.background_gateway import NoRoom, place_named, places, wait_for_start
 from ..gateway.doors.control_client import ANSWER_WITHIN, find_gateways, silent
 from ..gateway.doors.control_protocol import identity, name_of
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
@@ -47,7 +47,7 @@ class StillRunning(GreenroomError):
 def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """End the background gateway of this configuration.
 
-    The calls in flight may finish. Returns when it has ended.
+    The calls in flight may finish. Returns when it has ended. One that is just starting is ended, too.
     """
     line = _dial_room(config_path) if pid is None else _dial_process(pid)
     if line is None:
@@ -96,7 +96,11 @@ def _dial_room(path: Path | None) -> socket.socket | None:
         if line is None:
             raise
         return line
-    return dial(room_of(config, path))
+    place = room_of(config, path)
+    line = dial(place)
+    if line is None and wait_for_start(place, say):
+        line = dial(place)
+    return line
 
 
 def _dial_process(pid: int) -> socket.socket:

@@ -158,6 +158,23 @@ def start_room(
         os.close(lock)
 
 
+def wait_for_start(place: RoomPlace, say: Callable[[str], object]) -> bool:
+    """Wait for the room if it is just being started, and `say` so. Returns whether it was. Raises `NoRoom`."""
+    try:
+        lock = open_own(place.lock, os.O_RDWR)
+    except (FileNotFoundError, NotOurs):
+        return False
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        say("the background gateway is just starting; waiting for it.")
+        _take(lock)
+        return True
+    finally:
+        os.close(lock)
+
+
 def _take(lock: int) -> None:
     """Wait for the lock. It is free once every process that has this descriptor has closed it. Raises `NoRoom`."""
     until = time.monotonic() + _READY_WITHIN
