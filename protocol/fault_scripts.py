@@ -39,7 +39,7 @@ def _as_tuple(names: Iterable[str] | None) -> tuple[str, ...] | None:
 
 @attrs.frozen
 class Fault:
-    """One fault. Raises `UsageError` if it could never happen; the error says what to write instead.
+    """What goes wrong at one step of a server. Raises `UsageError` if it could never happen, and says what to write.
 
     `start`, `nth` and `tool` limit when it happens. Each other field belongs to one value of `at` or `do`, which its
     meaning names."""
@@ -86,7 +86,7 @@ class Fault:
 
 @attrs.frozen
 class FaultScript:
-    """`faults` in order. Faults of the same step are played one after the other."""
+    """The `faults` of a server, in order. Faults of the same step are played one after the other."""
 
     faults: tuple[Fault, ...] = attrs.field(default=(), converter=tuple[Fault, ...])
 

@@ -22,7 +22,7 @@ from ..config.references import isolation_of
 
 
 class ReloadPlan(msgspec.Struct, frozen=True):
-    """Names of servers, in the order of the new configuration; removed ones in the order of the old."""
+    """What a reload does with each server: names, in the order of the new configuration (`remove`: of the old)."""
 
     keep: tuple[str, ...] = ()  # unchanged
     live: tuple[str, ...] = ()  # changed without a restart

@@ -624,7 +624,7 @@ def _with_those_given(config: ConfigSource | None, options: Mapping[str, Any]) -
 
 
 class Greenroom(RoomCalls):
-    """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
+    """Starts, restarts and stops MCP servers, and calls their tools: `async with Greenroom.open(…) as room`."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(RoomPort(runtime))

@@ -696,7 +696,7 @@ class Session(_Calls[doors.Session]):
 
 
 class Room(_Calls[Greenroom]):
-    """A room of supervised MCP servers on a thread of its own. Make it with `greenroom.sync.open`.
+    """Runs MCP servers on a thread of its own, and calls their tools. Make it with `greenroom.sync.open`.
 
     `Room(Greenroom.open(…), backend="trio")` runs it on trio, for servers in this process and callbacks that need it.
     """

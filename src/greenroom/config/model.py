@@ -95,14 +95,14 @@ class Isolation(enum.Enum):
 
 
 class HttpTransport(enum.Enum):
-    """A transport that the file insists on. Without it, Streamable HTTP is tried first, then SSE."""
+    """The transport of a `url`, if the file names one. Otherwise, Streamable HTTP is tried first, then SSE."""
 
     STREAMABLE_HTTP = "streamable-http"  # and never SSE
     SSE = "sse"  # HTTP with SSE, as up to 2024-11-05
 
 
 class Era(enum.Enum):
-    """How a server is initialized."""
+    """Which protocol versions are tried with a server."""
 
     AUTO = "auto"  # the era in which its client can answer its requests, if there is one; else the newer era first
     HANDSHAKE = "handshake"  # as up to 2025-11-25
@@ -1041,7 +1041,7 @@ EXPOSURES: Final[tuple[str, ...]] = get_args(Exposure)
 
 
 class Profile(Model, frozen=True, eq=False):
-    """What exists for a client. A tool is written as in `includeTools`. `expose` None: what the gateway says."""
+    """Servers and tools that exist for a client. Tools: as in `includeTools`. `expose` None: as the gateway says."""
 
     servers: tuple[str, ...] | None = key(
         "servers",

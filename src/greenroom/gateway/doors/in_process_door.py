@@ -53,9 +53,9 @@ _SHORT: Final = 4096  # a line that is never dropped
 
 
 class InProcessDoor:
-    """`async with InProcessDoor.open(room) as door, door.streams() as (read, write): …`
+    """Lets MCP clients in your own process use a room. They share the lists that they are shown.
 
-    A door serves any number of clients, which share the lists that they are shown.
+    `async with InProcessDoor.open(room) as door, door.streams() as (read, write): …`
     """
 
     def __init__(self, conversations: Conversations, tasks: anyio.abc.TaskGroup) -> None:
