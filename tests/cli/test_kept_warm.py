@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_next_steps import steps_in
-from tests.support.gateway import faulty, gone_within, logged_pids
+from tests.support.gateway import faulty, gone_within, logged_pids, serve
 from tests.support.homes import home as home
 from tests.support.homes import own_config
+from tests.support.patience import until
 
 from greenroom.cli import call_command
 from greenroom.cli.main import run
@@ -73,3 +74,21 @@ def test_nothing_is_said_of_a_server_that_no_room_keeps_for_the_next_call(
     said = capsys.readouterr()
     assert "cold" in said.out
     assert said.err == ""
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["each its own", "shared"])
+def test_a_command_says_that_its_process_ended_with_it_where_each_client_has_its_own(
+    tmp_path: Path, shared: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_RUNTIME_DIR": ""}.items():
+        monkeypatch.setenv(name, os.fspath(tmp_path / folder))
+    isolation = {"isolation": "persistent"} if shared else {}
+    servers = {"a": {**faulty(tmp_path, "a"), **isolation}}
+    with serve(tmp_path, servers, "--http", "127.0.0.1:0"):
+        until(lambda: any((tmp_path / "cache/greenroom/run").glob("*.sock")), "its control socket")
+        config = ["--config", os.fspath(tmp_path / "mcp.json")]
+        assert run(["call", "a_echo", "text=one", *config]) == 0
+        said = capsys.readouterr()
+        assert ('"isolation": "persistent"' in said.err, "one" in said.out) == (not shared, True)
+        assert run(["call", "a_ech", "text=one", *config]) == 1
+        assert "isolation" not in capsys.readouterr().err, "nothing was started for it"

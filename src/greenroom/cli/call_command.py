@@ -25,7 +25,7 @@ from ..config.model import Config, Isolation
 from ..config.references import isolation_of
 from ..gateway.doors.control_client import Gateway, GatewayLost
 from ..gateway.next_steps import Commands
-from ..gateway.result_meta import DETAILS, details_of, note_of
+from ..gateway.result_meta import DETAILS, details_of, note_of, was_alone
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.safe_text import one_line
@@ -195,6 +195,8 @@ def call_command(
     is_started = gateway is None and details_of(result).get("error") in (None, "tool_error")
     if is_started and not is_passed_over:  # else a room is there that keeps it warm
         _say_what_keeps_warm(config, details_of(result)["server"])
+    elif was_alone(result):
+        _say_what_shares(config)
     return code
 
 
@@ -229,8 +231,17 @@ def _say_what_keeps_warm(config: Config, server: str) -> None:
     if isolation_of(definition, config.settings) is Isolation.PERSISTENT:
         what = "started" if definition.command is not None else "connected"
         step = commands_typed().about("serve", options=("--background",))
-        text = f"servers are {what} for each call alone. A background gateway would keep them warm: {step}"
+        text = (
+            f"a server that is {what} for a call ends with it. A background gateway keeps it running: {step}"
+        )
         say_at_terminal(text, config)
+
+
+def _say_what_shares(config: Config) -> None:
+    """Say on stderr how one process answers all commands, at a gateway where each client has its own."""
+    what = "this gateway starts a server for each client alone, and each command is one: what the server kept ended"
+    how = 'To share one process, write "isolation": "persistent" into its entry'
+    say_at_terminal(f"{what} with this command. {how}.", config)
 
 
 @click.command("reconnect")

@@ -30,7 +30,7 @@ from .exposures.tool_definition import FOR_PEOPLE, Mode, parse_args, parse_reque
 from .exposures.tool_texts import foreign_arguments, lacking_arguments, waits
 from .json_views import room_status_view, room_tools_view, room_tree_view
 from .next_steps import Commands
-from .result_meta import NOTE
+from .result_meta import ALONE, NOTE, details_of
 
 if TYPE_CHECKING:
     from ..actors.last_minutes import LastMinutes
@@ -248,7 +248,12 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
             with port.services.approvals.asked_elsewhere(name, will_be_told=asks and on_approval is None):
                 asked, texts = object_in(params, "arguments"), object_in(params, "texts")
                 names = texts_in({"names": [], **params}, "names")
-                return await ask_typed(McpTool(own, hints=FOR_PEOPLE), own, asked, texts, names)
+                result = await ask_typed(McpTool(own, hints=FOR_PEOPLE), own, asked, texts, names)
+        details = details_of(result)
+        is_answered = details["mode"] == "call" and details.get("error") in (None, "tool_error")
+        if is_answered and port.catalogue.is_per_session(details["server"]):
+            return {**result, "_meta": {**result["_meta"], ALONE: True}}
+        return result
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))

@@ -14,6 +14,9 @@ from ..protocol import upstream_error
 
 DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
 NOTE: Final = "greenroom/note"  # of a call that a person typed: what is said of its arguments
+ALONE: Final = (
+    "greenroom/alone"  # of a call that a person typed: its server was started for that command alone
+)
 ERROR: Final = upstream_error.ERROR  # at the direct door: why the server did not answer a call
 SERVER: Final = upstream_error.SERVER  # in a server's requests and in the data of its errors: its name
 OURS: Final = "greenroom/"
@@ -22,6 +25,11 @@ OURS: Final = "greenroom/"
 def details_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """The details of an answer of the `mcp` tool."""
     return result["_meta"][DETAILS]
+
+
+def was_alone(result: Mapping[str, Any]) -> bool:
+    """Whether the server was started for the command that called it alone, and has ended with it."""
+    return result["_meta"].get(ALONE, False)
 
 
 def note_of(result: Mapping[str, Any]) -> str | None:
