@@ -88,7 +88,7 @@ def _write(name: str, told: Told) -> list[str]:
     there = {column for _, column in cells}
     columns = ["the words", *(adapter.name for adapter in ADAPTERS if adapter.name in there)]
     lines = [
-        f"| a call, or | {' | '.join(columns)} |",
+        f"| what happens | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",
         *(
             f"| {fault} | {' | '.join(cells.get((fault, each), '') for each in columns)} |"
