@@ -112,6 +112,9 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
 ) -> None:
     with gateway(places) as one:
         ready(one)
+        assert [one.mcp(connect=server).get("isError", False) for server in ("clock", "github")] == [
+            False
+        ] * 2
         (socket,) = control_directory().glob("*.sock")
         assert socket.stat().st_mode & 0o777 == 0o600
         assert socket.parent.stat().st_mode & 0o777 == 0o700
@@ -138,7 +141,7 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
         assert missing.out == ""
         assert "greenroom search" in missing.err
         assert run(["reconnect", *where]) == 0
-        assert capsys.readouterr().out == "✓ clock\n"
+        assert capsys.readouterr().out == "✓ github\n✓ clock\n"
         assert run(["status", "--pid", "1", *where]) == 2
         assert "No gateway runs as process 1." in capsys.readouterr().err
         one.process.terminate()

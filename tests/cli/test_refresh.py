@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.support.door_rooms import FakeRoom
+from tests.support.door_rooms import FakeRoom, KnownRoom
 from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_forked
 from tests.support.gateway import faulty, serve
 from tests.support.installs import SPEAKS, held, logged, npx, release
@@ -32,9 +33,10 @@ from greenroom.cli.call_command import patient
 from greenroom.config.model import Config, Settings
 from greenroom.gateway.control_methods import look
 from greenroom.gateway.exposures.query_modes import CatalogueReader
-from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE, McpToolAnswer, parse_request
+from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE, parse_request
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
 from greenroom.gateway.exposures.tool_texts import waits
+from greenroom.gateway.result_meta import details_of
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Lagged, Note, NoteCode
 from greenroom.protocol.lifecycle import State
@@ -234,12 +236,6 @@ def test_of_what_happens_while_a_person_waits_only_an_install_is_told(
     assert capsys.readouterr() == ("", "greenroom: s: fetched 3 of 7\n")
 
 
-def answer(room: FakeRoom, **request: Any) -> McpToolAnswer:
-    found = CatalogueReader(room, hints=FOR_PEOPLE).answer(parse_request(request))
-    assert found is not None
-    return found
-
-
 def test_what_a_server_waits_for_is_said_in_words() -> None:
     def row(**facts: Any) -> ServerStatus:
         return ServerStatus("a", **facts)
@@ -257,31 +253,34 @@ def test_what_a_server_waits_for_is_said_in_words() -> None:
     assert waits(row()) == "not asked yet"
 
 
+def answer(room: KnownRoom, **request: Any) -> tuple[str, Mapping[str, Any]]:
+    result = room.result_of(request, hints=FOR_PEOPLE)
+    return result["content"][0]["text"], details_of(result)
+
+
 def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() -> None:
-    room = FakeRoom()
-    asked = answer(room, describe="fresh_thing")
-    assert asked.details["error"] == "not_known_yet"
-    assert 'Nothing is known of "fresh" yet, nor whether it has "fresh_thing".' in asked.text
-    elsewhere = answer(room, describe="zebra")
-    assert elsewhere.details["error"] == "tool_not_found"
-    assert "The tools of fresh are not known yet. To read them: greenroom refresh fresh" in elsewhere.text
-    assert elsewhere.details["unknownServers"] == [
-        {"server": "fresh", "name": "fresh", "waitsFor": "not asked yet"}
-    ]
+    room = KnownRoom()
+    text, asked = answer(room, describe="fresh_thing")
+    assert asked["error"] == "not_known_yet"
+    assert 'Nothing is known of "fresh" yet, nor whether it has "fresh_thing".' in text
+    text, elsewhere = answer(room, describe="zebra")
+    assert elsewhere["error"] == "tool_not_found"
+    assert "The tools of fresh are not known yet. To read them: greenroom refresh fresh" in text
+    assert elsewhere["unknownServers"] == [{"server": "fresh", "name": "fresh", "waitsFor": "not asked yet"}]
     room.learn("fresh", {"name": "other", "inputSchema": {}})
-    known = answer(room, describe="fresh_thing")
-    assert known.details["error"] == "tool_not_found"
-    assert "not known yet" not in known.text
+    text, known = answer(room, describe="fresh_thing")
+    assert known["error"] == "tool_not_found"
+    assert "not known yet" not in text
 
 
 def test_a_search_says_that_a_server_is_not_known_only_if_it_may_have_something_better() -> None:
-    room = FakeRoom()
-    text = "The tools of fresh are not known yet. To read them: greenroom refresh fresh"
+    room = KnownRoom()
+    unknown = "The tools of fresh are not known yet. To read them: greenroom refresh fresh"
     for words in ("zebra", "create a zebra"):
-        assert answer(room, search=words).text.count(text) == 1, words
-    good = answer(room, search="create issue")
-    assert "not known yet" not in good.text
-    assert good.details["unknownServers"], "a program is told of it nevertheless"
+        assert answer(room, search=words)[0].count(unknown) == 1, words
+    text, good = answer(room, search="create issue")
+    assert "not known yet" not in text
+    assert good["unknownServers"], "a program is told of it nevertheless"
 
 
 def test_a_person_is_told_how_many_servers_are_not_known_and_which_one_it_is() -> None:

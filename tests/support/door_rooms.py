@@ -3,8 +3,10 @@
 `KnownRoom` is a real room of servers in memory. It is what a test takes whose matter is what a door says.
 
 `FakeRoom` stands in place of a room and its port: its configuration, index and search are real, and the test plays the
-servers. It is for what a real room cannot be brought to from outside, or only by waiting: a row of the status with any
-state, a call that ends at the moment, and with the error, that the test chooses, and a door that is given no task.
+servers. It is for what a real room with servers in memory cannot be brought to from outside, or only by waiting: a row
+of the status with any state, a call that ends at the moment, and with the error, that the test chooses, what a door
+does between two turns of the loop, and a door that is used without any loop, by hundreds of examples of a search. It
+has only what those tests need; whose matter is what the room does takes a real one.
 `FakeRoom.calls` holds every accepted call. The test ends each with `end` or `fail`, or sets `answer` to have calls
 ended at once.
 """
@@ -28,7 +30,6 @@ from greenroom.config.model import Config, Scrub, ServerDefinition, Settings
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
 from greenroom.protocol.lifecycle import State
-from greenroom.protocol.result import ToolResult
 from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
@@ -151,11 +152,6 @@ class FakeRoom(_AnyRoom):
     audit = None
     tracing = None
 
-    @staticmethod
-    def held() -> tuple[()]:
-        """Nothing holds calls here."""
-        return ()
-
     @property
     def _port(self) -> FakeRoom:
         """It is its own port, and each part of it."""
@@ -226,14 +222,6 @@ class FakeRoom(_AnyRoom):
             call.end(self.answer)
         return call
 
-    async def call(
-        self, tool: str, arguments: Any, *, server: str | None = None, on_progress: Any = None
-    ) -> ToolResult:
-        await self.connect(server or "fresh")
-        if not isinstance(self.index.resolve(tool, server), Target):
-            raise UnknownTool(tool, connected=[server or "fresh"])
-        return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
-
     async def find(self, tool: str, server: str | None = None) -> Target:
         await self.connect(server or "fresh")
         found = self.index.resolve(tool, server)
@@ -254,9 +242,6 @@ class FakeRoom(_AnyRoom):
     def turn_away(self, call: Call, error: CallError, server: str | None = None) -> CallError:
         return error
 
-    async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
-        return ToolResult(json.loads(answer))
-
     async def connect(self, server: str, *, force: bool = False) -> None:
         await anyio.lowlevel.checkpoint()
         if self.refuse is not None:
@@ -267,19 +252,6 @@ class FakeRoom(_AnyRoom):
     async def connect_by_name(self, server: str) -> None:
         await self.connect(server)
 
-    def refresh(self, server: str | None = None) -> list[str]:
-        return [server or "fresh"]
-
-    async def reconnect(self, server: str | None = None) -> list[tuple[str, Exception | None]]:
-        await self.connect(server or "clock")
-        return [(server or "clock", None)]
-
-    def came_by(self, door: str, subject: str | None = None) -> None:
-        pass
-
-    def introduced(self, client: object) -> None:
-        pass
-
     def answer_with(self, host: Any) -> None:
         self.host = host
 
@@ -288,21 +260,6 @@ class FakeRoom(_AnyRoom):
 
     is_learning = False
     finds_by_meaning = False
-
-    async def catalogued(self) -> None:
-        pass
-
-    def roots_changed(self) -> None:
-        pass
-
-    def set_log_level(self, level: str, server: str | None = None) -> None:
-        self.log_level = level
-
-    @asynccontextmanager
-    async def events(self, kinds: Any = None) -> AsyncGenerator[Any]:
-        send, receive = anyio.create_memory_object_stream[Any](10)
-        with send, receive:
-            yield receive
 
 
 class Hiding:

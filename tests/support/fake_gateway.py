@@ -1,4 +1,4 @@
-"""A gateway in its own process, with a `FakeRoom` behind it: real signals, real pipes, a real socket.
+"""A gateway in its own process, whose room has servers in memory: real signals, real pipes, a real socket.
 
     python -m tests.support.fake_gateway CONFIG [--slow-exit]
 
@@ -12,116 +12,73 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 
+from greenroom import Greenroom
 from greenroom.config.model import Config
 from greenroom.gateway import serve as _serve
 from greenroom.gateway.serve import Options, serve
-from greenroom.safety.approval_desk import ApprovalDesk
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
-from .door_rooms import FakeRoom
-
-
-def text(words: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": words}]}
+from .door_rooms import CREATE_ISSUE, LIST_ISSUES, NOW, KnownRoom
 
 
-class Room(FakeRoom):
-    settled = None  # nothing here waits for it
+class Room(Greenroom):
+    """Its end is told, and takes as long as the flags say."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.approvals = ApprovalDesk(anyio.current_time)  # nobody has to allow anything
-
-    def start_call(self, target: Any, arguments: Any, on_end: Any, **more: Any) -> Any:
-        call = super().start_call(target, arguments, on_end, **more)
-        if target.original == "now":
-            call.end(text("noon"))
-        return call
-
-    def session(self, name: str, **_more: Any) -> Session:
-        return Session(self, name)
-
-    def await_client(self, seconds: float) -> None:
-        pass
-
-    def keep_recent(self) -> None:
-        pass
-
-    def unlisted(self) -> list[str]:
-        return []
-
-    def own_entry(self, _server: str) -> None:
-        return None
-
-    def attachment(self, _which: Any) -> None:
-        return None  # nobody watches it
-
-    def after(self, _seconds: float, _callback: Any) -> Any:
-        return anyio.CancelScope()  # its clock does not go on; it can be cancelled
-
-    async def start(self, task_group: Any) -> None:
-        self.closed = anyio.Event()
+    drains: anyio.Event
+    closes: anyio.Event
 
     async def aclose(self, patience: float | None = None) -> None:
-        if self.closed.is_set():
-            return
         if patience == 0:
-            self._give_up()
+            print("room: at once", file=sys.stderr, flush=True)
+            if "--slow-exit" in sys.argv:
+                _hang()
+            self.closes.set()
         elif "--slow-drain" in sys.argv:
             print("room: draining", file=sys.stderr, flush=True)
-            await self.closed.wait()
+            await self.closes.wait()
         else:
-            self._drain()
-
-    def _give_up(self) -> None:
-        print("room: at once", file=sys.stderr, flush=True)
-        if "--slow-exit" in sys.argv:
-            time.sleep(120)
-        self.closed.set()
-
-    def _drain(self) -> None:
-        for call in self.calls:
-            if not call.ended:
-                call.end(text("drained"))
-        print("room: drained", file=sys.stderr, flush=True)
-        self.closed.set()
+            self.drains.set()
+        await super().aclose(patience)
+        if patience != 0:
+            print("room: drained", file=sys.stderr, flush=True)
 
 
-class Session:
-    """The session of the one client. In this fake it is the room itself."""
-
-    def __init__(self, room: Room, name: str) -> None:
-        self.name = name
-        self._room = room
-
-    async def __aenter__(self) -> Session:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None: ...
-
-    @property
-    def _port(self) -> Session:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._room, name, None)
+def _hang() -> None:
+    """With the loop."""
+    time.sleep(120)
 
 
 def open_room(config: Config) -> Any:
-    room = Room()
-    room.config = msgspec.structs.replace(room.config, files=config.files)
+    drains = anyio.Event()
+
+    async def answered(call: Any) -> Mapping[str, Any]:
+        if call.tool == "now":
+            return {"content": [{"type": "text", "text": "noon"}]}
+        await drains.wait()
+        return {"content": [{"type": "text", "text": "drained"}]}
+
+    tools = {"github": [CREATE_ISSUE, LIST_ISSUES], "clock": [NOW]}
+    servers = {
+        name: FakeServer(tools=[dict(tool) for tool in tools.get(name, ())], handler=answered)
+        for name in config.servers
+    }
+    connectors = fake_connectors(servers)
+    room: Any = Room.open(config, cache_path=":memory:", connectors=connectors, bootstrap=False)
+    room.drains, room.closes = drains, anyio.Event()
     return room
 
 
 def main(path: str) -> None:
     if "--slow-exit" not in sys.argv:
         setattr(_serve, "_LAST_RESORT", 50.0)  # noqa: B010
-    config = Config(files=(str(Path(path).absolute()),))
+    config = msgspec.structs.replace(KnownRoom().config, files=(str(Path(path).absolute()),))
     options = Options(events=Path(path).with_suffix(".events"), version="9.9")
     anyio.run(serve, config, open_room, options, backend="trio")
 
