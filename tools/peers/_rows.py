@@ -10,8 +10,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from inspect import isawaitable
 from typing import Concatenate, ParamSpec
 
 import attrs
@@ -27,7 +28,7 @@ HANGS = ("--hang-at", "call:sleep")
 STUBBORN = ("--ignore-eof", "--ignore-term")
 TREE = (*STUBBORN, "--fork", "setsid")
 P = ParamSpec("P")
-Step = Callable[[Trial], Awaitable[None]]
+Step = Callable[[Trial], object]  # or what gives it when it is awaited
 
 
 @attrs.frozen
@@ -55,7 +56,8 @@ async def play(row: Row, trial: Trial) -> Result:
     try:
         async with asyncio.timeout(LONGEST):
             for step in row.steps:
-                await step(trial)
+                if isawaitable(made := step(trial)):
+                    await made
     except TrialOver:
         pass
     except TimeoutError:
@@ -69,7 +71,7 @@ async def play(row: Row, trial: Trial) -> Result:
 # ---- the vocabulary --------------------------------------------------------------------------------------------------
 
 
-def step(do: Callable[Concatenate[Trial, P], Awaitable[None]]) -> Callable[P, Step]:
+def step(do: Callable[Concatenate[Trial, P], object]) -> Callable[P, Step]:
     """What makes such a step: its arguments now, its trial later."""
 
     def of(*arguments: P.args, **named: P.kwargs) -> Step:
@@ -78,10 +80,9 @@ def step(do: Callable[Concatenate[Trial, P], Awaitable[None]]) -> Callable[P, St
     return of
 
 
-@step
-async def start(trial: Trial, within: float = 60.0) -> None:
-    """Start the peer. Its door must be open in that time."""
-    await trial.start(within)
+start = step(Trial.start)
+clock = step(Trial.start_clock)
+stop = step(Trial.stop_clock)
 
 
 @step
@@ -91,19 +92,7 @@ async def start_again(trial: Trial) -> None:
     await trial.end()
     trial.starts_before = sum(len(trial.starts(server)) for server in trial.servers)
     trial.start_clock()
-    await trial.start(60.0)
-
-
-@step
-async def clock(trial: Trial) -> None:
-    """What the row's seconds count begins."""
-    trial.start_clock()
-
-
-@step
-async def stop(trial: Trial) -> None:
-    """What the row's seconds count has ended."""
-    trial.stop_clock()
+    await trial.start()
 
 
 @step
@@ -184,7 +173,7 @@ async def whole(trial: Trial, neighbour: str) -> None:
 
 
 @step
-async def kill(trial: Trial, server: str) -> None:
+def kill(trial: Trial, server: str) -> None:
     """All its processes: a peer may have one for its list beside that of the call. The clock runs from here."""
     trial.start_clock()
     for pid in _processes.descendants() & set(trial.starts(server)):
@@ -217,7 +206,7 @@ async def vanish(trial: Trial) -> None:
 
 
 @step
-async def send(trial: Trial, number: signal.Signals) -> None:
+def send(trial: Trial, number: signal.Signals) -> None:
     """The peer gets a signal. The clock runs from here."""
     trial.start_clock()
     trial.signal(number)
@@ -259,14 +248,14 @@ async def goes_on(trial: Trial, server: str) -> None:
         return
     await asyncio.sleep(LEFT_AFTER)
     trial.seconds, trial.left = None, len(trial.running())
-    await trial.connect(60.0)
+    await trial.connect()
     works = await trial.answers(server)
     trial.said.append("serves the next client" if works else f"no later call works: {trial.calls[-1]}")
     trial.must(works)
 
 
 @step
-async def took_less(trial: Trial, seconds: float, otherwise: str) -> None:
+def took_less(trial: Trial, seconds: float, otherwise: str) -> None:
     """What the clock has counted must be less."""
     trial.must(trial.seconds is not None and trial.seconds < seconds, otherwise)
 
@@ -280,14 +269,14 @@ async def lists(trial: Trial, server: str = "") -> None:
 
 
 @step
-async def starts_none(trial: Trial) -> None:
+def starts_none(trial: Trial) -> None:
     """No server may have been started since the peer was started again."""
     starts = sum(len(trial.starts(server)) for server in trial.servers)
     trial.must(starts == trial.starts_before, "listed, and started")
 
 
 @step
-async def runs_none(trial: Trial) -> None:
+def runs_none(trial: Trial) -> None:
     running, everything = len(trial.running()), _processes.descendants()
     size = _processes.memory(everything)
     found = f"{running} run, {len(everything)} processes, {size:.0f} MiB"

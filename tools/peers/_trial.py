@@ -88,9 +88,11 @@ class Trial:
         return TrialOver(why)
 
     def start_clock(self) -> None:
+        """What the row's seconds count begins."""
         self._began = time.monotonic()
 
     def stop_clock(self) -> None:
+        """It has ended. Nothing happens if no clock runs."""
         if self._began is not None:
             self.seconds, self._began = time.monotonic() - self._began, None
 
@@ -103,8 +105,8 @@ class Trial:
 
     # ---- the peer ----------------------------------------------------------------------------------------------------
 
-    async def start(self, within: float) -> None:
-        """Start the peer, and be its first client. Raises `TrialOver` if it opens no door."""
+    async def start(self, within: float = 60.0) -> None:
+        """Start the peer, and be its first client. Raises `TrialOver` if it opens no door in that time."""
         commands = {name: self._server(name, faults) for name, faults in self.servers.items()}
         config = self.folder / "mcp.json"
         config.write_text(json.dumps(self.peer.configuration(commands)), encoding="utf-8")
@@ -118,7 +120,7 @@ class Trial:
                 self._processes[address] = process
         await self.connect(within)
 
-    async def connect(self, within: float) -> None:
+    async def connect(self, within: float = 60.0) -> None:
         """Be one client more. Raises `TrialOver`."""
         connections = {door: self._connection(door) for door in dict.fromkeys(self._doors.values())}
         of_servers = {server: connections[door] for server, door in self._doors.items()}
