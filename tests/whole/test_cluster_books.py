@@ -90,4 +90,4 @@ def test_the_sequence_of_faults_follows_from_the_seed() -> None:
     first = [*islice(faults.drawn("one"), 500)]
     assert first == [*islice(faults.drawn("one"), 500)]
     assert first != [*islice(faults.drawn("another"), 500)]
-    assert {fault.kind for fault in first} == set(faults.KINDS)
+    assert {strike.fault for strike in first} == set(faults.FAULTS)

@@ -3,12 +3,13 @@ isolation, two hundred calls in flight; hosts, raylets, fronts and the directory
 
 | module | job |
 |---|---|
-| `server` | the servers: each writes down what it runs, for whom, and that it still lives |
-| `front` | a front: an embedded `ClusterRoom` whose callers write down each call and its one outcome |
-| `faults` | draws the faults from the seed, and does them |
-| `pace` | measures how fast the machine is, which limits follow |
+| `faults` | the table of faults; draws from the seed which happen, and does them |
+| `course` | the courses of a run (random faults, or the head is lost), and their player |
+| `testbed` | what they happen to: the cluster, its nodes and fronts, and how long anything may take there |
 | `books` | compares what callers and servers wrote; says what must not be |
-| `course` | the course of a run |
-| `head` | another course: the head is killed |
+| `front` | a front: an embedded `ClusterRoom` whose callers write down each call and its one outcome |
+| `server` | the servers: each writes down what it runs, for whom, and that it still lives |
+| `pace` | measures how fast the machine is, which limits follow |
+| `store` | where a head's store keeps what it knows |
 | `__main__` | runs one |
 """

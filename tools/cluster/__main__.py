@@ -19,8 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .course import Run
-from .head import HeadRun, Kept, KeptHeadRun, Part, kept_in
+from .course import HeadLoss, Part, head_comes_back, loses_head, play, under_faults
+from .store import Store, kept_in
+from .testbed import Testbed
 
 
 def _ended(_number: int, _frame: object) -> None:
@@ -31,30 +32,25 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--head", type=Part, choices=list(Part), metavar="PART")
     parser.add_argument("--how", choices=["kill", "term"], default="kill")
-    parser.add_argument("--kept", type=Kept, choices=list(Kept), metavar="WHERE")
+    parser.add_argument("--kept", type=Store, choices=list(Store), metavar="WHERE")
     asked = parser.parse_args()
     if asked.kept and not asked.head:
         parser.error("--kept says what becomes of a head that is lost: name its part with --head")
     seed = os.environ.get("GREENROOM_SEED") or str(random.SystemRandom().randrange(2**32))
     seconds = float(os.environ.get("GREENROOM_CLUSTER_SECONDS") or 120)
     calls = int(os.environ.get("GREENROOM_CLUSTER_CALLS") or 200)
-    head = asked.head
-    what = (
-        f"that loses its head ({head.value}, SIG{asked.how.upper()})"
-        if head
-        else f"under faults for {seconds:g} s"
-    )
+    if asked.head is None:
+        course, what = under_faults(seed, seconds), f"under faults for {seconds:g} s"
+    else:
+        loss = HeadLoss(asked.head, signal.Signals[f"SIG{asked.how.upper()}"])
+        course = loses_head(loss) if asked.kept is None else head_comes_back(loss)
+        what = f"that loses its head ({asked.head.value}, {loss.number.name})"
     print(f"a cluster {what}, {calls} calls in flight: GREENROOM_SEED={seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="gr-cluster-"))
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # of the hosts
     signal.signal(signal.SIGTERM, _ended)
     with kept_in(asked.kept, folder):
-        if head is None:
-            run = Run(seed, seconds, calls, folder)
-        else:
-            kind = HeadRun if asked.kept is None else KeptHeadRun
-            run = kind(head, signal.Signals[f"SIG{asked.how.upper()}"], seed, calls, folder)
-        wrong = run.course()
+        wrong = play(course, Testbed(seed, calls, folder))
     for line in wrong[:40]:
         print(f"WRONG: {line}")
     if wrong:

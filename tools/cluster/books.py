@@ -11,8 +11,6 @@ from typing import Any
 
 import attrs
 
-AT_ONCE = 0.15  # seconds by which what two processes say of the same moment may differ
-
 
 @attrs.frozen
 class Life:
@@ -36,6 +34,15 @@ class Made:
     outcome: str = ""
     reach: str = ""
     text: str = ""
+
+
+@attrs.frozen
+class Gap:
+    """A time without an answer of a server."""
+
+    server: str
+    began: float
+    seconds: float
 
 
 def lives(folder: Path) -> Iterator[Life]:
@@ -119,19 +126,17 @@ def twice_alive(lived: Iterable[Life]) -> list[str]:
     return wrong
 
 
-def gaps(made: Mapping[str, Iterable[Made]], servers: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
-    """For each server, the times between two good answers to one front, longest first: when each began, how long."""
-    wanted = set(servers)
-    found: dict[str, list[tuple[float, float]]] = {server: [] for server in wanted}
+def gaps(made: Mapping[str, Iterable[Made]], servers: Iterable[str]) -> list[Gap]:
+    """The times between two good answers of one of these servers to one front, the longest first."""
+    found: list[Gap] = []
     for of_front in made.values():
-        good: dict[str, list[float]] = defaultdict(list)
+        good: dict[str, list[float]] = {server: [] for server in servers}
         for call in of_front:
-            if call.ended is not None and call.outcome == "ok" and call.server in wanted:
+            if call.ended is not None and call.outcome == "ok" and call.server in good:
                 good[call.server].append(call.ended)
         for server, times in good.items():
-            times.sort()
-            found[server] += [(a, b - a) for a, b in itertools.pairwise(times)]
-    return {server: sorted(each, key=lambda gap: -gap[1]) for server, each in found.items()}
+            found += [Gap(server, a, b - a) for a, b in itertools.pairwise(sorted(times))]
+    return sorted(found, key=lambda gap: -gap.seconds)
 
 
 def outcomes(made: Mapping[str, Iterable[Made]]) -> Counter[str]:

@@ -1,279 +1,206 @@
-"""The course of a run: the cluster, the fronts, the faults, the calm, and what the books say.
+"""The courses of a run as data for one player: what happens to a testbed that is well, and what must be well after it.
 
-How long anything may take follows from what the same run has measured: how long all servers needed to start when there
-were no faults, and how much slower the machine has become since (`pace`).
+Faults are random ones (`under_faults`), or one: the head is lost, its store alone (Ray's GCS) or all of it.
+
+Without fault tolerance (`loses_head`): of its store alone, calls go on, because the directory lives; after a minute Ray
+ends the nodes. Of all of it: there is no directory any more, so all leases end, and every server with them, within a
+lease. In both cases the fronts stay, and go on when there is a cluster at the same address again.
+
+With fault tolerance (`head_comes_back`), what the store knows is in Redis, or in files (`store`), and the head is
+started again at once: the nodes and their hosts stay, whatever was lost of the head.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import json
+import enum
 import math
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
-import anyio
+import attrs
 
-from greenroom.cluster.directory import DirectorySilent
-from greenroom.cluster.leases import LeaseTimes
 from greenroom.cluster.ray_cluster import LocalCluster
-from greenroom.cluster.ray_directory import RayDirectory, connect
+from greenroom.cluster.ray_directory import connect
 
-from . import books, faults
-from .pace import Pace
+from ..processes import children
+from . import books
+from .faults import FAULTS, MOVES, TIMES, drawn, send
+from .testbed import FRONTS, NODES, RAY, SERVERS, Testbed, has_ended, raylet_of
 
-TIMES = LeaseTimes()
-HOSTS = 3
-FRONTS = ("front-trio", "front-asyncio")
-LIMIT = (
-    TIMES.length + TIMES.drift + 2.0
-)  # seconds to the next answer of an address that moves, if its start takes none
-# What a fault of another kind may take from those who call a server that all share: a directory that was started again
-# grants nothing for a lease, and without any directory all leases end.
-_OF_ANOTHER = {
-    "kill the directory": LIMIT + 2.0,
-    "stop the directory": faults.STOPPED * TIMES.length + LIMIT,
-    "kill a front": 0.0,
-    "stop a front": faults.STOPPED * TIMES.length,
-    "kill a front's driver": 0.0,
-    "kill the head": math.inf,  # until there is another
+NODES_END = 90.0  # seconds until Ray has ended nodes that have lost their head: a minute, by its default
+GRACE = 10.0  # seconds from SIGTERM to SIGKILL: Ray's store does not end by itself while anybody is connected
+FOLLOWED = 30.0  # seconds of calls after a head came back
+HEAD_LOST = "kill the head"
+NODES_ENDED = "end of all nodes"  # Ray has ended them, because their head was lost
+# Seconds that a server may not answer after a fault; after any other, as long as a move takes.
+OUTAGES = {
+    **{fault.name: fault.outage for fault in FAULTS},
+    **dict.fromkeys((HEAD_LOST, NODES_ENDED), math.inf),  # until there is another head
 }
-# Ray's own notice of a lost raylet, so that a stopped one is lost within the run.
-RAY = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 5,
-}
+Course = Callable[[Testbed], Iterator[str]]  # yields what was not well
 
 
-def servers() -> dict[str, list[str]]:
-    kinds = {"persistent": "shared", "per_session": "session", "per_call": "call"}
-    return {isolation: [f"{word}-{n}" for n in range(10)] for isolation, word in kinds.items()}
+def play(course: Course, bed: Testbed) -> list[str]:
+    """A run. Returns everything that must not be."""
+    try:
+        bed.open()
+        wrong = [*course(bed), *bed.end_fronts()]
+    finally:
+        left = bed.close()
+    return [*wrong, *left, *_audited(bed)]
 
 
-def config(folder: Path) -> dict[str, Any]:
-    program = str(Path(__file__).with_name("server.py"))
-    return {
-        "mcpServers": {
-            name: {
-                "command": sys.executable,
-                "args": ["-S", "-E", program, str(folder), name],
-                "isolation": isolation,
-                "lifecycle": "lazy",
-            }
-            for isolation, names in servers().items()
-            for name in names
-        },
-        "settings": {"maxConnections": 400, "idleTimeout": 1},
-    }
+def _audited(bed: Testbed) -> Iterator[str]:
+    """What the books of callers and servers say together."""
+    made, lived = books.calls(bed.folder), list(books.lives(bed.folder))
+    bed.say(f"{len(lived)} processes of servers; calls: {dict(books.outcomes(made).most_common())}")
+    yield from books.faults_in(lived, made, SERVERS, frozenset(bed.killed))
+    for number, gap in enumerate(books.gaps(made, SERVERS["persistent"])):
+        end = gap.began + gap.seconds
+        during = [fault for at, fault in bed.faults if gap.began - MOVES < at < end]
+        text = f"{gap.server} did not answer for {gap.seconds:.1f} s, at {gap.began - bed.began:.1f}, while {during}"
+        if number < 5:
+            bed.say(text)
+        allowed = max(MOVES, sum(OUTAGES.get(fault, MOVES) for fault in during))
+        if gap.seconds > bed.limit(allowed, (gap.began, end)):
+            yield text
 
 
-class Run:
-    def __init__(self, seed: str, seconds: float, calls: int, folder: Path) -> None:
-        self.seed, self.seconds, self.calls, self.folder = seed, seconds, calls, folder
-        self.lease = TIMES.length
-        self._pace = Pace()
-        self._began = time.monotonic()
-        self._later: list[tuple[float, int, Callable[[], object]]] = []
-        self._order = itertools.count()
-        self._leaving: list[tuple[Any, float]] = []  # nodes, and since when
-        self._fronts: dict[str, subprocess.Popen[bytes]] = {}
-        self._killed: set[str] = set()
-        self._done: list[tuple[float, str]] = []
+# ---- the courses -----------------------------------------------------------------------------------------------------
 
-    def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began:6.1f}  {text}", flush=True)
 
-    # ---- what the faults happen to -----------------------------------------------------------------------------------
+def under_faults(seed: str, seconds: float) -> Course:
+    """Random faults for so many seconds, and then a calm."""
 
-    def nodes(self) -> list[Any]:
-        return list(self._nodes)
-
-    def lose(self, node: Any) -> None:
-        self._nodes.remove(node)
-        self._leaving.append((node, time.monotonic()))
-
-    def fronts(self) -> list[int]:
-        return [front.pid for front in self._fronts.values() if front.poll() is None]
-
-    def lose_front(self, pid: int) -> None:
-        name = next(name for name, front in self._fronts.items() if front.pid == pid)
-        self._killed.add(f"{name}.{pid}")
-        self._fronts[name].wait()
-        self.later(1.0, lambda: self._start_front(name))
-
-    def head(self) -> int:
-        return faults.raylet_of(self._cluster.head)
-
-    def later(self, seconds: float, do: Callable[[], object]) -> None:
-        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), do))
-
-    def _tick(self, until: float = 0.0) -> None:
-        """What is due, for whom."""
-        while self._later and self._later[0][0] <= max(time.monotonic(), until):
-            heapq.heappop(self._later)[2]()
-        for node in self._nodes[:]:
-            if node.all_processes["raylet"][0].process.poll() is not None:
-                self.say("a raylet has ended by itself: its head took it for dead")
-                self.lose(node)
-        for node, since in self._leaving[:]:  # a raylet that nobody reaps keeps its workers alive
-            if node.all_processes["raylet"][0].process.poll() is not None:
-                self._leaving.remove((node, since))
-                if time.monotonic() - since > 1.0:  # it was stopped, and its host has lived until now
-                    self._done.append((time.monotonic(), "end of a stopped raylet"))
-                self._cluster.remove(node)
-                self._nodes.append(self._cluster.add())
-                self.say("another node has joined")
-        for name, front in self._fronts.items():
-            if (code := front.poll()) is not None and f"{name}.{front.pid}" not in self._killed:
-                raise RuntimeError(f"{name} has ended by itself, with {code}:\n{self._said(name)}")
-
-    def _said(self, name: str) -> str:
-        return (self.folder / f"{name}.err").read_text(errors="replace")[-4000:]
-
-    def _start_front(self, name: str) -> None:
-        with (self.folder / f"{name}.err").open("ab") as errors:
-            self._fronts[name] = subprocess.Popen(
-                (sys.executable, "-m", "tools.cluster.front", str(self.folder / "plan.json"), name),
-                stderr=errors,
-            )
-
-    # ---- the course --------------------------------------------------------------------------------------------------
-
-    def course(self) -> list[str]:
-        self._cluster = LocalCluster(**RAY)
-        try:
-            self._nodes = [self._cluster.add() for _ in range(HOSTS)]
-            directory, _token = connect(self._cluster.address, TIMES)
-            self.say(f"a head and {HOSTS} nodes at {self._cluster.address}")
-            try:
-                plan = {
-                    "seed": self.seed,
-                    "address": self._cluster.address,
-                    "books": str(self.folder),
-                    "config": config(self.folder),
-                    "servers": servers(),
-                    "callers": max(1, self.calls // len(FRONTS) - len(servers()["persistent"])),
-                }
-                (self.folder / "plan.json").write_text(json.dumps(plan))
-                for name in FRONTS:
-                    self._start_front(name)
-                self._first_answers()
-                wrong = self._befall(lambda: _hosts(directory)) + self._end_fronts()
-            finally:
-                directory.close()
-                for front in self._fronts.values():
-                    front.kill()
-                    front.wait()
-        finally:
-            self._close()
-        left = faults.wait_until(lambda: not faults.having(str(self.folder)), self._within(5.0))
-        self._pace.close()
-        if not left:
-            wrong += [f"left over: {pid} {faults.command(pid)}" for pid in faults.having(str(self.folder))]
-        return wrong + self._books()
-
-    def _close(self) -> None:
-        self._cluster.close()
-
-    def _first_answers(self) -> None:
-        began = time.monotonic()
-        if not faults.wait_until(self._all_answer, 60.0 + 4 * (began - self._began), self._tick):
-            raise RuntimeError(f"not every server has answered every front:\n{self._said(FRONTS[0])}")
-        self._starting = (began, time.monotonic())
-        self.start = time.monotonic() - began
-        self.say(f"every server has answered every front; all together took {self.start:.1f} s to start")
-
-    def _befall(self, hosts: Callable[[], int]) -> list[str]:
-        """Let the faults happen, until all is well again. Returns what was not well."""
-        end = time.monotonic() + self.seconds
-        for fault in faults.drawn(self.seed):
+    def course(bed: Testbed) -> Iterator[str]:
+        end = time.monotonic() + seconds
+        for strike in drawn(seed):
             if time.monotonic() > end:
                 break
-            if done := faults.do(fault, self):
-                self._done.append((time.monotonic(), done))
-                self.say(done)
-                faults.wait_until(lambda: False, fault.pause * self.lease, self._tick)
-        self.say("calm")
-        faults.wait_until(lambda: not (self._later or self._leaving), 30.0, self._tick)
-        wrong: list[str] = []
-        if not faults.wait_until(lambda: hosts() == HOSTS, self._within(40.0), self._tick):
-            wrong.append(f"{hosts()} hosts have a lease after the calm, not {HOSTS}")
-        self.calm = time.monotonic()
-        if not faults.wait_until(self._all_answer, self._within(LIMIT), self._tick):
-            wrong.append("not every server answers every front after the calm")
-        return wrong
+            if strike.fault.strike(bed, strike.which):
+                bed.pass_(strike.pause)
+        bed.say("calm")
+        bed.wait(lambda: bed.is_settled, 30.0)
+        if not bed.wait(lambda: bed.hosts() == NODES, bed.limit(40.0)):
+            yield f"{bed.hosts()} hosts have a lease after the calm, not {NODES}"
+        bed.calm = time.monotonic()
+        if not bed.wait(bed.all_answer, bed.limit(MOVES)):
+            yield "not every server answers every front after the calm"
 
-    def _end_fronts(self) -> list[str]:
-        wrong: list[str] = []
-        for name, front in self._fronts.items():
-            front.send_signal(signal.SIGTERM)
-            limit = self._within(45.0)
-            try:
-                code = front.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                wrong.append(f"{name} has not ended within {limit:.0f} s")
-            else:
-                if code:
-                    wrong.append(f"{name} ended with {code}:\n{self._said(name)}")
-        return wrong
-
-    calm = 0.0
-    start = 0.0  # seconds that all servers together took to start, as they do again after a fault
-    _starting = (0.0, 0.0)  # when that was
-
-    def _within(self, seconds: float, during: tuple[float, float] | None = None) -> float:
-        """So many seconds, and what all servers need to start on this machine, as it was during that time (now)."""
-        now = time.monotonic()
-        return seconds + self.start * self._pace.slower(self._starting, during or (now - self.lease, now))
-
-    def _all_answer(self) -> bool:
-        """Whether each front has had an answer of each persistent server, since it was started and since the calm."""
-        for name, front in self._fronts.items():
-            book = books.calls(self.folder).get(f"{name}.{front.pid}", [])
-            good = {call.server for call in book if call.outcome == "ok" and (call.ended or 0) > self.calm}
-            if not good >= set(servers()["persistent"]):
-                return False
-        return True
-
-    def _books(self) -> list[str]:
-        made, lived = books.calls(self.folder), list(books.lives(self.folder))
-        wrong = books.faults_in(lived, made, servers(), frozenset(self._killed))
-        self.say(f"{len(lived)} processes of servers; calls: {dict(books.outcomes(made).most_common())}")
-        longest = sorted(
-            (
-                (gap, at, server)
-                for server, each in books.gaps(made, servers()["persistent"]).items()
-                for at, gap in each
-            ),
-            reverse=True,
-        )
-        for gap, at, server in longest[:5]:
-            meanwhile = [done for when, done in self._done if at - LIMIT < when < at + gap]
-            self.say(
-                f"{server} did not answer for {gap:.1f} s, at {at - self._began:.1f}; meanwhile: {meanwhile}"
-            )
-        for gap, at, server in longest:
-            during = [done.partition(":")[0] for when, done in self._done if at - LIMIT < when < at + gap]
-            allowed = max(LIMIT, sum(_OF_ANOTHER.get(kind, LIMIT) for kind in during))
-            if gap > self._within(allowed, (at, at + gap)):
-                wrong.append(
-                    f"{server} did not answer for {gap:.1f} s, at {at - self._began:.1f}, while {during}"
-                )
-        return wrong
+    return course
 
 
-def _hosts(directory: RayDirectory) -> int:
-    """How many hosts have a lease; 0: the directory does not say."""
-    try:
-        view = anyio.run(directory.view)
-    except DirectorySilent:
-        return 0
-    return 0 if view is None else sum(not host.is_late for host in view.hosts)
+class Part(enum.Enum):
+    STORE = "store"
+    ALL = "all"
+
+
+@attrs.frozen
+class HeadLoss:
+    """`part` of the head gets `number`, and SIGKILL if it does not end of that."""
+
+    part: Part
+    number: signal.Signals
+
+    def befall(self, bed: Testbed) -> float:
+        """Returns when it was lost."""
+        head = bed.cluster.head
+        kinds = ("gcs_server",) if self.part is Part.STORE else ("gcs_server", "raylet")
+        ended = [each.process for kind in kinds for each in head.all_processes[kind]]
+        workers = [] if self.part is Part.STORE else children(raylet_of(head))
+        began = time.monotonic()
+        for process in ended:
+            send(process.pid, self.number)
+        if self.number is signal.SIGKILL:
+            for pid in workers:
+                send(pid, signal.SIGKILL)
+        end = time.monotonic() + GRACE
+        for process in ended:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            process.kill()
+            process.wait()
+        took = time.monotonic() - began
+        what = "all of it" if self.part is Part.ALL else "its store"
+        bed.befell(HEAD_LOST, f"{what} has ended, {took:.1f} s after {self.number.name}")
+        return began + took
+
+
+def loses_head(loss: HeadLoss) -> Course:
+    """There is another head, with other nodes, once nothing is left of the first."""
+
+    def course(bed: Testbed) -> Iterator[str]:
+        old, nodes, bed.nodes = bed.cluster, bed.nodes, []
+        lost = loss.befall(bed)
+        bed.calm = lost + TIMES.length  # what is answered after that
+        goes_on = bed.wait(bed.all_answer, TIMES.length + bed.limit(MOVES))
+        if goes_on is not (loss.part is Part.STORE):
+            yield f"calls {'go' if goes_on else 'do not go'} on without the head"
+        if loss.part is Part.ALL:
+            yield from _outlived(bed, lost + TIMES.length + TIMES.drift)
+        if not bed.wait(lambda: all(map(has_ended, nodes)), NODES_END):
+            yield "nodes live without a head"
+        bed.befell(NODES_ENDED)
+        if not bed.wait(lambda: not bed.servers(), bed.limit(5.0)):
+            yield f"servers are left of nodes that have ended: {bed.servers()}"
+        port = _port(old)
+        old.close()
+        bed.clusters.append(LocalCluster(port=port, **RAY))
+        bed.nodes = [bed.cluster.add() for _ in range(NODES)]
+        bed.say(f"another head and {NODES} nodes at {bed.cluster.address}")
+        directory, _token = connect(bed.cluster.address, TIMES)
+        directory.close()
+        bed.calm = time.monotonic()
+        if bed.wait(bed.all_answer, 60.0 + bed.limit(MOVES)):
+            bed.say("every server answers every front again")
+        else:
+            yield f"not every front has found the cluster again:\n{bed.said(FRONTS[0])}"
+
+    return course
+
+
+def head_comes_back(loss: HeadLoss) -> Course:
+    """With a store that outlives the head, which is started again at once."""
+
+    def course(bed: Testbed) -> Iterator[str]:
+        before = _hosts_of_nodes(bed)
+        lost = loss.befall(bed)
+        if loss.part is Part.STORE:
+            head: Any = bed.cluster.head
+            head.kill_gcs_server(check_alive=False)  # it has ended, which Ray's own account is to know
+            head.start_gcs_server()
+        else:  # its nodes go over to the other head, and are closed with the former
+            bed.clusters.append(LocalCluster(port=_port(bed.cluster), **RAY))
+        back = time.monotonic()
+        bed.say(f"the head is back after {back - lost:.1f} s")
+        if not bed.wait(lambda: bed.hosts() == NODES, bed.limit(60.0)):
+            yield f"{bed.hosts()} hosts have a lease with the new head, not {NODES}"
+        bed.say(f"{bed.hosts()} hosts have a lease {time.monotonic() - back:.1f} s later")
+        bed.calm = time.monotonic()
+        if not bed.wait(bed.all_answer, 60.0 + bed.limit(MOVES)):
+            yield f"not every server answers every front again:\n{bed.said(FRONTS[0])}"
+        bed.say(f"every server answers every front {time.monotonic() - lost:.1f} s after the head was lost")
+        bed.pass_(FOLLOWED)
+        if (after := _hosts_of_nodes(bed)) != before:
+            yield f"hosts were started again: {before} before, {after} now"
+
+    return course
+
+
+def _outlived(bed: Testbed, end: float) -> Iterator[str]:
+    """Servers that all share and that lived when another directory could have given them away."""
+    for life in books.lives(bed.folder):
+        if life.server in SERVERS["persistent"] and life.last > end:
+            yield f"{life.server} lived {life.last - end:.2f} s after its lease"
+
+
+def _hosts_of_nodes(bed: Testbed) -> dict[str, int | None]:
+    return {node.node_id[:6]: bed.cluster.host_of(node) for node in bed.nodes}
+
+
+def _port(cluster: LocalCluster) -> int:
+    return int(cluster.address.rpartition(":")[2])

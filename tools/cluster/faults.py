@@ -1,137 +1,113 @@
-"""The faults: which, from the seed alone; and how each is done to the cluster that runs."""
+"""The faults as a table: what is killed or stopped, how often, and how long callers may wait for answers then. Which of
+them a run has, and when, follows from its seed alone."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Protocol
+from functools import partial
 
 import attrs
 
-# What is done, and how often of all.
-KINDS = {
-    "kill a host": 4,
-    "stop a host": 4,
-    "kill a raylet": 2,
-    "stop a raylet": 2,
-    "kill a front": 2,
-    "stop a front": 2,
-    "kill a front's driver": 1,
-    "kill the directory": 2,
-    "stop the directory": 1,
-}
+from greenroom.cluster.leases import LeaseTimes
+
+from ..processes import children, command
+from .testbed import Testbed, raylet_of
+
+TIMES = LeaseTimes()
 STOPPED = 1.5  # leases until what was stopped goes on
+# Seconds to the next answer of a server that all share and that moves, if its start takes none.
+MOVES = TIMES.length + TIMES.drift + 2.0
+
+
+def hosts(bed: Testbed) -> list[int]:
+    return [pid for node in bed.nodes for pid in _actors(raylet_of(node), "HostActor")]
+
+
+def raylets(bed: Testbed) -> list[int]:
+    """None if it is the last: nobody were left to ask."""
+    return [raylet_of(node) for node in bed.nodes] if len(bed.nodes) > 1 else []
+
+
+def fronts(bed: Testbed) -> list[int]:
+    return bed.fronts_running()
+
+
+def drivers(bed: Testbed) -> list[int]:
+    of_ray = "cluster.ray_cluster import main"
+    return [pid for front in bed.fronts_running() for pid in children(front, of_ray)]
+
+
+def directory(bed: Testbed) -> list[int]:
+    return _actors(raylet_of(bed.cluster.head), "DirectoryActor")
+
+
+def _actors(raylet: int, name: str) -> list[int]:
+    return [pid for pid in children(raylet) if command(pid).startswith(f"ray::{name}")]
 
 
 @attrs.frozen
 class Fault:
-    kind: str
-    which: float  # of those there are: 0 to 1
-    pause: float  # seconds until the next, in leases
+    """One of the `victims` gets a signal, and goes on after a while if that has stopped it. `often`: of all faults.
+    `outage`: seconds that a server that all share may not answer. `lost`: what the testbed does about a victim that
+    will not come back."""
+
+    name: str
+    often: int
+    number: signal.Signals
+    victims: Callable[[Testbed], list[int]]
+    outage: float = MOVES
+    lost: Callable[[Testbed, int], None] = lambda _bed, _pid: None
+
+    def strike(self, bed: Testbed, which: float) -> bool:
+        """Do it. `which` of the victims: 0 to 1. False: there is none."""
+        found = self.victims(bed)
+        if not found:
+            return False
+        pid = found[int(which * len(found))]
+        send(pid, self.number)
+        if self.number is signal.SIGSTOP:
+            bed.later(STOPPED * TIMES.length, partial(send, pid, signal.SIGCONT))
+        self.lost(bed, pid)
+        bed.befell(self.name, str(pid))
+        return True
 
 
-def drawn(seed: str) -> Iterator[Fault]:
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+# A directory that was started again grants nothing for a lease, and without any directory all leases end.
+FAULTS: tuple[Fault, ...] = (
+    Fault("kill a host", 4, KILL, hosts),
+    Fault("stop a host", 4, STOP, hosts),
+    Fault("kill a raylet", 2, KILL, raylets, lost=Testbed.lose_node),
+    Fault("stop a raylet", 2, STOP, raylets, lost=Testbed.lose_node),  # its head takes it for dead
+    Fault("kill a front", 2, KILL, fronts, outage=0.0, lost=Testbed.lose_front),
+    Fault("stop a front", 2, STOP, fronts, outage=STOPPED * TIMES.length),
+    Fault("kill a front's driver", 1, KILL, drivers, outage=0.0),
+    Fault("kill the directory", 2, KILL, directory, outage=MOVES + 2.0),
+    Fault("stop the directory", 1, STOP, directory, outage=STOPPED * TIMES.length + MOVES),
+)
+
+
+@attrs.frozen
+class Strike:
+    """One fault of a run."""
+
+    fault: Fault
+    which: float  # of its victims: 0 to 1
+    pause: float  # seconds until the next
+
+
+def drawn(seed: str) -> Iterator[Strike]:
     """Without end. No two seeds are alike, and one is always the same."""
     chance = random.Random(seed)
     while True:
-        (kind,) = chance.choices(list(KINDS), list(KINDS.values()))
-        yield Fault(kind, chance.random(), chance.uniform(0.3, 1.3))
-
-
-class Field(Protocol):
-    """What the faults happen to."""
-
-    lease: float
-
-    def nodes(self) -> list[Any]: ...
-    def lose(self, node: Any) -> None:
-        """A node whose raylet is ending: another takes its place once it has gone."""
-
-    def fronts(self) -> list[int]: ...
-    def lose_front(self, pid: int) -> None: ...
-    def head(self) -> int: ...
-    def later(self, seconds: float, do: Callable[[], object]) -> None: ...
-
-
-def do(fault: Fault, field: Field) -> str:
-    """Do it. Returns what was done, to whom; "" if there is nobody."""
-    found: list[Any]
-    match fault.kind.split()[-1]:
-        case "host":
-            found = [pid for node in field.nodes() for pid in workers(raylet_of(node), "ray::HostActor")]
-        case "raylet":
-            found = field.nodes() if len(field.nodes()) > 1 else []  # or there is nobody left to ask
-        case "front":
-            found = field.fronts()
-        case "driver":
-            found = [
-                pid for front in field.fronts() for pid in children(front, "cluster.ray_cluster import main")
-            ]
-        case _:
-            found = workers(field.head(), "ray::DirectoryActor")
-    if not found:
-        return ""
-    one = found[int(fault.which * len(found))]
-    pid = raylet_of(one) if fault.kind.endswith("raylet") else one
-    stops = fault.kind.startswith("stop")
-    send(pid, signal.SIGSTOP if stops else signal.SIGKILL)
-    if stops:
-        field.later(field.lease * STOPPED, lambda: send(pid, signal.SIGCONT))
-    if fault.kind.endswith("raylet"):
-        field.lose(one)
-    if fault.kind == "kill a front":
-        field.lose_front(pid)
-    return f"{fault.kind}: {pid}"
+        (fault,) = chance.choices(FAULTS, [fault.often for fault in FAULTS])
+        yield Strike(fault, chance.random(), chance.uniform(0.3, 1.3) * TIMES.length)
 
 
 def send(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def raylet_of(node: Any) -> int:
-    return node.all_processes["raylet"][0].process.pid
-
-
-def workers(raylet: int, title: str) -> list[int]:
-    return [pid for pid in children(raylet) if command(pid).startswith(title)]
-
-
-def children(parent: int, having: str = "") -> list[int]:
-    return [pid for pid, above in family().items() if above == parent and having in command(pid)]
-
-
-def family() -> dict[int, int]:
-    """The parent of each process of this machine."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-    return dict(sorted(parents.items()))
-
-
-def command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
-
-
-def having(text: str) -> list[int]:
-    """The processes of this machine whose command has `text`, apart from this one."""
-    return [pid for pid in family() if text in command(pid) and pid != os.getpid()]
-
-
-def wait_until(true: Callable[[], bool], seconds: float, tick: Callable[[], object] = lambda: None) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        tick()
-        if true():
-            return True
-        time.sleep(0.1)
-    return bool(true())

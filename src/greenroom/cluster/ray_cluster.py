@@ -484,7 +484,7 @@ def _join(
 
 # ---- A cluster on this machine, to try it ---------------------------------------------------------------------------
 
-_TAG: Final = "GREENROOM_LOCAL_RAY"  # in the environment of whatever is started for such a cluster
+LOCAL_TAG: Final = "GREENROOM_LOCAL_RAY"  # in the environment of whatever is started for such a cluster
 _TO_END: Final = 5.0  # seconds for what a node leaves behind: Ray's agents look now and then whether it lives
 
 
@@ -522,7 +522,7 @@ class LocalCluster:
             self._cluster = import_module("ray.cluster_utils").Cluster()
         logging.getLogger("ray").setLevel(logging.ERROR)  # it tells which head was started last
         self._last = 1
-        self._tag = os.environ[_TAG] = secrets.token_hex(16)
+        self._tag = os.environ[LOCAL_TAG] = secrets.token_hex(16)
         self.head: Any = self._add(num_cpus=0, _system_config=settings, gcs_server_port=port)
 
     @property
@@ -587,7 +587,7 @@ class LocalCluster:
 
 def _tagged(tag: str) -> list[int]:
     """The processes that were started with this tag, but zombies."""
-    mark, found = f"{_TAG}={tag}".encode(), list[int]()
+    mark, found = f"{LOCAL_TAG}={tag}".encode(), list[int]()
     for path in Path("/proc").iterdir():
         with suppress(OSError):
             if path.name.isdigit() and mark in (path / "environ").read_bytes().split(b"\0"):
