@@ -241,6 +241,7 @@ class Ranking:
         for term in [term for term, posting in postings.items() if not posting]:
             del postings[term]  # of a tool that was kept, and is not in this list
         self._ones = self._lanes(array("H", [1]) * self._count)
+        self._tops = self._ones << _TOP_BIT
         _ = self._text
 
     def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
@@ -251,32 +252,27 @@ class Ranking:
         if not query.strip():
             return [], 0
         plain = normalise(query)
-        scores = self._listed(plain, only)
+        scores = self._scores(plain)
         first = [self._names[plain]] if plain in self._names else []
         named = dict.fromkeys([*first, *self._namesakes.get(plain, ())])
         if only is not None:
             allowed = frozenset(only)
+            scores &= self._those(allowed)
             named = {number: None for number in named if number in allowed}
-        best, matching = self._best(scores, most)
+        best, matching, least = self._best(scores, most)
         if not named:
             return best, matching
         of_name = [(number, EXACT) for number in named]
-        unlisted = sum(not scores >> 16 * number & _LANE for number in named)
+        unlisted = sum((scores >> 16 * number & _LANE) < least for number in named)
         return [*of_name, *(hit for hit in best if hit[0] not in named)][:most], matching + unlisted
 
     def matching(self, query: str, numbers: Iterable[int], only: Iterable[int] | None = None) -> int:
         """How many of these documents match the query. `only`: as in `rank`."""
-        scores = self._array(self._listed(normalise(query), only))
-        return sum(scores[number] > 0 for number in numbers)
-
-    def _listed(self, plain: str, only: Iterable[int] | None) -> Lanes:
-        """The scores of the documents that match; 0 for all others."""
-        scores = self._scores(plain)
+        scores = self._scores(normalise(query))
         if only is not None:
             scores &= self._those(only)
-        best = self._lowest_of(1, self._lifted(scores))
-        bits = self._reaching(-(-best // _OF_BEST), self._lifted(scores))
-        return scores & (bits >> _TOP_BIT) * _LANE
+        least, score = self._least(scores | self._tops), self._array(scores)
+        return sum(score[number] >= least for number in numbers)
 
     def _scores(self, plain: str) -> Lanes:
         words, meant = asked(plain)
@@ -360,22 +356,25 @@ class Ranking:
 
     # ---- lanes ------------------------------------------------------------------------------------------------------
 
-    def _best(self, scores: Lanes, most: int) -> tuple[list[Hit], int]:
-        """The `most` best documents, and how many have a score above 0. Equal scores keep the order of documents."""
-        lifted = self._lifted(scores)
-        matching = self._reaching(1, lifted).bit_count()
+    def _best(self, scores: Lanes, most: int) -> tuple[list[Hit], int, int]:
+        """The `most` best documents, how many match, and the least score of these. Equal scores keep the order of
+        documents."""
+        lifted = scores | self._tops
+        least = self._least(lifted)
+        matching = self._reaching(least, lifted).bit_count()
         most = min(most, matching)
-        best = self._array(self._reaching(self._lowest_of(most, lifted), lifted))
+        best = self._array(self._reaching(self._lowest_of(most, lifted, least), lifted))
         score = self._array(scores)
         numbers = sorted(compress(range(len(best)), best), key=score.__getitem__, reverse=True)  # stable
-        return [(number, score[number]) for number in numbers[:most]], matching
+        return [(number, score[number]) for number in numbers[:most]], matching, least
 
-    def _lifted(self, scores: Lanes) -> Lanes:
-        return scores | self._ones << _TOP_BIT
+    def _least(self, lifted: Lanes) -> int:
+        """The score from which on a document is listed. At least 1, for 0 means no match."""
+        return -(-self._lowest_of(1, lifted, 1) // _OF_BEST)
 
-    def _lowest_of(self, count: int, lifted: Lanes) -> int:
-        """The highest score that at least `count` documents reach, by bisection. At least 1, for 0 means no match."""
-        low, high = 1, _TOP
+    def _lowest_of(self, count: int, lifted: Lanes, low: int) -> int:
+        """The highest score that at least `count` documents reach, by bisection; at least `low`."""
+        high = _TOP
         while low < high:
             middle = (low + high + 1) // 2
             if self._reaching(middle, lifted).bit_count() >= count:
@@ -387,7 +386,7 @@ class Ranking:
     def _reaching(self, least: int, lifted: Lanes) -> Lanes:
         """A bit for each document whose score is at least `least`. The scores have the top bit of their lane set; a
         score that is high enough keeps that bit when `least` is subtracted."""
-        return lifted - least * self._ones & self._ones << _TOP_BIT
+        return lifted - least * self._ones & self._tops
 
     def _those(self, numbers: Iterable[int]) -> Lanes:
         """The lanes of these documents, all bits set."""
