@@ -328,3 +328,17 @@ def test_a_failure_before_the_start_that_goes_on_is_told_as_that(
     expect(page.get_by_role("complementary")).to_contain_text("the last start failed: no answer")
     page.locator(".said p.bad").first.wait_for()
     tab.errors.clear()  # a refused request is told by the browser itself
+
+
+def test_a_phone_has_the_whole_name_of_an_open_call(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough("a_tool_with_a_name_that_says_what_it_does", "Waits.")})
+    page = tab.open(room, viewport={"width": 360, "height": 740})
+    client = room.client()
+    client.call("one_echo", text="up")
+    thread = client.begin("one_a_tool_with_a_name_that_says_what_it_does", text="a", seconds=600)
+    tab.go(page, "servers/one")
+    cell = page.get_by_role("table", name="Open calls").get_by_role("cell").first
+    expect(cell).to_have_text("one_a_tool_with_a_name_that_says_what_it_does")
+    assert cell.evaluate("node => node.scrollWidth <= node.clientWidth"), "it is not cut off"
+    os.kill(room.row("one")["pid"], signal.SIGKILL)
+    thread.join(PATIENCE)

@@ -76,7 +76,7 @@ const RANK = new Map(Object.keys(STATES).map((key, rank) => [key, rank]));
 const GROUPS = [
   ["all", "All"],
   ["connected", "Connected"],
-  ["moving", "Connecting or draining"],
+  ["moving", "Starting or draining"],
   ["failed", "Failed"],
   ["person", "Needs auth or trust"],
   ["resting", "Not running"],
@@ -112,6 +112,8 @@ function waitInWords(row) {
   return said.join(", ");
 }
 
+const STARTING = new Set(["connecting", "installing", "waiting"]);
+
 /** Why a row has failed. */
 const reason = (row) => joined([row.broken, row.down, row.failure]);
 
@@ -125,7 +127,7 @@ function notes(row, withReason = true) {
   if (wait && row.state === "connecting") said.push(wait);
   const state = stateOf(row);
   if (row.down && withReason) said.push(row.down);
-  if (row.failure && withReason) said.push(state === "connecting" ? `the last start failed: ${row.failure}` : row.failure);
+  if (row.failure && withReason) said.push(STARTING.has(state) ? `the last start failed: ${row.failure}` : row.failure);
   if (row.failedAgo != null) said.push(`last failure ${span(lasted(row, row.failedAgo))} ago`);
   if (row.quarantined) said.push(`quarantined: ${row.quarantined}`);
   if (wait && row.state !== "connecting") said.push(wait);
