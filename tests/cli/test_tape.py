@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.support.shapes import conforms
 from tests.support.whole import whole
 
 from greenroom import Greenroom, UsageError
+from greenroom.cli import replay_command
 from greenroom.cli.main import run
 from greenroom.tape.tape_reader import read_tape
 from greenroom.testing import FakeServer, fake_room, tool
@@ -175,6 +178,19 @@ def test_a_summary_that_cannot_be_written_is_noticed_before_the_run(
     said = capsys.readouterr().err
     assert "The summary cannot be written" in said
     assert "replaying" not in said
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_who_types_a_replay_is_told_that_it_waits_for_a_client(
+    tape: Path, is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(replay_command, "run_gateway", lambda *_: None)
+    stdin = io.StringIO()
+    monkeypatch.setattr(stdin, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert run(["replay", os.fspath(tape)]) == 0
+    waits = "waiting for an MCP client on standard input. A client starts greenroom replay itself\nCtrl-C"
+    assert (waits in capsys.readouterr().err) is is_terminal
 
 
 def test_a_tape_of_a_room_without_servers_is_replayed(tmp_path: Path) -> None:

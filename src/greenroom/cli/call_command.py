@@ -121,10 +121,11 @@ class _ToolCallCommand(click.Command):
     "--args",
     "args_json",
     metavar="JSON",
-    help="All arguments as one JSON object. Their names are not checked.",
+    help="Arguments as one JSON object. Names that the tool's schema lacks are sent, too.",
 )
 @click.option(
     "--server",
+    metavar="NAME",
     help="The tool's server, when several servers have a tool of that name.",
     shell_complete=complete_servers,
 )
@@ -145,8 +146,8 @@ def call_command(
 ) -> int:
     """Call TOOL with arguments K=V, or with one JSON object.
 
-    V is text where the tool's schema wants a string for K, and JSON where it wants anything else, as in n=5, deep=true
-    or ids=[1,2]. Where the schema does not say, V is JSON if it is valid JSON. In K:=V it is always JSON.
+    V is text if the tool's schema wants text for K, as in name=Ann. Otherwise it is JSON, as in n=5, deep=true or
+    ids=[1,2]. If the schema does not say, V is JSON if it can be read as JSON. In K:=V it is always JSON.
     """
     recording = CallTape(recording_in(record, redact))
     config = read_config(config_path)

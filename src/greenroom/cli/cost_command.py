@@ -125,7 +125,7 @@ class CostJson(Shape, kw_only=True):
 @click.option(
     "--per-task",
     is_flag=True,
-    help="Play tasks with the known tools, and show what a model is given over all their turns.",
+    help="Simulate tasks with the known tools, and show what a model reads in all their turns.",
 )
 @click.option(
     "--context",
@@ -249,7 +249,7 @@ def _lines(cost: Cost, details: dict[str, Any]) -> Iterator[str]:
         yield from _task_lines(details["perTask"])
     yield f"counted: {cost.counted_by}"
     if cost.hidden:
-        yield f"not among the tools shown: {cost.hidden} that only the mcp tool calls, such as resources"
+        yield f"not counted: {cost.hidden} that are called only through the mcp tool, such as resources"
     if details["notCounted"]:
         yield one_line(f"not counted, because their tools are unknown: {', '.join(details['notCounted'])}")
 

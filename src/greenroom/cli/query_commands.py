@@ -160,7 +160,9 @@ class ClearedJson(Shape, kw_only=True):
 
 @click.command("tools")
 @click.argument("server", required=False, shell_complete=complete_servers)
-@click.option("--server", "named", help="Only tools of this server.", shell_complete=complete_servers)
+@click.option(
+    "--server", "named", metavar="NAME", help="Another way to give SERVER.", shell_complete=complete_servers
+)
 @common_options
 def tools_command(
     server: str | None, named: str | None, config_path: Path | None, pid: int | None, as_json: bool
@@ -186,11 +188,16 @@ def tools_command(
 @click.command("search")
 @click.argument("words", nargs=-1, required=True)
 @click.option("--regex", is_flag=True, help="Read WORDS as a regular expression.")
-@click.option("--server", help="Only tools of this server.", shell_complete=complete_servers)
+@click.option("--server", metavar="NAME", help="Only tools of this server.", shell_complete=complete_servers)
 @click.option(
-    "--limit", type=click.IntRange(1), default=12, show_default=True, help="Show at most this many."
+    "--limit",
+    type=click.IntRange(1),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Show at most this many.",
 )
-@click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the first ones.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N.")
 @click.option("--schemas", is_flag=True, help="Show each tool's parameters.")
 @common_options
 def search_command(
@@ -222,6 +229,7 @@ def search_command(
 @click.argument("tool", shell_complete=complete_tools)
 @click.option(
     "--server",
+    metavar="NAME",
     help="The tool's server, when several servers have a tool of that name.",
     shell_complete=complete_servers,
 )

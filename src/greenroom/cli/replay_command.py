@@ -13,7 +13,7 @@ from ..gateway.next_steps import Commands
 from ..protocol.safe_text import counted, printable
 from .config_reading import read_config
 from .printing import say
-from .serve_command import address_in, check_start, run_gateway
+from .serve_command import address_in, check_start, run_gateway, say_who_comes
 from .shared_options import config_option, names_in, record_options, recording_in
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ _tape_argument = click.argument("tape", type=click.Path(path_type=Path))
     "--live",
     multiple=True,
     metavar="SERVER",
-    help="Run this server of your configuration for what may change something, and for what TAPE lacks. Repeatable.",
+    help="Start this server of your configuration, and send it the calls that may change something and those that "
+    "TAPE lacks. Repeatable.",
 )
 @click.option("--per-session", is_flag=True, help="Let each client have TAPE to itself, from its beginning.")
 @click.option(
     "--summary",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Add a line to FILE about which calls were met, for greenroom tape TAPE --summary FILE.",
+    help="Add a line to FILE: which calls of TAPE were made. greenroom tape TAPE --summary FILE reads it.",
 )
 @config_option
 @click.option("--as-recorded", is_flag=True, help="Take as long for each answer as was recorded.")
@@ -96,7 +97,7 @@ def replay_command(
 ) -> None:
     """Serve the servers on TAPE to an MCP client, on standard input and output or over HTTP: the same tools, the same
     answers. Nothing is started and nothing else is asked, except the servers that --live names. At the end it lists
-    the calls that were not on it."""
+    the calls that are not on TAPE."""
     if http is None:
         check_start("replay")
     from ..gateway.serve import HttpOptions, Options, serve, serve_http
@@ -141,6 +142,7 @@ def replay_command(
         say(printable(f"never connected on this tape: {', '.join(lacking)}"), ours=False)
     options = Options(expose=expose, profile=profile, version=VERSION, commands=Commands(), played=played)
     if http is None:
+        say_who_comes("replay")
         run_gateway(partial(serve, room.config, open_room, options))
     else:
         listen = HttpOptions(*address_in(http), profile=profile)

@@ -297,11 +297,9 @@ def check_start(command: str) -> None:
 def say_who_comes(command: str) -> None:
     """Tell a person who has typed `command` at a terminal that it waits for a program, and how a client gets it."""
     if sys.stdin.isatty():
-        init = commands_typed().about("init")
-        what = (
-            f"waiting for an MCP client on standard input. A client starts greenroom {command} itself: {init}"
-        )
-        say(f"{what}\nCtrl-C ends it.")
+        what = f"waiting for an MCP client on standard input. A client starts greenroom {command} itself"
+        step = "" if command == "replay" else f": {commands_typed().about('init')}"
+        say(f"{what}{step}\nCtrl-C ends it.")
 
 
 def _listen_in(config: Config) -> str:

@@ -15,10 +15,13 @@ CONFIG: Final = Option(
     name="--config",
     parameter="config_path",
     takes=Path,
+    metavar="FILE",
     of_all=True,
     help="Read only this configuration file.",
 )
-_PID: Final = Option(name="--pid", takes=int, of_all=True, help="Ask the gateway with this process number.")
+_PID: Final = Option(
+    name="--pid", takes=int, metavar="PID", of_all=True, help="Ask the gateway with this process number."
+)
 _JSON: Final = Option(name="--json", parameter="as_json", takes=bool, help="Print JSON.")
 RECORD: Final = Option(
     name="--record",

@@ -101,10 +101,10 @@ class TapeUseJson(Shape, kw_only=True):
     "--summary",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Tell instead which calls were met in the runs of greenroom replay --summary FILE. Exit code 1: "
-    "something was refused.",
+    help="Show instead which of its calls were made in the runs of greenroom replay --summary FILE. Exit code 1: "
+    "a run made a call that is not on it.",
 )
-@click.option("--all", "is_all", is_flag=True, help="Tell all of a long tape.")
+@click.option("--all", "is_all", is_flag=True, help="Show every line of a long tape.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def tape_command(
     tape: Path,
