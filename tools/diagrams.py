@@ -1,7 +1,6 @@
 """Draws the diagrams of the docs from what they show, into `docs/diagrams`.
 
-    python -m tools.diagrams           draw them all
-    python -m tools.diagrams --check   exit 1 if one is not what the code says
+    python -m tools.diagrams           draw them all; `tools.docs` says when one is not what the code says
 
 * `lifecycle.svg`: the table of `greenroom.protocol.lifecycle`.
 * `call.svg`: the way of a call. The places of a start are those of `greenroom.protocol.events`; each module and each
@@ -14,7 +13,6 @@ browser would load, and which a page of the repository shows differently.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
@@ -49,31 +47,17 @@ TIP: Final = (
 )
 
 
-def main(arguments: Sequence[str]) -> int:
-    drawn = pictures(ROOT)
-    if list(arguments) == ["--check"]:
-        wrong = stale(ROOT, drawn)
-        print(*wrong, sep="\n", end="\n" if wrong else "")
-        return 1 if wrong else 0
-    for path, text in drawn.items():
+def main() -> None:
+    for path, text in pictures().items():
         (ROOT / path).parent.mkdir(exist_ok=True)
         (ROOT / path).write_text(text, encoding="utf-8")
-    return 0
 
 
-def pictures(root: Path) -> Mapping[str, str]:
+def pictures() -> Mapping[str, str]:
     return {
         f"{FOLDER}/lifecycle.svg": lifecycle(TABLE),
         f"{FOLDER}/call.svg": way_of_a_call(),
     }
-
-
-def stale(root: Path, drawn: Mapping[str, str]) -> list[str]:
-    return [
-        f"{path}: it is not what the code says; run `python -m tools.diagrams`"
-        for path, text in drawn.items()
-        if not (root / path).is_file() or (root / path).read_text(encoding="utf-8") != text
-    ]
 
 
 # ---- the life of a server -------------------------------------------------------------------------------------------
@@ -237,4 +221,4 @@ def _arrow(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -54,13 +54,22 @@ def main(root: Path) -> int:
 
 def drawings(root: Path) -> Iterator[str]:
     """Each diagram is as it would be drawn now."""
-    yield from diagrams.stale(root, diagrams.pictures(ROOT))
+    yield from stale(root, diagrams.pictures(), "tools.diagrams")
 
 
 def reference_pages(root: Path) -> Iterator[str]:
     """Each page of the reference is as it would be written now."""
-    yield from reference.stale(root, reference.pages())
+    made = reference.pages()
+    yield from stale(root, made, "tools.reference")
+    yield from (f"{path}: nothing makes it" for path in reference.left_over(root, made))
     yield from codes.unexplained(ROOT)
+
+
+def stale(root: Path, made: Mapping[str, str], maker: str) -> Iterator[str]:
+    """Which files are not what `maker` made."""
+    for path, text in made.items():
+        if not (root / path).is_file() or _text(root / path) != text:
+            yield f"{path}: it is not what the code says; run `python -m {maker}`"
 
 
 def example(root: Path) -> Iterator[str]:

@@ -29,12 +29,6 @@ def file_of(root: Path, path: str) -> Path:
     return folder_of(root, room) / rest
 
 
-def path_in_package(root: Path, file: Path) -> str:
-    """Of a file of the package, its path from the package's top: "actors/call.py"."""
-    top = root / PACKAGE
-    return file.relative_to(top if file.is_relative_to(top) else root).as_posix()
-
-
 def copy_package(root: Path, target: Path, copy: Callable[[str, str], object] = shutil.copy2) -> None:
     """Put every file of the package under `target` (…/greenroom), as they stand in a wheel."""
     skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
