@@ -167,7 +167,7 @@ def word_with(word: str, others: Iterable[str]) -> str:
 
 
 def about(seconds: float) -> str:
-    """A past time, in the largest unit of which it is two or more."""
+    """About how long, in the largest unit of which it is two or more."""
     for size, unit in _UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -185,7 +185,7 @@ def silence_in_words(failures: int) -> str:
 
 
 def next_try(seconds: float) -> str:
-    return f"next try in {seconds:.0f} s"
+    return f"next try in {about(seconds)}"
 
 
 def wait_in_words(

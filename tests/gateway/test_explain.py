@@ -22,11 +22,13 @@ from tests.support.rows import for_each
 
 from greenroom.cli.main import run
 from greenroom.config.model import Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings, idle_time
-from greenroom.gateway.explain import reasons
+from greenroom.gateway.explain import past_of, reasons
 from greenroom.gateway.next_steps import Commands
-from greenroom.protocol.events import Place
-from greenroom.protocol.lifecycle import State
+from greenroom.protocol.address import Address
+from greenroom.protocol.events import CallAccepted, Event, Place, Transition
+from greenroom.protocol.lifecycle import Cause, State
 from greenroom.protocol.status import ServerStatus
+from greenroom.protocol.tree import TreeDeadline
 
 SECRET = "sk-planted-4711"
 NAME = "a b"  # a shell needs quotes for it
@@ -400,6 +402,52 @@ def test_the_idle_time_is_the_servers_own_or_that_of_the_settings_and_keep_alive
     assert idle_time(definition, Settings(idle_timeout=general)) == expected
 
 
+def test_what_has_happened_of_late_is_told_with_its_times_and_its_callers() -> None:
+    at, now = Address(NAME), 1_000.0
+
+    def failed(ago: float, words: str) -> Transition:
+        steps: dict[str, Any] = {"before": State.CONNECTING, "after": State.DRAINING}
+        return Transition(0, now - ago, at, 1, **steps, cause=Cause.CONNECT_FAILED, words=words)
+
+    def called(ago: float, client: str | None) -> CallAccepted:
+        return CallAccepted(0, now - ago, at, 1, call=1, method="tools/call", tool="t", client=client)
+
+    other = msgspec.structs.replace(failed(1.0, "of another"), address=Address("other"))
+    stopped = msgspec.structs.replace(failed(2.0, ""), cause=Cause.IDLE_TIMEOUT)
+    events: list[Event] = [
+        failed(300.0, "no answer"),
+        failed(40.0, "exited"),
+        called(30.0, "command-7"),
+        called(20.0, "cli-1"),
+    ]
+    events += [called(9.0, "cli-1"), failed(3.0, "exited"), stopped, other]
+    past = past_of(NAME, events, now, TreeDeadline("idle eviction", 41.2))
+    typed = "the command line (1 call, the last 30 s ago)"
+    assert [one.what for one in past.told()] == [
+        "It failed 3 times in the last 10 min: 3 s, 40 s and 5 min ago.",
+        "Before, 5 min ago, it failed otherwise: no answer",
+        f"Called in the last 10 min by cli-1 (2 calls, the last 9 s ago), {typed}.",
+    ]
+    row, definition = ServerStatus(NAME, **UP), ServerDefinition(name=NAME, command="x")
+    found = reasons(row, definition, SETTINGS, COMMANDS, runs=True, past=past)
+    assert found[1].what.startswith("It is stopped in 42 s unless somebody calls it (idleTimeout: 10 min).")
+    assert [one.about for one in found] == ["state", "state", "history", "history", "history", "tools"]
+
+
+def test_when_it_is_tried_again_by_itself_and_how_long_it_may_connect() -> None:
+    row = {"failure": "exited", "failed_ago": 4.0, "retry_in": 8.0, "next_try": 300.0}
+    assert said(row, {})[1] == without_step("It does not run. It is tried again by itself in 5 min.")
+    lasting = {"failure": "no such command", "failed_ago": 4.0, "failure_kind": "program"}
+    assert said(lasting, {})[1][0].endswith("tried again when its entry, its command or its files change.")
+    assert "change" not in said(lasting, {"bootstrap": False})[1][0], "nothing is started in the background"
+    connecting = ServerStatus(NAME, state=State.CONNECTING, waiting=46.0)
+    past = past_of(NAME, [], 0.0, TreeDeadline("connect timeout", 9.6))
+    (first, *_) = reasons(
+        connecting, ServerDefinition(name=NAME, command="x"), SETTINGS, COMMANDS, runs=True, past=past
+    )
+    assert first.what == "It has been connecting for 46 s, and may for 10 s more (connectTimeoutMs)."
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -415,13 +463,14 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
     assert run(["explain", "a"]) == 0
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
-    assert lines[0] == "a"
+    assert lines[0] == "a: not connected"
     assert lines[1] == "  It does not run, because no gateway of this configuration does."
     assert lines[4] == "    → greenroom refresh a"
     assert lines[5].startswith("✗ its program is not found or cannot be run: nowhere-4711")
     assert lines[6].startswith("    → ")
     assert f"{file}: mcpServers.a.comand: unknown key" in lines[7]
-    assert lines[9:] == [
+    assert lines[9].startswith("its policies: lifecycle lazy, isolation persistent, idleTimeout 10 min, ")
+    assert lines[10:] == [
         f"its entry, from {file}:",
         '  command: "nowhere-4711"',
         '  env: {"TOKEN": "***"}',
@@ -433,7 +482,7 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
     assert "comand" not in shown.err, "it is said once"
     assert run(["explain", "bad"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "bad",
+        "bad: broken",
         f"  It cannot be used: {file}: mcpServers.bad.command: must be a string, is a number: put it in quotes",
         "    → correct its entry, or: greenroom disable bad",
     ]
@@ -535,7 +584,12 @@ def test_a_running_gateway_explains_what_it_knows_itself(
     assert (calm["source"], calm["status"]["state"], calm["addresses"]) == ("gateway", "connected", [])
     whats = [one["what"] for one in calm["reasons"]]
     assert whats[0] == f"It is connected, process {calm['status']['pid']}; calls: 0 in flight, 0 queued."
-    assert whats[1] == f"{IDLE.replace('10 min', '5 s')} {NEXT_CALL}", "as its option says"
+    until = r"It is stopped in \d s unless somebody calls it \(idleTimeout: 5 s\)\. "
+    assert re.fullmatch(until + re.escape(NEXT_CALL), whats[1]), "as its option says"
+    assert whats[2].startswith("Called in the last 10 min by ") is False, "a connect is no call"
+    policies = {one["key"]: (one["value"], one["file"]) for one in calm["policies"]}
+    assert policies["lifecycle"] == ("lazy", "")
+    assert policies["idleTimeout"][0] == "5 s"
     assert re.search(r"^  It last failed \d+ s ago: exited with code 3", dead, re.MULTILINE)
     assert there["reasons"][0]["what"].startswith("As read here its entry cannot be used: ")
     assert there["reasons"][1]["what"].startswith("It does not run, because it is lazy")
@@ -557,7 +611,9 @@ def test_a_cause_is_told_once_with_what_mends_it(home: Path, capsys: pytest.Capt
         assert run(["explain", name]) == 0
         said = capsys.readouterr().out
         head, failed, mend = said.splitlines()[:3]
-        assert (head, cause in failed, mend.startswith(f"    → {step}")) == (name, True, True), said
+        assert (head, cause in failed, mend.startswith(f"    → {step}")) == (f"{name}: failed", True, True), (
+            said
+        )
         assert "✗" not in said
         assert "⚠" not in said
         assert "gateway" not in said

@@ -39,14 +39,22 @@ class ReasonJson(Shape, kw_only=True):
     """Why a server is as it is."""
 
     about: Annotated[
-        Literal["state", "failure", "history", "calls", "tools", "policies"],
+        Literal["state", "failure", "history", "calls", "tools"],
         says(
-            "what it is about: what the server does; its last `failure`; earlier ones; what refuses `calls`, or does "
-            "not answer them; its `tools`; the `policies` it follows"
+            "what it is about: what the server does; its last `failure`; what has happened of late (`history`); what "
+            "refuses its `calls`, or does not answer them; its `tools`"
         ),
     ]
     what: Annotated[str, says("one sentence")]
     step: Annotated[str | None, says("a command, or what to do; null: nothing has to be done")]
+
+
+class PolicyJson(Shape, kw_only=True):
+    """A policy that a server follows."""
+
+    key: Annotated[str, says("its key in a file")]
+    value: Annotated[str, says("its value, in words")]
+    file: Annotated[str, says('the file that says so; "": none does, so it is the default')]
 
 
 class FindingJson(Shape, kw_only=True):
@@ -64,6 +72,7 @@ class ExplainedJson(OriginJson, kw_only=True):
 
     server: Annotated[str, says("the server")]
     reasons: Annotated[list[ReasonJson], says("what it does, why, and what happens next")]
+    policies: Annotated[list[PolicyJson], says("what it follows; empty if it cannot be used")]
     status: Annotated[ServerJson, says("its row of `status`")]
     addresses: Annotated[list[AddressJson], says("its sessions' and calls' own addresses")]
     findings: Annotated[list[FindingJson], says("what `doctor` finds about it")]
@@ -249,8 +258,9 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
 def explain_command(server: str, config_path: Path | None, pid: int | None, as_json: bool) -> None:
     """Say why SERVER is as it is, and what happens next.
 
-    It says what SERVER does, what it waits for, how it last failed and when it is tried again; then what `greenroom
-    doctor` finds about it, and its entry with the file of each key. What you have to do is shown as a command.
+    It says what SERVER does and when that ends, how it last failed and when it is tried again, what happened before,
+    and who has called it. Then come what `greenroom doctor` finds about it, its policies, and its entry with the file
+    of each key. What you have to do is shown as a command.
     """
     from ..config.masking import redacted
     from .logs_command import has_log
@@ -285,7 +295,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
         "sources": places,
         **source.origin,
     }
-    show_lines(_explained(server, found["reasons"], findings, entry, places), details, as_json, ExplainedJson)
+    show_lines(_explained(found, server, findings, entry, places), details, as_json, ExplainedJson)
 
 
 def _without_causes(
@@ -310,14 +320,14 @@ def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, 
 
 
 def _explained(
+    found: Mapping[str, Any],
     server: str,
-    reasons: Sequence[Mapping[str, Any]],
     findings: Sequence[Finding],
     entry: Mapping[str, Any],
     places: Mapping[str, str],
 ) -> Iterator[str]:
-    yield server
-    for reason in reasons:
+    yield f"{server}: {str(found['status']['status']).replace('-', ' ')}"
+    for reason in found["reasons"]:
         yield f"  {one_line(reason['what'])}"
         if reason["step"] is not None:
             yield f"    → {one_line(reason['step'])}"
@@ -325,9 +335,16 @@ def _explained(
         place = "" if one.about == server else f"{one.about}: "
         yield f"{MARKS[one.severity.value]} {one_line(place + one.what)}"
         yield f"    → {one.mend}"
+    if follows := found.get("policies"):
+        yield f"its policies: {', '.join(map(_policy, follows))}"
     if entry:
         yield f"its entry, from {', '.join(dict.fromkeys(places.values())) or 'the program'}:"
     shared = len(set(places.values())) < 2
     for key, value in entry.items():
         where = "" if shared or key not in places else f" ({places[key]})"
         yield f"  {one_line(f'{key}: {json.dumps(value, ensure_ascii=False)}{where}')}"
+
+
+def _policy(one: Mapping[str, str]) -> str:
+    where = f" ({one['file']})" if one["file"] else ""
+    return one_line(f"{one['key']} {one['value']}{where}")

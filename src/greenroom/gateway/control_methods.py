@@ -222,12 +222,17 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         return await room_tree_view(port)
 
     async def explain(params: Mapping[str, Any]) -> Any:
-        from .explain import explained
+        from .explain import RECENT, explained, past_of
 
         view = await room_status_view(port)
         pid = None if params.get("pid") is None else whole_in(params, "pid")
         typed = Commands(text_in(params, "config"), pid)
-        return explained(view, room.config, text_in(params, "server") or "", typed, runs=True)
+        server = text_in(params, "server") or ""
+        tree = await port.services.surveyed_tree()
+        node = next((one for one in tree.children[0].children if one.name == server), None)
+        events, now = await aside(port.services.recent(RECENT)), port.services.now()
+        past = past_of(server, events, now, None if node is None else node.next)
+        return explained(view, room.config, server, typed, runs=True, past=past)
 
     async def keys(_params: Mapping[str, Any]) -> Any:
         return {name: [one.key, one.origin] for name, one in port.services.pin_keys.items()}

@@ -17,12 +17,13 @@ comes next. If somebody has to do something before the server can be used, the r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from ..config.model import (
+    SETTING_KEY,
     Config,
     Isolation,
     Lifecycle,
@@ -34,11 +35,17 @@ from ..config.model import (
 )
 from ..config.references import isolation_of
 from ..protocol.address import DISCOVERY, HANDSHAKE
-from ..protocol.events import Place
-from ..protocol.lifecycle import State
+from ..protocol.errors import FailureKind
+from ..protocol.events import CallAccepted, Event, Place, Transition
+from ..protocol.lifecycle import Cause, State
+from ..protocol.safe_text import counted
 from ..protocol.status import ServerStatus, about, scope_in_words, silence_in_words, status_from
+from ..protocol.tree import TreeDeadline
 from .next_steps import Commands
 
+RECENT: Final = 600.0  # seconds of the past that a running gateway tells of
+_TIMES: Final = 5  # of failures, and callers, that are named
+_OTHERS: Final = 2  # other reasons of failures, that are said
 _SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 _AFTER_A_LOSS: Final = {
     RestartPolicy.NEVER: "it stays down until somebody connects it (restartPolicy).",
@@ -58,6 +65,63 @@ class Explanation:
 
 
 @attrs.frozen
+class Past:
+    """What has happened to a server of late, and what time alone will do to it."""
+
+    failures: Sequence[tuple[float, str]] = ()  # the last first: seconds ago, and why
+    callers: Mapping[str, tuple[int, float]] = attrs.field(factory=dict[str, tuple[int, float]])
+    # of each caller how many calls, and seconds since the last one
+    next: TreeDeadline | None = None
+
+    def left(self, what: str) -> str | None:
+        """How long it is until then, in words; None: something else comes first."""
+        return (
+            _span(math.ceil(self.next.seconds)) if self.next is not None and self.next.what == what else None
+        )
+
+    def told(self) -> Iterator[Explanation]:
+        """The failures before the last one, and who has called it."""
+        if len(self.failures) > 1:
+            *some, last = [about(ago) for ago, _ in self.failures[:_TIMES]]
+            times = f"{len(self.failures)} times in the last {_span(RECENT)}"
+            yield Explanation(f"It failed {times}: {', '.join(some)} and {last} ago.", about="history")
+        said = {self.failures[0][1]} if self.failures else set[str]()
+        for ago, why in self.failures:
+            if why not in said and len(said) <= _OTHERS:
+                said.add(why)
+                yield Explanation(f"Before, {about(ago)} ago, it failed otherwise: {why}", about="history")
+        if self.callers:
+            first = sorted(self.callers.items(), key=lambda each: each[1][1])[:_TIMES]
+            who = [
+                f"{name} ({counted(calls, 'call')}, the last {about(ago)} ago)"
+                for name, (calls, ago) in first
+            ]
+            more = f" and {len(self.callers) - _TIMES} more" if len(self.callers) > _TIMES else ""
+            yield Explanation(
+                f"Called in the last {_span(RECENT)} by {', '.join(who)}{more}.", about="history"
+            )
+
+
+def past_of(server: str, events: Iterable[Event], now: float, next: TreeDeadline | None) -> Past:
+    """The past of this server, from the last events of its room."""
+    failures: list[tuple[float, str]] = []
+    callers: dict[str, tuple[int, float]] = {}
+    for event in events:
+        if event.server != server:
+            continue
+        if isinstance(event, CallAccepted):
+            name = event.client or "the program itself"
+            name = "the command line" if name.startswith("command-") else name
+            callers[name] = callers.get(name, (0, 0.0))[0] + 1, now - event.at
+        elif isinstance(event, Transition) and event.after is State.DRAINING and event.cause in _FAILURES:
+            failures.append((now - event.at, event.detail))
+    return Past(failures[::-1], callers, next)
+
+
+_FAILURES: Final = (Cause.CONNECT_FAILED, Cause.LOST)
+
+
+@attrs.frozen
 class _Subject:
     """What the reasons are made of. `is_discovery`: the row shows a discovery, which only asks for its lists."""
 
@@ -66,6 +130,7 @@ class _Subject:
     settings: Settings
     commands: Commands
     is_discovery: bool = False
+    past: Past = Past()
 
     @property
     def name(self) -> str:
@@ -123,6 +188,10 @@ class _Subject:
             return Explanation(
                 f"It has been installing its program{since}; the limit is {most} (installTimeoutMs).{line}"
             )
+        if left := self.past.left("connect timeout"):
+            return Explanation(
+                f"It has been connecting{since}, and may for {left} more (connectTimeoutMs).{line}"
+            )
         most = _span(self.definition.connect_timeout or self.settings.connect_timeout)
         return Explanation(f"It has been connecting{since}; the limit is {most} (connectTimeoutMs).{line}")
 
@@ -142,8 +211,14 @@ class _Subject:
             return Explanation(
                 f"It does not run between calls: each call has its own {self.thing} (isolation)."
             )
+        if row.next_try is not None:
+            return Explanation(f"It does not run. It is tried again by itself in {about(row.next_try)}.")
         if row.waiting_for is not None or row.retry_in is not None:
             return Explanation("It does not run.")
+        if self._waits_for_change:
+            return Explanation(
+                "It does not run. It is tried again when its entry, its command or its files change."
+            )
         if self.failed_last and definition.lifecycle is Lifecycle.LAZY:
             return Explanation(
                 "It does not run. The next call of one of its tools tries to start it (lifecycle)."
@@ -158,6 +233,13 @@ class _Subject:
         )
         return Explanation(what)
 
+    @property
+    def _waits_for_change(self) -> bool:
+        """Whether its discovery has failed for a reason that no second try can mend."""
+        is_tried = self.definition.bootstrap and self.settings.bootstrap
+        is_lasting = self.row.failure_kind == FailureKind.PROGRAM
+        return is_lasting and is_tried and self.row.tool_count is None
+
     def login(self) -> Explanation:
         what = 'It refuses every request until somebody logs in, or its entry has its token ("bearerToken").'
         return Explanation(what, self.commands.about("auth", self.name))
@@ -168,6 +250,8 @@ class _Subject:
         idle = idle_time(self.definition, self.settings)
         if idle == math.inf:
             return "It is never stopped because nobody calls it (idleTimeout)."
+        if left := self.past.left("idle eviction"):
+            return f"It is stopped in {left} unless somebody calls it (idleTimeout: {_span(idle)})."
         return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
 
     def wait(self) -> Iterator[Explanation]:
@@ -220,21 +304,22 @@ class _Subject:
         if silence := silence_in_words(row.silent_failures):
             most = self.settings.failure_threshold
             hung = f"the last is a call that timed out. After {most} it counts as hung (failureThreshold)."
-            yield Explanation(f"It {silence}; {hung}", self.commands.live("reconnect", self.name))
+            yield Explanation(f"It {silence}; {hung}", self.commands.live("reconnect", self.name), "calls")
         if row.quarantined is not None:
             until = "until it answers a call again (restartIntensity, restartPeriodMs)"
             yield Explanation(
-                f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}."
+                f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.",
+                about="calls",
             )
         for at, each in enumerate(row.limited, 1):
             step = "wait: the error of a call says how long; or raise it where it stands"
             yield Explanation(
-                f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None
+                f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None, "calls"
             )
         if row.retry_in is not None:
             refuses = f"Its circuit breaker refuses calls for {math.ceil(row.retry_in)} s more"
             step = f"wait, or try it now: {self.commands.live('refresh', self.name)}"
-            yield Explanation(f"{refuses} (restartBackoff, cooldownMs).", step)
+            yield Explanation(f"{refuses} (restartBackoff, cooldownMs).", step, "calls")
 
     def tools(self) -> Iterator[Explanation]:
         row = self.row
@@ -244,16 +329,47 @@ class _Subject:
             yield Explanation(
                 "Nothing is known of its tools yet.",
                 None if row.waiting is not None or has_other_step else refresh,
+                "tools",
             )
         else:
             are = "1 tool is" if row.tool_count == 1 else f"{row.tool_count} tools are"
-            yield Explanation(f"{are} known.")
+            yield Explanation(f"{are} known.", about="tools")
         for problem in row.problems:
-            yield Explanation(f"Its lists are not whole: {problem}")
+            yield Explanation(f"Its lists are not whole: {problem}", about="tools")
+
+
+def policies(definition: ServerDefinition, config: Config) -> list[dict[str, str]]:
+    """The policies that the server follows: each by its key, its value, and the file that says so ("": none does)."""
+    settings = config.settings
+    idle = idle_time(definition, settings)
+    found = [
+        ("lifecycle", definition.lifecycle.value),
+        ("isolation", isolation_of(definition, settings).value),
+        ("idleTimeout", "never" if idle == math.inf else _span(idle)),
+        ("restartPolicy", restart_policy(definition, settings.restart_policy).value),
+        ("connectTimeoutMs", _span(definition.connect_timeout or settings.connect_timeout)),
+        ("failureThreshold", str(settings.failure_threshold)),
+        ("cooldownMs", _span(settings.cooldown)),
+    ]
+    return [
+        {
+            "key": key,
+            "value": value,
+            "file": definition.sources.get(key)
+            or config.setting_sources.get(SETTING_KEY[key].attribute if key in SETTING_KEY else "", ""),
+        }
+        for key, value in found
+    ]
 
 
 def explained(
-    view: Mapping[str, Any], config: Config, server: str, commands: Commands, *, runs: bool
+    view: Mapping[str, Any],
+    config: Config,
+    server: str,
+    commands: Commands,
+    *,
+    runs: bool,
+    past: Past | None = None,
 ) -> dict[str, Any]:
     """Why this server of a status (`status_view`) is as it is, as plain JSON. `runs`: whether a gateway does. Without
     a row the status does not know the server."""
@@ -268,8 +384,12 @@ def explained(
         commands,
         runs=runs,
         others=[status_from(one) for one in others],
+        past=past or Past(),
     )
-    return {"reasons": [attrs.asdict(one) for one in found], "status": row, "addresses": others}
+    definition = config.servers.get(server)
+    follows = [] if definition is None or server in config.broken else policies(definition, config)
+    said = {"reasons": [attrs.asdict(one) for one in found], "policies": follows}
+    return {**said, "status": row, "addresses": others}
 
 
 def reasons(
@@ -280,6 +400,7 @@ def reasons(
     *,
     runs: bool,
     others: Iterable[ServerStatus] = (),
+    past: Past = Past(),
 ) -> list[Explanation]:
     """Why the server of this row is as it is. `definition`: None when it cannot be used. `others`: the rows of its
     further addresses, one for each session or call. `runs`: whether a gateway does; else nothing can run."""
@@ -294,9 +415,8 @@ def reasons(
         where = f" in {source}" if (source := definition.sources.get("disabled")) else ""
         return [Explanation(f"It is disabled{where}.", commands.about("enable", name))]
     others = list(others)
-    subject = _Subject(
-        row, definition, settings, commands, is_discovery=any(one.scope == DISCOVERY for one in others)
-    )
+    is_discovery = any(one.scope == DISCOVERY for one in others)
+    subject = _Subject(row, definition, settings, commands, is_discovery=is_discovery, past=past)
     if runs:
         # What only older clients use stands beside the shared address, which rests then.
         resting = (State.IDLE, State.CLOSED)
@@ -309,7 +429,7 @@ def reasons(
         here = [] if subject.failed_last else [idle]  # else its failure is the reason
         here, sessions = [*here, *([subject.login()] if row.needs_auth else [])], []
     first, then = (subject.failure(), here) if subject.failed_last else (here, subject.failure())
-    return [*first, *then, *subject.trouble(), *sessions, *subject.tools()]
+    return [*first, *then, *subject.trouble(), *past.told(), *sessions, *subject.tools()]
 
 
 def _calls(row: ServerStatus) -> str:
