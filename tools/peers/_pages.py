@@ -22,7 +22,7 @@ from ._trial import Result
 PEERS_PAGE = Path("docs/peers.md")
 ROWS_PAGE = Path("docs/results/peers.md")
 _MARK = "<!-- peers -->"
-_NOT_PLAYED = "not played: "
+_NOT_PLAYED = "not tested: "
 _DOORS = {"stdio": "stdio", "http": "Streamable HTTP", "sse": "HTTP with SSE", "rest": "REST"}
 
 
@@ -114,7 +114,7 @@ def _peers_page(known: Results) -> Iterable[str]:
     for row in ROWS:
         anchor = row.name.replace(",", "").replace(" ", "-")
         yield _line(f"[{row.title}]({ROWS_PAGE.relative_to('docs')}#{anchor})", row.what)
-    yield from ("", known.system, "", *_head("peer", "version", "played", "door", "how it was run"))
+    yield from ("", known.system, "", *_head("peer", "version", "tested", "door", "how it was run"))
     for peer in PEERS:
         how = f"{_NOT_PLAYED}{known.missing[peer.name]}" if peer.name in known.missing else peer.settings
         yield _line(peer.name, _version(peer), known.dates[peer.name], _DOORS[peer.door], how)

@@ -102,11 +102,11 @@ KINDS = (
         "server | version | tools | called | compared with the server alone",
         "the same",
     ),
-    RowKind(CLIENTS, each(play_client), "client | version | played | at both doors", "works"),
+    RowKind(CLIENTS, each(play_client), "client | version | who calls | at both doors", "works"),
     RowKind(
         ADAPTERS,
         each(play_adapter),
-        "framework, with its adapter | version | calls that a tape answered the same | played",
+        "framework, with its adapter | version | calls that a tape answered the same | result",
         "works",
     ),
     RowKind(

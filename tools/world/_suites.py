@@ -39,7 +39,7 @@ def play_scheduler(scheduler: SchedulerRow, run: WorldRun) -> Iterator[RowResult
     pythons = {_numbers(version): path for version, path in pythons_at_hand().items()}
     newest = max(pythons)
     if newest < _numbers(scheduler.python):
-        yield RowResult([scheduler.pins, "–"], good="not played: no Python is new enough")
+        yield RowResult([scheduler.pins, "–"], good="not tested: no Python is new enough")
         return
     home = scheduler.installed(
         "schedulers", *OURS, "pytest", python=pythons[newest]
