@@ -55,6 +55,7 @@ from .health import HealthCheck
 from .install_patience import Patience
 from .list_reader import list_all
 from .peer import Agreement, Connection, Exchange, Handshake, Listing, LostReason, Peer, connect_failed
+from .server_notes import LATE
 from .server_reports import ServerReports
 from .server_requests import ServerRequests
 from .server_tasks import ServerTasks, makes_tasks
@@ -510,7 +511,8 @@ class Incarnation:
 
     def on_note(self, text: str) -> None:
         self.note(NoteCode.ODD, text)
-        if self.actor.record.odd is None:
+        is_past = text.startswith(LATE)  # it says nothing of how the server is now: the caller had left
+        if self.actor.record.odd is None and not is_past:
             self.actor.record.remark(self.actor.hidden(text))
 
 

@@ -58,7 +58,7 @@ from .last_minutes import without_content
 from .message_buffer import LONG
 from .open_requests import RequestTable
 from .peer import SENT, Exchange, PeerHooks
-from .server_notes import ServerNotes, StrayMessages
+from .server_notes import LATE, ServerNotes, StrayMessages
 
 ReadAnswer = Callable[[ServerMessage], tuple[bytes | None, RpcError | None]]
 _SHORT = 80  # characters of an id or a method in a note
@@ -321,7 +321,7 @@ class ExchangeTable:
         elif (number := as_id(answered_id)) in self._given_up:
             self._given_up.discard(number)  # a second one is news
         elif 0 < number <= self._requests.last_id:
-            self.notes.add("a late or second answer", lambda: f"id {_short(answered_id)}")
+            self.notes.add(LATE, lambda: f"id {_short(answered_id)}")
         else:
             self.junk += 1
             self._strays.foreign_id = self._strays.foreign_id or unhidden(_short(answered_id))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from ..config.scrubbing import without_logins
 from ..protocol.bounds import NOTES_IN_FULL
 from ..protocol.safe_text import counted
+
+LATE: Final = "a late or second answer"  # the kind of note for an answer whose caller had left
 
 
 class ServerNotes:

@@ -124,6 +124,8 @@ async def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isola
     ):
         assert (room.status()[0].start_took, room.status()[0].odd) == (None, None)
         await ann.call("a_echo")
+        server.connections[-1].note("a late or second answer: id 2")
+        assert room.status()[0].odd is None, "it is over"
         for words in ("junk on stdout: hello", "junk on stdout: again"):
             server.connections[-1].note(words)
         for row in room.status():
