@@ -55,7 +55,7 @@ async def test_a_front_of_another_authority_says_why_it_reaches_no_host(
     use(monkeypatch, tmp_path)
     async with cluster(tmp_path, {"one": server(tmp_path, "one")}, "a") as (it, _):
         use(monkeypatch, tmp_path, "another")
-        config = {"mcpServers": {"one": server(tmp_path, "one")}, "settings": {"queueTimeoutMs": 6_000}}
+        config = {"mcpServers": {"one": server(tmp_path, "one")}, "settings": {"queueTimeoutMs": 3_000}}
         stranger = ClusterRoom.open(
             config, directory=it.directory, token=TOKEN, cache_path=":memory:", bootstrap=False
         )

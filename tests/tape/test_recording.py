@@ -349,6 +349,8 @@ for line in sys.stdin:
             say(method="notifications/message", params={"level": "info", "data": f"used {token}"})
             text = "x" * asked["params"]["arguments"]["size"] + token
             say(id=asked["id"], result={"content": [{"type": "text", "text": text}]})
+        case method if "id" in asked:
+            say(id=asked["id"], error={"code": -32601, "message": f"no {method}"})
 """
 
 
