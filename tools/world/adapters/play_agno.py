@@ -10,7 +10,7 @@ from agno.models.response import ModelResponse
 from agno.tools.mcp import MCPTools
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import Framework, Run, Shown, play
 
 from greenroom.adapters.fastmcp import RoomTransport
 
@@ -67,27 +67,15 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
     return record
 
 
-async def example(module):
-    record = Run()
-    await module.answer("What time is it?", ScriptedModel(calls=[EXAMPLE_CALL], record=record))
-    return record.shown[0].text
-
-
 play(
     Framework(
-        "Agno",
         run,
-        example,
+        lambda calls, record: ScriptedModel(calls=calls, record=record),
         ok="told as a result",
         error="told as a result",
-        not_sent="told as a result",
-        refused="told as a result",
-        denied="told as a result",
-        unknown="told as a result",
         list_follows=False,
         session_per_run=run,
         extras=False,
         bounded=False,
-        flood_words="",
     )
 )

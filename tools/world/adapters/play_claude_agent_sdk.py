@@ -179,17 +179,12 @@ async def example(module):
 if __name__ == "__main__":
     play(
         Framework(
-            "Claude Agent SDK",
             run,
-            example,
+            example=example,
             ok="result",
             error="`is_error`",
-            not_sent="`is_error`",
-            refused="`is_error`",
-            denied="`is_error`",
             flooded="result, in a file of Claude Code",
             flood_words="Output too large",
-            unknown="`is_error`",
             list_follows=False,
             session_per_run=run,
             more=(smudge, nobody, renamed, other),

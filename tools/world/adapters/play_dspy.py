@@ -4,9 +4,8 @@ import json
 from types import SimpleNamespace
 
 import dspy
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import EXAMPLE_CALL, Framework, Shown, in_session, play
 
-from greenroom import Greenroom, Verdict
 from greenroom.adapters.mcp_sdk import RoomSession
 
 
@@ -16,20 +15,8 @@ async def tools_of(session, record):
     return {tool.name: dspy.Tool.from_mcp_tool(session, tool) for tool in listed}
 
 
-async def run(room, calls, *, answer=None, meta=None, on_progress=None):
-    record = Run()
-
-    async def asked(request):
-        record.asked.append(request.tool)
-        return Verdict.ONCE if answer else Verdict.DENY
-
-    if isinstance(room, Greenroom):  # its callbacks belong to a session
-        async with room.session(f"run of {id(record)}", on_approval=asked) as session:
-            return await play_all(RoomSession(session, cycles=False), calls, record)
-    return await play_all(RoomSession(room, cycles=False), calls, record)
-
-
-async def play_all(session, calls, record):
+async def play_all(room, calls, record):
+    session = RoomSession(room, cycles=False)
     for name, arguments in calls:
         tools = await tools_of(session, record)
         if name not in tools:
@@ -43,7 +30,6 @@ async def play_all(session, calls, record):
             images = sum(getattr(one, "type", "") == "image" for one in said) if isinstance(said, list) else 0
             record.shown.append(Shown("a result", str(said), images))
     await tools_of(session, record)
-    return record
 
 
 class ScriptedModel(dspy.BaseLM):
@@ -76,17 +62,12 @@ async def example(module):
 
 play(
     Framework(
-        "DSPy",
-        run,
-        example,
+        in_session(play_all),
+        example=example,
         ok="a result",
         error="a `RuntimeError`",
-        not_sent="a `RuntimeError`",
-        refused="a `RuntimeError`",
-        denied="a `RuntimeError`",
         unknown="never called",
         extras=False,
         bounded=False,
-        flood_words="",
     )
 )

@@ -54,17 +54,11 @@ async def own_sessions(room, calls):
 
 play(
     Framework(
-        "FastMCP",
         run,
-        example,
+        example=example,
         ok="a result",
         error="`is_error`",
-        not_sent="`is_error`",
-        refused="`is_error`",
-        denied="`is_error`",
-        unknown="`is_error`",
         session_per_run=own_sessions,
         bounded=False,
-        flood_words="",
     )
 )

@@ -7,7 +7,7 @@ from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
+from stage import Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.google_adk import RoomToolset
 
@@ -78,12 +78,6 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None, **option
     return record
 
 
-async def example(module):
-    record = Run()
-    await module.answer("What time is it?", scripted([EXAMPLE_CALL], record))
-    return record.shown[0].text
-
-
 async def chosen(stage, room):
     """A run of a user has this user's session; and a prefix is the framework's alone."""
     async with room.session("user") as session:
@@ -96,18 +90,12 @@ async def chosen(stage, room):
         stage.expect([record.shown[0].how, len(rows)] == ['`{"result": …}`', 1], f"{record.shown}, {rows}")
 
 
-ERROR = '`{"error": …}`'
 play(
     Framework(
-        "Google ADK",
         run,
-        example,
+        scripted,
         ok='`{"result": …}`',
-        error=ERROR,
-        not_sent=ERROR,
-        refused=ERROR,
-        denied=ERROR,
-        unknown=ERROR,
+        error='`{"error": …}`',
         list_follows=False,
         more=(smudge, chosen),
     )

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import os
-import sys
-import tempfile
-from pathlib import Path
 
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
@@ -13,10 +10,9 @@ from inspect_ai.model import ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import includes
 from inspect_ai.solver import generate, solver, use_tools
 from inspect_ai.tool import mcp_connection
-from stage import DIES, Stage, load
+from stage import DIES, example_module, play
 
 from greenroom.adapters.inspect_ai import RoomTools
-from greenroom.testing import assert_no_orphans
 
 SAMPLES = 200
 
@@ -132,32 +128,18 @@ async def begun_anew(stage, room):
 
 
 async def example(stage):
-    clock = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
-    Path("mcp.json").write_text(json.dumps({"mcpServers": {"clock": clock}}), encoding="utf-8")
     model = get_model("mockllm/model", custom_outputs=ScriptedModel(), memoize=False)
-    log = await load("with_inspect_ai").evaluate(
-        [sample(("clock_now", {"utc_offset": 1}), target="+01:00")], model
-    )
+    log = await example_module().evaluate([sample(("clock_now", {"utc_offset": 1}), target="+01:00")], model)
     stage.expect(log.samples[0].scores["includes"].value == "C", f"{log.samples[0].output.completion}")
 
 
-async def play(stage):
+async def scenes(stage):
+    folder = str(stage.folder)
+    os.environ |= {"INSPECT_LOG_DIR": folder, "XDG_DATA_HOME": folder, "INSPECT_DISPLAY": "none"}
     async with stage.room() as room:
         for scene in (kept_apart, invalid, begun_anew):
             await stage.part(scene(stage, room))
-    assert_no_orphans(room)
     await stage.part(example(stage))
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.environ |= {
-        "XDG_CACHE_HOME": folder,
-        "INSPECT_LOG_DIR": folder,
-        "XDG_DATA_HOME": folder,
-        "INSPECT_DISPLAY": "none",
-    }
-    os.chdir(folder)
-    stage = Stage(None, Path(folder))
-    asyncio.run(play(stage))
-    os.chdir("/")
-print("\n" + json.dumps({"problems": stage.problems[:10]}), flush=True)
+play(None, scenes)

@@ -7,7 +7,7 @@ from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from scripted_langchain import ScriptedModel
-from stage import DIES, EXAMPLE_CALL, Framework, Run, play, smudge
+from stage import DIES, Framework, Run, play, smudge
 
 from greenroom.adapters.langchain import room_tools
 
@@ -25,12 +25,6 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None):
         state = await agent.ainvoke(Command(resume={"decisions": [decision]}), config)
     record.said = state["messages"][-1].text
     return record
-
-
-async def example(module):
-    record = Run()
-    await module.answer("What time is it?", ScriptedModel([EXAMPLE_CALL], record))
-    return record.shown[0].text
 
 
 async def alone(stage, room):
@@ -83,15 +77,10 @@ async def beside(stage, room):
 
 play(
     Framework(
-        "LangChain",
         run,
-        example,
+        ScriptedModel,
         ok='`status="success"`',
         error='`status="error"`',
-        not_sent='`status="error"`',
-        refused='`status="error"`',
-        denied='`status="error"`',
-        unknown='`status="error"`',
         list_follows=False,
         more=(smudge, alone, reach, beside),
     )

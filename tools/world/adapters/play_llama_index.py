@@ -8,9 +8,8 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetad
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.tools.mcp import McpToolSpec
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from stage import Framework, Shown, in_session, play
 
-from greenroom import Greenroom, Verdict
 from greenroom.adapters.mcp_sdk import RoomSession
 
 
@@ -61,19 +60,6 @@ class ScriptedModel(FunctionCallingLLM):
     achat = astream_chat = stream_chat = complete = acomplete = stream_complete = astream_complete = chat
 
 
-async def run(room, calls, *, answer=None, meta=None, on_progress=None):
-    record = Run()
-
-    async def asked(request):
-        record.asked.append(request.tool)
-        return Verdict.ONCE if answer else Verdict.DENY
-
-    if isinstance(room, Greenroom):  # its callbacks belong to a session
-        async with room.session(f"run of {id(record)}", on_approval=asked) as session:
-            return await play_all(session, calls, record)
-    return await play_all(room, calls, record)
-
-
 async def play_all(room, calls, record):
     tools = await McpToolSpec(RoomSession(room, cycles=False)).to_tool_list_async()
     agent = FunctionAgent(tools=tools, llm=ScriptedModel(calls=list(calls), record=record), streaming=True)
@@ -93,29 +79,17 @@ async def play_all(room, calls, record):
         told.images = sum(getattr(block, "type", "") == "image" for block in content)
         texts = [block.text for block in content if getattr(block, "type", "") == "text"]
         told.text = "\n".join(texts) if texts else told.text
-    return record
-
-
-async def example(module):
-    record = Run()
-    await module.answer("What time is it?", ScriptedModel(calls=[EXAMPLE_CALL], record=record))
-    return record.shown[0].text
 
 
 play(
     Framework(
-        "LlamaIndex",
-        run,
-        example,
+        in_session(play_all),
+        lambda calls, record: ScriptedModel(calls=calls, record=record),
         ok="`is_error` is not set",
         error="`is_error` is not set",
-        not_sent="`is_error` is not set",
-        refused="`is_error` is not set",
-        denied="`is_error` is not set",
         unknown="`is_error`",
         list_follows=False,
         extras=False,
         bounded=False,
-        flood_words="",
     )
 )

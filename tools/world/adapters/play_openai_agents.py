@@ -91,14 +91,10 @@ async def example(module):
 
 play(
     Framework(
-        "OpenAI Agents",
         run,
-        example,
+        example=example,
         ok="output",
         error="output",
-        not_sent="output",
-        refused="output",
-        denied="output",
         unknown="the run ends with `ModelBehaviorError`",
         more=(smudge, first),
     )

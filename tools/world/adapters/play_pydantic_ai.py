@@ -3,7 +3,7 @@
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
+from stage import Framework, Run, Shown, play, smudge
 
 from greenroom.adapters.pydantic_ai import RoomToolset
 
@@ -52,12 +52,6 @@ async def run(room, calls, *, answer=None, meta=None, on_progress=None, **option
     return record
 
 
-async def example(module):
-    record = Run()
-    await module.answer("What time is it?", scripted([EXAMPLE_CALL], record))
-    return record.shown[0].text
-
-
 async def instructions(stage, room):
     """What servers say of themselves, for a model whose program asks for it."""
     for asked in (False, True):
@@ -98,12 +92,10 @@ async def places(stage, room):
 
 play(
     Framework(
-        "Pydantic AI",
         run,
-        example,
+        scripted,
         ok="success",
         error="failed",
-        not_sent="failed",
         refused="retried",
         denied="denied",
         unknown="retried",

@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import json
-import os
 import sys
-import tempfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from stage import Stage, load
+from stage import example_module, play
 from verifiers.v1 import ToolsetError
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 from verifiers.v1.mcp import serve
@@ -119,21 +117,15 @@ async def lost(stage, config, log):
 
 
 async def example(stage):
-    [toolset] = load("with_verifiers").RoomTask.toolsets(None)
+    [toolset] = example_module().RoomTask.toolsets(None)
     stage.expect(isinstance(toolset, RoomToolset), f"the example has {toolset}")
 
 
-async def play(stage, folder):
-    config, log = configured(folder)
+async def scenes(stage):
+    config, log = configured(stage.folder)
     for scene in (apart, lost):
         await stage.part(scene(stage, config, log))
     await stage.part(example(stage))
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.environ |= {"XDG_CACHE_HOME": folder}
-    os.chdir(folder)
-    stage = Stage(None, Path(folder))
-    asyncio.run(play(stage, Path(folder)))
-    os.chdir("/")
-print("\n" + json.dumps({"problems": stage.problems[:10]}), flush=True)
+play(None, scenes)
