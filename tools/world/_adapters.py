@@ -19,7 +19,7 @@ from tools import package_tree
 from ._install import HOME, ROOT, interpreter, said_by
 from ._table import ADAPTERS, AdapterRow, RowResult, WorldRun
 
-SCRIPTS = Path(__file__).parent / "adapters"
+SCRIPTS, MODELS = (Path(__file__).parent / name for name in ("adapters", "models"))
 PAGE = ROOT / "docs" / "frameworks" / "what-a-model-is-told.md"
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
 PATIENCE = 900.0  # seconds for one adapter's scene, or for reading it
@@ -30,7 +30,7 @@ Told = Mapping[str, Sequence[str]]  # of each fault: the words, and how they are
 def play_adapter(adapter: AdapterRow, run: WorldRun) -> Iterator[RowResult]:
     """The second number is that of the calls that a tape answered as they were answered when it was recorded."""
     [python] = interpreter(adapter.installed("adapters", "-e", f"{ROOT}{adapter.extra}"))
-    said = said_by((python, SCRIPTS / f"play_{adapter.play}.py"), PATIENCE)
+    said = said_by((python, SCRIPTS / f"play_{adapter.play}.py"), PATIENCE, PYTHONPATH=str(MODELS))
     told = (_write if run.writes else _compare)(adapter.name, said.get("told", {}))
     problems = [*said["problems"], *_types(python, adapter), *told]
     yield RowResult([adapter.name, f"`{adapter.pins}`", str(said.get("replayed", 0))], problems)

@@ -35,7 +35,7 @@ from ._servers import PlainClient, Tools
 from ._table import SCENES, ClientRow, RowResult, ScriptedCall, WorldRun
 
 HERE = Path(__file__).parent
-SCRIPTS = HERE / "clients"
+SCRIPTS, MODELS = HERE / "clients", HERE / "models"
 PATIENCE = 120.0  # seconds for one client's scene, imports included
 CLOCK = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 _GREENROOM = ("-m", "greenroom")
@@ -77,9 +77,8 @@ def _scene(
         local.write_bytes(script.read_bytes())
         script = local
     words = (*interpreter(home, client.index), script, json.dumps(wish))
-    return said_by(
-        words, PATIENCE, run.folder, PYTHONPATH=str(SCRIPTS), XDG_CACHE_HOME=str(run.folder / "cache")
-    )
+    env = {"PYTHONPATH": f"{SCRIPTS}{os.pathsep}{MODELS}", "XDG_CACHE_HOME": str(run.folder / "cache")}
+    return said_by(words, PATIENCE, run.folder, **env)
 
 
 def _judge(client: ClientRow, said: Mapping[str, Any], calls: Sequence[ScriptedCall]) -> Iterator[str]:

@@ -10,7 +10,8 @@ from agno.models.response import ModelResponse
 from agno.tools.mcp import MCPTools
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from stage import Framework, Run, Shown, play
+from record import Run, Shown
+from stage import Framework, play
 
 from greenroom.adapters.fastmcp import RoomTransport
 

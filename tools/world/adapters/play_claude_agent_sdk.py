@@ -14,7 +14,8 @@ from claude_agent_sdk import (
     create_sdk_mcp_server,
     tool,
 )
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
+from record import Run, Shown
+from stage import EXAMPLE_CALL, Framework, play, smudge
 
 from greenroom.adapters.claude_agent_sdk import RoomServer
 

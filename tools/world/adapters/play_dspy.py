@@ -4,7 +4,8 @@ import json
 from types import SimpleNamespace
 
 import dspy
-from stage import EXAMPLE_CALL, Framework, Shown, in_session, play
+from record import Shown
+from stage import EXAMPLE_CALL, Framework, in_session, play
 
 from greenroom.adapters.mcp_sdk import RoomSession
 

@@ -2,7 +2,8 @@
 
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+from record import Run, Shown
+from stage import EXAMPLE_CALL, Framework, play
 
 from greenroom import Greenroom
 from greenroom.adapters.fastmcp import RoomTransport

@@ -6,8 +6,9 @@ import uuid
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from record import Run
 from scripted_langchain import ScriptedModel
-from stage import DIES, Framework, Run, play, smudge
+from stage import DIES, Framework, play, smudge
 
 from greenroom.adapters.langchain import room_tools
 

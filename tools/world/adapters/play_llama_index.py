@@ -8,7 +8,8 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetad
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.tools.mcp import McpToolSpec
-from stage import Framework, Shown, in_session, play
+from record import Shown
+from stage import Framework, in_session, play
 
 from greenroom.adapters.mcp_sdk import RoomSession
 

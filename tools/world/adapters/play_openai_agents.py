@@ -1,41 +1,13 @@
 """OpenAI Agents: an agent whose model makes the calls of the scene, one a turn."""
 
-import json
-
-from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
+from agents import Agent, RunConfig, Runner
 from mcp.server import MCPServer
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from stage import EXAMPLE_CALL, Framework, Run, Shown, play, smudge
+from record import Run, Shown
+from scripted_openai_agents import ScriptedModel
+from stage import EXAMPLE_CALL, Framework, play, smudge
 
 from greenroom import Greenroom
 from greenroom.adapters.openai_agents import RoomServer
-
-
-class ScriptedModel(Model):
-    """Makes these calls, whatever it is told, and notes what it is offered."""
-
-    def __init__(self, calls, run):
-        self._calls = iter(enumerate(calls))
-        self._run = run
-
-    async def get_response(self, *, input, tools, **_given):
-        self.told = json.dumps(input[-1], default=str)
-        self._run.offered.append({tool.name for tool in tools})
-        self._run.defined = [(tool.name, tool.description, tool.params_json_schema) for tool in tools]
-        number, (name, arguments) = next(self._calls, (0, (None, None)))
-        if name is None:
-            text = ResponseOutputText(text=f"done, and told {self.told}", type="output_text", annotations=[])
-            said = ResponseOutputMessage(
-                id="m", content=[text], role="assistant", status="completed", type="message"
-            )
-        else:
-            said = ResponseFunctionToolCall(
-                name=name, arguments=json.dumps(arguments), call_id=f"call-{number}", type="function_call"
-            )
-        return ModelResponse(output=[said], usage=Usage(), response_id=None)
-
-    def stream_response(self, **_given):
-        raise NotImplementedError
 
 
 async def run(room, calls, *, answer=None, meta=None, on_progress=None):

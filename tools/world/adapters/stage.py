@@ -17,13 +17,14 @@ import tempfile
 import traceback
 import warnings
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.types import ImageContent
+from record import Run, Shown
 
 from greenroom import Greenroom, Verdict
 from greenroom.testing import assert_no_orphans
@@ -66,29 +67,6 @@ REFUSES = "I would rather not"
 FLOODS = "truncated"
 REFUSED = 'Server "f" not available'
 DOWN = 'Server "f" was drained'
-
-
-@dataclass
-class Shown:
-    """What a model was told of one call: in which way of its framework, and in which words."""
-
-    how: str
-    text: str = ""
-    images: int = 0
-
-
-@dataclass
-class Run:
-    """One run of an agent."""
-
-    shown: list[Shown] = field(default_factory=list)
-    offered: list[set[str]] = field(default_factory=list)  # the tools' names, for each turn of the model
-    asked: list[str] = field(default_factory=list)  # the tools about which the framework interrupted
-    structured: list[Any] = field(
-        default_factory=list
-    )  # what the program got of each call, where it gets any
-    defined: list[Any] = field(default_factory=list)  # the tools as the model was last offered them, in full
-    said: str = ""  # what the agent said in the end
 
 
 @dataclass

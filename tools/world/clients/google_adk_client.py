@@ -3,26 +3,13 @@
 import asyncio
 
 from google.adk.agents import LlmAgent
-from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.adk.tools.mcp_tool import McpToolset, StdioConnectionParams
 from google.genai import types
 from mcp import StdioServerParameters
+from record import Run
 from scene import play, text_of
-
-
-class ScriptedModel(BaseLlm):
-    """Makes these calls, whatever it is told."""
-
-    calls: list
-
-    async def generate_content_async(self, llm_request, stream=False):
-        if self.calls:
-            name, arguments = self.calls.pop(0)
-            part = types.Part.from_function_call(name=name, args=arguments)
-        else:
-            part = types.Part.from_text(text="done")
-        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+from scripted_google_adk import scripted
 
 
 async def scene(command, arguments, tools):
@@ -30,9 +17,7 @@ async def scene(command, arguments, tools):
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=parameters, timeout=30))
     try:
         listed = [tool.name for tool in await toolset.get_tools()]
-        agent = LlmAgent(
-            name="player", model=ScriptedModel(model="scripted", calls=[*tools]), tools=[toolset]
-        )
+        agent = LlmAgent(name="player", model=scripted(tools, Run()), tools=[toolset])
         runner = InMemoryRunner(agent=agent, app_name="world")
         session = await runner.session_service.create_session(app_name="world", user_id="user")
         wish = types.Content(role="user", parts=[types.Part.from_text(text="play the scene")])

@@ -5,30 +5,25 @@ import asyncio
 from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.messages import RetryPromptPart, ToolReturnPart
+from record import Run
 from scene import play, text_of
+from scripted_pydantic_ai import scripted
 
 
 async def scene(command, arguments, tools):
-    left = iter(tools)
-    shown = []
-
-    async def say(messages, _info):
-        """Makes these calls, whatever it is told. The agent checks each against the definition of its tool."""
-        for part in messages[-1].parts:
-            if isinstance(part, RetryPromptPart):
-                shown.append((True, part.model_response()))
-            elif isinstance(part, ToolReturnPart):
-                shown.append((getattr(part, "outcome", "success") != "success", text_of(part.content)))
-        name, args = next(left, (None, None))
-        return ModelResponse([TextPart("done") if name is None else ToolCallPart(name, args)])
-
     async with MCPToolset(StdioTransport(command, arguments, keep_alive=False)) as server:
         listed = [tool.name for tool in await server.list_tools()]
-        agent = Agent(FunctionModel(say), toolsets=[server], retries=len(tools))
-        await agent.run("play the scene")
-        return listed, shown
+        agent = Agent(scripted(tools, Run()), toolsets=[server], retries=len(tools))
+        told = await agent.run("play the scene")
+        parts = [part for message in told.all_messages() for part in message.parts]
+        return listed, [shown(part) for part in parts if isinstance(part, RetryPromptPart | ToolReturnPart)]
+
+
+def shown(part):
+    if isinstance(part, RetryPromptPart):
+        return True, part.model_response()
+    return getattr(part, "outcome", "success") != "success", text_of(part.content)
 
 
 play(lambda *given: asyncio.run(scene(*given)))

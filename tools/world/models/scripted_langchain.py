@@ -6,7 +6,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from stage import Run, Shown
+from record import Run, Shown
 
 
 class ScriptedModel(BaseChatModel):
@@ -31,7 +31,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(self, messages, stop=None, run_manager=None, **_options):
         told = [message for message in messages if isinstance(message, ToolMessage)]
         self.record.shown = [shown(message) for message in told]
-        self.record.structured = [(message.artifact or {}).get("structuredContent") for message in told]
+        artifacts = [message.artifact if isinstance(message.artifact, dict) else {} for message in told]
+        self.record.structured = [each.get("structuredContent") for each in artifacts]
         if self.calls:
             name, arguments = self.calls.pop(0)
             calls = [{"name": name, "args": arguments, "id": uuid.uuid4().hex}]
