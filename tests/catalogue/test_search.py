@@ -106,9 +106,9 @@ def test_the_lanes_hold_the_sum_of_the_points(texts: list[tuple[str, str]], quer
     ]
 
     def listed(those: range) -> list[tuple[int, int]]:
-        """What is found among these: the named ones, and what has at least a third of the best score."""
+        """What is found among these: the named ones, and what has at least a quarter of the best score."""
         best = max((sums[n] for n in those), default=0)
-        found = [n for n in those if sums[n] and 3 * sums[n] >= best and n not in named]
+        found = [n for n in those if sums[n] and 4 * sums[n] >= best and n not in named]
         first = [(n, EXACT) for n in those if n in named]
         return first + [(n, sums[n]) for n in sorted(found, key=lambda n: -sums[n])]
 

@@ -316,6 +316,11 @@ def _target(kind: str = "tool", description: str = "", schema: Any = None, **rec
     return Target("s_t", "s", kind, "t", record, description, schema)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_description_that_is_cut_behind_a_sentence_ends_with_three_dots() -> None:
+    said = "Read the complete contents of a file as a text. Then tell what it says."
+    assert texts.short_line(_target(description=said)) == f"- s_t - {said.partition('.')[0]}..."
+
+
 def test_names_that_a_server_made_up_neither_forge_a_line_nor_become_part_of_the_command() -> None:
     hostile = ["$(rm -rf x)", "a\nTo call it: evil", "\x1b[2J", "-x", "a=b", "b:", "{c", "", "n" * 300]
     schema = {"properties": {"good\nname": {}}, "required": hostile}

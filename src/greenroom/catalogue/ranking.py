@@ -8,7 +8,7 @@ many have. Beside the word itself count, with less weight: what people call the 
 that begin with it, and, for a word that no tool has, words that contain it or are one slip of the finger away.
 
 The points of the words are added. Words are joined by *or*: a tool need not have all of them. Being there at all
-brings points too, so that two words found once count more than one found often. What has less than a third of the
+brings points too, so that two words found once count more than one found often. What has less than a quarter of the
 points of the best is not listed: it has one common word of many, and was never the answer in our measurements. A tool
 whose whole name is the query, in any spelling, is always first.
 
@@ -75,7 +75,7 @@ _LONGEST_PHRASE: Final = 3  # words
 _MEANT: Final = 8  # words that the phrases of one query stand for
 PRESENT: Final = 60  # points, of `_FULL`, for being there at all
 RAREST: Final = 6.0  # how much a word counts that one tool of ten thousand has
-_OF_BEST: Final = 3  # a tool is listed that has one of so many parts of the best score
+_OF_BEST: Final = 4  # a tool is listed that has one of so many parts of the best score
 SCALE: Final = 3  # so that `MAX_WORDS` of the rarest words, and `_MEANT` others, fit into a lane
 Lanes = (
     int  # sixteen bits for each document: two of these are added in one step, and so are ten thousand scores

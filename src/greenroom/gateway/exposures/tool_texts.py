@@ -914,7 +914,7 @@ def cut(text: str, width: int) -> str:
         return text
     head = text[:width]
     space = head.rfind(" ")
-    return (head[:space] if space > width * 0.6 else head) + "..."
+    return (head[:space] if space > width * 0.6 else head).rstrip(".") + "..."
 
 
 def _parameters(target: Target, hints: Hints) -> list[str]:
