@@ -157,7 +157,7 @@ def test_refresh_writes_one_line_again_and_takes_it_away(monkeypatch: pytest.Mon
     progress = refresh_command.Progress()
     assert not progress.tell([known, slow])
     assert progress.tell([known, {"name": "slow", "state": "known", "tools": 1}])
-    assert "1 of 2 done: slow installing for 3 s" in screen.getvalue()
+    assert "1 of 2 done; slow (installing for 3 s" in screen.getvalue()
     assert "\n" not in screen.getvalue()
     assert screen.getvalue().endswith("\r\x1b[2K")
     assert max(map(len, screen.getvalue().split("\x1b[2K"))) <= 61
@@ -180,7 +180,7 @@ def test_the_line_of_a_server_that_is_done_takes_the_place_of_the_progress(
         progress.tell([{**a, "name": "a"}, b])
     shown = screen.getvalue().split("\r\x1b[2K")
     assert [line for line in shown if line.endswith("\n")] == ["a failed\n", "a known\n"], "each change once"
-    assert shown[-1].startswith("1 of 2 done: slow")
+    assert shown[-1].startswith("1 of 2 done; slow")
 
 
 def test_what_refresh_says_of_a_server_is_wrapped_by_words(monkeypatch: pytest.MonkeyPatch) -> None:

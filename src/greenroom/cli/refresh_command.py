@@ -56,6 +56,7 @@ class RefreshedJson(SourceJson, kw_only=True):
     servers: Annotated[list[ReadJson], says("those that were unknown, or the one")]
 
 
+_SLOW: Final = ("installing", "waiting")  # what may take long, unlike connecting
 LOOK_EVERY: Final = 0.3  # seconds
 _NO_DIGITS: Final = str.maketrans(
     "", "", "0123456789"
@@ -165,7 +166,7 @@ class Progress:
         self._done: dict[
             str, str
         ] = {}  # the states that were told; one that has failed may still become known
-        self._said: dict[str, str] = {}
+        self._said: dict[str, str | None] = {}  # what each is doing, if that was said
         self._summed_up = time.monotonic()
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
@@ -185,12 +186,12 @@ class Progress:
             self._tell(row)
         if waiting and time.monotonic() >= self._summed_up + SAY_EVERY:
             self._summed_up = time.monotonic()
-            say(one_line(_progress(rows, waiting), 400))
+            say(one_line(_progress(rows, waiting, with_lines=True), 400))
         return not waiting
 
     def _draw(self, rows: list[dict[str, Any]]) -> bool:
         waiting = [row for row in rows if row["state"] == "waiting"]
-        self._draw_line(_progress(rows, waiting) if waiting else "")
+        self._draw_line(_progress(rows, waiting, with_lines=len(waiting) == 1) if waiting else "")
         return not waiting
 
     @staticmethod
@@ -201,21 +202,20 @@ class Progress:
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         words = str(row["waitsFor"])
-        # Until its circuit breaker lets it pass nothing happens.
-        is_refused = row.get("retryIn") is not None and not words.startswith("connecting")
-        doing = "refused" if is_refused else words.translate(_NO_DIGITS).partition(" for ")[0]
-        doing = "connecting" if words.endswith(" for its turn") else doing  # it will not take long
-        before, self._said[row["name"]] = self._said.get(row["name"], "connecting"), doing
-        if doing in (before, "connecting", "not asked yet"):
-            return
-        say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
-        if is_refused:
-            say(f"to try it now: {commands_typed().live('refresh', row['name'])}")
+        doing = words.translate(_NO_DIGITS).partition(" for ")[0]
+        is_news = doing.startswith(_SLOW) and not words.endswith(" for its turn")  # that does not take long
+        before, self._said[row["name"]] = self._said.get(row["name"]), doing if is_news else None
+        if is_news and doing != before:
+            say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
 
 
-def _progress(rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]]) -> str:
-    doing = (f"{row['name']} {row['waitsFor']} {row['lastLine'] or ''}".rstrip() for row in waiting)
-    return f"{len(rows) - len(waiting)} of {len(rows)} done: {'; '.join(doing)}"
+def _progress(
+    rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]], *, with_lines: bool
+) -> str:
+    """How many are done, and what the others do. `with_lines`: and what each wrote last to its stderr."""
+    lines = [f": {row['lastLine']}" if with_lines and row["lastLine"] else "" for row in waiting]
+    doing = (f"{row['name']} ({row['waitsFor']}{line})" for row, line in zip(waiting, lines, strict=True))
+    return f"{len(rows) - len(waiting)} of {len(rows)} done; {', '.join(doing)}"
 
 
 def _tell_done(row: Mapping[str, Any]) -> None:
