@@ -266,7 +266,8 @@ async def test_t19_a_line_over_the_bound_ends_only_its_call(faults: tuple[str, .
 
 @in_real_time
 async def test_a_line_that_does_not_end_ends_the_connection_and_names_the_bound() -> None:
-    async with linked(definition_of("faulty.py", "--id-last"), settings=Settings(max_line=100_000)) as link:
+    settings = Settings(max_line=100_000)
+    async with linked(definition_of("faulty.py", "--id-last"), settings=settings, stop=False) as link:
         await link.initialize()
         link.peer.request(call := tool("echo", size=3_000_000))
         await link.hooks.lost.wait()

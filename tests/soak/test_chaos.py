@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.soak.chaos import Plan, draw_faults, draw_work, run_chaos
 
-FULL, SHORT = 600.0, 6.0  # seconds
+FULL, SHORT = 600.0, 4.0  # seconds
 
 
 def seconds() -> float:

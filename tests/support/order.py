@@ -13,14 +13,18 @@ import pytest
 
 VARIABLE = "GREENROOM_TEST_ORDER"
 LONGEST = (  # how their names begin; from five seconds on, the longest first
-    "tests/whole/test_lifecycle_search.py::TestRooms",
-    "tests/gateway/test_exits.py::test_t51_a_gateway_that_is_stopped_",
-    "tests/whole/test_project_docs.py::test_the_testing_examples_",
+    "tests/whole/test_pages.py::test_a_page_does_what_it_says[docs/tutorial.md]",
     "tests/soak/test_chaos.py::",
+    "tests/observe/test_otlp.py::test_whoever_stops_exporting_",
+    "tests/cli/test_explore_command.py::test_an_agent_that_asks_",
     "tests/torture/test_torture_large.py::test_t35_a_message_of_very_many_values_",
+    "tests/cli/test_next_steps.py::test_each_printed_step_",
     "tests/whole/test_project_demo.py::test_on_a_terminal_",
+    "tests/testing/test_fault_parity.py::test_the_executable",
     "tests/hostile/test_hostile.py::test_the_neighbours_",
-    "tests/actors/test_fork.py::test_a_forked_copy_",
+    "tests/cluster/test_fronts.py::test_a_call_for_which_no_host_",
+    "tests/cluster/test_hosts.py::",
+    "tests/whole/test_lifecycle_search.py::TestRooms",
 )
 
 

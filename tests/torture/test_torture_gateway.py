@@ -287,7 +287,7 @@ def _until_failed(gateway: Gateway) -> None:
 def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_probe(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "failureThreshold": 3,
-        "cooldownMs": 4000,
+        "cooldownMs": 2500,
         "restartBackoff": {"minMs": 1, "maxMs": 1},
     }
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **settings) as gateway:
