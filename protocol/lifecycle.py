@@ -135,7 +135,7 @@ _REASON_WORDS: Final[Mapping[Reason, str]] = {
     Reason.NEW_DEFINITION: "its definition changed",
     Reason.BAD_DEFINITION: "its definition cannot be used any more",
     Reason.SESSION_OVER: "the session is over",
-    Reason.DISCOVERY_OVER: "the discovery is over",
+    Reason.DISCOVERY_OVER: "it was only asked for its lists",
     Reason.CALL_OVER: "its call is over",
     Reason.KNOWN: "already known",
 }

@@ -80,6 +80,11 @@ def test_each_thing_is_told_once() -> None:
     assert _step(State.DRAINING, State.CLOSED, Cause.SHUTDOWN) is None, (
         "a line for each server that ran is enough"
     )
+    over = (Cause.SCOPE_ENDED, "the session is over")
+    assert (
+        _step(State.CONNECTED, State.DRAINING, *over) == "clock: connected → draining (the session is over)"
+    )
+    assert _step(State.DRAINING, State.CLOSED, *over) is None
     assert _step(State.CLOSED, State.IDLE, Cause.LOST, "died") is None
     assert _step(State.CONNECTING, State.CONNECTED) == "clock: connecting → connected"
     assert _step(State.DRAINING, State.CLOSED, Cause.LOST, "died") == "clock: draining → closed (lost, died)"

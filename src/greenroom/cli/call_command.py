@@ -240,9 +240,9 @@ def _say_what_keeps_warm(config: Config, server: str) -> None:
 
 def _say_what_shares(config: Config) -> None:
     """Say on stderr how one process answers all commands, at a gateway where each client has its own."""
-    what = "this gateway starts a server for each client alone, and each command is one: what the server kept ended"
+    what = "this gateway starts servers for each client apart, and each command counts as a client"
     how = 'To share one process, write "isolation": "persistent" into its entry'
-    say_at_terminal(f"{what} with this command. {how}.", config)
+    say_at_terminal(f"{what}: the server has ended with this call. {how}.", config)
 
 
 @click.command("reconnect")

@@ -89,7 +89,7 @@ def line_of(event: Event | Lagged) -> str | None:
         return f"{who}: {event.detail}"
     if event.after in (State.CONNECTING, State.IDLE):
         return None
-    if event.after is State.CLOSED and event.cause is Cause.SHUTDOWN:
+    if event.after is State.CLOSED and event.cause in (Cause.SHUTDOWN, Cause.SCOPE_ENDED):
         return None  # it never ran, or it was told that it drains for this
     if event.cause is Cause.CONNECT_FAILED:
         return f"{who}: {event.detail or event.before.value}" if event.after is State.DRAINING else None
@@ -210,6 +210,9 @@ async def follow(
 
 
 def _because(event: Transition) -> str:
-    reasons = [event.cause.value if event.cause else "", event.detail]
+    is_said = (
+        event.cause is Cause.SCOPE_ENDED and event.detail
+    )  # the detail says which one, and in plain words
+    reasons = [event.cause.value if event.cause and not is_said else "", event.detail]
     text = ", ".join(reason for reason in reasons if reason)
     return f" ({text})" if text else ""
