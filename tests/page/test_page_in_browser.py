@@ -108,7 +108,7 @@ def test_a_button_drains(room_of: Callable[..., Room], tab: Tab) -> None:
     page.get_by_role("link", name="one", exact=True).click()
     panel = page.get_by_role("complementary")
     panel.get_by_role("button", name="Drain").click()
-    expect(state_of(page, "one")).to_have_text("cached")
+    expect(state_of(page, "one")).to_have_text("down")
     assert room.row("one")["down"]
     panel.get_by_role("button", name="Connect").click()
     expect(state_of(page, "one")).to_have_text("connected")
