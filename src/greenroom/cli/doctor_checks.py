@@ -47,6 +47,7 @@ from ..protocol.errors import (
     UNTRUSTED,
     ConfigError,
     ConnectFailed,
+    FailureKind,
     GreenroomError,
     NeedsAuth,
     UsageError,
@@ -220,6 +221,12 @@ def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Findin
         yield from of_start(setup, name, row)
 
 
+_FIRST_STEPS: Final[Mapping[str, str]] = {  # of the kind of a failure
+    FailureKind.PROGRAM: "install its program, or correct its entry",
+    FailureKind.CONNECTION: "start it where its entry says, or correct that",
+}
+
+
 def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
     """The finding about a failure after which the server has not worked: an error, unless a server that works was lost
     once."""
@@ -232,7 +239,8 @@ def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
         what = f"it was lost {ago}: {row['failure']}"
     works = not starts and not quarantined and row.get("cached")
     refresh, explain = (setup.commands.about(verb, name) for verb in ("refresh", "explain"))
-    mend = f"to try it again: `{refresh}`. What happened, and what to do: `{explain}`"
+    first = _FIRST_STEPS.get(row.get("failureKind") or "")
+    mend = f"{first}, then: `{refresh}`" if first else f"see why: `{explain}`; try it again: `{refresh}`"
     if works:
         mend = f"the next call starts it again. To see why it ended: `{explain}`"
     return Finding(Severity.WARNING if works else Severity.ERROR, LAST, name, what, mend)

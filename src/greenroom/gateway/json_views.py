@@ -67,9 +67,12 @@ def _tree_view(tree: TreeNode) -> dict[str, Any]:
 
 
 def status_view(catalogue: Catalogue) -> dict[str, Any]:
-    """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
+    """Every server in the order of the configuration, then those that were removed and have not ended; further
+    addresses of a server follow under `addresses`."""
     rows = [_at_present(row) for row in CatalogueReader(catalogue, hints=FOR_PEOPLE).rows()]
-    others = [row for row in catalogue.status() if row.scope != "shared"]
+    there, named = catalogue.status(), {row.server for row in rows}
+    others = [row for row in there if row.scope != "shared"]
+    removed = [row for row in there if row.scope == "shared" and row.server not in named]
     doing: dict[str, list[str]] = {}  # of each server, the words of its further addresses
     for row in others:
         doing.setdefault(row.server, []).append(row.word)
@@ -78,6 +81,7 @@ def status_view(catalogue: Catalogue) -> dict[str, Any]:
         {**json_of(row), **server, "status": word_with(row.word, doing.get(row.server, ()))}
         for row, server in zip(rows, details["servers"], strict=True)
     ]
+    details["servers"] += [{**json_of(row), "toolCount": row.tool_count or 0} for row in removed]
     if others:
         details["addresses"] = [json_of(row) for row in others]
     return details
