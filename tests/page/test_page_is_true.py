@@ -342,3 +342,25 @@ def test_a_phone_has_the_whole_name_of_an_open_call(room_of: Callable[..., Room]
     assert cell.evaluate("node => node.scrollWidth <= node.clientWidth"), "it is not cut off"
     os.kill(room.row("one")["pid"], signal.SIGKILL)
     thread.join(PATIENCE)
+
+
+def test_moments_of_a_timeline_that_is_zoomed_in_differ(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    room.client().call("one_slow", seconds=0.3)
+    page = tab.open(room, "timeline")
+    page.get_by_role("button", name="one_slow").first.wait_for()
+    for _ in range(6):
+        page.get_by_role("button", name="Zoom in").click()
+    ticks = page.locator(".ticks span").all_inner_texts()
+    assert len(set(ticks)) == len(ticks) == 5, ticks
+
+
+def test_a_call_that_has_ended_says_its_outcome_once(room_of: Callable[..., Room], tab: Tab) -> None:
+    room = room_of({"one": rough()})
+    room.client().call("one_echo", text="a")
+    page = tab.open(room, "calls")
+    row = page.get_by_role("table", name="Ended calls").get_by_role("row").filter(has_text="one_echo")
+    for width in (1400, 900, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        expect(row).to_be_visible()
+        assert row.inner_text().count("result") == 1, width

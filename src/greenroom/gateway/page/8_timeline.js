@@ -76,7 +76,8 @@ const LEGEND = [
 const legend = () =>
   el("ul", { class: "legend", "aria-label": "Legend" }, LEGEND.map(([kind, word]) => el("li", {}, el("i", { class: kind }), word)));
 
-/** Lanes with their spans, to look at and to walk along. `open(span)` shows one; `momentInWords` says when. */
+/** Lanes with their spans, to look at and to walk along. `open(span)` shows one; `momentInWords(at, step)` says when,
+ * so that two moments that are a step apart differ. */
 function makeTimeline(open, momentInWords) {
   const groups = GROUPED.map(([group, title]) => {
     const lanes = el("div", { class: "lanes" });
@@ -166,7 +167,7 @@ function makeTimeline(open, momentInWords) {
     const isWhole = start === whole[0] && end === whole[1];
     for (const place of [0, 1, 2, 4]) tools.children[place].disabled = isWhole;
     ticks.firstChild.replaceChildren(
-      ...[0, 0.25, 0.5, 0.75, 1].map((share) => el("span", {}, momentInWords(start + share * (end - start)))),
+      ...[0, 0.25, 0.5, 0.75, 1].map((share) => el("span", {}, momentInWords(start + share * (end - start), (end - start) / 4))),
     );
     const same = kept && rows.flat().find((each) => each.span.parts.includes(kept.parts[0]));
     activate(same ?? rows[0]?.[0] ?? null);
@@ -405,8 +406,8 @@ function timelineSection() {
   let readAt = 0; // when it was read last
   let end = 0;
   let seconds = 60;
-  const timeline = makeTimeline(showSpan, (moment) =>
-    end - moment < 0.0005 ? "now" : `−${duration(end - moment)}`,
+  const timeline = makeTimeline(showSpan, (moment, step = 1) =>
+    end - moment < 0.0005 ? "now" : `−${step < 1 ? `${(end - moment).toFixed(Math.ceil(-Math.log10(step)))} s` : duration(end - moment)}`,
   );
   const none = blank("Nothing happened in this time.", "Starts, waits and calls stand here, each as long as it took.");
   const detail = el("div", { class: "block span" });

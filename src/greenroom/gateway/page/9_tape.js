@@ -27,7 +27,7 @@ function tapeSection() {
         head: "Tool",
         class: "code",
         order: (call) => call.tool ?? call.method,
-        make: () => el("div", { class: "stack" }, el("a", {}, el("bdi")), el("span", { class: "under" })),
+        make: () => el("div", { class: "stack" }, el("a", {}, el("bdi")), el("span", { class: "under narrow" })),
         update: (cell, call) => {
           const [link, under] = cell.firstChild.children;
           setAttribute(link, "href", callAddress(call.number));

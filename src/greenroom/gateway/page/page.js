@@ -146,6 +146,7 @@ function draw(kinds) {
 function drawFrame() {
   const there = sectionsThere();
   const nav = document.getElementById("sections");
+  nav.hidden = link.state === "refused";
   if (!nav.firstChild) nav.append(el("ul"));
   keyed(
     nav.firstChild,
@@ -308,7 +309,7 @@ function showDoor() {
       el(
         "p",
         { class: "muted" },
-        "On the machine of the room, this command opens the page with one: ",
+        "On the machine of the gateway, this command opens the page with one: ",
         command("greenroom page"),
       ),
     ),
