@@ -186,13 +186,17 @@ class _AsyncioBackend:
         self._running = asyncio._get_running_loop
 
     def is_here(self) -> bool:
-        return self._running() is self._loop
+        running = (
+            self._running
+        )  # each call asks: a name is quicker to call than an attribute that is no method
+        return running() is self._loop
 
     def post(self, do: Callable[[], object]) -> None:
         self._loop.call_soon_threadsafe(do, context=_with_loop(copy_context(), self.name))
 
     async def read_forever(self, fd: int, on_readable: OnReadable) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
+        is_done = done.done
         is_due = False  # a further turn is scheduled
         is_paused = False  # and a turn that was scheduled before the pause does nothing
 
@@ -204,18 +208,18 @@ class _AsyncioBackend:
         def resume() -> None:
             nonlocal is_paused
             is_paused = False
-            if not done.done():
+            if not is_done():
                 self._loop.add_reader(fd, ready)
                 ready()
 
         def ready() -> None:
             nonlocal is_due, is_paused
-            if done.done() or is_paused:
+            if is_done() or is_paused:
                 return
             try:
                 more = on_readable()
             except BaseException as error:
-                if not done.done():
+                if not is_done():
                     done.set_exception(error)
             else:
                 if more is True:
@@ -228,7 +232,7 @@ class _AsyncioBackend:
                     is_paused = True
                     self._loop.remove_reader(fd)
                     self._loop.call_later(_PAUSE, resume)
-                elif not more and not done.done():  # the callback may have cancelled us
+                elif not more and not is_done():  # the callback may have cancelled us
                     done.set_result(None)
 
         self._loop.add_reader(fd, ready)

@@ -23,7 +23,7 @@ import msgspec
 from ..backend import Backend, Waiter
 from ..message_buffer import MessageBuffer
 from ..open_requests import mark_sent
-from ..peer import Exchange
+from ..peer import SENT, Exchange
 
 HEAD = 256  # bytes of an over-long line that are kept, and as many of its end
 LINES_A_TURN: Final = 100
@@ -87,14 +87,16 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""
-        lines: list[Any]
-        held = self._held.data
-        if held and chunk.find(b"\n") < 0:  # to split it would only copy it
-            lines, rest = [], chunk
-        else:
-            lines = chunk.split(b"\n")
+        # One whole line, as nearly always, is found in half the time that `split` takes, which looks at each byte.
+        line, ending, rest = chunk.partition(b"\n")
+        if not ending:
+            self._hold(chunk)
+            return []
+        lines: list[Any] = [line]
+        if rest:
+            lines += rest.split(b"\n")
             rest = lines.pop()
-        if lines and (held or self._over is not None):
+        if self._held.data or self._over is not None:
             lines[0:1] = self._finish(lines[0])
             if self._on_large is not None and lines and type(lines[0]) is bytearray:
                 self._on_large(lines)
@@ -288,8 +290,11 @@ class LineWriter:
             except OSError as error:
                 self._break(error)
                 return True
-            if exchange is not None:
-                mark_sent(exchange)
+            if (
+                exchange is not None
+            ):  # as `mark_sent`: it was opened just now, and nearly every call comes here
+                exchange.reach = SENT
+                exchange.owner.exchange_sent(exchange)
             if written != len(line):
                 self._wait(memoryview(line)[written:], None)
             return True

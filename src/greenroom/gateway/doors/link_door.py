@@ -176,8 +176,8 @@ class LinkDoor:
     ) -> None:
         """Serve the link until its front ends it, or the server or the room is gone."""
         over, left = anyio.Event(), anyio.Event()
-        door = _LinkConnection(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)
-        door.may_call = partial(self._entry.may_call, hello)
+        door = StdioDoor(current_backend(), line.fileno(), line.fileno(), max_line=self._max_line)
+        door.send = partial(self._send, door.send, hello)
 
         async def read(talk: ClientSession) -> None:
             may_call = self._entry.may_call
@@ -231,15 +231,10 @@ class LinkDoor:
                     )  # before its session ends: a child may take its time to stop
             tasks.cancel_scope.cancel()
 
-
-class _LinkConnection(StdioDoor):
-    """The connection of a link."""
-
-    may_call: Callable[[], bool]
-
-    def send(self, line: bytes) -> bool:
-        key = b"" if self.may_call() else _unsent_in(line)
-        return super().send(moved_line(key) if key else line)
+    def _send(self, write: Callable[[bytes], bool], hello: LinkHello, line: bytes) -> bool:
+        """Write this line of the door, or in its place the answer that the call has to be made elsewhere."""
+        key = b"" if self._entry.may_call(hello) else _unsent_in(line)
+        return write(moved_line(key) if key else line)
 
 
 def _unsent_in(line: bytes) -> bytes:

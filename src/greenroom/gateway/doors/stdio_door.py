@@ -75,15 +75,12 @@ class StdioDoor:
         self._rest = PendingLines()
         self._splitter = LineSplitter(max_line, self._refuse_line, self._rest.put)
         self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
+        self.send: Callable[[bytes], bool] = self._writer.send  # see `Outlet`
         self._reading: anyio.CancelScope | None = None
         self._eof = False
         self._receive: Receive = lambda _line: None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
-
-    def send(self, line: bytes) -> bool:
-        """See `Outlet`."""
-        return self._writer.send(line)
 
     @property
     def congested(self) -> bool:
