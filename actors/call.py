@@ -49,8 +49,9 @@ class CallOwner(ExchangeOwner, Protocol):
     @property
     def connected_at(self) -> float: ...
 
-    @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """The one that it is in now. (No property, for each call asks, and would wait three times as long.)"""
+        ...
 
     @property
     def in_flight(self) -> int: ...
@@ -115,6 +116,7 @@ class Call(Exchange):
     began_at: float = 0.0  # as far as anybody watches for it
     ended_at: float = 0.0
 
+    asked_by: Any = None  # what its `on_end` has to know beside the call; for nobody else
     takes_inputs: bool = False  # the caller itself handles a result that asks for more input
     asking: Cancellable | None = None  # set while input for it is being found, or its task awaited
     task: str | None = None  # its server runs this task for it

@@ -62,7 +62,7 @@ class CallEvents:
         self._events.emit(
             what,
             table.address,
-            table.incarnation,
+            table.incarnation(),
             call=call.number,
             method=call.method,
             tool=call.tool,

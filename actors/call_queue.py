@@ -120,7 +120,6 @@ class CallQueue:
     def connected_at(self) -> float:
         return self.actor.connected_at
 
-    @property
     def incarnation(self) -> int:
         return self.actor.life.incarnation
 
@@ -380,8 +379,9 @@ class CallQueue:
             incarnation = actor.incarnation
             assert incarnation is not None
             # When it came was asked when it was read: to ask again takes a tenth of what a call may cost here.
-            call.end(self.context, incarnation.peer.last_heard, result)
-            self.call_over()
+            heard = incarnation.peer.last_heard
+            call.end(self.context, heard, result)
+            self.call_over(heard)
         except Exception as bug:
             actor.stop_for_bug(bug)
 
@@ -473,15 +473,16 @@ class CallQueue:
         finally:
             self._end(call, error)
 
-    def call_over(self) -> None:
-        """A call is no longer in flight, or no longer waits: send the next, become idle, or go on draining."""
+    def call_over(self, at: float | None = None) -> None:
+        """A call is no longer in flight, or no longer waits, since `at` (None: now): send the next, become idle, or go
+        on draining."""
         waiting, actor = self.waiting, self.actor
         if self.load.held:
             self.share_places()
         if waiting and actor.life.state is CONNECTED:
             self.serve()
         if not self.open and (not waiting or actor.life.state is State.DRAINING):
-            actor.begin_idling()
+            actor.begin_idling(at)
 
     # The connection is lost or drained.
 

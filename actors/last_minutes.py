@@ -170,7 +170,9 @@ class _CallGeneration:
         comes to each call of a gateway, and one by one it took as long as a thirtieth of a call."""
         lines, calls = self.kept[:], len(self.kept) // _KEPT
         lines[_ABOUT::_KEPT] = [_NO_MORE.outcome] * calls
-        lines[_ABOUT + 1 :: _KEPT] = list(map(says_error, lines[_ABOUT + 1 :: _KEPT]))
+        results = lines[_ABOUT + 1 :: _KEPT]
+        may_say = b'"isError"' in b"".join(results)
+        lines[_ABOUT + 1 :: _KEPT] = list(map(says_error, results)) if may_say else [False] * calls
         if self.more:
             for at in range(0, len(lines), _KEPT):
                 if (more := self.more.get(lines[at + _NUMBER])) is not None:
@@ -229,7 +231,7 @@ class RecentHistory:
             return
         owner: CallOwner = call.owner  # pyright: ignore[reportAssignmentType]  # it has one: it was accepted
         self._kept += (
-            call.ended_at, owner.address, owner.incarnation, call.number, call.method, call.tool,
+            call.ended_at, owner.address, owner.incarnation(), call.number, call.method, call.tool,
             call.origin.session, call.accepted_at, call.sent_at, call.reach, line, result,
         )  # fmt: skip
         self._left = left - size - _OF_A_CALL
@@ -243,7 +245,7 @@ class RecentHistory:
         if len(result) > _MOST:
             result, is_error = b"%d" % len(result), says_error(result)
         self._kept += (
-            call.ended_at, owner.address, owner.incarnation, call.number, call.method, call.tool, call.client,
+            call.ended_at, owner.address, owner.incarnation(), call.number, call.method, call.tool, call.client,
             call.accepted_at, call.sent_at, call.reach, line, result,
         )  # fmt: skip
         self._left -= _OF_A_CALL + len(line) + len(result)

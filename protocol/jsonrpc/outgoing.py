@@ -151,7 +151,6 @@ def encode_request(
     method: str,
     params: Mapping[str, Any] | None,
     stamp: Stamp = NO_STAMP,
-    *,
     progress: bool = False,
     trace: bytes = b"",
 ) -> bytes:

@@ -71,7 +71,8 @@ class Room(FakeRoom):
 
     def submit(self, server: str, call: Any) -> None:
         how = {"tool": call.tool, "replayable": call.replayable}
-        call.cancel = self.start_request(server, call.method, call.params, call.on_end, **how).cancel
+        fake = self.start_request(server, call.method, call.params, call.on_end, **how)
+        fake.server, fake.asked_by, call.cancel = server, call.asked_by, fake.cancel
 
     @property
     def last(self) -> Any:
@@ -309,7 +310,8 @@ def test_a_bug_of_ours_at_the_end_of_a_call_ends_that_call_alone(params: Any) ->
     client = MemoryClient.met(Direct(room))
     client.begin("tools/call", {"name": "clock_now", **params})
     client.look()
-    room.last.call._on_end(object())
+    room.last.call.result = object()  # no bytes
+    room.last.call._on_end(room.last.call)
     assert (client.outcome["code"], len(client.notes), client.session.in_flight) == (-32603, 1, 0)
 
 

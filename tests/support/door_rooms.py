@@ -222,6 +222,9 @@ class FakeRoom(_AnyRoom):
             call.end(self.answer)
         return call
 
+    def index_now(self) -> Index:
+        return self.index
+
     async def find(self, tool: str, server: str | None = None) -> Target:
         await self.connect(server or "fresh")
         found = self.index.resolve(tool, server)

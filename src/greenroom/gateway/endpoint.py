@@ -111,11 +111,10 @@ class Endpoint(msgspec.Struct, frozen=True, eq=False):
 class ClientSession:
     """One client. `receive` is given its lines, one at a time; answers go to its outlet, in any order."""
 
-    kind_of_job: type[Job] = Job
-
     def __init__(self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn) -> None:
         self._endpoint = endpoint
         self._exposure = endpoint.exposure
+        self.kind_of_job: type[Job] = Job
         self._outlet = outlet
         self._spawn = spawn
         self._open = open_jobs(endpoint.max_open)
@@ -366,7 +365,8 @@ class ClientSession:
         parts: Mapping[str, msgspec.Raw] | None = None,
     ) -> Job:
         """Begin a request that may take time, as a job. `parts`: the members of its params, if they have been read."""
-        job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
+        kind = self.kind_of_job
+        job = kind(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
         job.trace = current_trace()  # what its door was told beside it
@@ -384,7 +384,7 @@ class ClientSession:
                 jobs.check(key)  # raises
         jobs[key] = job
         try:
-            if job.is_traced:
+            if kind is not Job:  # only a traced one has a span
                 job.begin_span()
             if job.plain is None and self.tasks is not None and self.tasks.takes(job):
                 return job

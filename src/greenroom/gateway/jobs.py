@@ -27,6 +27,7 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
+from ..protocol.jsonrpc.outgoing import raw_line
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
 from ..protocol.long_text import holds
 from ..protocol.tasks import CANCEL, GET, LIST, RESULT, UPDATE
@@ -94,7 +95,6 @@ class Job:
 
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None
-    is_traced: bool = False
     token: Any = None
     modern: bool = False
     is_large: bool = False  # `raw` is megabytes, so it is not decoded
@@ -127,7 +127,9 @@ class Job:
         self.on_end: Callable[[], object] | None = None  # called when it has ended
         self.news: Mapping[str, Any] | None = None  # of ours, for `_meta` of its result
         self.wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool it calls
-        self.is_for_all: bool = False  # its result is passed on as it is, whatever version its client speaks
+        self.is_for_all: bool = (
+            False  # its result goes as it is, with what is new, whatever version its client speaks
+        )
         self._sink = sink
         self._spawn = spawn
         self._ended: bool = False
@@ -150,19 +152,26 @@ class Job:
         if self._end():
             self._sink.job_done(self, result, None)
 
-    def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
+    def answer_raw(self, result: bytes, modern: bool = False) -> None:
         """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
         if not self._ended:
-            self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
-            call, self._call = self._call, None
+            call, sink = self._call, self._sink
             if call is not None and call.news is not None:
                 self.news = call.news
+            if not self.is_for_all:
+                line = sink.line_of(self, result, modern=modern)
+            elif self.news is None:
+                line = raw_line(self.key, result)
+            else:
+                line = raw_line(self.key, rpc.result_with_meta(result, self.news))
+            self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
+            self._call = None
             self.waits = False
             if self.on_handed_over is not None:
                 self._hand_over()
             if self.on_end is not None:
                 self.on_end()
-            self._sink.job_line(self, self._sink.line_of(self, result, modern=modern))
+            sink.job_line(self, line)
 
     async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
         """End with a result of megabytes, as a server sent it. The line is made in a thread."""
@@ -415,9 +424,7 @@ class AnswerSink:
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
-            if not job.is_for_all or job.news is not None:
-                result = self.result_of(job, result, modern=modern)
-            return rpc.raw_line(job.key, result)
+            return raw_line(job.key, self.result_of(job, result, modern=modern))
         except Exception as problem:
             return self._unsayable(job, problem)
 
@@ -429,7 +436,7 @@ class AnswerSink:
             else:
                 older = rpc.for_handshake(result) if modern else result
                 result = older_result(older, self.version, newer=modern, wrapped=job.wrapped_output)
-            return rpc.raw_line(job.key, result)
+            return raw_line(job.key, result)
         except Exception as problem:
             return self._unsayable(job, problem)
 

@@ -96,7 +96,6 @@ class TracedJob(Job):
     """A request that takes time. Its span ends with it."""
 
     client: TracedSession
-    is_traced = True
     trace: TraceContext | None
     span: RequestSpan | None = None
 
@@ -129,7 +128,7 @@ class TracedJob(Job):
         self._over("result")
         super().answer_line(line)
 
-    def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
+    def answer_raw(self, result: bytes, modern: bool = False) -> None:
         self._answered(says_error(result))
         super().answer_raw(result, modern=modern)
 
@@ -159,12 +158,11 @@ class TracedJob(Job):
 class TracedSession(ClientSession):
     """The conversation of one client of a traced room."""
 
-    kind_of_job: type[Job] = TracedJob
-
     def __init__(
         self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort, tracing: Tracing
     ) -> None:
         super().__init__(endpoint, outlet, spawn)
+        self.kind_of_job = TracedJob
         self.port = port
         self.tracing = tracing
         self.agreed: str | None = None  # the version that the client and we agreed on

@@ -53,8 +53,11 @@ class _TapedTable:
     """What a call's table tells of where the call was."""
 
     address: Address
-    incarnation: int
+    number: int
     protocol_version: str | None
+
+    def incarnation(self) -> int:
+        return self.number
 
 
 class _TapedCalls:

@@ -390,7 +390,7 @@ class CallSpans:
         name, uri = params.get("name"), params.get("uri")
         sort = _SpanKey(
             call.method, name if isinstance(name, str) and call.method in NAMED else None, address,
-            table.incarnation, call.protocol_version, transport,
+            table.incarnation(), call.protocol_version, transport,
         )  # fmt: skip
         title, more, self._counted = tracing.in_common(sort)
         if isinstance(uri, str):

@@ -430,7 +430,6 @@ class HeldCall:
 
     protocol_version: str | None = None
     connected_at: float = -math.inf  # no server has been started for it
-    incarnation = 0
     in_flight = 0
     queued = 0
     scope: anyio.CancelScope | None = None  # of the task that asks
@@ -460,6 +459,9 @@ class HeldCall:
         self.key = key
         self.told = told
         self.release: Callable[[], None] = passage.lease()
+
+    def incarnation(self) -> int:
+        return 0
 
     def cancel(self, call: Call, reason: str) -> None:
         """Its caller does not wait any more."""

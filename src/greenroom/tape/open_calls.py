@@ -79,7 +79,7 @@ class OpenCalls:
             call.ended_at - began,
             address.server,
             address.scope,
-            table.incarnation,
+            table.incarnation(),
             call.method,
             msgspec.Raw(params),
             call.outcome,

@@ -226,7 +226,7 @@ class Direct:
         plain = job.plain
         name = answers.text_of(job, "name") if plain is None else plain.name
         # What a call may name is a matter of the index alone, whoever else is shown the same.
-        target = (self._own or self._common.shown).tool_in(self._room.catalogue.index, name)
+        target = (self._own or self._common.shown).tool_in(self._room.catalogue.index_now(), name)
         if target is None:
             self._call_unlisted(name, job)
         else:
@@ -392,7 +392,7 @@ class DirectCalls:
         call = begun or Call("tools/call", None)
         call.params, call.tool = plain.renamed(target.original), target.name
         call.replayable = target.is_harmless
-        call.on_end = lambda ended: self._tool_ended(job, target.server, ended)
+        call.on_end, call.asked_by = self._tool_ended, job
         self._room.submit(target.server, call)
         job.follow(call)
 
@@ -435,8 +435,10 @@ class DirectCalls:
         )
         job.follow(call)
 
-    def _tool_ended(self, job: Job, server: str, call: Call | answers.ScrubbedEnd) -> None:
+    def _tool_ended(self, call: Call) -> None:
         """The end of a plain call. Nearly every result is passed on after one look at it."""
+        job: Job = call.asked_by
+        server = call.server or ""
         try:
             result = call.result
             if (

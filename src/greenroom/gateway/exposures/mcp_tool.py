@@ -337,7 +337,7 @@ class McpTool:
 
     def call(self, request: McpToolRequest, job: Job) -> None:
         """Carry out a request to call a tool."""
-        found = self._room.catalogue.index.get(request.subject)
+        found = self._room.catalogue.index_now().get(request.subject)
         if found is not None and request.server in (None, found.server):
             self._start(found, request, job)
         else:
