@@ -15,7 +15,7 @@ from tests.support.gateway import serve
 from greenroom.catalogue.namespace import Target
 from greenroom.gateway.exposures.direct_client import uris_in
 from greenroom.gateway.exposures.direct_results import is_for_all, readable_tool
-from greenroom.gateway.exposures.result_texts import outcome_of, plain_answer
+from greenroom.gateway.exposures.result_texts import outcome_of, plain_answer, plain_result, plain_text
 from greenroom.gateway.exposures.tool_definition import parse_request, read_plain_request
 from greenroom.gateway.message_origin import result_without_ours
 from greenroom.protocol.errors import UsageError
@@ -64,8 +64,10 @@ def test_a_result_that_passes_as_it_came_says_what_it_would_say_decoded(
     result: dict[str, Any], max_bytes: int, max_lines: int, ascii_only: bool, indent: int | None
 ) -> None:
     raw = json.dumps(result, ensure_ascii=ascii_only, indent=indent).encode()
-    short = plain_answer(TARGET, raw, max_bytes, max_lines)
-    if short is not None:
+    said = plain_text(TARGET, raw, max_bytes, max_lines)
+    if said is not None:
+        short = plain_answer(TARGET, said)
+        assert plain_result(TARGET, said) == encode(short)
         outcome = outcome_of("s", TARGET, decode_result(raw), max_bytes=max_bytes, max_lines=max_lines)
         assert outcome.is_whole
         assert json.loads(encode(short)) == outcome.answer().as_result()
@@ -122,14 +124,16 @@ def test_texts_images_and_a_structured_object_pass_the_direct_door_at_once() -> 
 
 def test_only_text_within_the_bounds_passes_as_it_came() -> None:
     said = b'{"content": [{"type":"text","text":"caf\\u00e9"}],"isError":false}'
-    short = plain_answer(TARGET, said, 100, 2)
+    short = plain_text(TARGET, said, 100, 2)
     assert short is not None
-    assert encode(short).startswith(b'{"content":[{"type":"text","text":"caf\\u00e9"}],"_meta":')
-    assert plain_answer(TARGET, said, 20, 2) is None
-    assert plain_answer(TARGET, said.replace(b"false", b"true"), 0, 0) is None
-    assert plain_answer(TARGET, b'{"content":[]}', 0, 0) is None
-    assert plain_answer(TARGET, said.replace(b"caf", b"\\ud83d"), 0, 0) is None
-    assert plain_answer(TARGET, said.replace(b"[{", b"[\n{"), 0, 0) is None
+    assert plain_result(TARGET, short).startswith(
+        b'{"content":[{"type":"text","text":"caf\\u00e9"}],"_meta":'
+    )
+    assert plain_text(TARGET, said, 20, 2) is None
+    assert plain_text(TARGET, said.replace(b"false", b"true"), 0, 0) is None
+    assert plain_text(TARGET, b'{"content":[]}', 0, 0) is None
+    assert plain_text(TARGET, said.replace(b"caf", b"\\ud83d"), 0, 0) is None
+    assert plain_text(TARGET, said.replace(b"[{", b"[\n{"), 0, 0) is None
 
 
 @given(asked)

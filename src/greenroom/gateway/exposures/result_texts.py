@@ -6,7 +6,7 @@ server's `structuredContent` is added as a block, unless the text says the same.
 because then every answer would be sent twice. A `mcpResult` over 16 KiB is kept in a file too, and the details
 say where.
 
-Nearly every result is only text that fits. Its content passes as the JSON that came (`plain_answer`).
+Nearly every result is only text that fits. Its content passes as the JSON that came (`plain_text`).
 
 Our own texts (a list, a description, a refusal) have the same bounds.
 
@@ -21,7 +21,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -35,7 +35,7 @@ from ...config.model import Scrub
 from ...protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE
 from ...protocol.content import MAX_BYTES, MAX_LINES, Block, BoundedBlocks, Stats, guard, shown
 from ...protocol.errors import ProtocolFault, Reach
-from ...protocol.jsonrpc.encoding import UNWRITABLE, decode, decode_parts
+from ...protocol.jsonrpc.encoding import UNWRITABLE, decode, decode_parts, encode
 from ...protocol.jsonrpc.incoming import NO_MESSAGE, nbytes, read_parts, read_value
 from ...protocol.jsonrpc.incoming import decode_result as decoded
 from ...protocol.jsonrpc.outgoing import large_array
@@ -84,9 +84,13 @@ class McpToolResponder:
         if scrubber is not None:
             raw = scrubber.scrub(raw)
         settings = self._room.catalogue.config.settings
-        answer = plain_answer(target, raw, settings.output_max_bytes, settings.output_max_lines)
-        if answer is not None:
-            job.answer(answer)
+        said = plain_text(target, raw, settings.output_max_bytes, settings.output_max_lines)
+        if said is not None:
+            if job.plain is None:
+                job.answer(plain_answer(target, said))
+            else:  # its client is given the same whatever it speaks: nothing is added
+                job.is_for_all = True
+                job.answer_raw(plain_result(target, said))
             return
         result = decode_result(raw)
         if result is None:
@@ -306,10 +310,10 @@ _only_text = msgspec.json.Decoder(_TextResult)
 _text_blocks = msgspec.json.Decoder(list[_TextBlock])
 
 
-def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> dict[str, Any] | None:
-    """The result for a client, when that of the server is only text within the bounds: the content stays the JSON that
-    came. None for any other: then use `outcome_of`. The bounds are kept with some room: as JSON a text is never shorter
-    than it is, and each of its newlines has a backslash."""
+def plain_text(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> _TextResult | None:
+    """The result of a server, when it is only text within the bounds: then use `plain_result` or `plain_answer`, where
+    the content stays the JSON that came. None for any other: then use `outcome_of`. The bounds are kept with some room:
+    as JSON a text is never shorter than it is, and each of its newlines has a backslash."""
     if 0 < max_bytes < len(raw) or target.kind == "resource":
         return None
     try:
@@ -324,10 +328,33 @@ def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> 
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
         return None
-    details: dict[str, Any] = {"mode": "call", "server": target.server, "tool": target.name}
-    if result.is_error is False:
+    return result
+
+
+def plain_answer(target: Target, said: _TextResult) -> dict[str, Any]:
+    """The answer to a client whose server has given it only text."""
+    return {
+        "content": said.content,
+        "_meta": _meta_of_text(target.server, target.name, said.is_error is False),
+    }
+
+
+def plain_result(target: Target, said: _TextResult) -> bytes:
+    """`plain_answer` as JSON."""
+    meta = _json_of_meta(target.server, target.name, said.is_error is False)
+    return b"".join((b'{"content":', said.content, b',"_meta":', meta, b"}"))
+
+
+def _meta_of_text(server: str, tool: str, says_no_error: bool) -> dict[str, Any]:
+    details: dict[str, Any] = {"mode": "call", "server": server, "tool": tool}
+    if says_no_error:
         details["mcpResult"] = {"isError": False}
-    return {"content": result.content, "_meta": {DETAILS: details}}
+    return {DETAILS: details}
+
+
+@lru_cache(1024)  # few tools are called over and over
+def _json_of_meta(server: str, tool: str, says_no_error: bool) -> bytes:
+    return encode(_meta_of_text(server, tool, says_no_error))
 
 
 def filed(server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int) -> Outcome:
