@@ -225,6 +225,7 @@ def test_an_ended_call_opens_with_its_error_and_arguments(room_of: Callable[...,
     page.keyboard.press("Escape")
     ended.get_by_role("link", name="one_echo").click()
     expect(panel.get_by_role("region", name="Arguments")).to_contain_text("for the owner")
+    expect(panel.get_by_text("with the wait")).to_be_visible()  # for its start; the table has both apart
 
 
 def test_what_a_tool_called_an_error_before_anybody_looked_has_failed(

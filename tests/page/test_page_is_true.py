@@ -350,7 +350,7 @@ def test_moments_of_a_timeline_that_is_zoomed_in_differ(room_of: Callable[..., R
     page = tab.open(room, "timeline")
     page.get_by_role("button", name="one_slow").first.wait_for()
     for _ in range(6):
-        page.get_by_role("button", name="Zoom in").click()
+        page.get_by_role("button", name="Zoom in", exact=True).click()
     ticks = page.locator(".ticks span").all_inner_texts()
     assert len(set(ticks)) == len(ticks) == 5, ticks
 

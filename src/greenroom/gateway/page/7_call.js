@@ -86,7 +86,7 @@ function callPanel(number, close) {
         ["session", call.session ?? "the room’s own"],
         ["accepted", when],
         ["waited", duration(call.waited)],
-        [isOpen ? "open for" : "took", duration(call.seconds)],
+        [isOpen ? "open for" : "took", call.seconds == null ? "" : `${duration(call.seconds)}${call.waited ? ", with the wait" : ""}`],
         ["reach", call.reach.replaceAll("_", " ")],
         ["incarnation", call.incarnation],
         ["method", call.method],
