@@ -54,7 +54,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Act": {
         "call": ("call_command", "Call a tool."),
-        "refresh": ("refresh_command", "Start servers once, to read their tools."),
+        "refresh": ("refresh_command", "Start servers once, to read which tools they have."),
         "reconnect": ("call_command", "Restart servers of the running gateway."),
         "approve": ("approve_command", "List the calls that wait for approval, or answer one."),
         "accept": ("accept_command", "Accept tools whose definitions have changed."),

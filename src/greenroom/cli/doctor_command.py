@@ -171,11 +171,11 @@ def doctor_command(
 ) -> int:
     """Check the set-up: what is wrong, and how to fix it.
 
-    It changes nothing, and starts nothing without --start or --require. How servers started and failed it learns from
-    the running gateway, or else from the cache.
+    It changes nothing, and starts nothing without --start or --require. The running gateway, or else the cache, tells
+    it how servers started and failed.
 
-    The exit code is that of the worst finding: 1 for an error, 3 for a warning, 4 for a note. It is 0 if that is
-    milder than --fail-on.
+    The exit code is that of the worst finding: 1 for an error, 3 for a warning, 4 for a note. Findings that are milder
+    than --fail-on do not count.
     """
     config = load_asked(config_path, pid)
     if tape is not None:
@@ -259,8 +259,8 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     """Say why SERVER is as it is, and what happens next.
 
     It says what SERVER does and when that ends, how it last failed and when it is tried again, what happened before,
-    and who has called it. Then come what `greenroom doctor` finds about it, its policies, and its entry with the file
-    of each key. What you have to do is shown as a command.
+    and who has called it. Below that is what `greenroom doctor` finds about it, its policies, and its entry with the
+    file of each key. What you have to do is shown as a command.
     """
     from ..config.masking import redacted
     from .logs_command import has_log

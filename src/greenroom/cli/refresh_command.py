@@ -67,15 +67,15 @@ SAY_EVERY: Final = 10.0  # seconds between two summaries, where no terminal show
 @click.command("refresh")
 @click.argument("servers", metavar="[SERVER]...", nargs=-1, shell_complete=complete_servers)
 @click.option(
-    "--all", "every", is_flag=True, help="All servers in service, not only those whose tools are unknown."
+    "--all", "every", is_flag=True, help="Every server in service, also those whose tools are known."
 )
 @common_options
 def refresh_command(
     servers: tuple[str, ...], every: bool, config_path: Path | None, pid: int | None, as_json: bool
 ) -> int:
-    """Start servers once, to read their tools: each SERVER, or those whose tools are unknown.
+    """Start each SERVER once, to read which tools it has. Without SERVER, those whose tools are not known.
 
-    A SERVER that has failed is tried again at once.
+    A server that has failed is tried again at once.
     """
     if servers and every:
         raise UsageError("--all means every server. Leave it out, or the names.")

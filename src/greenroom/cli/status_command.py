@@ -125,7 +125,7 @@ STATE:
 \b
 {words}
 
-While --watch runs, calls that a person has to allow wait for greenroom approve.
+With --watch, calls that wait for a person's yes are shown, too. To decide about them: greenroom approve
 """.format(words="\n".join(f"{word:<{_WIDTH}}  {meaning}" for word, meaning in STATES.items()))
 
 
