@@ -37,9 +37,9 @@ async def keeping(folder: Path, server: FakeServer | None = None, **settings: An
     async with open_gateway(server or FakeServer(handler=work), **said) as gateway:
         try:
             yield gateway
-            await gateway.clients.tasks.kept()
+            await gateway.clients.task_store.kept()
         finally:
-            gateway.clients.tasks.close()
+            gateway.clients.task_store.close()
 
 
 def test_whoever_is_at_standard_input_has_one_owner_for_all_gateways() -> None:
@@ -191,7 +191,7 @@ async def test_how_a_task_failed_or_was_cancelled_outlives_its_gateway_too(tmp_p
 async def test_a_task_that_ran_when_the_gateway_was_killed_has_failed(tmp_path: Path) -> None:
     async with keeping(tmp_path / "t", taskAfterMs=500) as gateway, gateway.person(modern=True) as ann:
         task = (await ann.ask("tools/call", {"name": "a_echo"}))["taskId"]
-        await gateway.clients.tasks.kept()
+        await gateway.clients.task_store.kept()
         shutil.copytree(tmp_path / "t", tmp_path / "killed")
         await ann.ask("tasks/cancel", {"taskId": task})
     (tmp_path / "killed").chmod(0o700)
@@ -346,7 +346,7 @@ async def test_the_folder_is_bounded_in_number_and_bytes(
     monkeypatch.setattr(kept, "TASKS_OF_ONE", 3)
     async with keeping(tmp_path / "t", server) as gateway:
         of_ann = await of("ann", gateway, 10, 10, 10, 10)
-        await gateway.clients.tasks.kept()
+        await gateway.clients.task_store.kept()
         assert files(tmp_path / "t").keys() == set(of_ann[1:])
         of_bob = await of("bob", gateway, 2_000)
     monkeypatch.setattr(task_folder, "TASK_BYTES", 2_000)
@@ -356,7 +356,7 @@ async def test_the_folder_is_bounded_in_number_and_bytes(
     async with keeping(tmp_path / "t", server) as gateway:
         assert files(tmp_path / "t").keys() == set(of_ann[2:])
         late = await of("bob", gateway, 10)
-        await gateway.clients.tasks.kept()
+        await gateway.clients.task_store.kept()
     monkeypatch.setattr(task_folder, "TASKS", 1)
     async with keeping(tmp_path / "t", server):
         assert files(tmp_path / "t").keys() == set(late), "the oldest goes first"

@@ -248,7 +248,7 @@ async def a_task_of_a_client(kind: Kind, fate: tuple[str, float]) -> None:
             that it was made for, which may have left before it read of it: then this one has read it."""
             while not made and not gone.is_set():
                 await anyio.sleep(0.01)
-            named = task_in(made[0]) if made else next(iter(gateway.clients.tasks._tasks), None)
+            named = task_in(made[0]) if made else next(iter(gateway.clients.task_store._tasks), None)
             if (task := named if made or kind.modern else None) is not None:
                 async with gateway.person(modern=kind.modern) as late:
                     await (end_of if kind.modern else result_of)(late, task)
@@ -258,7 +258,7 @@ async def a_task_of_a_client(kind: Kind, fate: tuple[str, float]) -> None:
         await anyio.sleep(5)
         if kind.of_server:
             server.check(lives=what not in ("crash", "close"))
-        kept = gateway.clients.tasks
+        kept = gateway.clients.task_store
         for task in kept._tasks.values():
             assert task.status.is_final
             assert not task.hearers
