@@ -24,7 +24,7 @@ NodeKind = Literal["room", "supervisor", "server", "connection", "session", "cal
 class TreeDeadline(msgspec.Struct, frozen=True, rename="camel"):
     """What time alone will do."""
 
-    what: str  # "idle eviction", "backoff over", "half-open", "connect timeout", "drain over", …
+    what: str  # "idle eviction", "backoff over", "half-open", "connect timeout", "drain over", "next try", …
     seconds: float  # until then
 
     def __str__(self) -> str:

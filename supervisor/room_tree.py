@@ -144,6 +144,8 @@ def _deadlines(record: ServerRecord, actor: ServerActor | None, now: float) -> I
     until, tripped = record.breaker.refusal
     if until > now:
         yield until, "half-open" if tripped else "backoff over"
+    if record.address.is_shared:
+        yield max(record.servers.discovery.retry_at(record.address.server), until), "next try"
     if actor is None:
         return
     if actor.start.deadline is not None:

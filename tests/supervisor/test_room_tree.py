@@ -275,6 +275,17 @@ def test_of_many_sessions_the_busy_ones_are_shown() -> None:
 
 
 @in_virtual_time
+async def test_a_server_that_failed_shows_when_it_is_tried_again_as_the_status_does() -> None:
+    async with open_room({"a": FakeServer(refuse_start="no")}, bootstrap=True) as room:
+        await room.catalogued()
+        await anyio.sleep(2.0)  # its circuit breaker would let it pass
+        (row,) = room.status()
+        deadline = find(room.tree(), "a").next
+        assert deadline is not None
+        assert (deadline.what, deadline.seconds) == ("next try", row.next_try)
+
+
+@in_virtual_time
 async def test_a_server_has_the_word_that_the_status_has_for_it() -> None:
     """Whoever reads both commands hears one word for one thing."""
     config = {"a": FakeServer(), "b": FakeServer(), "c": FakeServer(refuse_start="no such program")}

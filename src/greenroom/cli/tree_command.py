@@ -29,7 +29,7 @@ class DeadlineJson(Shape, kw_only=True):
         str,
         says(
             "`idle eviction`, `backoff over`, `half-open`, `connect timeout`, `call timeout`, `queue timeout`, "
-            "`slot wait over`, `drain over`, `the pool decides again`"
+            "`slot wait over`, `drain over`, `next try` (to read what it has), `the pool decides again`"
         ),
     ]
     seconds: Annotated[float, says("until then", "s")]
