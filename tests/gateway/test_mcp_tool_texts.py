@@ -16,6 +16,7 @@ from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom, KnownRoom
 from tests.support.rows import for_each
 
 from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Target
 from greenroom.catalogue.overrides import ToolOverride
 from greenroom.config.model import PrefixMode
@@ -28,6 +29,7 @@ from greenroom.gateway.exposures.result_texts import outcome_of
 from greenroom.gateway.exposures.tool_definition import (
     DETAILS_LIMIT,
     FOR_MODELS,
+    FOR_PEOPLE,
     NAME,
     McpToolAnswer,
     parse_request,
@@ -314,6 +316,20 @@ def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
 def _target(kind: str = "tool", description: str = "", schema: Any = None, **record: Any) -> Target:
     record = {"inputSchema": {"type": "object"}, **record}
     return Target("s_t", "s", kind, "t", record, description, schema)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_person_is_told_once_that_servers_connect_and_only_if_nothing_fits_well() -> None:
+    room = FakeRoom()
+    room.rows |= {name: {"state": State.CONNECTING} for name in ("fresh", "github")}
+    room.entries["github"] = None
+    room.index = Index.build(room.config.servers, room.entries, room.config.settings)
+
+    def said(words: str) -> str:
+        return CatalogueReader(room, hints=FOR_PEOPLE).answer(parse_request({"search": words})).text
+
+    assert said("zebra") == ('No tools matching "zebra". 2 servers are still connecting; retry in a moment.')
+    assert said("time zebra").endswith("\n2 servers are still connecting; retry in a moment.")
+    assert "connecting" not in said("time")
 
 
 def test_a_description_that_is_cut_behind_a_sentence_ends_with_three_dots() -> None:

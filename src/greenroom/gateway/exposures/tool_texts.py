@@ -716,7 +716,7 @@ def search(
         between.join(shown).rstrip("\n"),
         *untold,
         *seen.footer(hints),
-        *_still_connecting(connecting),
+        *([] if hints.for_people and fits_well else _still_connecting(connecting, hints)),
     ]
     return McpToolAnswer.of("\n".join(text), **details)
 
@@ -947,13 +947,15 @@ def _nothing(
     query: str, server: str | None, connecting: Sequence[str], unknown: Sequence[ServerStatus], hints: Hints
 ) -> str:
     where = f' in "{server}"' if server else ""
-    text = " ".join([f'No tools matching "{query}"{where}.', *_still_connecting(connecting)])
+    text = " ".join([f'No tools matching "{query}"{where}.', *_still_connecting(connecting, hints)])
     if unknown:
         return f"{text}{hints.between}{unknown_sentence(unknown, hints)}"
     return text if connecting else hints.with_step(text, hints.nothing_found or hints.see_servers)
 
 
-def _still_connecting(connecting: Sequence[str]) -> list[str]:
+def _still_connecting(connecting: Sequence[str], hints: Hints) -> list[str]:
+    if hints.for_people and len(connecting) > 1:
+        return [f"{len(connecting)} servers are still connecting; retry in a moment."]
     return [f'Server "{server}" is still connecting; retry in a moment.' for server in connecting]
 
 
