@@ -147,7 +147,8 @@ class Call(Exchange):
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        # By their names, please. Only there is no `*`: each that is left out would be looked up, for each call.
+        # By their names, please, but where every call comes: there a name costs much. There is no `*`, because each
+        # that is left out would be looked up, for each call.
         tool: str | None = None,
         timeout: float | None = None,
         replayable: bool = False,

@@ -653,7 +653,7 @@ class RoomPort:
         target: Target,
         arguments: Mapping[str, Any] | msgspec.Raw | None,
         on_end: Callable[[Call], None] | None,
-        *,
+        # By their names, please, but where every call comes: as in `Call`, there a name costs too much.
         timeout: float | None = None,
         on_progress: Progress | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -668,7 +668,7 @@ class RoomPort:
         task per call.
         """
         params: dict[str, Any] = {"name": target.original, "arguments": arguments or {}}
-        call = begun or Call("tools/call", params, timeout=timeout, on_end=on_end, on_progress=on_progress)
+        call = begun or Call("tools/call", params, target.name, timeout, False, on_end, on_progress)
         if target.kind == "resource":
             params, call.method = {"uri": target.original}, "resources/read"
             call.replayable = True

@@ -201,15 +201,7 @@ class RoomCalls:
                     allowed=allowed,
                 )
             else:
-                call = port.start_call(
-                    target,
-                    arguments,
-                    None,
-                    timeout=timeout,
-                    on_progress=on_progress,
-                    meta=meta,
-                    allowed=allowed,
-                )
+                call = port.start_call(target, arguments, None, timeout, on_progress, meta, allowed)
         except CallError:
             # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
             await anyio.lowlevel.checkpoint()

@@ -209,9 +209,10 @@ class FakeRoom(_AnyRoom):
         target: Target,
         arguments: Any,
         on_end: Callable[[Any], None],
-        *,
         timeout: float | None = None,
         on_progress: Any = None,
+        meta: Any = None,
+        allowed: bool = False,
         begun: Call | None = None,
     ) -> FakeCall:
         if self.refuse is not None:

@@ -379,13 +379,16 @@ class McpTool:
     def _start(self, target: Target, request: McpToolRequest, job: Job, begun: Call | None = None) -> None:
         """Start the call of a tool that the index knows. It is accepted or refused here, and ends by callback.
         `begun`: the call, if it began when its name was looked up."""
-        if job.modern:
-            self._start_suspendable(target, request, job, begun)
-            return
-        on_progress = self._progress(target.server, job.progress) if job.token is not None else None
+        on_progress = None
+        if job.plain is None:  # a plain one is of the handshake era, and asks for no progress
+            if job.modern:
+                self._start_suspendable(target, request, job, begun)
+                return
+            if job.token is not None:
+                on_progress = self._progress(target.server, job.progress)
         on_end = partial(self._ended, target, request, job)
         try:
-            call = self._room.start_call(target, request.args, on_end, on_progress=on_progress, begun=begun)
+            call = self._room.start_call(target, request.args, on_end, None, on_progress, None, False, begun)
         except UsageError as error:  # a reload has just removed the server; the index follows later
             self._reply(partial(self._refused, error, request), job)
         except CallError as error:
