@@ -294,7 +294,7 @@ def test_a_person_is_told_how_many_servers_are_not_known_and_which_one_it_is() -
     )
     failed = [ServerStatus(name, failed_ago=1.0, failure="no") for name in "ab"]
     assert sentence(failed, hints) == "The tools of 2 servers are not known yet: greenroom status"
-    asked = [ServerStatus(name, waiting_for="slot") for name in "ab"]
+    asked = [ServerStatus("a", waiting_for="slot"), ServerStatus("b", state=State.CONNECTING)]
     assert sentence(asked, hints) == "The tools of 2 servers are not known yet: they are being read now."
     assert sentence([*failed, *asked], hints) == "The tools of 4 servers are not known yet: greenroom status"
     assert "greenroom explain a" in sentence(failed[:1], hints)

@@ -1017,7 +1017,10 @@ def unknown_sentence(rows: Sequence[ServerStatus], hints: Hints) -> str:
         what = f"The tools of {one or f'{len(rows)} servers'} are not known yet"
         if fresh:
             return f"{what}. To read them: greenroom refresh {one}".rstrip()
-        is_read = all(row.failed_ago is None and not row.needs_auth and row.waiting_for for row in rows)
+        is_read = all(
+            row.failed_ago is None and not row.needs_auth and (row.waiting_for or row.connecting)
+            for row in rows
+        )
         return f"{what}: they are being read now." if is_read else f"{what}: greenroom status"
     named = [f"{row.server} ({waits(row)}{_why(row)})" for row in rows[:_MOST]]
     if len(rows) > _MOST:
