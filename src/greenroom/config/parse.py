@@ -62,7 +62,6 @@ from .model import (
 )
 from .references import (
     PATHS,
-    READ_AS_EMPTY,
     expand_definition,
     has_reference,
     refers_to_session,
@@ -683,12 +682,11 @@ def check_environment(
 ) -> list[Problem]:
     if environ is None or definition.disabled:
         return []
+    is_strict = any(given.is_adapters for given in entry.values())
     try:
-        found = expand_definition(definition, environ).problems
+        found = expand_definition(definition, environ, is_strict=is_strict).problems
     except ConfigError as error:
         found = error.problems
-    if any(given.is_adapters for given in entry.values()):  # there, what is not set is an error
-        found = [Problem(each.where, each.what.replace(READ_AS_EMPTY, "")) for each in found]
     return [_in_section(_as_written(problem, definition, entry), _section_of(entry)) for problem in found]
 
 

@@ -66,7 +66,6 @@ _KEYS: Final = {
     "env_file": "envFile",
     "request_headers_command": "requestHeadersCommand",
 }  # attribute -> in a file
-READ_AS_EMPTY: Final = ", and so empty here"
 _CONTROL_WORDS: Final = "a line break or another control character"
 
 
@@ -234,19 +233,21 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
     return expanded
 
 
-def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) -> Expansion:
-    """The definition with all references expanded, as its process is started or its endpoint is called.
+def expand_definition(
+    definition: ServerDefinition, environ: Mapping[str, str], *, is_strict: bool = False
+) -> Expansion:
+    """The definition with all references expanded, as its process is started or its endpoint is called. `is_strict`: a
+    variable that is not set keeps the server from being used; else it is read as empty, with a warning.
 
     Raises `ConfigError` when the URL refers to variables that are not set, when the expanded URL is not an http(s)
     URL, and when a header cannot be sent; then it names the header and shows nothing of its value.
     """
     expanded = expanded_fields(definition, environ)
+    problems = tuple(_missing_problems(definition, environ, is_strict))
     changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
     if not changed:  # most definitions have no references, and there may be thousands
-        return Expansion(definition, tuple(_missing_problems(definition, environ)))
-    return Expansion(
-        msgspec.structs.replace(definition, **changed), tuple(_missing_problems(definition, environ))
-    )
+        return Expansion(definition, problems)
+    return Expansion(msgspec.structs.replace(definition, **changed), problems)
 
 
 def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -431,11 +432,16 @@ def _not_set(names: tuple[str, ...], how: str = "") -> str:
     return f"the {which} not set{how}. Set {'it' if one else 'them'}, or give a default: ${{{names[0]}:-…}}"
 
 
-def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterable[Problem]:
+def _missing_problems(
+    definition: ServerDefinition, environ: Mapping[str, str], is_strict: bool
+) -> Iterable[Problem]:
+    how = "" if is_strict else ", and so empty here"
     for attribute, key, text in texts_of(definition):
         if missing := missing_variables(text, environ):
-            what = f"it refers to {_not_set(missing, READ_AS_EMPTY)}"
-            yield Problem(_place(definition, attribute, *key), what, fatal=False, code=UNSET_VARIABLE)
+            where, what = _place(definition, attribute, *key), f"it refers to {_not_set(missing, how)}"
+            yield (
+                Problem(where, what) if is_strict else Problem(where, what, fatal=False, code=UNSET_VARIABLE)
+            )
 
 
 def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
