@@ -62,7 +62,13 @@ def test_commands_show_it_too(tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     entry = {"command": sys.executable, "args": ["-S", str(program)], "connectTimeoutMs": 1500}
     config.write_text(json.dumps({"mcpServers": {"a": entry}, "settings": {"probeTimeoutMs": 500}}))
-    for words in (["call", "a_x"], ["status"], ["explain", "a"], ["doctor", "--start"], ["logs", "a"]):
+    for words in (
+        ["call", "a_x"],
+        ["status", "-o", "wide"],
+        ["explain", "a"],
+        ["doctor", "--start"],
+        ["logs", "a"],
+    ):
         done = run_forked(
             [*GREENROOM, *words, "--config", str(config)],
             env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")},
