@@ -188,20 +188,27 @@ def next_try(seconds: float) -> str:
     return f"next try in {about(seconds)}"
 
 
+def tries_in_words(retry_in: float | None, own_try: float | None) -> str:
+    """When a server that does not run is tried again: by a call, which its circuit breaker may refuse for `retry_in`
+    seconds, and by itself (`own_try`). "": by a call alone, which may come at any time."""
+    left = 0 if retry_in is None else math.ceil(retry_in)
+    refuses = f"refuses calls for {about(left)}" if left else ""
+    if own_try is None:
+        return refuses
+    itself = f"by itself in {about(own_try)}"
+    return f"{refuses}, next try {itself}" if refuses else f"next try by a call, or {itself}"
+
+
 def wait_in_words(
     waiting_for: str | None, waiting: float | None, retry_in: float | None, own_try: float | None = None
 ) -> str:
     """What a start waits for, for how long, and when it is tried: `waits 30 s, next try in 22 s`, `waiting 4 s for a
-    slot`; without one, when it is tried by itself (`own_try`), or how long calls are refused. "": it waits for
-    nothing, and none are."""
+    slot`; without one, `tries_in_words`. "": it waits for nothing, and no call is refused."""
     took = "" if waiting is None else f" {waiting:.0f} s"
     since = f" for{took}" if took else ""
     match waiting_for:
-        case None if own_try is not None:
-            return next_try(own_try)
         case None:
-            left = 0 if retry_in is None else math.ceil(retry_in)
-            return f"refuses calls for {left} s" if left else ""
+            return tries_in_words(retry_in, own_try)
         case "breaker":
             said = [f"waits{took}"]
         case "install":

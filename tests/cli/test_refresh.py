@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shlex
 import socket
@@ -193,6 +194,20 @@ def test_a_server_that_is_asked_for_is_started_although_it_has_just_failed(
         mended = greenroom_in(tmp_path, "refresh", *asked)
         assert (mended.returncode, mended.stdout[:7]) == (0, "✓ one: "), mended.stdout
         gateway.end()
+
+
+def test_status_and_explain_say_the_same_of_the_next_try(tmp_path: Path) -> None:
+    """One of them told when it is started by itself, the other how long calls are refused."""
+    entry = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    backoff = {"minMs": 600_000, "maxMs": 600_000}
+    with serve(tmp_path, {"one": entry}, bootstrap=True, restartBackoff=backoff) as gateway:
+        gateway.initialize()
+        greenroom_in(tmp_path, "refresh", "one")
+        status, why = (greenroom_in(tmp_path, *asked).stdout for asked in (("status",), ("explain", "one")))
+        gateway.end()
+    tries = re.compile(r"refuses calls for \d+ min, next try by itself in \d+ min")
+    (shown,), (told,) = tries.findall(status), tries.findall(why)
+    assert shown == told
 
 
 def test_a_server_that_is_disabled_after_it_failed_is_shown_without_its_past(tmp_path: Path) -> None:

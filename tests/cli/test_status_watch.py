@@ -96,7 +96,7 @@ def test_a_line_of_a_failure_is_short_and_says_when_it_is_tried_again() -> None:
     why = "no answer to the handshake within 30 s" + "; if it needs longer, raise it" * 20
     row = ServerStatus("hang", failure=why, failed_ago=3.0, next_try=16.7)
     (line,) = lines(details(row))[1:]
-    assert "  next try in 17 s; no answer to the handshake within 30 s; if" in line
+    assert "  next try by a call, or by itself in 17 s; no answer to the handshake within 30 s; if" in line
     assert len(line) < 200
     assert line.endswith("…")
     assert why in lines(details(row), is_wide=True)[1]

@@ -39,7 +39,14 @@ from ..protocol.errors import FailureKind
 from ..protocol.events import CallAccepted, Event, Place, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.safe_text import counted
-from ..protocol.status import ServerStatus, about, scope_in_words, silence_in_words, status_from
+from ..protocol.status import (
+    ServerStatus,
+    about,
+    scope_in_words,
+    silence_in_words,
+    status_from,
+    tries_in_words,
+)
 from ..protocol.tree import TreeDeadline
 from .next_steps import Commands
 
@@ -212,7 +219,8 @@ class _Subject:
                 f"It does not run between calls: each call has its own {self.thing} (isolation)."
             )
         if row.next_try is not None:
-            return Explanation(f"It does not run. It is tried again by itself in {about(row.next_try)}.")
+            tries = tries_in_words(row.retry_in, row.next_try)
+            return Explanation(f"It does not run: {tries} (bootstrap).")
         if row.waiting_for is not None or row.retry_in is not None:
             return Explanation("It does not run.")
         if self._waits_for_change:
@@ -317,7 +325,7 @@ class _Subject:
                 f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None, "calls"
             )
         if row.retry_in is not None:
-            refuses = f"Its circuit breaker refuses calls for {math.ceil(row.retry_in)} s more"
+            refuses = f"Its circuit breaker refuses calls for {about(math.ceil(row.retry_in))} more"
             step = f"wait, or try it now: {self.commands.live('refresh', self.name)}"
             yield Explanation(f"{refuses} (restartBackoff, cooldownMs).", step, "calls")
 
