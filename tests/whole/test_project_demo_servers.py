@@ -1,4 +1,4 @@
-"""The bundled demo servers, each as a real process: what they answer, how they crash, that they end with stdin."""
+"""The bundled demo servers, each as a process of `greenroom demo NAME`: answers, crashes, the end of stdin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Child:
     """One demo server over plain pipes."""
 
     def __init__(self, name: str) -> None:
-        command = [sys.executable, "-m", f"greenroom.testing.servers.{name}"]
+        command = [sys.executable, "-m", "greenroom", "demo", name]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -50,7 +50,7 @@ def served_by(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("child", [name], indirect=True, ids=[name])
 
 
-@pytest.mark.parametrize("child", ["demo_clock", "demo_notes", "demo_flaky"], indirect=True)
+@pytest.mark.parametrize("child", ["clock", "notes", "flaky"], indirect=True)
 def test_each_initializes_lists_and_ends_with_stdin(child: Child) -> None:
     hello = child.ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={})["result"]
     child.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -64,7 +64,7 @@ def test_each_initializes_lists_and_ends_with_stdin(child: Child) -> None:
     assert child.process.returncode == 0
 
 
-@served_by("demo_clock")
+@served_by("clock")
 def test_the_clock_tells_time_and_refuses_nonsense(child: Child) -> None:
     assert child.call("now", utc_offset=5.5)["structuredContent"]["time"].endswith("+05:30")
     assert (
@@ -78,7 +78,7 @@ def test_the_clock_tells_time_and_refuses_nonsense(child: Child) -> None:
     assert child.call("between", start="2026-01-31")["content"][0]["text"] == "missing argument: end"
 
 
-@served_by("demo_notes")
+@served_by("notes")
 def test_notes_live_as_long_as_the_process(child: Child) -> None:
     assert child.call("add", text="Buy a skull")["structuredContent"] == {"number": 1}
     assert child.call("find", word="SKULL")["structuredContent"] == {"notes": ["Buy a skull"]}
@@ -88,7 +88,7 @@ def test_notes_live_as_long_as_the_process(child: Child) -> None:
     assert child.ask("resources/read", uri="notes://none")["error"]["code"] == -32602
 
 
-@served_by("demo_flaky")
+@served_by("flaky")
 def test_flaky_divides_and_crashes_on_command(child: Child) -> None:
     assert child.call("divide", dividend=7, divisor=2)["content"][0]["text"] == "3.5"
     assert child.call("divide", dividend=7, divisor=0)["isError"]

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 import anyio
 import attrs
@@ -78,11 +78,21 @@ class DemoJson(Shape, kw_only=True):
 # ---- `greenroom demo`, as a command ---------------------------------------------------------------------------------
 
 
-@click.command("demo")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, when it is over.")
-def demo_command(as_json: bool) -> int:
-    """See it work in a few seconds: servers that come with Greenroom are called, stopped, killed and started again."""
+BUNDLED: Final = ("clock", "notes", "flaky")  # the servers, each a module `demo_NAME`
 
+
+@click.command("demo")
+@click.argument("server", type=click.Choice(BUNDLED), required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, when it is over.")
+def demo_command(server: str | None, as_json: bool) -> int:
+    """See it work in a few seconds: servers that come with Greenroom are called, stopped, killed and started again.
+
+    With the name of one of these servers, only that server runs, on standard input and output. So you can add it:
+    greenroom add notes -- greenroom demo notes
+    """
+    if server is not None:
+        entry = _bundled(server)
+        os.execv(entry["command"], [entry["command"], *entry["args"]])  # noqa: S606  (our own Python)
     return run_demo(as_json=as_json)
 
 
@@ -112,7 +122,7 @@ def demo_config() -> dict[str, Any]:
     """The configuration of the demo, as one would write it to `mcp.json`."""
     return {
         "mcpServers": {
-            **{name: _bundled(name) for name in ("clock", "notes", "flaky")},
+            **{name: _bundled(name) for name in BUNDLED},
             "ghost": {"command": "greenroom-demo-no-such-program", "bootstrap": False},
         },
         "settings": {"idleTimeout": IDLE / 60},
