@@ -1450,7 +1450,7 @@ async def test_each_option_of_a_request_reaches_its_call() -> None:
         await teach_lists(room, learned)
         calls: list[Any] = []
 
-        def submit(server: str, call: Any, **_: Any) -> None:
+        def submit(server: str, call: Any, allowed: bool = False) -> None:
             calls.append((server, call))
             raise UsageError("noted")
 

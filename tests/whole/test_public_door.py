@@ -200,6 +200,7 @@ def test_an_error_says_all_it_knows_as_an_object() -> None:
         "tool": None,
         "exit_code": 3,
         "stderr_tail": ["one", "two"],
+        "kind": "other",
     }
     broken = ConfigError([errors.Problem("mcp.json", "is empty")])
     assert broken.as_dict()["problems"] == [
