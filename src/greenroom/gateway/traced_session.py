@@ -162,7 +162,7 @@ class TracedSession(ClientSession):
         self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort, tracing: Tracing
     ) -> None:
         super().__init__(endpoint, outlet, spawn)
-        self.kind_of_job = TracedJob
+        self.kind_of_job: type[Job] = TracedJob
         self.port = port
         self.tracing = tracing
         self.agreed: str | None = None  # the version that the client and we agreed on
