@@ -441,12 +441,28 @@ def test_when_it_is_tried_again_by_itself_and_how_long_it_may_connect() -> None:
     lasting = {"failure": "no such command", "failed_ago": 4.0, "failure_kind": "program"}
     assert said(lasting, {})[1][0].endswith("tried again when its entry, its command or its files change.")
     assert "change" not in said(lasting, {"bootstrap": False})[1][0], "nothing is started in the background"
-    connecting = ServerStatus(NAME, state=State.CONNECTING, waiting=46.0)
-    past = past_of(NAME, [], 0.0, TreeDeadline("connect timeout", 9.6))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "left", "expected"),
+    [
+        (16.0, 9.6, "for 16 s, and may for 10 s more (connectTimeoutMs)."),
+        (46.0, 9.6, "for 46 s, and may for 10 s more: a try in the background has more time than {}."),
+        (46.0, None, "for 46 s: a try in the background has more time than {}."),
+        (16.0, None, "for 16 s; the limit is {}."),
+    ],
+)
+def test_one_that_connects_has_the_limit_of_this_try(
+    waiting: float, left: float | None, expected: str
+) -> None:
+    """It said 48 s of 30 s."""
+    connecting = ServerStatus(NAME, state=State.CONNECTING, waiting=waiting)
+    past = past_of(NAME, [], 0.0, None if left is None else TreeDeadline("connect timeout", left))
+    definition = ServerDefinition(name=NAME, command="x", connect_timeout=30.0)
     (first, *_) = reasons(
-        connecting, ServerDefinition(name=NAME, command="x"), SETTINGS, COMMANDS, runs=True, past=past
+        definition=definition, row=connecting, settings=SETTINGS, commands=COMMANDS, runs=True, past=past
     )
-    assert first.what == "It has been connecting for 46 s, and may for 10 s more (connectTimeoutMs)."
+    assert first.what == "It has been connecting " + expected.format("30 s (connectTimeoutMs)")
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

@@ -594,7 +594,8 @@ class Settings(Model, frozen=True, eq=False):
     connect_timeout: float = key(
         "connectTimeoutMs",
         MILLISECONDS,
-        "The time limit of one attempt to connect. It begins with the start permit.",
+        "The time limit of one attempt to connect. It begins with the start permit. A try in the background, for which "
+        "nobody waits, has twice the time of the one before that failed, up to 5 minutes.",
         30.0,
     )
     install_timeout: float = key("installTimeoutMs", MILLISECONDS, INSTALLS, 600.0)

@@ -80,11 +80,9 @@ class Past:
     # of each caller how many calls, and seconds since the last one
     next: TreeDeadline | None = None
 
-    def left(self, what: str) -> str | None:
-        """How long it is until then, in words; None: something else comes first."""
-        return (
-            _span(math.ceil(self.next.seconds)) if self.next is not None and self.next.what == what else None
-        )
+    def seconds_left(self, what: str) -> float | None:
+        """How long it is until then; None: something else comes first."""
+        return self.next.seconds if self.next is not None and self.next.what == what else None
 
     def told(self) -> Iterator[Explanation]:
         """The failures before the last one, and who has called it."""
@@ -195,12 +193,14 @@ class _Subject:
             return Explanation(
                 f"It has been installing its program{since}; the limit is {most} (installTimeoutMs).{line}"
             )
-        if left := self.past.left("connect timeout"):
-            return Explanation(
-                f"It has been connecting{since}, and may for {left} more (connectTimeoutMs).{line}"
-            )
-        most = _span(self.definition.connect_timeout or self.settings.connect_timeout)
-        return Explanation(f"It has been connecting{since}; the limit is {most} (connectTimeoutMs).{line}")
+        usual = self.definition.connect_timeout or self.settings.connect_timeout
+        most, left = f"{_span(usual)} (connectTimeoutMs)", self.past.seconds_left("connect timeout")
+        more = "" if left is None else f", and may for {_span(math.ceil(left))} more"
+        if (row.waiting or 0.0) + (left or 0.0) > usual + 1.0:
+            patient = f"a try in the background has more time than {most}"
+            return Explanation(f"It has been connecting{since}{more}: {patient}.{line}")
+        limit = f"{more} (connectTimeoutMs)" if more else f"; the limit is {most}"
+        return Explanation(f"It has been connecting{since}{limit}.{line}")
 
     def _idle(self) -> Explanation:
         row, definition = self.row, self.definition
@@ -258,8 +258,8 @@ class _Subject:
         idle = idle_time(self.definition, self.settings)
         if idle == math.inf:
             return "It is never stopped because nobody calls it (idleTimeout)."
-        if left := self.past.left("idle eviction"):
-            return f"It is stopped in {left} unless somebody calls it (idleTimeout: {_span(idle)})."
+        if left := self.past.seconds_left("idle eviction"):
+            return f"It is stopped in {_span(math.ceil(left))} unless somebody calls it (idleTimeout: {_span(idle)})."
         return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
 
     def wait(self) -> Iterator[Explanation]:
