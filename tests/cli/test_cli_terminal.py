@@ -163,6 +163,18 @@ def test_refresh_writes_one_line_again_and_takes_it_away(monkeypatch: pytest.Mon
     assert max(map(len, screen.getvalue().split("\x1b[2K"))) <= 61
 
 
+def test_of_several_servers_those_are_shown_that_the_line_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The third was cut in the middle of what it did."""
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    doing = {"state": "waiting", "waitsFor": "connecting for 3 s", "lastLine": None}
+    refresh_command.Progress().tell([{**doing, "name": name} for name in ("exits", "hangs", "slow")])
+    assert screen.getvalue().endswith("0 of 3 done; exits (connecting for 3 s) and 2 more")
+
+
 def test_the_line_of_a_server_that_is_done_takes_the_place_of_the_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

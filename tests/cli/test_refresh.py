@@ -344,6 +344,10 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert failed == {"server": "clock", "name": "clock", "state": "failed", "failure": "no", "retryIn": 2.0}
     assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
     assert doing(failed_ago=60.0, retry_in=9.0)["retryIn"] == 9.0
+    for place in (None, "breaker"):  # which keeps who asks waiting for a second at most
+        again = doing(failed_ago=60.0, retry_in=9.0, waiting_for=place)
+        assert again["waitsFor"] == "trying it again"
+    assert doing(failed_ago=60.0, waiting_for="slot", waiting=2.0)["waitsFor"] == "waiting 2 s for a slot"
     assert doing(down="drained", failure="no")["failure"] == "drained"
     room = FakeRoom()
     gone = anyio.run(look, room, {"names": ["gone"], "since": since})
@@ -371,7 +375,7 @@ def test_without_a_terminal_a_change_is_a_line_and_all_is_summed_up_each_ten_sec
 
     assert not tell("connecting for 0 s", None, "b")
     tell("connected, and its lists are read", None, "b")
-    tell("failed 0 s ago, next try in 40 s", None, "b")  # who asks waits a second at most
+    tell("trying it again", None, "b")
     assert heard() == [], "all do that"
     tell("installing for 1 s", "fetched 1", "b")
     assert heard() == ["a: installing for 1 s: fetched 1"]

@@ -61,6 +61,9 @@ LOOK_EVERY: Final = 0.3  # seconds
 _NO_DIGITS: Final = str.maketrans(
     "", "", "0123456789"
 )  # how long it does that is no other thing that it does
+_NAMED: Final = 20  # servers of a line of progress, at most
+_SUMMARY: Final = 400  # characters
+_EXPLAINED: Final = 3  # servers that failed, for each of which it is said how to see why
 SAY_EVERY: Final = 10.0  # seconds between two summaries, where no terminal shows the progress
 
 
@@ -186,19 +189,19 @@ class Progress:
             self._tell(row)
         if waiting and time.monotonic() >= self._summed_up + SAY_EVERY:
             self._summed_up = time.monotonic()
-            say(one_line(_progress(rows, waiting, with_lines=True), 400))
+            say(_progress(rows, waiting, _SUMMARY, with_lines=True))
         return not waiting
 
     def _draw(self, rows: list[dict[str, Any]]) -> bool:
         waiting = [row for row in rows if row["state"] == "waiting"]
-        self._draw_line(_progress(rows, waiting, with_lines=len(waiting) == 1) if waiting else "")
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        self._draw_line(_progress(rows, waiting, width, with_lines=len(waiting) == 1) if waiting else "")
         return not waiting
 
     @staticmethod
     def _draw_line(line: str) -> None:
         """Draw a line that is overwritten again and again, and removed by an empty one."""
-        width = max(20, shutil.get_terminal_size().columns - 1)
-        click.echo(f"\r\x1b[2K{one_line(line, width)}", nl=False, err=True, color=True)
+        click.echo(f"\r\x1b[2K{line}", nl=False, err=True, color=True)
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         words = str(row["waitsFor"])
@@ -210,12 +213,20 @@ class Progress:
 
 
 def _progress(
-    rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]], *, with_lines: bool
+    rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]], width: int, *, with_lines: bool
 ) -> str:
-    """How many are done, and what the others do. `with_lines`: and what each wrote last to its stderr."""
-    lines = [f": {row['lastLine']}" if with_lines and row["lastLine"] else "" for row in waiting]
-    doing = (f"{row['name']} ({row['waitsFor']}{line})" for row, line in zip(waiting, lines, strict=True))
-    return f"{len(rows) - len(waiting)} of {len(rows)} done; {', '.join(doing)}"
+    """How many are done, and what the others do, as many as `width` characters have room for. `with_lines`: and what
+    each wrote last to its stderr."""
+    shown = waiting[:_NAMED]
+    lines = [f": {row['lastLine']}" if with_lines and row["lastLine"] else "" for row in shown]
+    doing = [f"{row['name']} ({row['waitsFor']}{line})" for row, line in zip(shown, lines, strict=True)]
+    while True:
+        more = len(waiting) - len(doing)
+        others = f" and {more} more" if more else ""
+        line = f"{len(rows) - len(waiting)} of {len(rows)} done; {', '.join(doing)}{others}"
+        if len(doing) == 1 or len(line) <= width:
+            return one_line(line, width)
+        doing.pop()
 
 
 def _tell_done(row: Mapping[str, Any]) -> None:
@@ -237,6 +248,8 @@ def _sum_up(rows: list[dict[str, Any]]) -> None:
 
 def say_why(failed: Sequence[str]) -> None:
     """Say how to see why these servers failed, and what to do."""
-    if failed:
-        one = "" if len(failed) == 1 else " one failed"
-        say(f"to see why{one}: {commands_typed().about('explain', failed[0])}")
+    for name in failed[:_EXPLAINED]:
+        say(f"to see why: {commands_typed().about('explain', name)}")
+    if len(failed) > _EXPLAINED:
+        more = len(failed) - _EXPLAINED
+        say(f"{counted(more, 'more server')} failed: {commands_typed().live('status')}")

@@ -18,6 +18,8 @@ import msgspec
 
 from ..actors.workers import aside
 from ..protocol.errors import GreenroomError, UsageError
+from ..protocol.events import Place
+from ..protocol.lifecycle import State
 from ..protocol.typed_arguments import typed_arguments
 from ..safety.approval import Verdict
 from ..supervisor.attachments import AUDIT
@@ -160,8 +162,16 @@ def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) ->
     failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
     if row.down is not None or failed_now:
         return {"state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}
-    doing = {"state": "waiting", "waitsFor": waits(row), "lastLine": row.last_line}
+    doing = {"state": "waiting", "waitsFor": _tried(row), "lastLine": row.last_line}
     return doing if row.retry_in is None else {**doing, "retryIn": row.retry_in}
+
+
+def _tried(row: ServerStatus) -> str:
+    """What a server waits for that is tried now, whatever came of the tries before."""
+    is_up = row.state in (State.CONNECTING, State.CONNECTED)
+    if row.failed_ago is not None and row.waiting_for in (None, Place.BREAKER.value) and not is_up:
+        return "trying it again"
+    return waits(msgspec.structs.replace(row, failed_ago=None, retry_in=None))
 
 
 async def ask_typed(
