@@ -58,6 +58,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+def tools_in_words(tools: int, resources: int = 0) -> str:
+    """`2 tools, 1 resource`: what is offered to be called. No resources are not told."""
+    return counted(tools, "tool") + (f", {counted(resources, 'resource')}" if resources else "")
+
+
 def printable(text: str) -> str:
     """`text` without characters that a terminal obeys or hides; line breaks stay."""
     if text.isascii() and text.isprintable():

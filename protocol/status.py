@@ -49,6 +49,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     waiting: float | None = None  # how long it has waited for that, or has been connecting
     last_line: str | None = None  # the last line that it wrote to its stderr while it connects
     tool_count: int | None = None  # None: its tools are unknown
+    resource_count: int = 0  # its resources that are offered as tools
     problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
     pid: int | None = None  # of its process; None: it has none
     failure: str | None = None  # why it last failed, in this run or an earlier one; cleared when it connects

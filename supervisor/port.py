@@ -309,9 +309,16 @@ class RoomCatalogue:
             return row
         counts, faults = self.index.counts(row.server), self.index.faults(row.server)
         if counts is None:
-            return msgspec.structs.replace(row, tool_count=None, changed=(), hidden=(), faults=faults)
+            return msgspec.structs.replace(
+                row, tool_count=None, resource_count=0, changed=(), hidden=(), faults=faults
+            )
         return msgspec.structs.replace(
-            row, tool_count=counts.callable, changed=counts.changed, hidden=counts.hidden, faults=faults
+            row,
+            tool_count=counts.tools,
+            resource_count=counts.resources,
+            changed=counts.changed,
+            hidden=counts.hidden,
+            faults=faults,
         )
 
     def tool_names(self) -> list[str] | None:

@@ -110,7 +110,8 @@ class ProfileView:
         faults = self.index.faults(row.server)
         return msgspec.structs.replace(
             row,
-            tool_count=None if counts is None else counts.callable,
+            tool_count=None if counts is None else counts.tools,
+            resource_count=0 if counts is None else counts.resources,
             changed=() if counts is None else counts.changed,
             flapping=() if counts is None else counts.flapping,
             hidden=() if counts is None else counts.hidden,

@@ -134,7 +134,7 @@ def test_a_long_name_stays_on_one_line_and_leaves_room_for_the_descriptions(
     at = lines.index(long["name"])
     assert lines[at + 1].split() == long["description"].split()
     assert "Read a file from the disk. More words More words" in lines[at - 1]
-    assert lines[-1] == "Total: 4 tools (1 of them reads a resource)"
+    assert lines[-1] == "Total: 3 tools, 1 resource"
 
 
 def test_a_proposed_call_stays_on_one_line_with_its_arguments() -> None:

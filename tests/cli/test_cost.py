@@ -62,6 +62,7 @@ def test_what_clients_do_not_list_as_a_tool_costs_nothing_with_all_tools_shown()
     without = cost_of(Index.build(servers, only_tools, Settings()), "letters", len)
     assert (cost.servers, cost.direct) == (without.servers, without.direct)
     assert (cost.hidden, without.hidden) == (1, 0)
+    assert (cost.resources, without.resources) == (1, 0)
 
 
 def test_a_task_is_what_a_model_is_given_over_all_its_turns() -> None:
@@ -128,14 +129,16 @@ def test_an_encoding_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
         counter("letters")
 
 
-def known(folder: Path, monkeypatch: pytest.MonkeyPatch, servers: Any) -> None:
+def known(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, servers: Any, resources: tuple[dict[str, Any], ...] = ()
+) -> None:
     """A configuration of these servers, of which one, the clock, is in the catalogue."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(folder))
     monkeypatch.chdir(folder)
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
     keys = catalogue_keys(load_config(cwd=folder, home=folder, environ=os.environ))
-    entry = ServerEntry("clock", keys["clock"], tools=TOOLS, fetched_at=time.time() - 60)
+    entry = ServerEntry("clock", keys["clock"], tools=TOOLS, resources=resources, fetched_at=time.time() - 60)
     assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
 
 
@@ -175,3 +178,18 @@ def test_a_disabled_server_is_not_among_those_that_are_not_counted(
     )
     assert run(["cost", "--config", "some.json"]) == 0
     assert "tools are unknown: new\n" in capsys.readouterr().out
+
+
+def test_each_command_counts_the_tools_alike_and_the_resources_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = tuple({"uri": f"zone://{name}", "name": name} for name in ("here", "there", "far"))
+    known(tmp_path, monkeypatch, {"clock": {"command": sys.executable}}, places)
+
+    for words in (["tools"], ["status"], ["explain", "clock"], []):
+        assert run(words) == 0
+        assert "2 tools, 3 resources" in capsys.readouterr().out, words
+    assert run(["cost"]) == 0
+    cost = capsys.readouterr().out
+    assert "2 tools" in cost.splitlines()[0]
+    assert "not counted, because only the mcp tool calls them: 3 resources" in cost

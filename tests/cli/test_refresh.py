@@ -334,8 +334,8 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     }
     assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
     assert doing(None) == waiting
-    assert doing(replace(entry, fetched_at=since), tool_count=3) == {
-        "server": "clock", "name": "clock", "state": "known", "tools": 3,
+    assert doing(replace(entry, fetched_at=since), tool_count=3, resource_count=2) == {
+        "server": "clock", "name": "clock", "state": "known", "tools": 3, "resources": 2,
     }  # fmt: skip
     assert doing(state=State.CONNECTED)["state"] == "waiting", "it lists again"
     assert doing(last_line="npm: 3 of 7")["lastLine"] == "npm: 3 of 7"

@@ -109,7 +109,8 @@ def test_what_is_known_of_a_server_is_shown_without_the_tools_that_are_not(
     assert (row is ROW) is not narrows
     if narrows:
         count = len(house.view.index.tools("notes"))
-        assert (row.tool_count, row.problems, row.changed) == (count, (), ())
+        assert (row.tool_count, row.problems, row.changed) == (len(tools), (), ())
+        assert len(tools) + row.resource_count == count
         assert bool(row.faults) is ("wrong" in tools)
 
 

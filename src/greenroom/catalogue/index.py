@@ -549,7 +549,7 @@ def _prefixes(parts: Mapping[str, ServerIndex]) -> dict[str, tuple[str, ...]]:
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools. `changed`: the
+    """How much of a server is exposed. `resources` are those that are offered as tools. `changed`: the
     tools that are not as they were first shown, by the server's own names; `flapping`: those that change again and
     again; `hidden`: the items with hidden characters, and which, in words."""
 
@@ -560,10 +560,6 @@ class Counts(msgspec.Struct, frozen=True):
     changed: tuple[str, ...] = ()
     flapping: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-
-    @property
-    def callable(self) -> int:
-        return self.tools + self.resources
 
 
 class NamingRules(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from msgspec import UNSET, UnsetType
 from ..gateway.exposures.meta import definitions
 from ..gateway.exposures.tool_definition import DEFINITION
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import one_line
+from ..protocol.safe_text import one_line, tools_in_words
 from .config_reading import read_config
 from .json_shapes import Shape, says
 from .printing import say, show
@@ -93,7 +93,10 @@ class CostJson(Shape, kw_only=True):
     meta: Annotated[int, says("behind the tools of `meta`", "tokens")]
     direct: Annotated[int, says("with all tools shown", "tokens")]
     tools: Annotated[int, says("how many these are", "tools")]
-    hidden: Annotated[int, says("what only the `mcp` tool calls, such as resources", "tools")]
+    hidden: Annotated[
+        int, says("what only the `mcp` tool calls: resources, and tools not in `directTools`", "tools")
+    ]
+    resources: Annotated[int, says("those of `hidden` that are resources", "resources")]
     servers: Annotated[list[ServerCostJson], says("by server, the dearest first")]
     not_counted: Annotated[list[str], says("servers whose tools are unknown")]
     search: Annotated[
@@ -170,6 +173,7 @@ def cost_command(
         "direct": cost.direct,
         "tools": cost.tools,
         "hidden": cost.hidden,
+        "resources": cost.resources,
         "servers": [{"server": one.server, "tools": one.tools, "tokens": one.tokens} for one in cost.servers],
         "notCounted": unknown,
     }
@@ -249,7 +253,8 @@ def _lines(cost: Cost, details: dict[str, Any]) -> Iterator[str]:
         yield from _task_lines(details["perTask"])
     yield f"counted: {cost.counted_by}"
     if cost.hidden:
-        yield f"not counted: {cost.hidden} that are called only through the mcp tool, such as resources"
+        hidden = tools_in_words(cost.hidden - cost.resources, cost.resources).removeprefix("0 tools, ")
+        yield f"not counted, because only the mcp tool calls them: {hidden}"
     if details["notCounted"]:
         yield one_line(f"not counted, because their tools are unknown: {', '.join(details['notCounted'])}")
 
@@ -269,8 +274,8 @@ class ServerCost:
 class Cost:
     """The tokens of each exposure. `servers`, `direct`: every definition of every known tool that is shown so. `proxy`:
     the `mcp` tool's, and those of the tools that are chosen to be shown `beside` it. `meta`: those of its tools.
-    `hidden`: what only the `mcp` tool calls, such as resources, which clients read themselves where they see all
-    tools."""
+    `hidden`: what only the `mcp` tool calls: tools that are not chosen to be shown, and `resources`, which clients read
+    themselves where they see all tools."""
 
     counted_by: str
     servers: tuple[ServerCost, ...]
@@ -278,6 +283,7 @@ class Cost:
     beside: int
     meta: int
     hidden: int = 0
+    resources: int = 0
 
     def task(self, search: int) -> Mapping[str, int]:
         """The tokens of finding and calling one tool, by exposure. `search`: those of the request and its answer."""
@@ -317,18 +323,27 @@ def counter(encoding: str | None = None) -> tuple[str, Count]:
 def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
     """The tokens of the tools of an index, server by server, the most expensive first."""
     found: dict[str, list[int]] = {server: [] for server in index.servers if _is_known(index.entry(server))}
-    beside = hidden = 0
+    beside = hidden = resources = 0
     for target in index.tools():
         tokens = count(shown(target))
         if index.is_direct(target):
             found[target.server].append(tokens)
         else:
             hidden += 1
+            resources += target.kind == "resource"
         beside += tokens if index.is_direct(target, beside=True) else 0
     servers = [ServerCost(server, len(tokens), sum(tokens)) for server, tokens in found.items()]
     servers.sort(key=lambda one: (-one.tokens, one.server))
     meta = sum(definition_cost(definition, count) for definition in definitions())
-    return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count) + beside, beside, meta, hidden)
+    return Cost(
+        counted_by,
+        tuple(servers),
+        definition_cost(DEFINITION, count) + beside,
+        beside,
+        meta,
+        hidden,
+        resources,
+    )
 
 
 def _is_known(entry: ServerEntry | None) -> bool:

@@ -82,6 +82,7 @@ class AddressJson(Shape, kw_only=True):
     waiting: Annotated[float | None, says("how long it has waited for that, or has been connecting", "s")]
     last_line: Annotated[str | None, says("what it last wrote to its stderr while it connects")]
     tool_count: Annotated[int | None, says("its tools; null: unknown", "tools")]
+    resource_count: Annotated[int, says("its resources that are offered as tools", "resources")]
     problems: Annotated[list[str], says("what is missing from its lists, and why")]
     pid: Annotated[int | None, says("its process")]
     failure: Annotated[str | None, says("why it last failed, until it connects again")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
-from ..protocol.safe_text import counted, one_line
+from ..protocol.safe_text import counted, one_line, tools_in_words
 from .answer_sources import GatewaySource, from_cache
 from .config_reading import load
 from .json_shapes import ElsewhereJson, Shape, says
@@ -61,6 +61,7 @@ class OverviewJson(Shape, kw_only=True):
     warnings: Annotated[int, says("about the configuration; `doctor` has them", "warnings")]
     servers: Annotated[dict[str, int], says("how many there are of each `status`", "servers")]
     total_tools: Annotated[int, says("of all servers that are not disabled", "tools")]
+    total_resources: Annotated[int, says("theirs that are offered as tools", "resources")]
     gateways: Annotated[
         list[int], says("the processes of those that run for this configuration, the newest first")
     ]
@@ -105,6 +106,7 @@ def show_overview(path: str | None, as_json: bool) -> None:
         warnings=len(config.problems),
         servers=Counter(server["status"] for server in servers),
         total_tools=status["totalTools"],
+        total_resources=status.get("totalResources", 0),
         gateways=[gateway.pid for gateway in gateways],
         elsewhere=[
             ElsewhereJson(pid=one.pid, folder=one.folder) for one in control.find_elsewhere(name_of(config))
@@ -145,7 +147,7 @@ def _lines(config: Config, details: OverviewJson) -> Iterator[str]:
     if details.warnings:
         yield f"  {counted(details.warnings, 'warning')} about it: {commands_typed().about('doctor')}"
     yield from not_read(config)
-    yield f"Servers: {_servers(details.servers, details.total_tools)}"
+    yield f"Servers: {_servers(details.servers, tools_in_words(details.total_tools, details.total_resources))}"
     yield from _running(details)
     for client in details.clients:
         yield client.step
@@ -179,13 +181,15 @@ def _clients(config: Config) -> Iterator[OwnServersJson]:
             yield OwnServersJson(client=key, servers=len(own), step=left_in(key, around, config))
 
 
-def _servers(counts: Mapping[str, int], tools: int) -> str:
+def _servers(counts: Mapping[str, int], tools: str) -> str:
     known = sum(counts.get(word, 0) for word in _KNOWN)
-    of_known = f" ({counted(tools, 'tool')})"
+    of_known = f" ({tools})"
     failed = counts.get("failed", 0)  # whose tools may be known, too
     said = [f"{known} known{'' if failed else of_known}"] if known else []
     said += [f"{counts[word]} {words}" for word, words in _WORDS.items() if counts.get(word)]
-    return (", ".join(said) or "none") + (f"; {counted(tools, 'tool')} in all" if failed and tools else "")
+    return (", ".join(said) or "none") + (
+        f"; {tools} in all" if failed and tools != tools_in_words(0) else ""
+    )
 
 
 def _running(details: OverviewJson) -> Iterator[str]:

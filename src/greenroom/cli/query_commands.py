@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from ..gateway.result_meta import details_of
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import counted, one_line
+from ..protocol.safe_text import counted, one_line, tools_in_words
 from . import tables, text_wrapping
 from .answer_sources import Source, open_source
 from .completion import complete_servers, complete_tools
@@ -252,8 +252,7 @@ def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
 def _total(details: Mapping[str, Any]) -> Iterator[str]:
     kinds = [tool.get("kind") for tool in details.get("tools", ())]
     skills, resources = kinds.count("skill"), kinds.count("resource")
-    reads = f" ({resources} of them {'reads a resource' if resources == 1 else 'read resources'})"
-    yield f"Total: {counted(details.get('count', 0) - skills, 'tool')}{reads if resources else ''}" + (
+    yield f"Total: {tools_in_words(details.get('count', 0) - skills - resources, resources)}" + (
         f", {counted(skills, 'skill')}" if skills else ""
     )
     if "message" in details:

@@ -19,7 +19,7 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import counted, one_line
+from ..protocol.safe_text import counted, one_line, tools_in_words
 from .completion import complete_servers
 from .config_reading import only_asked_for, read_config
 from .interruption import run_to_end
@@ -43,6 +43,9 @@ class ReadJson(Shape, kw_only=True):
     name: Annotated[str, says("the same; the older word")]
     state: Annotated[Literal["known", "failed"], says("how it ended")]
     tools: Annotated[int | UnsetType, says("how many it has", "tools", when="`known`")] = UNSET
+    resources: Annotated[
+        int | UnsetType, says("how many are offered as tools", "resources", when="`known`")
+    ] = UNSET
     failure: Annotated[str | UnsetType | None, says("why it failed", when="`failed`")] = UNSET
     retry_in: Annotated[
         float | UnsetType | None,
@@ -232,7 +235,7 @@ def _progress(
 def _tell_done(row: Mapping[str, Any]) -> None:
     """Print the line of a server that is done."""
     if row["state"] == "known":
-        tell(one_line(f"✓ {row['name']}: {counted(row['tools'], 'tool')}"))
+        tell(one_line(f"✓ {row['name']}: {tools_in_words(row['tools'], row.get('resources', 0))}"))
     else:
         tell(one_line(f"✗ {row['name']}: {row['failure']}"))
 
@@ -240,8 +243,10 @@ def _tell_done(row: Mapping[str, Any]) -> None:
 def _sum_up(rows: list[dict[str, Any]]) -> None:
     """Say how many servers answered, and what to do about those that did not."""
     if len(rows) > 1:
-        known = [row["tools"] for row in rows if row["state"] == "known"]
-        count = counted(sum(known), "tool")
+        known = [row for row in rows if row["state"] == "known"]
+        count = tools_in_words(
+            sum(row["tools"] for row in known), sum(row.get("resources", 0) for row in known)
+        )
         say(f"{len(known)} of {counted(len(rows), 'server')} answered, {count}")
     say_why([row["name"] for row in rows if row["state"] == "failed"])
 

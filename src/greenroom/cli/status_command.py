@@ -90,6 +90,9 @@ class StatusJson(OriginJson, kw_only=True):
     mode: Annotated[Literal["status"], says("what was asked for")]
     servers: Annotated[list[ServerJson], says("in the order of the configuration")]
     total_tools: Annotated[int, says("of all servers that are not disabled", "tools")]
+    total_resources: Annotated[
+        int | UnsetType, says("theirs that are offered as tools", "resources", when="there are any")
+    ] = UNSET
     connected_count: Annotated[int, says("servers that are connected", "servers")]
     disabled_count: Annotated[int, says("servers that are disabled", "servers")]
     addresses: Annotated[

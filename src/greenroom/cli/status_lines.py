@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalogue.fingerprints import changed_in_words
-from ..protocol.safe_text import counted, one_line, typed
+from ..protocol.safe_text import one_line, tools_in_words, typed
 from ..protocol.status import about, hidden_in_words, scope_in_words, silence_in_words, wait_in_words
 from . import tables
 
@@ -188,7 +188,8 @@ def overall(details: Mapping[str, Any]) -> Iterator[str]:
     servers: list[Mapping[str, Any]] = details["servers"]
     connected = len({row["name"] for row in (*servers, *details.get("addresses", ())) if _is_up(row)})
     in_service = len(servers) - details["disabledCount"]
-    yield f"{connected} of {in_service} connected, {counted(details['totalTools'], 'tool')}"
+    known = tools_in_words(details["totalTools"], details.get("totalResources", 0))
+    yield f"{connected} of {in_service} connected, {known}"
     if any(server["status"] == "failed" for server in servers):
         yield "Why a server failed, and what to do: greenroom explain NAME"
     if lost := [one_line(row["name"], 40) for row in servers if _starts_again(row)]:

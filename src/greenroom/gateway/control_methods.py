@@ -158,7 +158,7 @@ def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) ->
     if row is None:
         return {"state": "failed", "failure": "it is not configured any more"}
     if entry is not None and entry.fetched_at >= since:
-        return {"state": "known", "tools": row.tool_count or 0}
+        return {"state": "known", "tools": row.tool_count or 0, "resources": row.resource_count}
     failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
     if row.down is not None or failed_now:
         return {"state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}

@@ -38,7 +38,7 @@ from ..protocol.address import DISCOVERY, HANDSHAKE
 from ..protocol.errors import FailureKind
 from ..protocol.events import CallAccepted, Event, Place, Transition
 from ..protocol.lifecycle import Cause, State
-from ..protocol.safe_text import counted
+from ..protocol.safe_text import counted, tools_in_words
 from ..protocol.status import (
     ServerStatus,
     about,
@@ -340,8 +340,9 @@ class _Subject:
                 "tools",
             )
         else:
-            are = "1 tool is" if row.tool_count == 1 else f"{row.tool_count} tools are"
-            yield Explanation(f"{are} known.", about="tools")
+            known = tools_in_words(row.tool_count, row.resource_count)
+            are = "is" if row.tool_count + row.resource_count == 1 else "are"
+            yield Explanation(f"{known} {are} known.", about="tools")
         for problem in row.problems:
             yield Explanation(f"Its lists are not whole: {problem}", about="tools")
 

@@ -75,7 +75,8 @@ class OfflineCatalogue:
         return ServerStatus(
             name,
             lifecycle=definition.lifecycle.value,
-            tool_count=len(self.index.tools(name)) if known else None,
+            tool_count=counts.tools if known and counts is not None else None,
+            resource_count=counts.resources if known and counts is not None else 0,
             changed=counts.changed if counts is not None else (),
             flapping=counts.flapping if counts is not None else (),
             hidden=counts.hidden if counts is not None else (),

@@ -43,7 +43,7 @@ from ...protocol.errors import (
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND
 from ...protocol.lifecycle import State
 from ...protocol.near_names import meant, nearest
-from ...protocol.safe_text import counted, one_line, shortened, typed, unhidden
+from ...protocol.safe_text import counted, one_line, shortened, tools_in_words, typed, unhidden
 from ...protocol.status import about, hidden_in_words, next_try, wait_in_words
 from ...protocol.typed_arguments import foreign_in, mistyped_in, parameters_in, required_in
 from .tool_definition import FOR_MODELS, Hints, McpToolAnswer
@@ -502,7 +502,9 @@ def status(
     disabled = sum(row.disabled for row in rows)
     connected = sum(row.state is State.CONNECTED and line_of(row).word == "connected" for row in rows)
     total = sum(row.tool_count or 0 for row in rows if not row.disabled)
-    head = f"MCP: {connected}/{counted(len(rows) - disabled, 'server')}, {counted(total, 'tool')}"
+    resources = sum(row.resource_count for row in rows if not row.disabled)
+    servers = counted(len(rows) - disabled, "server")
+    head = f"MCP: {connected}/{servers}, {tools_in_words(total, resources)}"
     head += f" ({disabled} disabled)" if disabled else ""
     wanted = [(row, line_of(row)) for row in islice(rows, offset, None if limit is None else offset + limit)]
     shown = bounds.fitting([f"{line.mark} {row.server} ({line.note})" for row, line in wanted])
@@ -514,6 +516,7 @@ def status(
         mode="status",
         servers=[_server_details(row, line) for row, line in wanted[: len(shown)]],
         totalTools=total,
+        **({"totalResources": resources} if resources else {}),
         connectedCount=connected,
         disabledCount=disabled,
         **page.details(),
@@ -547,6 +550,8 @@ class _ListedPart(msgspec.Struct, frozen=True):
 
 def _server_details(row: ServerStatus, line: ServerLine) -> dict[str, Any]:
     details: dict[str, Any] = {"name": row.server, "status": line.word, "toolCount": row.tool_count or 0}
+    if row.resource_count:
+        details["resourceCount"] = row.resource_count
     if row.failed_ago is not None and line.word == "failed":
         details |= {"failedAgo": round(row.failed_ago), "failure": row.failure}
     if row.broken is not None:
@@ -565,7 +570,12 @@ def _counted(row: ServerStatus) -> str:
     changed = (changed_in_words(row.server, row.changed, row.flapping),) if row.changed else ()
     hidden = (f"hidden characters in {hidden_in_words(row.hidden)}",) if row.hidden else ()
     return "; ".join(
-        (counted(row.tool_count or 0, "tool"), *changed, *hidden, *map(_brief, row.problems[:MOST_PROBLEMS]))
+        (
+            tools_in_words(row.tool_count or 0, row.resource_count),
+            *changed,
+            *hidden,
+            *map(_brief, row.problems[:MOST_PROBLEMS]),
+        )
     )
 
 

@@ -46,7 +46,7 @@ function toolsSection(where) {
 
   /** What the servers have, as far as their rows tell. */
   const known = () =>
-    JSON.stringify([...room.servers.values()].map((row) => [row.name, row.cached, row.toolCount, row.changed, row.disabled]));
+    JSON.stringify([...room.servers.values()].map((row) => [row.name, row.cached, row.toolCount, row.resourceCount, row.changed, row.disabled]));
 
   /** Read it again, because a server has other tools now. */
   async function readAgain() {
