@@ -126,6 +126,7 @@ class Incarnation:
         self.actor: ServerActor = actor
         self.number = number
         self.lost: LostReason | None = None
+        self.failed = ""  # why it could not connect, in words
         self.declaration: Declaration | None = None  # what its server was told of its client
         self.requests: ServerRequests = ServerRequests(self)
         self.reports: ServerReports | None = None  # once the handshake is done
@@ -308,7 +309,7 @@ class Incarnation:
 
     def _fail(self, text: str, kind: FailureKind) -> None:
         """The attempt to connect has failed."""
-        text = self.actor.hidden(self._with_said_instead(text))
+        self.failed = text = self.actor.hidden(self._with_said_instead(text))
         reason = LostReason(text, stderr_tail=self.stderr_tail(), kind=kind)
         self.actor.tell(ConnectFailure(self.number, connect_failed(self.actor.address.server, reason)))
 

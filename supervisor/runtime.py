@@ -314,7 +314,10 @@ class Runtime:
         if folder is None:
             return None
         return StderrLogs(
-            folder, lambda text: events.emit(Note, code=NoteCode.STDERR_LOG, words=text), self.context.backend
+            folder,
+            lambda text: events.emit(Note, code=NoteCode.STDERR_LOG, words=text),
+            self.context.backend,
+            self.servers.why_stopped,
         )
 
     def stderr_log_of(self, server: str) -> Path | None:

@@ -772,6 +772,15 @@ class ServerList:
         """The existing actors of a server, in all scopes. Raises `UnknownServer`."""
         return list(self.record(server).actors.values())
 
+    def why_stopped(self, address: Address, incarnation: int) -> str:
+        """Why we end this incarnation, in words."""
+        record = self.records.get(address.server)
+        actor = record.actors.get(address.scope) if record is not None else None
+        if actor is None or actor.incarnation is None or actor.incarnation.number != incarnation:
+            return "stopped"
+        why = actor.incarnation.failed or actor.life.ending
+        return f"stopped ({why})" if why else "stopped"
+
     def close_all(self, patience: float) -> list[ServerActor]:
         """End every actor, in parallel, and refuse calls from now on. Returns the actors that are not closed
         yet."""

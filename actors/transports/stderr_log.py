@@ -3,7 +3,7 @@
 The file is beside the catalogue, and its name is made of the server and the hash of its definition, as the key of its
 entry is. It is bounded: when it has grown to its bound, it takes the place of the one before it. Only the user can read
 it, and it loses credentials as the tail of stderr does. Each start has a line of ours that says when, which process and
-which incarnation; so has a loss. Lines of ours begin with `--- `, and no line of a server does.
+which incarnation; each end has one that says why. Lines of ours begin with `--- `, and no line of a server does.
 
 Nothing of this is on a call's path. Bytes are only put aside when they come, and a moment later a thread looks through
 them and writes them; no file stays open. When a flood comes in that time, its middle is left out and counted. A
@@ -31,7 +31,7 @@ import msgspec
 from ...config.private_files import make_folder, open_own
 from ...protocol import bounds
 from ...protocol.address import Address
-from ...protocol.safe_text import printable
+from ...protocol.safe_text import one_line, printable
 from ..backend import Backend
 from ..workers import apart
 
@@ -72,11 +72,19 @@ def last_lines(path: Path, most: int) -> list[str]:
 
 
 class StderrLogs:
-    """The logs of one room. `tell` is told once when they cannot be written; then they are off."""
+    """The logs of one room. `tell` is told once when they cannot be written; then they are off. `why_stopped`: why we
+    end this incarnation, in words; empty: nothing is written of that."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], object], backend: Backend) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], object],
+        backend: Backend,
+        why_stopped: Callable[[Address, int], str] = lambda _address, _incarnation: "",
+    ) -> None:
         self._folder = folder
         self._tell = tell
+        self.why_stopped = why_stopped
         self._is_off = False
         self._has_pruned = False
         self._ready: dict[StderrLog, None] = {}
@@ -159,8 +167,10 @@ class StderrLog:
         self._logs = logs
         self._path = path
         self._incarnation = incarnation
+        self._why_stopped: Callable[[], str] = partial(logs.why_stopped, address, incarnation)
         self._scope = _scope_of(address)
         self._hide = hide
+        self._has_said = False  # anything at all
         self._notes = ""
         self._pending = bytearray()
         self._left_out = 0
@@ -182,10 +192,12 @@ class StderrLog:
         self._hand_over(self._whole_lines())
         self._notes += self._note(f"taken over: {_scope_of(address)}incarnation {incarnation}")
         self._scope, self._incarnation = _scope_of(address), incarnation
+        self._why_stopped = partial(self._logs.why_stopped, address, incarnation)
         self._logs.queue(self)
 
     def feed(self, chunk: bytes) -> None:
         """Put aside what it has written."""
+        self._has_said |= bool(chunk)
         if self._skips:
             rest = chunk.partition(b"\n")
             self._left_out += len(rest[0] + rest[1])
@@ -214,11 +226,14 @@ class StderrLog:
     def end(self, how: str, instead: bytes = b"") -> None:
         """Write the rest. `how`: how the process was lost; empty when it was stopped. `instead`: what it
         wrote to its stdout that was no answer, in words. Blocks for a moment at most."""
+        how = how or self._why_stopped()
+        self._why_stopped = str  # it no longer holds its address: a session may be over
         self._hand_over(len(self._pending))
         if instead:
             self._parts.append(_LogChunk(self._note("not on stderr:"), instead + b"\n"))
         if how:
-            self._parts.append(_LogChunk(self._note(f"ended: {how}")))
+            silent = "" if self._has_said or instead else "; it printed nothing"
+            self._parts.append(_LogChunk(self._note(f"ended: {one_line(how, _LONGEST)}{silent}")))
         if self._logs.takes_more and self._owner == os.getpid():  # in a fork the parent writes
             try:
                 self._write(self._hide())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.support import in_real_time, run
 from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_forked
-from tests.support.gateway import faulty
+from tests.support.gateway import faulty, serve
 from tests.support.homes import own_config
 from tests.support.patience import until
 
@@ -68,6 +68,35 @@ def test_what_a_server_said_is_shown_start_by_start_without_its_secrets(tmp_path
     said = json.loads(greenroom_in(tmp_path, "logs", "s", "--json", "-n", "2").stdout)
     assert (said["server"], said["file"]) == ("s", str(file))
     assert [one["from"] for one in said["lines"]] == ["server", "greenroom"]
+
+
+def test_each_process_that_was_stopped_has_its_end_with_the_reason(tmp_path: Path) -> None:
+    """It looked as if several still ran."""
+    hangs = faulty(tmp_path, "hangs", "--hang-at", "start") | {"connectTimeoutMs": 300}
+    forges = """
+import json, sys
+for line in sys.stdin:
+    error = {"code": 1, "message": "no\\n--- forged"}
+    print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line).get("id"), "error": error}), flush=True)
+"""
+    servers = {
+        "hangs": hangs,
+        "works": faulty(tmp_path, "works"),
+        "forges": {"command": sys.executable, "args": ["-c", forges]},
+    }
+    with serve(tmp_path, servers) as gateway:
+        gateway.initialize()
+        greenroom_in(tmp_path, "refresh")
+        gateway.end()
+    ends = {}
+    for name in ("hangs", "works", "forges"):
+        ours = greenroom_in(tmp_path, "logs", name).stdout.splitlines()
+        assert [line.split()[3] for line in ours if line.startswith("--- ")] == ["started:", "ended:"], ours
+        ends[name] = ours[-1].partition("ended: ")[2]
+    assert ends["hangs"].startswith("stopped (no answer to the handshake within 0.3 s")
+    assert ends["hangs"].endswith("; it printed nothing")
+    assert ends["works"].startswith("stopped (")
+    assert "forged" in ends["forges"]
 
 
 def test_a_server_that_is_not_there_has_no_program_or_never_ran_is_said_to(tmp_path: Path) -> None:

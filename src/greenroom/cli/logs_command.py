@@ -63,7 +63,7 @@ def logs_command(
 ) -> int:
     """Show what SERVER has written to its stderr.
 
-    A line that begins with --- is Greenroom's: when a process was started, and how it was lost. Credentials are
+    A line that begins with --- is Greenroom's: when a process was started, and why it ended. Credentials are
     removed. Nothing is started. With --follow and --json each line is an object of its own.
     """
     config = load_asked(config_path, pid)
