@@ -164,6 +164,22 @@ def test_it_is_found_and_comes_with_what_mends_it(
     assert SECRET not in said
 
 
+def test_a_named_file_that_cannot_be_read_is_a_finding(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "worse.json").write_text('{"mcpServers": {')
+    own_config(home, servers(a={"command": "sh"}))
+    named = ["--config", str(home / "worse.json")]
+
+    assert run(["doctor", "--json", *named]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(one["check"], one["mend"]) for one in found] == [("file", f"correct {home / 'worse.json'}")]
+    assert run(["doctor", "--require", "a", *named]) == 1
+    assert "worse.json" in capsys.readouterr().out
+    assert run(["doctor", "--config", str(home / "none.json")]) == 2
+    assert "create it, or name another file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("entry", "is_written"),
     [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import click
 from msgspec import UNSET, UnsetType
 
-from ..protocol.errors import FailureKind, UsageError
+from ..protocol.errors import ConfigError, FailureKind, UsageError
 from ..protocol.safe_text import counted, one_line
 from .answer_sources import open_source
 from .completion import complete_servers, complete_several_servers
@@ -177,7 +177,12 @@ def doctor_command(
     The exit code is that of the worst finding: 1 for an error, 3 for a warning, 4 for a note. Findings that are milder
     than --fail-on do not count.
     """
-    config = load_asked(config_path, pid)
+    try:
+        config = load_asked(config_path, pid)
+    except ConfigError as error:
+        if tape is not None or config_path is None or not config_path.exists():
+            raise
+        config = _unreadable(error)
     if tape is not None:
         from .doctor_tape import tape_last_minutes
 
@@ -214,6 +219,14 @@ def doctor_command(
         lines = _lines(found, config, details["notSeenStarting"], starts=starts)
     show_lines(lines, details, as_json, DoctorJson)
     return exit_code(found, Severity(least))
+
+
+def _unreadable(error: ConfigError) -> Config:
+    """A configuration without servers, of which the named file cannot be read: that is what is found."""
+    from ..config.model import Config
+
+    files = tuple(problem.where for problem in error.problems)
+    return Config(problems=error.problems, files=files, places=files, unread=files)
 
 
 def _not_seen(setup: Setup) -> list[str]:
