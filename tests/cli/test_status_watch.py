@@ -91,15 +91,24 @@ def test_each_address_has_a_line_with_what_it_does() -> None:
     assert next(overall(said)) == "1 of 2 connected, 7 tools"
 
 
-def test_a_line_of_a_failure_is_short_and_says_when_it_is_tried_again() -> None:
-    """In a pipe it had more than 400 characters, and did not say that."""
+def test_a_line_of_a_failure_is_short_and_begins_with_the_reason() -> None:
+    """In a pipe it had more than 400 characters; at a terminal the reason was cut for the time of the next try."""
     why = "no answer to the handshake within 30 s" + "; if it needs longer, raise it" * 20
     row = ServerStatus("hang", failure=why, failed_ago=3.0, next_try=16.7)
     (line,) = lines(details(row))[1:]
-    assert "  next try by a call, or by itself in 17 s; no answer to the handshake within 30 s; if" in line
+    assert "  no answer to the handshake within 30 s; if" in line
     assert len(line) < 200
-    assert line.endswith("…")
-    assert why in lines(details(row), is_wide=True)[1]
+    assert line.endswith("…; next try by a call, or by itself in 17 s")
+    assert f"{why}; next try by a call, or by itself in 17 s" in lines(details(row), is_wide=True)[1]
+
+
+def test_a_command_that_does_not_fit_is_left_out() -> None:
+    down = 'Server "off" is disabled. To use it again: greenroom enable --config /a/long/way/to/mcp.json off'
+    (line,) = lines(details(ServerStatus("off", down=down)), 100)[1:]
+    assert line.endswith('  Server "off" is disabled…')
+    assert lines(details(ServerStatus("off", down=down)), 200)[1].endswith("mcp.json off")
+    row = ServerStatus("a", failure="run greenroom doctor; " + "x" * 90)
+    assert "run greenroom doctor; xxx" in lines(details(row), 60)[1]
 
 
 def test_what_failed_before_is_not_said_of_the_present_attempt() -> None:

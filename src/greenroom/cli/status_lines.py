@@ -61,7 +61,18 @@ def table_lines(details: Mapping[str, Any], width: int | None, *, is_wide: bool)
             for cell, width, is_right in zip((mark, *cells), widths, right, strict=True)
         ]
         line = "  ".join(padded).rstrip()
-        yield mark if number else "head", line if width is None else tables.cut(line, width)
+        yield mark if number else "head", line if width is None else _cut(line, width)
+
+
+def _cut(line: str, width: int) -> str:
+    """The line in at most `width` columns. A command that would lose its end is left out, with its sentence."""
+    shown = tables.cut(line, width)
+    command = shown.rfind("greenroom ")
+    end = line.find(";", command)
+    if shown == line or command < 0 or 0 <= end < len(shown) - 1:
+        return shown
+    before = max(line.rfind(mark, 0, command) for mark in ("; ", ". ", "  "))
+    return f"{line[:before].rstrip()}…"
 
 
 def _rows(details: Mapping[str, Any], head: Sequence[str]) -> Rows:
@@ -125,7 +136,10 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
     if not row["waitingFor"] and row["state"] == "connecting" and row.get("waiting") is not None:
         wait = f"for {row['waiting']:.0f} s"
     line = f": {row['lastLine']}" if row["waitingFor"] == "install" and row["lastLine"] else ""
-    notes += [wait + line] if wait else []
+    is_next = (
+        not row["waitingFor"] and row["state"] != "connecting"
+    )  # how it failed is of more use than when it is tried
+    notes += [wait + line] if wait and not is_next else []
     if silence := _silence(row):
         notes.append(f"{silence}: greenroom reconnect {typed(row['name'])}")
     if row.get("warm"):
@@ -139,6 +153,10 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
         notes.append(f"quarantined: {row['quarantined']}")
     reasons = dict.fromkeys(str(row[key]) for key in ("down", "broken", "failure") if row.get(key))
     notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
+    if wait and is_next:
+        if notes and not is_wide:  # the time has its place in a pipe, however long the reason is
+            notes[-1] = one_line(notes[-1], _NOTES - len(wait) - 2)
+        notes.append(wait)
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")
     if faults := row["faults"]:
