@@ -19,10 +19,10 @@ from msgspec import UNSET, UnsetType
 
 from ..gateway.doors.control_client import find_gateways
 from ..gateway.doors.control_protocol import name_of
-from ..protocol.errors import UsageError
+from ..protocol.errors import UNSET_VARIABLE, UsageError, place
 from . import tables, text_wrapping
 from .answer_sources import open_source
-from .config_reading import read_config
+from .config_reading import is_about, read_config
 from .json_shapes import AddressJson, OriginJson, ServerJson, Shape, says
 from .missing_servers import none_in_service, not_read
 from .printing import show
@@ -172,13 +172,21 @@ def status_command(
         none = [*none_in_service(config)] or ["No servers are configured."]
         lines = [*none, *not_read(config), *around_servers(details)]
     else:
-        lines = [*held_lines(details), *_painted(details, is_wide=output == "wide"), "", *overall(details)]
+        shown = {**details, "servers": [_with_unset(row, config) for row in details["servers"]]}
+        lines = [*held_lines(details), *_painted(shown, is_wide=output == "wide"), "", *overall(details)]
         lines += _other_gateways(config, source.origin) if pid is None and not as_json else ()
     if as_json or not text_wrapping.on_terminal():
         show("\n".join(lines), {**details, **source.origin}, as_json, StatusJson)
     else:
         for line in lines:
             click.echo(line if "\x1b" in line else tables.prose(line, text_wrapping.columns_of(sys.stdout)))
+
+
+def _with_unset(row: Mapping[str, Any], config: Config) -> Mapping[str, Any]:
+    """The row, with the places of its entry that refer to a variable that is not set where the command runs."""
+    unset = [one for one in config.problems if one.code == UNSET_VARIABLE and is_about(one, row["name"])]
+    places = [one.where.partition(place("", "mcpServers", row["name"]))[2].lstrip(".") for one in unset]
+    return {**row, "unset": places} if places else row
 
 
 def _other_gateways(config: Config, origin: Mapping[str, Any]) -> Iterator[str]:

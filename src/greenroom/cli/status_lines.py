@@ -149,6 +149,8 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
     if row.get("changed"):
         notes.append(changed_in_words(row["name"], row["changed"], row.get("flapping") or ()))
     notes += row.get("problems", ())
+    if unset := row.get("unset"):
+        notes.append(f"a variable is not set here: {', '.join(unset)}")
     if row.get("quarantined"):
         notes.append(f"quarantined: {row['quarantined']}")
     reasons = dict.fromkeys(str(row[key]) for key in ("down", "broken", "failure") if row.get(key))
