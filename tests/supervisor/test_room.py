@@ -12,6 +12,8 @@ from typing import Any
 
 import anyio
 import pytest
+import sniffio
+import trio
 from tests.support import in_virtual_time
 from tests.support.loops import on_asyncio, on_one_loop
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach, teach_lists
@@ -130,15 +132,20 @@ async def test_the_unknown_are_discovered_once_in_the_background() -> None:
 
 
 @in_virtual_time
-async def test_a_discovered_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not() -> (
-    None
-):
+async def test_a_discovered_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     servers = {"a": FakeServer(), "called": FakeServer()}
+    looks = itertools.count()
+    if sniffio.current_async_library() == "trio":
+        clock, name = trio.lowlevel.current_clock(), "current_time"
+    else:
+        clock, name = asyncio.get_running_loop(), "time"
+    true_now = getattr(clock, name)
+    monkeypatch.setattr(
+        clock, name, lambda: true_now() + next(looks) * 1e-9
+    )  # of the room, and of its servers
     async with open_room(servers, bootstrap=True) as room:
-        loop_backend = RoomInside(room).machinery.context.backend
-        looks = itertools.count()
-        true_now = loop_backend.now
-        loop_backend.now = lambda: true_now() + next(looks) * 1e-9
         await room.catalogued()
         await room.call("called_echo", {"text": "x"})
         await anyio.sleep(DISCOVERY_IDLE + 0.5)
