@@ -85,8 +85,13 @@ def test_a_command_says_that_its_process_ended_with_it_where_each_client_has_its
     isolation = {"isolation": "persistent"} if shared else {}
     servers = {"a": {**faulty(tmp_path, "a"), **isolation}}
     with serve(tmp_path, servers, "--http", "127.0.0.1:0"):
-        until(lambda: any((tmp_path / "cache/greenroom/run").glob("*.sock")), "its control socket")
         config = ["--config", os.fspath(tmp_path / "mcp.json")]
+
+        def is_found() -> bool:
+            run(["status", "--json", *config])
+            return json.loads(capsys.readouterr().out)["source"] == "gateway"
+
+        until(is_found, "the gateway")
         assert run(["call", "a_echo", "text=one", *config]) == 0
         said = capsys.readouterr()
         assert ('"isolation": "persistent"' in said.err, "one" in said.out) == (not shared, True)
