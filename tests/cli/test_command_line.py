@@ -174,6 +174,7 @@ TABLE: list[Row] = [
     Row("nothing", "version", 2, err=("greenroom --version",)),
     Row("nothing", "help", 0, ("One process of each MCP server", "Set up:"), ("",)),
     Row("nothing", "help status", 0, ("Usage: greenroom status",), ("",)),
+    Row("nothing", "drain a", 2, err=("until it is reconnected: Drain, in greenroom page",)),
     Row("nothing", "help zebra", 2, err=('There is no command "zebra"',)),
     Row("clock", "search zebra", 0, NOT_KNOWN),
     Row("clock", "tools", 0, NOT_KNOWN),

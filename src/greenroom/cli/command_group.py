@@ -82,7 +82,8 @@ _ELSEWHERE: Final = {  # names that other programs have for what ours do
     "watch": _WATCHES,
     "list": " To list the servers: greenroom status. To list their tools: greenroom tools",
     "restart": " To start a server again: greenroom reconnect SERVER",
-    "drain": " To take a server out of service: greenroom disable SERVER",
+    "drain": " To stop a server until it is reconnected: Drain, in greenroom page. To disable it in its file: "
+    "greenroom disable SERVER",
     "install": " To add a server: greenroom add NAME -- COMMAND",
     "login": " To log in at a server: greenroom auth SERVER",
     "start": " To start the background gateway: greenroom serve --background",
