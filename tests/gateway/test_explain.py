@@ -260,7 +260,7 @@ def test_one_that_has_failed_does_not_run_because_of_that(runs: bool) -> None:
         "It last failed 4 s ago (5 starts in a row): exited with code 1",
         "greenroom logs 'a b'",
     )
-    tried = "It does not run. The next call of one of its tools tries to start it (lifecycle)."
+    tried = "It does not run. The next call of one of its tools tries to start it (lifecycle: lazy)."
     assert rest == [(tried, None)] * runs, "whether a gateway runs does not matter before it can start"
     assert tools == (NO_TOOLS[0], "greenroom refresh 'a b'")
     assert said({**UP, **row}, {}, runs=True)[0] == (CALLS, None), "what runs now is said first"
@@ -637,3 +637,27 @@ def test_a_cause_is_told_once_with_what_mends_it(home: Path, capsys: pytest.Capt
         assert "gateway" not in said
     assert run(["refresh", "gone"]) == 1
     assert capsys.readouterr().err.endswith("greenroom: to see why: greenroom explain gone\n")
+
+
+def test_one_whose_start_failed_is_to_be_run_by_hand_as_it_is_typed(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "a program"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o700)
+    entries: dict[str, Any] = {
+        "exits": {"command": str(program)},
+        "hangs": {"command": "sleep", "args": ["60"], "cwd": str(tmp_path), "connectTimeoutMs": 200},
+        "other": {"command": str(program), "args": ["${HOME}"]},
+    }
+    own_config(home, json.dumps({"mcpServers": entries}))
+    assert run(["refresh"]) == 1
+    said: dict[str, str] = {}
+    for name in entries:
+        capsys.readouterr()
+        assert run(["explain", name]) == 0
+        said[name] = capsys.readouterr().out
+    assert f"    → run it by hand: '{program}'\n" in said["exits"]
+    assert "Is it an MCP server on stdio?" in said["hangs"]
+    assert "    → run it by hand (with the cwd that it has below): sleep 60\n" in said["hangs"]
+    assert "    → run it by hand: its command, which is below\n" in said["other"]

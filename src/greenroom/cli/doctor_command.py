@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 from msgspec import UNSET, UnsetType
@@ -265,6 +266,13 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
     yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"
 
 
+_BY_HAND: Final = {  # how a start failed, and what may be behind it
+    FailureKind.SILENCE.value: "Is it an MCP server on stdio? It has to wait for input, and to ask nobody anything.",
+    FailureKind.EXIT.value: "What its command says when you run it is often more than what it says here.",
+}
+_NOT_AS_TYPED: Final = ("${", "***", "~")  # in a shell they would be something else, or are hidden here
+
+
 @click.command("explain")
 @click.argument("server", shell_complete=complete_servers)
 @common_options
@@ -300,6 +308,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
         findings = _without_causes(findings, found["reasons"], found["status"].get("failureKind"))
     said = redacted(config)
     entry, places = said["mcpServers"].get(server, {}), said["sources"]["mcpServers"].get(server, {})
+    found["reasons"] = [*_with_command(found["reasons"], found["status"], entry)]
     details: dict[str, Any] = {
         "server": server,
         **found,
@@ -309,6 +318,22 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
         **source.origin,
     }
     show_lines(_explained(found, server, findings, entry, places), details, as_json, ExplainedJson)
+
+
+def _with_command(
+    reasons: list[dict[str, Any]], row: Mapping[str, Any], entry: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """The reasons, and behind the one how its start failed, what to try with its command, which started."""
+    for one in reasons:
+        yield one
+        hint = _BY_HAND.get(row.get("failureKind") or "") if one.get("about") == "failure" else None
+        if hint is not None and "command" in entry and not row["cached"] and row["state"] != "connected":
+            words = [entry["command"], *entry.get("args", ())]
+            as_typed = not any(sign in word for word in words for sign in _NOT_AS_TYPED)
+            command = shlex.join(words) if as_typed else "its command, which is below"
+            own = [key for key in ("env", "cwd") if entry.get(key)]
+            where = f" (with the {' and '.join(own)} that it has below)" if own else ""
+            yield {"about": "failure", "what": hint, "step": f"run it by hand{where}: {command}"}
 
 
 def _without_causes(

@@ -229,7 +229,7 @@ class _Subject:
             )
         if self.failed_last and definition.lifecycle is Lifecycle.LAZY:
             return Explanation(
-                "It does not run. The next call of one of its tools tries to start it (lifecycle)."
+                "It does not run. The next call of one of its tools tries to start it (lifecycle: lazy)."
             )
         if definition.lifecycle is Lifecycle.LAZY:
             until = "" if idle_time(definition, self.settings) == math.inf else f" {self._until()}"
