@@ -104,8 +104,10 @@ def test_a_line_of_a_failure_is_short_and_begins_with_the_reason() -> None:
 
 def test_a_command_that_does_not_fit_is_left_out() -> None:
     down = 'Server "off" is disabled. To use it again: greenroom enable --config /a/long/way/to/mcp.json off'
-    (line,) = lines(details(ServerStatus("off", down=down)), 100)[1:]
-    assert line.endswith('  Server "off" is disabled…')
+    row = details(ServerStatus("off", down=down))
+    command = lines(row)[1].index("greenroom")
+    for width in (command + 1, command + 4, command + 40):
+        assert lines(row, width)[1].endswith('  Server "off" is disabled…')
     assert lines(details(ServerStatus("off", down=down)), 200)[1].endswith("mcp.json off")
     row = ServerStatus("a", failure="run greenroom doctor; " + "x" * 90)
     assert "run greenroom doctor; xxx" in lines(details(row), 60)[1]

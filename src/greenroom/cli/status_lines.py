@@ -67,7 +67,7 @@ def table_lines(details: Mapping[str, Any], width: int | None, *, is_wide: bool)
 def _cut(line: str, width: int) -> str:
     """The line in at most `width` columns. A command that would lose its end is left out, with its sentence."""
     shown = tables.cut(line, width)
-    command = shown.rfind("greenroom ")
+    command = line.rfind("greenroom ", 0, width + len("greenroom "))  # it may be cut in its first word
     end = line.find(";", command)
     if shown == line or command < 0 or 0 <= end < len(shown) - 1:
         return shown
