@@ -15,10 +15,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
-from tests.support import in_real_time, run
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.gateway import PATIENCE
-from tests.support.rooms import settle, teach
+from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
 from greenroom.config.files import load_config
@@ -31,12 +31,12 @@ from greenroom.protocol.errors import GreenroomError
 from greenroom.protocol.events import Kind
 from greenroom.protocol.jsonrpc import encode
 from greenroom.supervisor.room import port_of
-from greenroom.testing.fake_servers import tool
+from greenroom.testing.fake_servers import FakeServer, tool
 from greenroom.testing.room_inside import RoomInside
 
 READER, OWNER = Caller("rita"), Caller("olga", is_owner=True)
 # Seconds that go on by themselves: a page counts them.
-GO_ON = ("failedAgo", "waiting", "retryIn")
+GO_ON = ("failedAgo", "waiting", "retryIn", "nextTry")
 
 
 def room_of(*names: str, **settings: Any) -> Greenroom:
@@ -95,6 +95,24 @@ def still(row: dict[str, Any]) -> dict[str, Any]:
         for key, value in row.items()
         if key not in GO_ON
     }
+
+
+@in_virtual_time
+async def test_that_the_next_try_comes_nearer_is_no_news() -> None:
+    """Each look told the row of a server that had failed once more."""
+    async with (
+        open_room({"a": FakeServer(refuse_start="no")}, bootstrap=True) as room,
+        aclosing(page_of(room).watch(READER)) as frames,
+    ):
+        seen = Seen(frames)
+        await seen.until(lambda: "a" in seen.rows and seen.rows["a"]["failedStarts"] == 3)
+        await seen.until(lambda: seen.rows["a"]["retryIn"] is None)
+        assert seen.rows["a"]["nextTry"] > 30.0
+        seen.names.clear()
+        with anyio.move_on_after(20.0):
+            while True:
+                await seen.more()
+    assert "change" not in seen.names
 
 
 @in_real_time

@@ -5,8 +5,8 @@ looks at these rows four times a second at most. Some things have no event (the 
 wrote, an answer that is late): so servers on their way to a connection are looked at each time, and all of them each
 few seconds.
 
-Seconds that only go on (`retryIn`, `waiting`) are no news: the page counts them from the `at` of the message that
-brought them.
+Seconds that only go on (`retryIn`, `nextTry`, `waiting`) are no news: the page counts them from the `at` of the message
+that brought them.
 
 A reader pulls. One that is slow is told less often, and then everything that has changed meanwhile; of events it is
 told how many it has missed. So it costs the room no more than a fast one. While nobody watches there is no watch:
@@ -61,7 +61,7 @@ _LONG: Final = 10  # times as long as going over an item of the catalogue
 DESK: Final = 5.0  # seconds for which a look of an owner's page counts as watching the desk
 _HEARD: Final = frozenset(Kind) - {Kind.STEP}
 _GO_ON: Final = frozenset(
-    {"at", "failedAgo", "waiting", "retryIn", "silentSeconds", "endsInSeconds", "seconds", "left"}
+    {"at", "failedAgo", "waiting", "retryIn", "nextTry", "silentSeconds", "endsInSeconds", "seconds", "left"}
 )
 
 
