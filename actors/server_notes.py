@@ -54,6 +54,6 @@ class StrayMessages(msgspec.Struct, gc=False):
     def said(self, channel: str) -> str:
         """In words; empty if there was nothing of the kind."""
         if self.lines:
-            what = "that is no JSON-RPC" if self.lines == 1 else "that are no JSON-RPC, the first"
+            what = "that is not JSON-RPC" if self.lines == 1 else "that are not JSON-RPC, the first"
             return f"it wrote {counted(self.lines, 'line')} to {channel} {what}: {self.first}"
         return f"it answered to id {self.foreign_id}, which no request has" if self.foreign_id else ""

@@ -128,7 +128,7 @@ class FaultScript:
         try:
             read: Any = json.loads(text)
         except ValueError as error:
-            raise UsageError(f"This fault script is no JSON: {error}.") from None
+            raise UsageError(f"This fault script is not JSON: {error}.") from None
         if not isinstance(read, list):
             raise UsageError('A fault script is an array, like [{"at": "call", "do": "crash"}].')
         return cls(tuple(map(_read, range(1, len(read) + 1), read)))  # pyright: ignore[reportUnknownArgumentType]

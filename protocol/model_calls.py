@@ -63,7 +63,7 @@ def read_calls(calls: Iterable[Any] | None, format: Format) -> list[ToolCall]:
     """The calls among these objects, in their order. Raises `UsageError` for another format."""
     read = _READERS.get(str(format))
     if read is None:
-        raise UsageError(f'"{format}" is no format of tool calls. Use one of {", ".join(FORMATS)}.')
+        raise UsageError(f'"{format}" is not a format of tool calls. Use one of {", ".join(FORMATS)}.')
     return [found for each in calls or () if (found := read(each)) is not None]
 
 

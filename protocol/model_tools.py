@@ -77,7 +77,7 @@ def fit_tools(
 ) -> list[FittedTool]:
     """The tools as this API takes them. Raises `UsageError` for another format, and for what the API does not have."""
     if format not in FORMATS:
-        raise UsageError(f'"{format}" is no format of tools. There are: {", ".join(FORMATS)}.')
+        raise UsageError(f'"{format}" is not a format of tools. There are: {", ".join(FORMATS)}.')
     if strict and format in ("gemini", "mcp"):
         raise UsageError(f'Tools of "{format}" are never strict: leave `strict` out.')
     if defer_loading and format not in ("anthropic", "openai-responses"):

@@ -32,7 +32,7 @@ def decoded(result: bytes, target: CalledTool | None) -> dict[str, Any]:
         return decode_result(result)
     except ValueError as problem:
         name, server = (None, "") if target is None else (target.name, target.server)
-        text = f'Server "{server}" answered with something that is no result: {problem}.'
+        text = f'Server "{server}" answered with something that is not a result: {problem}.'
         raise ProtocolFault(text, server=server, reach=Reach.ANSWERED, tool=name) from None
 
 

@@ -954,7 +954,7 @@ class RoomPort:
     def set_log_level(self, level: str, server: str | None = None) -> None:
         """See `Greenroom.set_log_level`."""
         if level not in LOG_LEVELS:
-            raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
+            raise UsageError(f'"{level}" is not a log level. Use one of: {", ".join(LOG_LEVELS)}.')
         self.catalogue.check_server(server)
         live, session = self.access.in_loop, self.session
         servers, is_heard = live.servers, session is None or session in live.sessions.with_hosts

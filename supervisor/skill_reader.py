@@ -162,7 +162,7 @@ class SkillReader:
         children = children_of((skill.record for skill in skills), uri)
         if children is None:
             raise UsageError(
-                f'"{unhidden(uri)}" is no folder of a skill of server "{server}".', server=server
+                f'"{unhidden(uri)}" is not a folder of a skill of server "{server}".', server=server
             )
         return [
             {

@@ -342,7 +342,7 @@ def _flaw_of(response: httpx2.Response) -> str:
     try:
         has_issuer = isinstance(from_json(response.content).get("issuer"), str)
     except LoginFailed:
-        return f"its metadata ({response.request.url.path}) is no JSON object"
+        return f"its metadata ({response.request.url.path}) is not a JSON object"
     return "" if has_issuer else f'its metadata ({response.request.url.path}) has no "issuer"'
 
 

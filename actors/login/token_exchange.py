@@ -135,7 +135,7 @@ class ExchangeTerms:
         ):
             return "the token that this session gave is another person's than the caller's"
         if self.subject_type == "id_token" and said.kind in (_KIND_OF_ACCESS, _KIND_OF_ID_JAG):
-            return 'this caller\'s token is no ID token: correct "subjectTokenType"'
+            return 'this caller\'s token is not an ID token: correct "subjectTokenType"'
         if self.subject_type == "access_token" and said.kind == _KIND_OF_ID_JAG:
             return "this caller's token is an assertion for somebody else"
         return None
@@ -206,12 +206,14 @@ class Exchanger:
             answer = await self._exchanged(subject, scope, f"{_PREFIX}access_token")
             issued = answer.get("issued_token_type")
             if issued not in (f"{_PREFIX}access_token", f"{_PREFIX}jwt"):
-                raise LoginFailed(f"{terms.provider.host} answered with something that is no access token")
+                raise LoginFailed(
+                    f"{terms.provider.host} answered with something that is not an access token"
+                )
             return self._token_in(answer, terms.provider, (subject,))
         answer = await self._exchanged(subject, scope, _ID_JAG)
         assertion = answer.get("access_token")
         if answer.get("issued_token_type") != _ID_JAG or not isinstance(assertion, str):
-            raise LoginFailed(f"{terms.provider.host} answered with something that is no ID-JAG")
+            raise LoginFailed(f"{terms.provider.host} answered with something that is not an ID-JAG")
         if (why := _unlike(assertion, terms, time.time())) is not None:
             raise LoginFailed(f"the ID-JAG of {terms.provider.host} {why}, so it is not sent on")
         form = {"grant_type": _BEARER, "assertion": assertion, **_named(resource=terms.resource, scope=scope)}
@@ -297,7 +299,7 @@ def _not_for(token: str, terms: ExchangeTerms, now: float) -> str | None:
     if said is None:
         return None
     if said.kind == _KIND_OF_ID_JAG:
-        return "is an assertion and no access token"
+        return "is an assertion and not an access token"
     if said.is_over(now):
         return "has ended"
     ours = [place for place in (terms.resource, terms.audience, terms.url) if place is not None]

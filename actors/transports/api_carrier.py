@@ -371,7 +371,7 @@ def _read(folder: Path, path: str, most: int) -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, ArgumentError):
             raise
-        why = error.strerror if isinstance(error, OSError) else "it is no path"
+        why = error.strerror if isinstance(error, OSError) else "it is not a path"
         raise ArgumentError(path, f"The file {path[:200]!r} cannot be read ({why}).") from None
 
 

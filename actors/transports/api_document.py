@@ -277,7 +277,7 @@ def _read_file(definition: ServerDefinition, path: str) -> bytes:
     except FileNotFoundError:
         raise _failed(definition, f'there is no document {path}: correct "openapi"') from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no path"
+        why = error.strerror if isinstance(error, OSError) else "it is not a path"
         raise _failed(definition, f"its document cannot be read ({why}): {path}") from None
     if definition.openapi_agreed is not None and definition.openapi_agreed != document_print(data):
         step = "read it, and run `greenroom trust` to allow it"

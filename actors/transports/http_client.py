@@ -300,13 +300,13 @@ def _headers(said: Any) -> dict[str, str] | str:
     try:
         found: Any = json.loads(said)
     except (ValueError, RecursionError):
-        return "wrote something that is no JSON"
+        return "wrote something that is not JSON"
     if not isinstance(found, dict):
         return "wrote no JSON object"
     headers = cast("dict[str, Any]", found)
     for name, value in headers.items():
         if not isinstance(value, str):
-            return "wrote a header that is no text"
+            return "wrote a header that is not text"
         if name.lower() in _FRAMING:
             return f"gives the header {name}, which frames the request"
         if (wrong := header_problem(name, value)) is not None:

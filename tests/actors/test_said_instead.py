@@ -21,7 +21,7 @@ SERVERS = {
     "framed": ("print('Content-Length: 20', '', '{}', sep='\\n', flush=True)", "Content-Length: 20"),
     "pretty": (
         f"print(json.dumps({ANSWER % 'id'}, indent=2), flush=True)",
-        "that are no JSON-RPC, the first",
+        "that are not JSON-RPC, the first",
     ),
     "prefixed": (f"print('[INFO]', json.dumps({ANSWER % 'id'}), flush=True)", "[INFO]"),
     "other id": (f"print(json.dumps({ANSWER % 9999}), flush=True)", "it answered to id 9999"),

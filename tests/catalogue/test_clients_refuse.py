@@ -279,21 +279,21 @@ def test_t46_an_output_that_no_compiler_takes_is_left_out() -> None:
         assert said == f"outputSchema.properties.x.$ref refers to {reference}, which it does not have"
     wrong = {"type": "any"}
     for key in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
-        assert _output({key: {"x": wrong}}).endswith('type "any" is no type'), key
+        assert _output({key: {"x": wrong}}).endswith('type "any" is not a type'), key
     for key in ("allOf", "anyOf", "oneOf", "prefixItems", "items"):
-        assert _output({key: [{}, wrong]}).endswith('type "any" is no type'), key
+        assert _output({key: [{}, wrong]}).endswith('type "any" is not a type'), key
     for key in (
         "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
         "unevaluatedProperties", "unevaluatedItems",
     ):  # fmt: skip
-        assert _output({key: wrong}).endswith('type "any" is no type'), key
+        assert _output({key: wrong}).endswith('type "any" is not a type'), key
         assert _output({key: True}) == ""
     assert _output({"type": ["string", "null"]}) == ""
     for name in ("string", "number", "integer", "boolean", "array", "object", "null"):
         assert _output({**SCHEMA, "properties": {"x": {"type": name}}}) == ""
     for name in ("", "s", None, ["any"], 7):
-        assert _output({"type": name}).endswith("is no type")
-    assert _output({"type": ["string", 1]}) == 'outputSchema.type ["string", 1] is no type'
+        assert _output({"type": name}).endswith("is not a type")
+    assert _output({"type": ["string", 1]}) == 'outputSchema.type ["string", 1] is not a type'
     assert _output({"enum": [wrong], "const": wrong, "default": wrong}) == "", "these are no schemas"
 
 

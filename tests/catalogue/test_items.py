@@ -165,7 +165,7 @@ EDGES = {
         "nested deeper than 100",
     ),
     "sense": (b"{}", b'{"a":1', "that cannot be read"),
-    "an object": (b'{"a":[]}', b"[{}]", "that is no object"),
+    "an object": (b'{"a":[]}', b"[{}]", "that is not an object"),
     "characters": (b'{"a":"\\ud83d"}', b'{"a":"\xff"}', "that cannot be read"),
 }
 

@@ -254,7 +254,7 @@ async def test_the_setting_changes_tools_of_whichever_server_has_them() -> None:
             "rename": "add",
             "params": {"repo": {"default": "ours/main"}, "title": {"rename": "name"}},
         },
-        "destroy": {"hide": True},  # no server has it, and that is no fault
+        "destroy": {"hide": True},  # no server has it, and that is not a fault
     }
     own = {"create": {"params": {"title": {"rename": "summary"}}}}
 

@@ -298,7 +298,7 @@ async def test_each_door_shows_the_mended_schema_and_says_what_was_wrong(tmp_pat
         assert told.faults == tool.faults
         [row] = (row for row in room.status() if row.server == "odd")
         assert any("inputSchema.properties.float.type" in fault for fault in row.faults)
-        assert any('type "float" is no type' in fault for fault in tool.faults)
+        assert any('type "float" is not a type' in fault for fault in tool.faults)
 
 
 def check_any(definition: Mapping[str, Any]) -> None:

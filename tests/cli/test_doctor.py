@@ -243,7 +243,7 @@ def test_each_tool_is_named_with_what_was_mended_in_it(
     *told, more = [one for one in findings if one["check"] == "names"]
     assert len(told) == 5
     for one in told:
-        assert 'inputSchema.properties.x.type "float" is no type' in one["what"]
+        assert 'inputSchema.properties.x.type "float" is not a type' in one["what"]
         assert "inputSchema.properties.y.items is missing (corrected)" in one["what"]
     assert more["what"].startswith("4 more")
     assert "greenroom status --json" in more["mend"]

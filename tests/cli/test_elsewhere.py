@@ -82,7 +82,7 @@ def test_who_cannot_read_the_file_is_told_which_gateway_goes_on_with_it(home: Pa
         gateway.initialize()
         file.write_text("{")
         done = greenroom(home, home, "status", *here)
-        assert (done.returncode, "is no valid JSON" in done.stderr) == (2, True), done
+        assert (done.returncode, "is not valid JSON" in done.stderr) == (2, True), done
         step = f"greenroom status --pid {gateway.process.pid}"
         assert step in done.stderr, done
         asked = greenroom(home, home, *step.split()[1:])

@@ -140,7 +140,7 @@ def test_what_is_no_tape_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "a.tape").write_text("{}\n")
     for command in ("tape", "replay"):
         assert run([command, os.fspath(tmp_path / "a.tape")]) == 2
-        assert "a.tape is no tape of Greenroom" in capsys.readouterr().err
+        assert "a.tape is not a tape of Greenroom" in capsys.readouterr().err
         assert run([command, os.fspath(tmp_path / "none.tape")]) == 2
         assert "There is no tape" in capsys.readouterr().err
 

@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_read_is_named_by_every_command(
     own = own_config(home, "{")
     for words in (["tools"], ["status"], ["tools"]):
         assert run(words) == 0
-        assert f"{own}: is no valid JSON" in capsys.readouterr().err
+        assert f"{own}: is not valid JSON" in capsys.readouterr().err
     assert run([]) == 0
     assert "~/.config/greenroom/mcp.json (yours, cannot be read)" in capsys.readouterr().out
 

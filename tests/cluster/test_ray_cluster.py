@@ -139,7 +139,7 @@ def children() -> list[int]:
         ({}, "exits:1", r"Ray has ended it\. .*: ray status --address=exits:1$"),
         ({}, "dies:1", r"the process that asks Ray has ended\. .*: ray status --address=dies:1$"),
         ({"RAY_ADDRESS": "refuses:1"}, "auto", "The Ray cluster at refuses:1 cannot be used"),
-        ({"RAY_ADDRESS": "local"}, "auto", "'local' is no address of a Ray cluster"),
+        ({"RAY_ADDRESS": "local"}, "auto", "'local' is not an address of a Ray cluster"),
         ({}, "local", "Write HOST:PORT of its head, or auto"),
         ({}, "ray://head:10001", "Write HOST:PORT of its head, or auto"),
         ({}, "head", "Write HOST:PORT of its head, or auto"),

@@ -150,7 +150,7 @@ def test_an_env_file_is_read_as_other_tools_read_it(tmp_path: Path, content: byt
 
 
 def test_an_env_file_whose_name_is_no_path_is_named() -> None:
-    with pytest.raises(ConnectFailed, match=r"cannot be read \(it is no path\)"):
+    with pytest.raises(ConnectFailed, match=r"cannot be read \(it is not a path\)"):
         variables_in("/x/\0", "s")
 
 

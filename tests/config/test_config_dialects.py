@@ -49,8 +49,8 @@ def said(config: Config) -> list[str]:
         ("stdio", {"url": "http://h"}, '"stdio" does not go with "url"; it is ignored, the URL is called'),
         ("local", {"url": "http://h"}, '"local" does not go with "url"; it is ignored, the URL is called'),
         ("remote", {"command": "x"}, '"remote" does not go with "command"; it is ignored, the command is started'),
-        ("", {"command": "x"}, 'is no transport we know; it is ignored, "command", "url" or "socket" decide'),
-        (5, {"command": "x"}, 'is no transport we know; it is ignored, "command", "url" or "socket" decide'),
+        ("", {"command": "x"}, 'is not a transport we know; it is ignored, "command", "url" or "socket" decide'),
+        (5, {"command": "x"}, 'is not a transport we know; it is ignored, "command", "url" or "socket" decide'),
     ],
 )  # fmt: skip
 def test_a_transport_that_is_said_is_a_hint(
@@ -97,7 +97,7 @@ def test_an_unknown_version_has_no_effect_and_is_said() -> None:
     for word in ("2025-06-18", 5):
         config = parse(command="x", protocolVersion=word)
         assert config.servers["s"].era is Era.AUTO
-        assert said(config)[0].startswith(".protocolVersion: has no effect here; it is kept as read")
+        assert said(config)[0].startswith(".protocolVersion: has no effect here; it is kept unchanged")
 
 
 @for_each(
@@ -237,7 +237,7 @@ def test_a_key_without_effect_that_asks_for_nothing_is_not_mentioned(value: Any)
 def test_a_key_without_effect_that_asks_for_something_is_said_with_its_code(value: Any) -> None:
     (problem,) = parse(command="x", sandbox=value).problems
     assert str(problem) == (
-        "m.json: mcpServers.s.sandbox: has no effect here; it is kept as read (it runs without a sandbox)"
+        "m.json: mcpServers.s.sandbox: has no effect here; it is kept unchanged (it runs without a sandbox)"
     )
     assert (problem.code, problem.fatal) == (NO_EFFECT_HERE, False)
 

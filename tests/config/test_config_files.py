@@ -90,7 +90,7 @@ def test_a_broken_file_that_was_found_is_skipped_with_a_warning(place: Place) ->
     config = place.load()
     assert config.servers["s"].command == "x"
     (problem,) = config.problems
-    assert str(problem).startswith(f"{broken}: is no valid JSON: ")
+    assert str(problem).startswith(f"{broken}: is not valid JSON: ")
     assert str(problem).endswith("(line 1, column 17); it is skipped")
     assert not problem.fatal
     assert config.unread == (str(broken),)
@@ -137,17 +137,17 @@ def test_a_named_file_may_be_at_home(place: Place) -> None:
         ('{"mcpServers": 3}', "mine.json: mcpServers: must be an object"),
         (
             '{\n  "mcpServers": {}\n  "x": 1}',
-            "mine.json: is no valid JSON: expecting ',' delimiter (line 3, column 3)",
+            "mine.json: is not valid JSON: expecting ',' delimiter (line 3, column 3)",
         ),
         (
             '{\n  // a comment\n  "mcpServers": {}\n  "x": 1}',
-            "mine.json: is no valid JSON: expected comma or '}' (line 4, column 3)",
+            "mine.json: is not valid JSON: expected comma or '}' (line 4, column 3)",
         ),
         ('{"a": ' + "[" * 100_000, "mine.json: is nested too deeply"),
         ('{"a": ' + "9" * 5_000 + "}", "mine.json: holds a number that is too long"),
-        ('{"mcpServers": {', "mine.json: is no valid JSON"),
-        ('{"a": {"b": 1,}, "c": }', "mine.json: is no valid JSON: expected a value (line 1, column 23)"),
-        ('{// so\n"\\u00g9": {}}', "mine.json: is no valid JSON: expected hexadecimal character (line 2, column 3)"),
+        ('{"mcpServers": {', "mine.json: is not valid JSON"),
+        ('{"a": {"b": 1,}, "c": }', "mine.json: is not valid JSON: expected a value (line 1, column 23)"),
+        ('{// so\n"\\u00g9": {}}', "mine.json: is not valid JSON: expected hexadecimal character (line 2, column 3)"),
         (b'{"a": "\xff"}', "is not UTF-8 (byte 7): save it as UTF-8"),
         ('{"settings": {"idleTimeout": -1}}', "mine.json: settings.idleTimeout: must be a number of minutes from 0"),
     ],
@@ -354,7 +354,7 @@ def _places(config: Config) -> list[str]:
 
 def test_broken_toml_says_where(place: Place) -> None:
     (problem, *_) = imported(place, "codex", "home/.codex/config.toml", "a = = 1").problems
-    assert "config.toml: is no valid TOML: " in str(problem)
+    assert "config.toml: is not valid TOML: " in str(problem)
     assert "line 1" in str(problem)
 
 
@@ -605,7 +605,7 @@ def test_a_program_s_servers_are_found_in_any_section_it_may_have_and_its_own_ma
             "mcpServers.s.command: must be",
         ),
         ("codex", "home/.codex/config.toml", "a = " + "[" * 20_000, "is nested too deeply"),
-        ("codex", "home/.codex/config.toml", "a = " + "9" * 5_000, "is no valid TOML: "),
+        ("codex", "home/.codex/config.toml", "a = " + "9" * 5_000, "is not valid TOML: "),
         ("claude-code", "home/.claude.json", [], "must be an object"),
         ("vscode", "project/.vscode/mcp.json", [], "must be an object"),
     ],

@@ -109,7 +109,7 @@ def test_a_missing_variable_is_a_warning_with_its_place() -> None:
     )
     problems = expand_definition(given, {}).problems
     assert [problem.where for problem in problems] == ["mcp.json: mcpServers.s.cwd", "mcpServers.s.headers.H"]
-    assert "the variable P, which is not set, and so empty here. Set it, or" in problems[0].what
+    assert "the variable P, which is not set, so it is empty here. Set it, or" in problems[0].what
     assert "variables Q and R, which are" in problems[1].what
     assert not any(problem.fatal for problem in problems)
 
@@ -204,7 +204,7 @@ def test_each_place_is_expanded_and_says_what_it_misses(place: str) -> None:
     (problem,) = expand_definition(definition(place, "${NOPE}${EMPTY}${Z:-z}${MORE}"), ENVIRON).problems
     assert problem.where == f"m.json: mcpServers.s.{PLACES[place][1]}"
     assert problem.what.startswith(
-        "it refers to the variables NOPE and MORE, which are not set, and so empty here. Set them"
+        "it refers to the variables NOPE and MORE, which are not set, so they are empty here. Set them"
     )
     assert not problem.fatal
 

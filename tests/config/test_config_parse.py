@@ -156,11 +156,11 @@ def test_a_server_without_a_name_is_a_warning() -> None:
 @for_each(
     ("more", "message"),
     [
-        ({"comand": "x"}, '.comand: unknown key, did you mean "command"? It has no effect and is kept as read'),
+        ({"comand": "x"}, '.comand: unknown key, did you mean "command"? It has no effect and is kept unchanged'),
         ({"idle_timeout": 3}, '.idle_timeout: unknown key, did you mean "idleTimeout"?'),
-        ({"zzz": 1}, ".zzz: unknown key: it has no effect and is kept as read"),
+        ({"zzz": 1}, ".zzz: unknown key: it has no effect and is kept unchanged"),
         ({"oauth": {}}, '.oauth: has no effect on a server with "command"'),
-        ({"timeout": 60}, ".timeout: has no effect here; it is kept as read (clients disagree about its unit; write"),
+        ({"timeout": 60}, ".timeout: has no effect here; it is kept unchanged (clients disagree about its unit; write"),
         (
             {"lifecycle": "egaer"},
             '"egaer" is none of "lazy", "eager", "keep-alive"; did you mean "eager"?; the default',
@@ -188,10 +188,10 @@ def test_a_server_without_a_name_is_a_warning() -> None:
         ({"headers": {"A": "b"}}, '.headers: has no effect on a server with "command"'),
         ({"bearerToken": "t"}, '.bearerToken: has no effect on a server with "command"'),
         ({"lifecycle": "per_call", "isolation": "per_session"}, 'says the same as "isolation", which is used'),
-        ({"env": {"K": "${NOPE}"}}, ".env.K: it refers to the variable NOPE, which is not set, and so empty here."),
-        ({"args": ["$env:NOPE"]}, ".args[0]: it refers to the variable NOPE, which is not set, and so empty here."),
-        ({3: 4}, "mcpServers.s: has a key that is no string (int); it is ignored"),
-        ({"\ud83d": 4}, "mcpServers.s: has a key that is no string (half a character); it is ignored"),
+        ({"env": {"K": "${NOPE}"}}, ".env.K: it refers to the variable NOPE, which is not set, so it is empty here."),
+        ({"args": ["$env:NOPE"]}, ".args[0]: it refers to the variable NOPE, which is not set, so it is empty here."),
+        ({3: 4}, "mcpServers.s: has a key that is not a string (int); it is ignored"),
+        ({"\ud83d": 4}, "mcpServers.s: has a key that is not a string (half a character); it is ignored"),
     ],
 )  # fmt: skip
 def test_a_slip_is_a_warning_and_the_server_is_served(more: dict[Any, Any], message: str) -> None:
@@ -212,7 +212,7 @@ def test_only_names_that_are_no_strings_are_left_out_of_a_login() -> None:
     config = parse({"url": "https://h", "oauth": {"clientId": "me", 5: "x", True: "y", None: "z"}})
     assert config.servers["s"].oauth == {"clientId": "me"}
     assert warnings(config) == [
-        f"mcp.json: mcpServers.s.oauth: has a key that is no string ({kind}); it is ignored"
+        f"mcp.json: mcpServers.s.oauth: has a key that is not a string ({kind}); it is ignored"
         for kind in ("int", "bool", "NoneType")
     ]
 
@@ -350,7 +350,7 @@ def test_a_key_of_another_client_is_said_once_for_all_servers_and_only_if_it_ask
             }
         }
     )
-    shared = "has no effect here; it is kept as read"
+    shared = "has no effect here; it is kept unchanged"
     assert [str(problem) for problem in config.problems] == [
         (
             f'config: mcpServers: "autoApprove" of s0, s1, s2, s3, s4 and 2 more: {shared} '

@@ -128,5 +128,5 @@ def test_which_calls_it_asks_about_and_the_era_it_insists_on_count(place: Place)
     config = place.load()
     assert config.settings.approve is Approve.ALL
     assert [each.what for each in config.problems] == [
-        'has no effect here; it is kept as read (write "era": "handshake" or "stateless")'
+        'has no effect here; it is kept unchanged (write "era": "handshake" or "stateless")'
     ]

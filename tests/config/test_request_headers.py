@@ -80,10 +80,10 @@ async def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_giv
     ("script", "what"),
     [
         ("echo planted-secret; exit 3", "failed with exit code 3"),
-        ("echo planted-secret", "wrote something that is no JSON"),
+        ("echo planted-secret", "wrote something that is not JSON"),
         ("echo '[\"planted-secret\"]'", "wrote no JSON object"),
-        ('echo \'{"X": ["planted-secret"]}\'', "wrote a header that is no text"),
-        ("yes '[' | head -c 60000 | tr -d '\\n'", "wrote something that is no JSON"),
+        ('echo \'{"X": ["planted-secret"]}\'', "wrote a header that is not text"),
+        ("yes '[' | head -c 60000 | tr -d '\\n'", "wrote something that is not JSON"),
         ('echo \'{"X Y": "planted-secret"}\'', "gives a header that cannot be sent"),
         (r"""printf '%s' '{"X": "planted\nsecret"}'""", "gives a header that cannot be sent"),
         ('echo \'{"Content-Length": "9"}\'', "gives the header Content-Length, which frames the request"),

@@ -85,7 +85,7 @@ async def test_a_bearer_token_from_a_command_is_sent_as_one() -> None:
         ("echo planted-secret; echo planted-secret >&2; exit 4", "failed with exit code 4"),
         ("kill -9 $$", "was killed by signal 9"),
         ("true planted-secret", "wrote nothing"),
-        (r"printf '\377'", "no UTF-8"),
+        (r"printf '\377'", "not UTF-8"),
         (f"yes planted-secret | head -c {LARGEST + 100_000}", "wrote more than"),
         ("a\0b", "a NUL in it"),
     ],

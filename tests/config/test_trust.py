@@ -707,7 +707,7 @@ VALUES = st.text("abcXYZ019/.-_", min_size=1, max_size=12)
 def test_t59_a_new_name_asks_again_and_so_does_another_value_of_what_is_no_credential(
     home: Path, agreed: dict[str, str], name: str, value: str
 ) -> None:
-    """Whatever the variable is called. A value of a credential may change, as long as it is no path and no command."""
+    """Whatever the variable is called. A value of a credential may change, unless it is a path or a command."""
     file = project_with(home, **agreed)
     now = {**agreed, name: value}
     file.write_text("".join(f"{each}={text}\n" for each, text in now.items()))

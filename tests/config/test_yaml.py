@@ -23,7 +23,7 @@ def test_only_what_ends_like_yaml_is_yaml_and_json_is_yaml_too(place: Place) -> 
     for name in ("a.yml", "b.YAML"):
         assert place.load(name).servers["s"].command == "x"
     place.write("project/c.json", "servers: { s: { command: x } }")
-    with pytest.raises(ConfigError, match="is no valid JSON"):
+    with pytest.raises(ConfigError, match="is not valid JSON"):
         place.load("c.json")
 
 
@@ -41,11 +41,11 @@ def place(tmp_path: Path) -> Place:
         ("- " * 20_000, "is nested too deeply"),
         ("a: " + "9" * 5000, "holds a number that is too long"),
         ("a" * (file_formats.LARGEST + 1), "has more than 65,536 characters"),
-        ("a\0b", "is no valid YAML: "),
-        ("{[a]: b}", "is no valid YAML: found unhashable key (line 1, column 2)"),
-        ("a: *planted-secret", "is no valid YAML: found undefined alias … (line 1, column 4)"),
+        ("a\0b", "is not valid YAML: "),
+        ("{[a]: b}", "is not valid YAML: found unhashable key (line 1, column 2)"),
+        ("a: *planted-secret", "is not valid YAML: found undefined alias … (line 1, column 4)"),
         ("a: !planted-secret%2F%C3%A9 x", "has a tag of its own"),
-        ("a: 'planted", "is no valid YAML: found unexpected end of stream (line 1, column 12)"),
+        ("a: 'planted", "is not valid YAML: found unexpected end of stream (line 1, column 12)"),
     ],
     ids=lambda value: str(value)[:12],
 )
@@ -105,8 +105,8 @@ def test_any_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
         ("&x [1]\n---\n2", "holds more than one document (line 2, column 1)"),
         ("a: !planted-secret%2F%C3%A9 x", "has a tag of its own"),
         ("a: !ours x", "has a tag !ours, which is not read here (line 1, column 4)"),
-        ("{[a]: b}", "holds a key that is no text"),
-        ("a\0b", "is no valid YAML: "),
+        ("{[a]: b}", "holds a key that is not text"),
+        ("a\0b", "is not valid YAML: "),
         ("# nothing", "is empty"),
         (
             "\n".join(

@@ -183,7 +183,7 @@ def refused_with_its_line() -> Generator[None]:
         words = str(error)
     else:
         return
-    assert re.search(r"line \d+: .|call #\d+ is on it|is no tape of Greenroom|of version", words)
+    assert re.search(r"line \d+: .|call #\d+ is on it|is not a tape of Greenroom|of version", words)
 
 
 @examples(300)
@@ -208,5 +208,5 @@ def test_whatever_is_changed_is_refused_with_its_line_or_does_no_harm(
 def test_a_head_with_a_member_that_is_no_text_is_no_tape(tmp_path: Path) -> None:
     path = tmp_path / "one.tape"
     path.write_bytes(b'{"k": "tape", "v": 1, "\xfft": 1.0}\n')
-    with pytest.raises(BadTape, match="is no tape of Greenroom"):
+    with pytest.raises(BadTape, match="is not a tape of Greenroom"):
         read_tape(path)

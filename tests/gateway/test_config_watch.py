@@ -382,7 +382,7 @@ async def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_i
     old, new = Config(files=("old",)), Config(files=("new",))
 
     def broken() -> Config:
-        raise ConfigError([Problem("mcp.json", "is no JSON"), Problem("other", "neither")])
+        raise ConfigError([Problem("mcp.json", "is not JSON"), Problem("other", "neither")])
 
     said: Any = Said()
     room, state = Reloading(old), watch.ReloadState()
@@ -390,14 +390,14 @@ async def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_i
     for _ in range(2):
         assert not await watch.reload(room, broken, said, state)
         assert (room.reloads, room.config) == (0, old)
-        assert state.refused == "mcp.json: is no JSON; other: neither"
+        assert state.refused == "mcp.json: is not JSON; other: neither"
     refused = Reloading(old, UsageError("The room is closing."))
     assert not await watch.reload(refused, lambda: new, said, state)
     assert await watch.reload(room, lambda: new, said, state)
     assert (room.reloads, room.config, state.refused) == (1, new, "")
     what = "the changed configuration is not used, the old one stays: "
     assert said.lines == [
-        f"{what}mcp.json: is no JSON; other: neither",
+        f"{what}mcp.json: is not JSON; other: neither",
         f"{what}The room is closing.",
     ]
 

@@ -324,7 +324,7 @@ async def test_the_answer_of_a_client_is_its_own_and_a_request_is_taken_back() -
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     told.sort(key=lambda one: one[0])
-    refused = "The client's answer is no object."
+    refused = "The client's answer is not an object."
     assert told == [(1, -7, "no", [1]), (2, {"n": 2}), (3, -32603, refused, None)]
     assert [one["progress"] for one in progress] == [5]
     last = json.loads(client.lines[-1])
@@ -1098,7 +1098,7 @@ UNREADABLE = (-32603, "The client's answer cannot be read: ")
         ('"error":{"code":-7}}', (-7, "The client refused.")),
         ('"error":"no"}', (-32603, "The client refused.")),
         ('"x":1}', (-32603, "The client's answer cannot be read: Invalid request: it has no method.")),
-        ('"result":[1]}', (-32603, "The client's answer is no object.")),
+        ('"result":[1]}', (-32603, "The client's answer is not an object.")),
         ('"result":{"a":}}', UNREADABLE),
         ('"result":', UNREADABLE),
         (f'"result":{{"a":"{"x" * (1 << 20)}","b":}}}}', UNREADABLE),

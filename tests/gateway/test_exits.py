@@ -74,7 +74,7 @@ def test_stop_says_why_the_gateway_of_a_client_goes_on(tmp_path: Path) -> None:
     with serve(tmp_path, {"clock": DEMO}) as gateway:
         gateway.initialize()
         said = greenroom(tmp_path, "stop").stderr
-        assert f"the gateway that runs as process {gateway.process.pid} is no background gateway" in said
+        assert f"the gateway that runs as process {gateway.process.pid} is not a background gateway" in said
         assert gateway.mcp(tool="clock_now")["content"]
         assert gateway.end() == 0
 

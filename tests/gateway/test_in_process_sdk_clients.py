@@ -176,7 +176,7 @@ async def test_progress_comes_to_who_asked_and_before_the_answer(carrier: str) -
         wanted.append(call._exchange.wants_progress)
         call.progress(1, 2, "half")
         await anyio.sleep(1)
-        call.progress("much")  # what is no number is not told
+        call.progress("much")  # what is not a number is not told
         call.progress(2)
         return text("done")
 

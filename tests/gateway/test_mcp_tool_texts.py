@@ -388,7 +388,7 @@ def test_a_description_has_what_the_tool_declares_and_nothing_else() -> None:
         kind = "Type: Resource (reads from t)\n" if target.kind == "resource" else ""
         assert texts.describe(target).text == f"s_t\nServer: s\n{kind}\n{text}"
     odd = texts.describe(_target(inputSchema={"type": "object", "properties": {"a": {"type": "float"}}}))
-    assert 'is corrected here: inputSchema.properties.a.type "float" is no type\n' in odd.text
+    assert 'is corrected here: inputSchema.properties.a.type "float" is not a type\n' in odd.text
     told = texts.tool_details(_target(title="T", outputSchema=7, other=1, schema={"a": 1}))
     assert told == {
         "name": "s_t", "server": "s", "kind": "tool", "original": "t", "description": "",

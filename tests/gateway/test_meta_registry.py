@@ -148,9 +148,9 @@ async def test_without_a_registry_and_where_a_server_is_started_nobody_is_asked(
     ("status", "raw", "why"),
     [
         (503, b"", "503"),
-        (200, b"<html>", "what came is no JSON"),
-        (200, b"[" * 100_000, "what came is no JSON"),
-        (200, b'"' + b"x" * 300_000, "what came is no JSON"),
+        (200, b"<html>", "what came is not JSON"),
+        (200, b"[" * 100_000, "what came is not JSON"),
+        (200, b'"' + b"x" * 300_000, "what came is not JSON"),
         (200, b" " * (REGISTRY_BYTES + 1), f"over the bound of {REGISTRY_BYTES:,} bytes"),
         (200, b'"' + b"x" * (REGISTRY_BYTES - 2) + b'"', "it has none whose name fits"),
         (200, b"null", "it has none whose name fits"),

@@ -179,17 +179,19 @@ ATTACKS: Mapping[str, Attack] = {
         provider_gives(lambda stage: assertion(stage, kind="at+jwt")), "is none"
     ),
     "an access token that says that it is one": Attack(
-        provider_says(issued_token_type=f"{TYPE}access_token"), "no ID-JAG"
+        provider_says(issued_token_type=f"{TYPE}access_token"), "not an ID-JAG"
     ),
-    "an answer that says nothing of its type": Attack(provider_says(issued_token_type=None), "no ID-JAG"),
+    "an answer that says nothing of its type": Attack(provider_says(issued_token_type=None), "not an ID-JAG"),
     "an ID token by token exchange": Attack(
-        provider_says(issued_token_type=f"{TYPE}id_token"), "no access token", exchange=True
+        provider_says(issued_token_type=f"{TYPE}id_token"), "not an access token", exchange=True
     ),
     "a refresh token by token exchange": Attack(
-        provider_says(issued_token_type=f"{TYPE}refresh_token"), "no access token", exchange=True
+        provider_says(issued_token_type=f"{TYPE}refresh_token"), "not an access token", exchange=True
     ),
     "an assertion by token exchange": Attack(
-        provider_gives(lambda stage: assertion(stage, aud=stage.one.url)), "no access token", exchange=True
+        provider_gives(lambda stage: assertion(stage, aud=stage.one.url)),
+        "not an access token",
+        exchange=True,
     ),
     "an ID-JAG without a signature": Attack(provider_gives(unsigned), "is none"),
     "an ID-JAG that is no JWT": Attack(provider_gives(lambda _: "opaque"), "is none"),
@@ -206,7 +208,7 @@ ATTACKS: Mapping[str, Attack] = {
         provider_gives(lambda stage: assertion(stage, exp=int(time.time()) - 5)), "HTTP 400", sent=1
     ),
     "an ID-JAG without an end": Attack(provider_gives(lambda stage: assertion(stage, exp=None)), "has ended"),
-    "a token that is a number": Attack(provider_says(access_token=5), "no ID-JAG"),
+    "a token that is a number": Attack(provider_says(access_token=5), "not an ID-JAG"),
     # ---- what a server may be given
     "the assertion itself as the token": Attack(
         server_says(lambda form, answer: {**answer, "access_token": form["assertion"]}),
@@ -381,8 +383,8 @@ GIVEN: Mapping[str, tuple[Callable[[Stage], str], str]] = {
         lambda stage: stage.provider.id_token("ann", iss=stage.two.issuer),
         "of another issuer",
     ),
-    "an access token": (lambda stage: stage.provider.access_token("ann"), "no ID token"),
-    "an ID-JAG": (lambda stage: assertion(stage), "no ID token"),
+    "an access token": (lambda stage: stage.provider.access_token("ann"), "not an ID token"),
+    "an ID-JAG": (lambda stage: assertion(stage), "not an ID token"),
 }
 
 

@@ -34,14 +34,14 @@ def read(paths: Any, **members: Any) -> ApiDocument:
 @for_each(
     ("data", "what"),
     [
-        (b"", "t.json: is no JSON"),
-        (b"[]", "t.json: is no object"),
-        (b"7", "t.json: is no object"),
+        (b"", "t.json: is not JSON"),
+        (b"[]", "t.json: is not an object"),
+        (b"7", "t.json: is not an object"),
         (b"{}", 't.json: says neither "openapi" nor "swagger"'),
-        (b'{"openapi":', "t.json: is no JSON"),
-        (b"a: [", "t.json: is no valid YAML"),
-        (b"\xff\xfe", "t.json: is no text"),
-        (b"[" * 100_000, "t.json: is no JSON"),
+        (b'{"openapi":', "t.json: is not JSON"),
+        (b"a: [", "t.json: is not valid YAML"),
+        (b"\xff\xfe", "t.json: is not text"),
+        (b"[" * 100_000, "t.json: is not JSON"),
         (
             b'{"openapi":"4.0.0","paths":{}}',
             "t.json: is OpenAPI '4.0.0'; what is read is 3.x and Swagger 2.0",
@@ -154,7 +154,7 @@ def test_a_method_is_what_is_sent_and_what_is_said_of_it() -> None:
     (tool,) = found.operations.values()
     assert tool.method == "DELETE"
     assert tool.annotations()["destructiveHint"] is True
-    assert found.notes == ("CONNECT /x is left out: it is no operation.",)
+    assert found.notes == ("CONNECT /x is left out: it is not an operation.",)
 
 
 def test_a_method_that_is_no_text_is_none() -> None:
@@ -249,10 +249,10 @@ def test_one_bad_corner_costs_an_operation_or_a_part_and_is_noted() -> None:
         "'no-slash' is left out: it begins with no slash.",
         "'/../up' is left out: it has a step upwards.",
         "'/a/%2e%2e/b' is left out: it has a step upwards.",
-        "/none is left out: it is no object.",
+        "/none is left out: it is not an object.",
         '/away is left out: "other.yaml#/x" is outside the document, and is not read.',
         '/circle is left out: "#/paths/~1circle" refers to itself.',
-        "GET /bad is left out: it is no operation.",
+        "GET /bad is left out: it is not an operation.",
     )
 
 
@@ -296,7 +296,7 @@ def test_what_is_new_in_3_2() -> None:
     paths = {"/x": {"query": search, "additionalOperations": {"COPY": {"parameters": [whole]}, "B AD": {}}}}
     found = read(paths, openapi="3.2.0")
     assert [*found.operations] == ["search", "copy_x"]
-    assert found.notes == ("B AD /x is left out: it is no operation.",)
+    assert found.notes == ("B AD /x is left out: it is not an operation.",)
     request = build_request(found.operations["search"], {"s": ["a=b&c", "d"]}, "http://h")
     assert (request.method, dict(request.headers)["Cookie"]) == ("QUERY", "s=a=b&c; s=d")
     for value in ("a;b", "a b", "é", '"'):

@@ -131,17 +131,17 @@ def test_what_an_answer_is_may_be_declared() -> None:
 @for_each(
     ("said", "fault"),
     [
-        (7, ": is no object"),
+        (7, ": is not an object"),
         ({"path": "/"}, ".method: is none of DELETE, GET"),
         ({"method": "CONNECT", "path": "/"}, ".method: is none of"),
         ({"method": "GET"}, ": needs a path (below the server's baseUrl)"),
         ({"method": "GET", "path": "x"}, ".path: begins with no slash"),
         ({"method": "GET", "path": "/../x"}, ".path: has a step upwards"),
-        ({"method": "GET", "path": 7}, ".path: is no text"),
-        ({"method": "GET", "path": "/", "params": []}, ".params: is no object"),
+        ({"method": "GET", "path": 7}, ".path: is not text"),
+        ({"method": "GET", "path": "/", "params": []}, ".params: is not an object"),
         ({"method": "GET", "path": "/", "parms": {}}, '.parms: is not known here. Did you mean "params"?'),
         ({"method": "GET", "path": "/", "params": {}, "inputSchema": {}}, ": has inputSchema and params"),
-        ({"method": "GET", "path": "/", "params": {"a": 1}}, ".params.a: is no object"),
+        ({"method": "GET", "path": "/", "params": {"a": 1}}, ".params.a: is not an object"),
         ({"method": "GET", "path": "/", "params": {"a": {}}}, ".params.a.in: is none of path, query"),
         ({"method": "GET", "path": "/", "params": {"a": {"in": "path"}}}, ".params.a: cannot be sent: its path has no"),
         ({"method": "GET", "path": "/", "params": {"a b": {"in": "header"}}}, ".params.a b: cannot be sent: no header"),
@@ -150,9 +150,9 @@ def test_what_an_answer_is_may_be_declared() -> None:
         ({"method": "GET", "path": "/", "params": {"a": {"in": "query", "typ": 1}}}, ".params.a.typ: is not"),
         ({"method": "PUT", "path": "/", "body": {"media": "x"}}, ".body.media: is not known here."),
         ({"method": "PUT", "path": "/", "body": {"schema": {}}, "params": {"a": {"in": "body"}}}, ".body.schema"),
-        ({"method": "GET", "path": "/", "headers": {"A": 1}}, ".headers.A: is no text"),
+        ({"method": "GET", "path": "/", "headers": {"A": 1}}, ".headers.A: is not text"),
         ({"method": "GET", "path": "/", "headers": {"A": "x\r\nB: y"}}, ".headers.A: holds characters"),
-        ({"method": "GET", "path": "/", "headers": {"Content-Length": "1"}}, ".headers.Content-Length: is no header"),
+        ({"method": "GET", "path": "/", "headers": {"Content-Length": "1"}}, ".headers.Content-Length: is not a"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_its_place(said: Any, fault: str) -> None:
@@ -161,7 +161,7 @@ def test_what_is_wrong_is_named_by_its_place(said: Any, fault: str) -> None:
 
 def test_a_name_is_one_of_a_tool_and_one_fault_costs_one_tool() -> None:
     good = {"method": "GET", "path": "/"}
-    assert faults(good, "a b")[0].startswith(": is no name of a tool")
+    assert faults(good, "a b")[0].startswith(": is not a name of a tool")
     found, problems = read_tools({"a": good, "b": {}, "c": good}, WHERE)
     assert [*found] == ["a", "c"]
     assert {each.where.removeprefix(WHERE) for each in problems} == {".b.method", ".b"}

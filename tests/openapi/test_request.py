@@ -507,7 +507,7 @@ def test_no_argument_leaves_its_place(tool: str, data: st.DataObject) -> None:
 
 @for_each("base", ["", "api.test", "ftp://x", "file:///etc", "https://"])
 def test_a_base_url_is_http(base: str) -> None:
-    with pytest.raises(ValueError, match="is no base URL"):
+    with pytest.raises(ValueError, match="is not a base URL"):
         build_request(TOOLS["form"], {}, base)
 
 

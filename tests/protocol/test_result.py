@@ -163,7 +163,7 @@ def test_of_a_large_result_only_what_is_asked_for_is_decoded() -> None:
 @for_each("raw", [b"[]", b"{", b"\xff", b""])
 def test_a_large_result_that_is_none_is_told_when_it_is_read(raw: bytes) -> None:
     target = Target("a_echo", "a", "tool", "echo", {"name": "echo"}, "", None)
-    with pytest.raises(ProtocolFault, match='"a" answered with something that is no result') as told:
+    with pytest.raises(ProtocolFault, match='"a" answered with something that is not a result') as told:
         _ = ToolResult(raw, target).text
     assert (told.value.server, told.value.tool, told.value.reach) == ("a", "a_echo", "answered")
 

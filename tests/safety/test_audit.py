@@ -172,7 +172,7 @@ def test_a_torn_line_is_told_and_the_next_start_goes_on_after_it(
         ([*whole(), *chain({"kind": "opened", "torn": audit.torn_as(b"x")}, seq=5)], {}, 6, "does not follow"),
         ([*chain(A_CALL), *chain(A_CALL, seq=2, prev=last_hash(chain(A_CALL)))], {}, 2, "does not follow"),
         (chain(A_CALL, prev=NOWHERE), {}, 1, "what was before it is missing"),
-        ([b'[1],"hash":"%b"}\n' % hashlib.sha256(b"[1]}").hexdigest().encode()], {}, 1, "no line of an audit"),
+        ([b'[1],"hash":"%b"}\n' % hashlib.sha256(b"[1]}").hexdigest().encode()], {}, 1, "not a line of an audit"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(lines: list[bytes], how: dict[str, Any], line: int, why: str) -> None:
@@ -582,7 +582,7 @@ def test_the_command_says_whether_a_file_is_whole(tmp_path: Path, capsys: pytest
     said = json.loads(capsys.readouterr().out)
     assert (said["whole"], said["bad"]["line"], said["lastHash"]) == (False, 5, last)
     assert command_line([*verify, "--expect", "abc"]) == 2
-    assert "--expect abc is no hash" in capsys.readouterr().err
+    assert "--expect abc is not a hash" in capsys.readouterr().err
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], *lines[2:]]))
     assert command_line([*verify]) == 1
@@ -614,7 +614,7 @@ def test_a_file_of_another_kind_is_no_audit_file_and_not_a_broken_one(
     for words in (["verify"], ["verify", "--json"], ["verify", "--expect", NOWHERE]):
         assert command_line(["audit", *words, os.fspath(path)]) == 2
         said = capsys.readouterr()
-        assert "is no audit file" in said.err
+        assert "is not an audit file" in said.err
         assert "broken" not in said.out + said.err
 
 
@@ -650,7 +650,7 @@ def test_the_command_reads_files_alone_and_shows_so_many_lines(
     os.mkfifo(tmp_path / "pipe")
     for words in (["verify", "/dev/null"], ["show", "/dev/zero"], ["verify", os.fspath(tmp_path / "pipe")]):
         assert command_line(["audit", *words]) == 2
-        assert "is no regular file" in capsys.readouterr().err
+        assert "is not a regular file" in capsys.readouterr().err
     path = tmp_path / "audit.jsonl"
     path.write_bytes(b"".join(whole()))
     assert command_line(["audit", "show", "-n", "99999999999999999999", os.fspath(path)]) == 2

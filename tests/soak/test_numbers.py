@@ -136,7 +136,7 @@ def test_everybody_tells_the_same_numbers_and_no_secret(tmp_path: Path) -> None:
             time.sleep(SECONDS)
 
             def is_enough() -> bool:
-                assert all(thread.is_alive() for thread in threads), "a caller has met what is no answer"
+                assert all(thread.is_alive() for thread in threads), "a caller has met what is not an answer"
                 went_wrong = any(outcome != "result" for _, outcome in list(page.ended))
                 return sum(answered) >= CALLS and (went_wrong or page.missed > 0)
 

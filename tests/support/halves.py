@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 HALF = rb"\ud83d"
-RAW = b"\xed\xa0\xbd"  # the same half as bytes, which is no UTF-8
+RAW = b"\xed\xa0\xbd"  # the same half as bytes, which is not UTF-8
 _MARK = "HERE"
 
 

@@ -71,7 +71,7 @@ def attacks() -> dict[str, bytes]:
 
 ODD: dict[str, bytes] = {
     "a session id that is no ASCII": response(b"{}", "Mcp-Session-Id: séance".encode()),
-    "a session id that is no UTF-8": response(b"{}", b"Mcp-Session-Id: \xff\xfe"),
+    "a session id that is not UTF-8": response(b"{}", b"Mcp-Session-Id: \xff\xfe"),
     "a long session id": response(b"{}", b"Mcp-Session-Id: " + b"x" * 20_000),
     "no session id": response(b"{}", b"Mcp-Session-Id:"),
     "an event id that is no ASCII": response("id: é\u2028\n\n".encode(), kind=EVENTS),
@@ -108,7 +108,7 @@ ODD: dict[str, bytes] = {
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "TLS": b"\x15\x03\x01\x00\x02\x02\x16",
     "nothing": b"",
-    "an endpoint that is no URL": response(b"event: endpoint\ndata: http://[\n\n", kind=EVENTS),
+    "an endpoint that is not a URL": response(b"event: endpoint\ndata: http://[\n\n", kind=EVENTS),
     "an endpoint of bytes": response(b"event: endpoint\ndata: \xff\x00\x7f\n\n", kind=EVENTS),
     "an endpoint far too long": response(b"event: endpoint\ndata: /" + b"x" * 100_000 + b"\n\n", kind=EVENTS),
 }  # fmt: skip

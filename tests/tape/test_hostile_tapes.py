@@ -136,7 +136,7 @@ def test_a_number_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:
 def test_what_is_something_else_is_called_no_tape(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "one.tape"
     path.write_bytes(content)
-    with pytest.raises(BadTape, match=r"one\.tape is no tape of Greenroom\."):
+    with pytest.raises(BadTape, match=r"one\.tape is not a tape of Greenroom\."):
         read_tape(path)
 
 
@@ -162,7 +162,7 @@ def test_lines_of_another_kind_are_called_no_tape_and_the_next_step_is_named(
 ) -> None:
     path = tmp_path / "one.tape"
     path.write_text(content)
-    with pytest.raises(BadTape, match=rf"one\.tape is no tape of Greenroom\..*{said}"):
+    with pytest.raises(BadTape, match=rf"one\.tape is not a tape of Greenroom\..*{said}"):
         read_tape(path)
 
 

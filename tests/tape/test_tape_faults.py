@@ -222,9 +222,9 @@ async def test_what_did_not_happen_is_told(tape: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("", "is no fault of a tape: write server, step"),
-        ("shop call 7", "is no fault of a tape"),
-        ("call 7: crash", "is no fault of a tape"),
+        ("", "is not a fault of a tape: write server, step"),
+        ("shop call 7", "is not a fault of a tape"),
+        ("call 7: crash", "is not a fault of a tape"),
         ("shop call 7: crash", "there is no call 7 on the tape; those of shop: 1, 2, 3, 4, 5"),
         ("shop call 0: crash", "there is no call 0"),
         ("shp call 1: crash", 'no server "shp". Did you mean "shop"?'),
@@ -233,7 +233,7 @@ async def test_what_did_not_happen_is_told(tape: Path) -> None:
         ("shop call 1: crash exitcode=3", 'Did you mean "exit_code"?'),
         ("shop call 1: crash exit_code=many", "must be a whole number"),
         ("shop call 1 tool=get: crash", "leave out start, nth and tool"),
-        ("shop call first: crash", "is no place"),
+        ("shop call first: crash", "is not a place"),
         ("shop list 2: crash", "nth=3"),
         ("shop start: refuse text=no", 'write "crash"'),
         ("shop call tool=ghost: crash", 'there is no tool "ghost" on the tape. Those of shop: get, put.'),

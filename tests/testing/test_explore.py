@@ -463,8 +463,8 @@ def test_a_scenario_that_is_not_the_same_each_time_is_an_error(backend: str) -> 
         ("trio:0=9", "choice 0 has . ways, and no way 9"),
         ("trio/cancel=withdraw@99", "withdraw lives for . turns, and not for 99"),
         ("trio/cancel=nobody@1", "nobody lives for 0 turns"),
-        ("curio:1=1", "is no backend"),
-        ("trio:x", "is no schedule"),
+        ("curio:1=1", "is not a backend"),
+        ("trio:x", "is not a schedule"),
         ("trio/fault=dies", "names a fault that is not given; given: none"),
     ],
 )
@@ -484,7 +484,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
             run_virtual(backend, inside)
     with pytest.raises(UsageError, match="cannot be part of a schedule"):
         explore(two_withdrawals, cancel="a/b")
-    with pytest.raises(UsageError, match="is no backend"):
+    with pytest.raises(UsageError, match="is not a backend"):
         explore(two_withdrawals, backend="curio")
 
 

@@ -74,7 +74,7 @@ def test_nonsense_is_refused_with_what_to_write(fault: Any, advice: str) -> None
 
 @for_each("text", ["{", "null", "{}", b"\xff"])
 def test_what_is_no_array_is_refused(text: str | bytes) -> None:
-    with pytest.raises(UsageError, match=r"is no JSON|is an array, like"):
+    with pytest.raises(UsageError, match=r"is not JSON|is an array, like"):
         FaultScript.from_json(text)
 
 

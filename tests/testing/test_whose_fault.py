@@ -78,10 +78,10 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "no name": lambda room: room.call(None),
     "a number for a name": lambda room: room.call(5, HI),
     "a list for a name": lambda room: room.call(["a_echo"], HI),
-    "a server that is no name": lambda room: room.call("a_echo", HI, server=5),
+    "a server that is not a name": lambda room: room.call("a_echo", HI, server=5),
     "arguments in a list": lambda room: room.call("a_echo", ["hi"]),
     "a timeout in words": lambda room: room.call("a_echo", HI, timeout="5"),
-    "a timeout that is no number": lambda room: room.call("a_echo", HI, timeout=math.nan),
+    "a timeout that is not a number": lambda room: room.call("a_echo", HI, timeout=math.nan),
     "a timeout of nothing": lambda room: room.call("a_echo", HI, timeout=0),
     "a timeout that is over": lambda room: room.call("a_echo", HI, timeout=-3),
     "a task with a timeout of nothing": lambda room: room.start_task("a_echo", HI, timeout=0),
@@ -168,7 +168,7 @@ async def test_arguments_and_options_that_are_none_start_no_server() -> None:
 
 
 def test_a_kind_of_events_in_words_is_named_whole() -> None:
-    with pytest.raises(UsageError, match="'call' is no kind"):
+    with pytest.raises(UsageError, match="'call' is not a kind"):
         kinds_of("call")
 
 

@@ -1,5 +1,5 @@
 """How fast this machine is at present: the seconds that the smallest Python program takes, tried twice a second. What
-takes long because others use the machine is no fault of a cluster, so the limits of a run follow it."""
+takes long because others use the machine is not a fault of a cluster, so the limits of a run follow it."""
 
 from __future__ import annotations
 

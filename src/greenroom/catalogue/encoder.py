@@ -52,7 +52,7 @@ class Encoder:
             self.model: str = " ".join(digests)
             said = json.loads(config.read_bytes())
             if (said["model_type"], said.get("hidden_act", "gelu")) != ("bert", "gelu"):
-                raise ValueError("it is no BERT with gelu, which alone is read")
+                raise ValueError("it is not BERT with gelu, which alone is read")
             self._heads = int(said["num_attention_heads"])
             self._epsilon = np.float32(said.get("layer_norm_eps", 1e-12))
             self._tokenizer = Tokenizer(json.loads(tokenizer.read_bytes()))

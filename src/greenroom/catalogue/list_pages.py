@@ -73,7 +73,7 @@ def parts_of(data: bytes) -> int:
     return data.count(b"{") + data.count(b"[")
 
 
-_NO_OBJECT: Final = "that is no object"
+_NO_OBJECT: Final = "that is not an object"
 _TOO_DEEP: Final = f"nested deeper than {bounds.DEPTH}"
 
 

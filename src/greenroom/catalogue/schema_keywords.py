@@ -82,7 +82,7 @@ class _Walk:
         if isinstance(value, bool):
             return value
         if not isinstance(value, dict):
-            self.fault(place, "is no schema")
+            self.fault(place, "is not a schema")
             return _meant(value)
         said = cast("Schema", value)
         around = self._base
@@ -166,7 +166,7 @@ class _Walk:
                 self.fault(inner, "is not an object")
                 changed[name] = {} if each else {"not": {}}
             elif is_pattern and not _is_pattern(name):
-                self.fault(place, f"has {_short(name)}, which is no pattern")
+                self.fault(place, f"has {_short(name)}, which is not a pattern")
                 changed[name] = GONE
             elif (found := self.schema(each, inner)) is not each:
                 changed[name] = found
@@ -194,7 +194,7 @@ class _Walk:
             names = cast("list[str]", value)
             if _TYPES.issuperset(names) and len(set(names)) == len(names):
                 return names
-        self.fault(place, f"{_short(value)} is no type")
+        self.fault(place, f"{_short(value)} is not a type")
         return self._kind_meant(node, value)
 
     def _kind_meant(self, node: _Node, value: Any) -> Any:
@@ -275,7 +275,7 @@ class _Walk:
     def pattern(self, node: _Node, value: Any, place: Place) -> Any:
         if isinstance(value, str) and _is_pattern(value):
             return value
-        self.fault(place, "is no pattern that can be compiled everywhere")
+        self.fault(place, "is not a pattern that can be compiled everywhere")
         if isinstance(value, str):
             node.note(f"pattern: {_short(value)}")
         return GONE
@@ -316,7 +316,7 @@ class _Walk:
         found = self.number(node, value, place)
         if found is GONE or (found >= 0 and found == int(found)):
             return found
-        self.fault(place, "is no count")
+        self.fault(place, "is not a count")
         return GONE
 
     def beyond(self, node: _Node, value: Any, place: Place) -> Any:

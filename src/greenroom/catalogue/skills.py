@@ -149,7 +149,7 @@ def _faults(record: Raw) -> Iterator[str]:
         return
     name, description = name_of(record), description_of(record)
     if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
-        yield "its name is no name of a skill (lower-case letters, digits and single hyphens, 64 at most)"
+        yield "its name is not a name of a skill (lower-case letters, digits and single hyphens, 64 at most)"
     if not description.strip() or len(description) > _LONGEST_DESCRIPTION:
         yield f"its description is missing or longer than {_LONGEST_DESCRIPTION:,} characters"
     if unhidden(uri) != uri or not uri.endswith(f"/{name}/{FILE}"):

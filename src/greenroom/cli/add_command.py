@@ -49,9 +49,7 @@ class _DashCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            what = (
-                f"{error.option_name} is no option of greenroom add. If it belongs to the server's command,"
-            )
+            what = f"{error.option_name} is not an option of greenroom add. If it belongs to the server's command,"
             raise click.UsageError(f"{what} put -- before that: greenroom add NAME -- COMMAND", ctx) from None
 
 

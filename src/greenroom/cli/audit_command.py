@@ -59,7 +59,9 @@ _REMARKS: Final = 10
 
 def _a_hash(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _HASH.fullmatch(value):
-        raise UsageError(f"--{option.name} {value} is no hash. Write its 64 characters, 0 to 9 and a to f.")
+        raise UsageError(
+            f"--{option.name} {value} is not a hash. Write its 64 characters, 0 to 9 and a to f."
+        )
     return value
 
 
@@ -94,7 +96,9 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
     """
     report = audit.check(_lines(file), after=after, expect=expect)
     if not report.lines and audit.is_foreign(_lines(file)):
-        raise UsageError(f"{file} is no audit file: no line of it is of one. Name the one of serve --audit.")
+        raise UsageError(
+            f"{file} is not an audit file: no line of it is of one. Name the one of serve --audit."
+        )
     if as_json:
         show_json({"file": str(file), "whole": report.bad is None, **_details(report)}, VerifiedJson)
     else:
@@ -134,7 +138,9 @@ def show_command(file: Path, count: int, as_json: bool) -> int:
 def _lines(file: Path) -> Iterator[bytes]:
     """The lines, each with its line end. A line that is too long is cut a little above the bound."""
     if not file.is_file():  # to open a pipe is to wait for who writes it
-        raise UsageError(f"{file} is no regular file, so it is no audit file. Name the one of serve --audit.")
+        raise UsageError(
+            f"{file} is not a regular file, so it is not an audit file. Name the one of serve --audit."
+        )
     with file.open("rb") as opened:
         while line := opened.readline(audit.LONGEST_LINE + 2):
             yield line

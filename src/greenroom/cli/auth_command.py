@@ -402,7 +402,7 @@ class TerminalLogin:
                     return
                 if text.strip():
                     _tell(
-                        "That is no answer of this login. Paste the whole address that the browser ended at."
+                        "That is not an answer of this login. Paste the whole address that the browser ended at."
                     )
 
 
@@ -429,4 +429,4 @@ def _tell(text: str) -> None:
 _DONE = (
     b"<!doctype html><title>Greenroom</title><p>The login is done, or was refused. You can close this page."
 )
-_ELSE = b"<!doctype html><title>Greenroom</title><p>This is no answer that anybody waits for."
+_ELSE = b"<!doctype html><title>Greenroom</title><p>This is not an answer that anybody waits for."

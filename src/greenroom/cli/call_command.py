@@ -110,7 +110,7 @@ class _ToolCallCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-")
-            what = f"{error.option_name} is no option of greenroom call. Arguments of a tool are written NAME=VALUE"
+            what = f"{error.option_name} is not an option of greenroom call. Arguments of a tool are written NAME=VALUE"
             raise click.UsageError(f"{what}: {name}=…", ctx) from None
 
 

@@ -209,7 +209,7 @@ def meaning(path: Path, text: str) -> dict[str, Any]:
             return tomllib.loads(text.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             raise CannotEdit(
-                f"{path} is no valid TOML: {error}. Correct it by hand, then try again."
+                f"{path} is not valid TOML: {error}. Correct it by hand, then try again."
             ) from None
     if path.suffix == ".yaml":
         found = _yaml(path, text)
@@ -337,7 +337,7 @@ def _yaml(path: Path, text: str) -> Any:
     try:
         found = yaml.safe_load(text.removeprefix("\ufeff"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CannotEdit(f"{path} is no valid YAML: {error}. Correct it by hand, then try again.") from None
+        raise CannotEdit(f"{path} is not valid YAML: {error}. Correct it by hand, then try again.") from None
     return {} if found is None else found
 
 
@@ -376,7 +376,7 @@ def _set(path: Path, found: dict[str, Any], keys: Sequence[str], value: Any) -> 
         if found.get(key) is None:
             found[key] = {}
         if not is_object(found[key]):
-            raise CannotEdit(f'{path}: "{key}" is no object ({{…}}): correct it by hand, then try again.')
+            raise CannotEdit(f'{path}: "{key}" is not an object ({{…}}): correct it by hand, then try again.')
         found = found[key]
     found[keys[-1]] = value
 

@@ -69,7 +69,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "More": {
         "cluster": ("cluster_command", "Many machines: hosts on a Ray cluster."),
-        "completion": ("completion", "Let bash, zsh or fish complete our commands."),
+        "completion": ("completion", "Let bash, zsh or fish complete greenroom's commands."),
     },
 }
 COMMANDS: Final = {name: row for group in GROUPS.values() for name, row in group.items()}

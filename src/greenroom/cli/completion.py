@@ -78,7 +78,7 @@ _PLACES: Final = {
 @click.command("completion", epilog="\b\n" + "\n".join(_PLACES.values()))
 @click.argument("shell", type=click.Choice([*_PLACES]))
 def completion_command(shell: str) -> None:
-    """Print what SHELL needs to complete our commands.
+    """Print what SHELL needs to complete greenroom's commands.
 
     Names of servers come from the configuration, those of tools from the cache; nothing is started for them.
     """

@@ -240,7 +240,7 @@ def diff_command(
             text = "Name a second tape to compare this one with, or servers as they are now: --against CONFIG"
             raise UsageError(text)
         if others[0].endswith(".json"):
-            raise UsageError(f"{others[0]} is no tape. To compare with its servers: --against {others[0]}")
+            raise UsageError(f"{others[0]} is not a tape. To compare with its servers: --against {others[0]}")
         from ..tape.tape_comparison import compare_tapes
 
         found = compare_tapes(tape, others[0], ignore=names_in(ignore), slower=slower)

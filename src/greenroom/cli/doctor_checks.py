@@ -168,7 +168,7 @@ def behaved_oddly(server: str, words: str) -> Finding:
     mend = (
         "let it print to stderr: stdout is for the protocol"
         if kind.endswith(_ON_STDOUT)
-        else "tell the server's author; it works here all the same"
+        else "tell the server's author; it works here anyway"
     )
     return Finding(Severity.WARNING, "start", server, words, mend)
 
@@ -644,7 +644,7 @@ def _names(setup: Setup) -> Iterator[Finding]:
             elif not fault.startswith("toolOverrides"):  # which are not its author's
                 what, mend = f"clients would refuse {fault}", "tell the server's author"
                 if not fault.endswith("(left out)"):
-                    mend += "; it works here all the same"
+                    mend += "; it works here anyway"
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
         if len(faults) > _FAULTS:
             what = f"{len(faults) - _FAULTS} more that clients would refuse"

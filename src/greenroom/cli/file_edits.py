@@ -112,7 +112,7 @@ def tokens_of(text: str) -> list[JsonToken]:
         match = _TOKEN.match(text, place)
         if match is None:
             line = text.count("\n", 0, place) + 1
-            raise CannotEdit(f"Line {line} is no JSON: correct the file by hand, then try again.")
+            raise CannotEdit(f"Line {line} is not JSON: correct the file by hand, then try again.")
         found.append(JsonToken(match.lastgroup or "", place, match.end()))
         place = match.end()
     return found
@@ -127,7 +127,7 @@ def _object(text: str, tokens: Sequence[JsonToken], at: int) -> _Object:
     """The object that starts at the token `at`."""
     if text[tokens[at].start] != "{":
         raise CannotEdit(
-            "A section of the file is no object ({…}): correct it by hand, or remove it, then try again."
+            "A section of the file is not an object ({…}): correct it by hand, or remove it, then try again."
         )
     members: list[_Member] = []
     start, at = tokens[at].start, at + 1
@@ -136,7 +136,7 @@ def _object(text: str, tokens: Sequence[JsonToken], at: int) -> _Object:
             key, colon = tokens[at], tokens[at + 1]
             if key.kind not in ("string", "word") or text[colon.start] != ":":
                 raise CannotEdit(
-                    "The file is no JSON that we can change: correct it by hand, then try again."
+                    "The file is not JSON that we can change: correct it by hand, then try again."
                 )
             last = _end_of_value(text, tokens, at + 2)
             value = JsonToken("value", tokens[at + 2].start, tokens[last].end)

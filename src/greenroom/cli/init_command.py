@@ -215,7 +215,7 @@ def _written(key: str, around: Surroundings, wish: _InitOptions) -> dict[str, An
     if not (wish.force or client.is_found(around)):
         raise UsageError(
             f"{client.title} is not on this machine: neither {file} nor its folder is there. "
-            "Install it first, or write the file all the same with --force."
+            "Install it first, or write the file anyway with --force."
         )
     before = file_edits.read(file)
     old = decoded(file, before)

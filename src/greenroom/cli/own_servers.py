@@ -181,9 +181,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found: Any = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"The entry is no JSON: {error}.") from None
+        raise UsageError(f"The entry is not JSON: {error}.") from None
     if not is_object(found):
-        raise UsageError("The entry is no JSON object.")
+        raise UsageError("The entry is not a JSON object.")
     return {**found}
 
 

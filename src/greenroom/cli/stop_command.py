@@ -82,7 +82,7 @@ def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> in
 def _say_which_gateways_stay(path: Path | None) -> None:
     for gateway in find_gateways(name_of(load(path)), say_error):
         gateway.connection.close()
-        who = f"the gateway that runs as process {gateway.pid} is no background gateway"
+        who = f"the gateway that runs as process {gateway.pid} is not a background gateway"
         say(f"{who}: it ends with its client, or by Ctrl-C where it was started.")
 
 

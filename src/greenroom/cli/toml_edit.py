@@ -64,7 +64,7 @@ def _read(text: str) -> tomlkit.TOMLDocument:
         return tomlkit.parse(text)
     except (TOMLKitError, ValueError, RecursionError):
         raise CannotEdit(
-            "The file is no TOML that we can change: correct it by hand, then try again."
+            "The file is not TOML that we can change: correct it by hand, then try again."
         ) from None
 
 

@@ -143,7 +143,9 @@ def connect(address: str, times: LeaseTimes | None = _TIMES) -> tuple[RayDirecto
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address  # as Ray has it
     if not _ADDRESS.fullmatch(address):  # of some others, as of "local", Ray would start a cluster of its own
-        raise UsageError(f"{address!r} is no address of a Ray cluster. Write HOST:PORT of its head, or auto.")
+        raise UsageError(
+            f"{address!r} is not an address of a Ray cluster. Write HOST:PORT of its head, or auto."
+        )
     driver = Driver(address, times)
     try:
         about = driver.connect()

@@ -56,7 +56,7 @@ def seconds(value: Any, what: str) -> float | None:
     """A number of seconds, or None."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value == value):
         return value
-    said = "that is no number" if isinstance(value, float) else _kind(value)
+    said = "that is not a number" if isinstance(value, float) else _kind(value)
     raise UsageError(f"{what} must be a number of seconds, got {said}.", code="invalid_args")
 
 
@@ -178,7 +178,7 @@ def kinds_of(value: object) -> list[Kind] | None:
     found = [kind for kind in given if isinstance(kind, Kind)]
     if len(found) < len(given):
         odd = next(each for each in given if not isinstance(each, Kind))
-        raise UsageError(f"{odd!r} is no kind of events. Give some of Kind: Kind.CALL, Kind.TRANSITION, …")
+        raise UsageError(f"{odd!r} is not a kind of events. Give some of Kind: Kind.CALL, Kind.TRANSITION, …")
     return found
 
 

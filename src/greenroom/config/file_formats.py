@@ -94,7 +94,9 @@ def _loads_relaxed(text: str, strict: json.JSONDecodeError) -> Any:
         what, offset = strict.msg, strict.pos
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    raise NotJsonError(f"is no valid JSON: {_lower(what).removesuffix(' at')} (line {line}, column {column})")
+    raise NotJsonError(
+        f"is not valid JSON: {_lower(what).removesuffix(' at')} (line {line}, column {column})"
+    )
 
 
 def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
@@ -264,7 +266,7 @@ class _ValueBuilder:
             parent.value.append(value)
         elif parent.key is _NONE:
             if not isinstance(value, str):
-                raise NotYamlError(f"holds a key that is no text{_at(event.start_mark)}")
+                raise NotYamlError(f"holds a key that is not text{_at(event.start_mark)}")
             parent.key = value
         elif parent.key == _MERGE and isinstance(value, dict | list):
             merged = cast("list[Any]", [value] if isinstance(value, dict) else value)
@@ -363,7 +365,7 @@ def _parts(node: Any, repeated: dict[str, None]) -> list[Any]:
 def _in_words(error: Any) -> str:
     """What the library says, without the parts of the text that it quotes: they may hold a secret."""
     said = _QUOTED.sub(_shown, getattr(error, "problem", None) or "cannot be read").removeprefix("but ")
-    return f"is no valid YAML: {said}{_at(getattr(error, 'problem_mark', None))}"
+    return f"is not valid YAML: {said}{_at(getattr(error, 'problem_mark', None))}"
 
 
 def _shown(quoted: re.Match[str]) -> str:

@@ -276,7 +276,7 @@ def _why_not_read(error: OSError | ValueError) -> str:
         case OSError():
             return f"cannot be read ({error.strerror or 'system error'})"
         case _:  # a NUL in the path
-            return "cannot be read (it is no path)"
+            return "cannot be read (it is not a path)"
 
 
 def _is_there(path: Path) -> bool:

@@ -7,7 +7,7 @@ setting.
 
 A foreign key has one of three fates. It means one of our keys and is read as that key. Or it belongs to another
 program and has no effect here. Or it is unknown, and the message suggests what it may have been
-meant to be. A key without effect is kept as read.
+meant to be. A key without effect is kept unchanged.
 """
 
 from __future__ import annotations
@@ -477,7 +477,7 @@ def _is_key(key: Any) -> TypeGuard[str]:
 
 def _no_key(key: Any, where: str) -> Problem:
     kind = "half a character" if isinstance(key, str) else type(key).__name__
-    return Problem(where, f"has a key that is no string ({kind}); it is ignored", fatal=False)
+    return Problem(where, f"has a key that is not a string ({kind}); it is ignored", fatal=False)
 
 
 def _read_login(found: Givens, note: Note) -> None:
@@ -525,7 +525,7 @@ def _read_type(found: Givens, note: Note) -> None:
 
 def _type_complaint(word: str, found: Givens) -> str | None:
     if word not in _HTTP_WORDS | _STDIO_WORDS:
-        return 'is no transport we know; it is ignored, "command", "url" or "socket" decide'
+        return 'is not a transport we know; it is ignored, "command", "url" or "socket" decide'
     if word in _HTTP_WORDS and "command" in found:
         return f'"{word}" does not go with "command"; it is ignored, the command is started'
     if word in _STDIO_WORDS and "url" in found:
@@ -814,7 +814,7 @@ def foreign_keys(entries: Mapping[str, Givens]) -> Iterable[Problem]:
                 groups.setdefault((entry[key].source, key), []).append(server)
     for (source, key), servers in sorted(groups.items(), key=lambda group: group[0]):
         advice = f" ({NO_EFFECT[key]})" if NO_EFFECT[key] else ""
-        what = f"has no effect here; it is kept as read{advice}"
+        what = f"has no effect here; it is kept unchanged{advice}"
         given = entries[servers[0]][key]
         if len(servers) == 1:
             yield Problem(given.place(), what, fatal=False, code=NO_EFFECT_HERE)

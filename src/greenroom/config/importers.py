@@ -132,7 +132,7 @@ def _toml(path: Path, text: str) -> Any:
             [Problem(str(path), 'is nested too deeply: correct the file, or remove it from "imports"')]
         ) from None
     except ValueError as error:  # not TOML, or an integer longer than Python will read
-        raise ConfigError([Problem(str(path), f"is no valid TOML: {error}")]) from None
+        raise ConfigError([Problem(str(path), f"is not valid TOML: {error}")]) from None
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------

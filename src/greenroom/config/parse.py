@@ -412,7 +412,7 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
             extra[key] = given.value
             sources[key] = given.source
             if key not in NO_EFFECT and key not in DESCRIBE:
-                what = unknown(key, SERVER_KEY, "it has no effect and is kept as read")
+                what = unknown(key, SERVER_KEY, "it has no effect and is kept unchanged")
                 found.append(given.problem(what))
     found += _check_where(entry)
     found += _check_texts(entry)
@@ -956,7 +956,7 @@ def _read_one(
                 values[PROFILE_KEY[str(key)].attribute] = PROFILE_KEY[str(key)].kind.read(value, where)
             elif not is_remark(str(key)):
                 # It may have been meant to leave something out.
-                raise BadValueError(unknown(str(key), PROFILE_KEY, "it is no key of a profile"))
+                raise BadValueError(unknown(str(key), PROFILE_KEY, "it is not a key of a profile"))
         except BadValueError as error:
             bad(f"{error.what}{refused}", str(key), *error.inside)
             return

@@ -425,20 +425,21 @@ def _missing_in_url(names: tuple[str, ...]) -> str:
     return f"its URL needs {_not_set(names)}"
 
 
-def _not_set(names: tuple[str, ...], how: str = "") -> str:
-    """Which variables are not set, `how` they are read then, and what to do."""
+def _not_set(names: tuple[str, ...], *, is_empty: bool = False) -> str:
+    """Which variables are not set, whether they are read as empty then, and what to do."""
     one = len(names) == 1
     which = f"variable {names[0]}, which is" if one else f"variables {' and '.join(names)}, which are"
+    how = f", so {'it is' if one else 'they are'} empty here" if is_empty else ""
     return f"the {which} not set{how}. Set {'it' if one else 'them'}, or give a default: ${{{names[0]}:-…}}"
 
 
 def _missing_problems(
     definition: ServerDefinition, environ: Mapping[str, str], is_strict: bool
 ) -> Iterable[Problem]:
-    how = "" if is_strict else ", and so empty here"
     for attribute, key, text in texts_of(definition):
         if missing := missing_variables(text, environ):
-            where, what = _place(definition, attribute, *key), f"it refers to {_not_set(missing, how)}"
+            where = _place(definition, attribute, *key)
+            what = f"it refers to {_not_set(missing, is_empty=not is_strict)}"
             yield (
                 Problem(where, what) if is_strict else Problem(where, what, fatal=False, code=UNSET_VARIABLE)
             )

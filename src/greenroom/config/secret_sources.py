@@ -125,7 +125,7 @@ class CommandRun:
         try:
             text = said.decode().strip()
         except UnicodeDecodeError:
-            return NoOutput("wrote something that is no UTF-8 text")
+            return NoOutput("wrote something that is not UTF-8 text")
         return text or NoOutput("wrote nothing to its standard output")
 
     def _too_long(self) -> str:
@@ -345,4 +345,4 @@ def _why(error: OSError | OverflowError | ValueError) -> str:
         case OSError():
             return f"cannot be read ({error.strerror or os.strerror(error.errno or 0)})"
         case _:
-            return "cannot be read (it is no path)"
+            return "cannot be read (it is not a path)"

@@ -204,7 +204,7 @@ def _explained(value: Any, type_: Any, *inside: str | int) -> BadValueError:
     for struct in _structs(type_) if is_object(value) else ():
         names = struct.__struct_encode_fields__
         if unread := [str(key) for key in value if key not in names]:
-            return BadValueError(unknown(unread[0], names, "it is no key here"), *inside, unread[0])
+            return BadValueError(unknown(unread[0], names, "it is not a key here"), *inside, unread[0])
         if missing := [name for name in names if name not in value]:
             return BadValueError(f'has no "{missing[0]}": add it', *inside)
     return BadValueError(_what(value, type_), *inside)

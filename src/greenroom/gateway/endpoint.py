@@ -695,7 +695,7 @@ def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:
         return {}, _unreadable(fault)
     if isinstance(result, dict):
         return cast("Mapping[str, Any]", result), None
-    return {}, RpcError(rpc.INTERNAL_ERROR, "The client's answer is no object.")
+    return {}, RpcError(rpc.INTERNAL_ERROR, "The client's answer is not an object.")
 
 
 def _error_in(raw: msgspec.Raw) -> RpcError:

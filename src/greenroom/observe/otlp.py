@@ -168,7 +168,7 @@ def _spans_in(said: Any) -> Iterator[dict[str, Any]]:
 def _exporters(url: str, timeout: float | None = None) -> tuple[Any, Any]:
     """The SDK's own, of spans and of durations."""
     if url and not url.startswith(("http://", "https://")):
-        raise UsageError(f"{one_line(url)} is no URL for --otlp. Write it like http://127.0.0.1:4318.")
+        raise UsageError(f"{one_line(url)} is not a URL for --otlp. Write it like http://127.0.0.1:4318.")
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -101,7 +101,7 @@ def write_body(
         return _json(body, value, fault)
     if is_form(body.media):
         if not is_object(value):
-            raise fault(body.argument, "it is no object, and its fields have names")
+            raise fault(body.argument, "it is not an object, and its fields have names")
         if essence(body.media) == FORM:
             return EncodedBody(FORM, "&".join(form_fields(body.encoding, value, fault)).encode())
         return _ready(UnreadBody(body.media, tuple(_parts(root, body, value, fault))))

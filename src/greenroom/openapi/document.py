@@ -202,11 +202,11 @@ def _decoded(data: bytes, where: str, checkpoint: Callable[[], object]) -> Raw:
     try:
         root = _in_pieces(data) if is_json else _from_yaml(data, checkpoint)
     except UNREADABLE as problem:
-        raise DocumentError(f"{where}: is no {'JSON' if is_json else 'text'}: {problem}") from None
+        raise DocumentError(f"{where}: is not {'JSON' if is_json else 'text'}: {problem}") from None
     except NotYamlError as problem:
         raise DocumentError(f"{where}: {problem}") from None
     if not is_object(root):
-        raise DocumentError(f"{where}: is no object, so it is no OpenAPI document")
+        raise DocumentError(f"{where}: is not an object, so it is not an OpenAPI document")
     return root
 
 
@@ -276,7 +276,9 @@ def _dialect(root: Raw, where: str) -> str:
     if said.startswith("3.") or said in ("2", "2.0"):
         return said
     if not said:
-        raise DocumentError(f'{where}: says neither "openapi" nor "swagger", so it is no OpenAPI document')
+        raise DocumentError(
+            f'{where}: says neither "openapi" nor "swagger", so it is not an OpenAPI document'
+        )
     raise DocumentError(f"{where}: is OpenAPI {said[:20]!r}; what is read is 3.x and Swagger 2.0")
 
 
@@ -322,7 +324,7 @@ def _listed(
             if is_object(one.raw) and _METHOD.fullmatch(method) and method != "CONNECT":
                 yield path, kept, one
             else:
-                _note(notes, f"{method[:40]} {path[:100]} is left out: it is no operation.")
+                _note(notes, f"{method[:40]} {path[:100]} is left out: it is not an operation.")
         if looked_at >= _LOOKED_AT:
             notes.setdefault(f"It has more than {_LOOKED_AT:,} paths; the rest is left out.")
             return

@@ -74,7 +74,7 @@ def followed_object(root: Raw, value: object) -> Raw:
     found = followed(root, value)
     if not is_object(found):
         raise BrokenReference(
-            f"{shown(text(value, '$ref'))} is no object" if is_object(value) else "it is no object"
+            f"{shown(text(value, '$ref'))} is not an object" if is_object(value) else "it is not an object"
         )
     return found
 

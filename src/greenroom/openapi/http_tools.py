@@ -73,17 +73,17 @@ class _HttpToolFault(Exception):
 def _faults(name: str, said: object) -> Iterator[tuple[str, str]]:
     """What is wrong with the shape of a tool: where in it, and what."""
     if not _NAME.fullmatch(name):
-        yield "", "is no name of a tool: use letters, digits, - and _, at most 64"
+        yield "", "is not a name of a tool: use letters, digits, - and _, at most 64"
     if not is_object(said):
-        yield "", "is no object"
+        yield "", "is not an object"
         return
     yield from _unknown("", said, _KEYS)
     for key in _OBJECTS:
         if key in said and not is_object(said[key]):
-            yield f".{key}", "is no object"
+            yield f".{key}", "is not an object"
     for key in _TEXTS:
         if key in said and not isinstance(said[key], str):
-            yield f".{key}", "is no text"
+            yield f".{key}", "is not text"
     if text(said, "method").upper() not in _METHODS:
         yield ".method", f"is none of {', '.join(_METHODS)}"
     if "path" not in said:
@@ -93,7 +93,7 @@ def _faults(name: str, said: object) -> Iterator[tuple[str, str]]:
     if "inputSchema" in said and "params" in said:
         yield "", "has inputSchema and params, which say the same: leave one out"
     for header, value in member(said, "headers").items():
-        fault = fault_of_header(str(header), value) if isinstance(value, str) else "is no text"
+        fault = fault_of_header(str(header), value) if isinstance(value, str) else "is not text"
         if fault:
             yield f".headers.{header}", fault
 
@@ -153,7 +153,7 @@ def _from_params(said: Raw, path: str) -> Inputs:
     for argument, each in member(said, "params").items():
         place = f"params.{argument}"
         if not is_object(each):
-            raise _HttpToolFault(place, "is no object")
+            raise _HttpToolFault(place, "is not an object")
         for where, what in _unknown("", each, _PARAM_KEYS):
             raise _HttpToolFault(f"{place}{where}", what)
         if text(each, "in") == BODY and argument == BODY == (text(each, "name") or argument):

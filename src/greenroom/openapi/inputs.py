@@ -294,7 +294,7 @@ def fault_of(name: str, place: str, path: str) -> str:
 def fault_of_header(name: str, value: str) -> str:
     """Why a header that the configuration gives cannot be sent, as the rest of a sentence; empty if it can."""
     if not _TOKEN.fullmatch(name) or name.lower() in _FRAMING:
-        return "is no header that a request may have"
+        return "is not a header that a request may have"
     return "" if _PRINTABLE.fullmatch(value) else "holds characters that a header cannot"
 
 

@@ -127,7 +127,7 @@ def _check_names(operation: Operation, inputs: Inputs, arguments: Mapping[str, A
 def _url(path: str, base_url: str, parameters: list[tuple[ApiParameter, Any]], query: list[str]) -> str:
     base = urlsplit(base_url)
     if base.scheme not in ("http", "https") or not base.hostname:
-        raise ValueError(f"{base_url!r} is no base URL: it begins with http:// or https://")
+        raise ValueError(f"{base_url!r} is not a base URL: it begins with http:// or https://")
     template, _, own_query = path.partition("#")[0].partition("?")
     values = {each.name: _in_path(each, value) for each, value in parameters}
     arguments = {each.name: each.argument for each, _ in parameters}

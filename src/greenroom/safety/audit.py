@@ -138,7 +138,7 @@ def read_line(text: bytes) -> AuditLine:
     record = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     seq, prev = record.get("seq"), record.get("prev")
     if type(seq) is not int or not isinstance(prev, str):
-        raise BadAuditLine("it is no line of an audit file")
+        raise BadAuditLine("it is not a line of an audit file")
     return AuditLine(record, seq, prev, said)
 
 

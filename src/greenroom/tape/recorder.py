@@ -133,7 +133,9 @@ class Recorder:
         """Make the file. Raises `UsageError` when it cannot be written."""
         is_file = self.place.suffix == SUFFIX
         if not is_file and self.place.exists() and not self.place.is_dir():
-            text = f"it is no folder, and its name does not end with {SUFFIX}. Name a folder, or a new file."
+            text = (
+                f"it is not a folder, and its name does not end with {SUFFIX}. Name a folder, or a new file."
+            )
             raise UsageError(f"No tape can be recorded at {self.place}: {text}")
         stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
         self.path = self.place if is_file else self.place / f"{stamp}-{token_hex(4)}{SUFFIX}"

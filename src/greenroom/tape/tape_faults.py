@@ -58,7 +58,7 @@ class TapeFault:
         if found is None:
             steps = ", ".join(STEPS)
             raise UsageError(
-                f"{text!r} is no fault of a tape: write server, step ({steps}) and what happens, as {_EXAMPLE}."
+                f"{text!r} is not a fault of a tape: write server, step ({steps}) and what happens, as {_EXAMPLE}."
             )
         fields: dict[str, Any] = {"at": found["step"]}
         number = _read_place(text, found["where"], fields)
@@ -128,7 +128,8 @@ def _read_place(text: str, said: str, fields: dict[str, Any]) -> int | None:
             _read_value(text, word, fields)
         else:
             _refuse(
-                text, f'{word!r} is no place: write a number after "call" or "start", or a selector, as nth=3'
+                text,
+                f'{word!r} is not a place: write a number after "call" or "start", or a selector, as nth=3',
             )
     return number
 

@@ -145,7 +145,7 @@ class Tape:
 
     def _place_of(self, large: LargeResult) -> Path:
         if not _HASH.fullmatch(large.sha256):
-            raise BadTape(f"{self.path}: {large.sha256!r} is no hash of a large result.")
+            raise BadTape(f"{self.path}: {large.sha256!r} is not a hash of a large result.")
         return self.beside / large.sha256
 
     @property
@@ -212,7 +212,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Tape:
             break
         line = _line(path, number, raw)
         if isinstance(line, HeadLine) != (number == 1):
-            raise BadTape(f"{path}, line {number}: it is no tape of Greenroom.")
+            raise BadTape(f"{path}, line {number}: it is not a tape of Greenroom.")
         if isinstance(line, CallLine):
             if wrong := _wrong_with(line):
                 raise BadTape(f"{path}, line {number}: {wrong}.")
@@ -270,7 +270,7 @@ def _no_tape(path: Path, raw: bytes = b"") -> BadTape:
         members = _members.decode(raw)
         what = next((told for names, told in _OTHERS if members.keys() >= names), "")
     record = "To record a tape: greenroom serve --record FOLDER"
-    return BadTape(f"{path} is no tape of Greenroom.{what} {record}")
+    return BadTape(f"{path} is not a tape of Greenroom.{what} {record}")
 
 
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -164,7 +164,7 @@ def read_use(place: str | os.PathLike[str]) -> TapeUse:
             f"{place} cannot be read: {error.strerror}. A replay writes it with --summary."
         ) from None
     if found.unread and not found.runs:
-        raise UsageError(f"{place} is no summary of a replay: none of its lines can be read.")
+        raise UsageError(f"{place} is not a summary of a replay: none of its lines can be read.")
     return found
 
 

@@ -222,7 +222,7 @@ class RunPlan:
 def backend_of(name: str) -> Backend:
     """The backend of this name. Raises `UsageError` when there is none."""
     if name not in ("trio", "asyncio"):
-        raise UsageError(f"{name!r} is no backend: say trio or asyncio.")
+        raise UsageError(f"{name!r} is not a backend: say trio or asyncio.")
     return name
 
 
@@ -231,7 +231,7 @@ def parse_plan(text: str) -> RunPlan:
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            f"{text!r} is no schedule: copy the text that a failed exploration has printed, like "
+            f"{text!r} is not a schedule: copy the text that a failed exploration has printed, like "
             "trio:12=1,15=2/cancel=worker@5/fault=dies."
         )
     pairs = (pair.split("=") for pair in (found["picks"] or "").split(",") if pair)

@@ -229,7 +229,7 @@ class DoorConnection(asyncio.Protocol):
         if version not in _VERSIONS:
             return unlike_http("its version is not 1.1")
         if method == "CONNECT":
-            return unlike_http("this is no proxy")
+            return unlike_http("this is not a proxy")
         if _CODING in headers and headers[_CODING].lower() != b"chunked":
             return unlike_http("the only Transfer-Encoding of a body that is taken is chunked")
         if self._all.is_full:

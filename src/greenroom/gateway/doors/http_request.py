@@ -461,7 +461,7 @@ def takes(said: bytes, kind: bytes) -> bool:
 
 def unlike_http(why: str) -> HttpRefusal:
     """`why`: a constant text."""
-    return HttpRefusal(400, f"Bad Request: this is no HTTP/1.1 that is understood here: {why}.", CLOSE)
+    return HttpRefusal(400, f"Bad Request: this is not HTTP/1.1 that is understood here: {why}.", CLOSE)
 
 
 def head_too_large() -> HttpRefusal:

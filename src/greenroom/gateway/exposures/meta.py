@@ -345,7 +345,7 @@ async def _ask(registry: str, word: str, offers: dict[str, Offer], faults: list[
     except fault_of_it as fault:
         faults.append(str(fault))
     except (ValueError, RecursionError):  # msgspec's errors and ours are of the first kind
-        faults.append("what came is no JSON")
+        faults.append("what came is not JSON")
     else:
         for offer in offers_in(said):
             offers.setdefault(offer.name, offer)

@@ -269,7 +269,7 @@ function callForm(name, schema, isHeld) {
     try {
       given = byHand.hidden ? read() : JSON.parse(asJson.value || "{}");
     } catch (error) {
-      setText(wrong, error instanceof WrongField ? error.message : `This is no JSON: ${plain(error.message)}`);
+      setText(wrong, error instanceof WrongField ? error.message : `This is not JSON: ${plain(error.message)}`);
       error.field?.focus();
       return;
     }
@@ -391,7 +391,7 @@ function schemaField(key, schema, needed) {
           ? lines.map((line) => JSON.parse(line))
           : JSON.parse(input.value);
       } catch {
-        throw new WrongField(`${shown} is no JSON.`, input);
+        throw new WrongField(`${shown} is not JSON.`, input);
       }
     };
   }
