@@ -510,7 +510,7 @@ def test_counts_are_of_each_kind() -> None:
     index = Index.build({"s": ServerDefinition("s", command="x")}, {"s": entry}, Settings())
     counts = index.counts("s")
     assert counts is not None
-    assert (counts.tools, counts.resources, counts.prompts, counts.callable) == (2, 3, 4, 5)
+    assert (counts.tools, counts.resources, counts.prompts) == (2, 3, 4)
     assert index.get("s_get_r0") is not None
     hidden = built(resources=({"uri": "u:\u200bx", "name": "x"},))
     assert only(hidden).description == "Read resource: u:x"
