@@ -55,7 +55,9 @@ _BLOCK: Final = re.compile(
 _CLOCK: Final = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.demo_clock"]}
 _KNOWN: Final = {"mcpServers", "settings", "imports", "profiles"}
 # Programs that are not ours, and that a reader of such a page has.
-OTHERS: Final = frozenset({"ray", "export", "echo", "install", "jq", "openssl", "ssh", "./nightly-report"})
+OTHERS: Final = frozenset(
+    {"ray", "export", "echo", "install", "jq", "openssl", "ssh", "rm", "./nightly-report"}
+)
 
 
 class Block:
