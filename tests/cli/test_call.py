@@ -21,7 +21,7 @@ import json, sys
 TYPES = {"text": {"type": "string"}, "count": {"type": "integer"}, "free": {}, "deep": {"type": "boolean"},
          "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "some": {"type": ["number", "string"]},
          "ids": {"type": "array"}, "map": {"type": "object"}}
-NAMES = {"echo": TYPES, "long": {}, "ask": {}}
+NAMES = {"echo": TYPES, "long": {}, "ask": {}, "draw": {}}
 TOOLS = [{"name": n, "inputSchema": {"type": "object", "properties": p}} for n, p in NAMES.items()]
 FORM = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 3},
         "kind": {"type": "string", "enum": ["a", "b"]}, "left": {"type": "string"}}, "required": ["name", "kind"]}
@@ -39,6 +39,9 @@ for line in sys.stdin:
         call = got["id"]
         if params["name"] == "ask":
             say(id="q", method="elicitation/create", params={"message": "Who?", "requestedSchema": FORM})
+        elif params["name"] == "draw":
+            image = {"type": "image", "mimeType": "image/png", "data": "aGF0"}
+            say(id=call, result={"content": [{"type": "text", "text": "a hat"}, image]})
         else:
             text = json.dumps(params.get("arguments")) if params["name"] == "echo" else "line\\n" * 4000
     elif got.get("id") == "q":
@@ -149,6 +152,16 @@ def test_a_script_gets_all_of_the_answer_and_a_terminal_a_page(tmp_path: Path) -
     looks = [typed(tmp_path, "tools", *where, answers=())[1] for _ in range(2)]
     assert ["what the cache knows" in " ".join(each.split()) for each in looks] == [True, False]
     assert (code, seen.count("line\r\n") < 2001, "| less" in seen) == (0, True, True)
+
+
+def test_an_image_comes_with_the_way_to_save_it(tmp_path: Path) -> None:
+    where = configure(tmp_path)
+    shown = greenroom(tmp_path, "call", "s_draw", *where)
+    assert shown.stdout.startswith("a hat\n[image: image/png")
+    assert "--json | jq -r '.content[1].data' | base64 -d > FILE" in shown.stderr
+    said = greenroom(tmp_path, "call", "s_draw", "--json", *where)
+    assert json.loads(said.stdout)["content"][1]["data"] == "aGF0"
+    assert "base64" not in said.stderr
 
 
 def test_what_a_server_asks_is_put_to_the_person_at_the_terminal(tmp_path: Path) -> None:

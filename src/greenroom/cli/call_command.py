@@ -189,6 +189,8 @@ def call_command(
     if recording.tape is not None:
         origin["tape"] = recording.tape
     code = show_result(result, origin, as_json, CalledJson)
+    if not as_json:
+        _say_how_to_save(result)
     if (note := note_of(result)) is not None:
         say(note)
     if recording.tape is not None:
@@ -199,6 +201,15 @@ def call_command(
     elif was_alone(result):
         _say_what_shares(config)
     return code
+
+
+def _say_how_to_save(result: Mapping[str, Any]) -> None:
+    """Say how the first image or sound of the result, which is shown by its size alone, becomes a file."""
+    for at, block in enumerate(result["content"]):
+        if "data" in block:
+            what = f"the {block.get('type')} is not shown. To save it, add this to the command:"
+            say(f"{what} --json | jq -r '.content[{at}].data' | base64 -d > FILE")
+            return
 
 
 def _check_name(config: Config, tool: str, pairs: tuple[str, ...], args_json: str | None) -> None:
