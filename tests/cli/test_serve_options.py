@@ -195,7 +195,8 @@ def test_serve_over_http_listens_where_the_configuration_says_unless_it_is_told(
     assert run(["serve", "--config", config, "--http", ":1"]) == 0
     assert [main.args[3].port for main in served] == [8123, 8123, 1]
     assert run(["serve", "--http", "--config", profiled(home)]) == 2
-    assert "http.listen" in capsys.readouterr().err
+    assert "http.listen" in (said := capsys.readouterr().err)
+    assert "--http 127.0.0.1:8000\n" in said, "as a whole line"
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def _listen_in(config: Config) -> str:
     """The address that the configuration gives for the door. Raises `UsageError` when it gives none."""
     if config.settings.http_listen is None:
         raise UsageError(
-            "--http needs HOST:PORT, such as 127.0.0.1:8000, or the setting http.listen. Give one."
+            "--http has no address: the setting http.listen gives none. Type: greenroom serve --http 127.0.0.1:8000"
         )
     return config.settings.http_listen
 
