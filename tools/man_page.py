@@ -64,6 +64,9 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     yield f".SS {_text(context.command_path)} {_text(usage)}"
     yield from _prose(command.help or "")
     yield from _options(command, context)
+    if command.epilog:
+        lines = command.epilog.replace("\b", "").strip().splitlines()
+        yield from (".PP", ".nf", *map(_text, lines), ".fi")
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:

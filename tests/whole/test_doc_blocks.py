@@ -29,6 +29,7 @@ import anyio
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.support.patience import PATIENCE
 from tests.support.rows import for_each
 from tests.whole.test_pages import FIRST, HOWTOS
@@ -185,6 +186,31 @@ def try_greenroom(words: list[str]) -> None:
     if command is not cli:
         parser = command.make_parser(click.Context(command, parent=context, info_name=command.name))
         parser.parse_args(list(rest))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "call",
+        "search",
+        "init",
+        "serve",
+        "refresh",
+        "status",
+        "doctor",
+        "explain",
+        "tape",
+        "replay",
+        "approve",
+    ],
+)
+def test_an_example_in_the_help_of_a_command_is_one_that_there_is(name: str) -> None:
+    shown = CliRunner().invoke(cli, [name, "--help"]).output.partition("Examples:\n")[2].splitlines()
+    assert shown
+    for line in shown:
+        program, *words = shlex.split(line)
+        assert (program, words[0]) == ("greenroom", name)
+        try_greenroom(words)
 
 
 # ---- Python ----------------------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ def _command(command: click.Command, context: click.Context, level: str) -> Iter
     options = _options(command, context)
     if options:
         yield options
+    yield from _paragraphs(command.epilog or "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)

@@ -73,6 +73,19 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
 }
 COMMANDS: Final = {name: row for group in GROUPS.values() for name, row in group.items()}
+EXAMPLES: Final[Mapping[str, Sequence[str]]] = {  # at the end of the help of the commands that are used most
+    "init": ("init cursor --move", "init cursor --undo"),
+    "doctor": ("doctor --start", "doctor --require github,linear"),
+    "serve": ("serve --background", "serve --http 127.0.0.1:8000"),
+    "status": ("status --watch", "status --output wide"),
+    "search": ('search "add a note"', "search --regex '^notes_'"),
+    "explain": ("explain notes",),
+    "call": ('call notes_add text="Buy milk"', "call notes_find --json"),
+    "refresh": ("refresh notes", "refresh --all"),
+    "approve": ("approve", "approve 3"),
+    "tape": ("tape run.tape",),
+    "replay": ("replay run.tape", "replay run.tape --http 127.0.0.1:8000"),
+}
 SHORT: Final = {"ls": "status"}  # another name of a command
 
 
@@ -114,7 +127,10 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"{__package__}.{COMMANDS[cmd_name][0]}")
         command = getattr(module, f"{cmd_name}_command")
-        return command.of_click() if isinstance(command, PlainCommand) else command
+        made: click.Command = command.of_click() if isinstance(command, PlainCommand) else command
+        if examples := EXAMPLES.get(cmd_name):
+            made.epilog = "\n".join(("\b", "Examples:", *(f"  greenroom {each}" for each in examples)))
+        return made
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
