@@ -211,7 +211,7 @@ async def test_a_document_that_cannot_be_read_is_a_failure_to_connect_that_says_
     (tmp_path / "folder").mkdir()
     for place, why in (
         ("missing.json", "there is no document"),
-        ("odd.json", "no OpenAPI document"),
+        ("odd.json", "not an OpenAPI document"),
         ("folder", "cannot be read"),
     ):
         async with room_of({"openapi": str(tmp_path / place), "baseUrl": "http://127.0.0.1:9"}) as room:

@@ -395,7 +395,7 @@ async def test_a_line_of_a_summary_that_was_cut_costs_only_its_run(tmp_path: Pat
     tape = read_tape(await recorded(tmp_path))
     assert "1 line of the file could not be read: those runs are not counted." in use.in_words(tape)
     file.write_text("no summary\n")
-    with pytest.raises(UsageError, match="no summary of a replay"):
+    with pytest.raises(UsageError, match="not a summary of a replay"):
         read_use(file)
 
 
