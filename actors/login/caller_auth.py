@@ -237,4 +237,4 @@ def _lacking(wanted: frozenset[str], why: str) -> str:
         return 'the server wants a further scope and does not say which: name it as "scope" in the server\'s entry'
     named = " ".join(sorted(wanted))
     scopes = f'the scope "{named if len(named) <= _NAMED else f"{named[:_NAMED]}…"}"'
-    return f"the server wants {scopes}, {why}. Whoever manages the identity provider can allow it"
+    return f"the server wants {scopes}, {why}. The administrator of the identity provider can allow it"

@@ -98,7 +98,7 @@ def test_what_was_typed_is_what_is_written(
 @pytest.mark.parametrize(
     ("typed", "what"),
     [
-        (["https://h.example/mcp", "more"], "stands alone"),
+        (["https://h.example/mcp", "more"], "Nothing may follow an address"),
         (["ftp://h.example/mcp"], "ftp:// is neither"),
         (["ws+unix://h"], "ws+unix:// is neither"),
         (["-H", "A: b", "--", "true"], "--env"),

@@ -92,7 +92,7 @@ def audit_command() -> None:
 def verify_command(file: Path, expect: str | None, after: str | None, as_json: bool) -> int:
     """Check the chain of FILE. Exit code 1, with the first bad line, if it is broken.
 
-    Note the last hash elsewhere: whoever can write the file can make another whole chain.
+    Note the last hash elsewhere: anyone who can write the file can make another whole chain.
     """
     report = audit.check(_lines(file), after=after, expect=expect)
     if not report.lines and audit.is_foreign(_lines(file)):

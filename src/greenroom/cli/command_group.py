@@ -103,7 +103,7 @@ _ELSEWHERE: Final = {  # names that other programs have for what ours do
     "update": " To read again what servers have: greenroom refresh --all",
     "version": " To see the version: greenroom --version",
 }
-_BEHIND: Final = "{0} stands behind the command, as in: greenroom status {0}"
+_BEHIND: Final = "{0} goes after the command, as in: greenroom status {0}"
 
 
 class LazyGroup(click.Group):

@@ -48,7 +48,7 @@ def entry_of(wanted: TypedServer, here: Path) -> dict[str, Any]:
         entry = _object(first)
     elif first.lower().startswith(_URLS):
         if rest:
-            raise UsageError(f"An address stands alone. Leave this out: {' '.join(rest)}")
+            raise UsageError(f"Nothing may follow an address. Leave this out: {' '.join(rest)}")
         entry = {"url": first} | ({"type": "sse"} if wanted.transport == "sse" else {})
     elif (scheme := _SCHEME.match(first)) is not None:
         what = f"A server is reached at an http:// or https:// address, and {scheme[0]} is neither."

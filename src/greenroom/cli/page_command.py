@@ -34,7 +34,7 @@ from .typed_options import commands_typed
 class PageAddressJson(Shape, kw_only=True):
     """Where the page is, for as long as the command runs."""
 
-    url: Annotated[str, says("its address, with a token: whoever has it may act")]
+    url: Annotated[str, says("its address, with a token: anyone who has it may act")]
     pid: Annotated[int | None, says("the gateway that is shown; null: a tape is")]
 
 
@@ -58,7 +58,7 @@ def page_command(
     """Open the page of the running gateway, or of a tape, in a browser, until Ctrl-C.
 
     It shows every server, call and client as they change, and you can act there: connect, drain, approve, accept. It
-    is served on this machine alone, to whoever has the address, which is made anew each time.
+    is served on this machine alone, to anyone who has the address, which is made anew each time.
     """
     if tape is not None:
         if pid is not None:

@@ -64,7 +64,7 @@ class SpansSentJson(Shape, kw_only=True):
 
     otlp: Annotated[str, says("the URL or the file")]
     spans: Annotated[int, says("how many", "spans")]
-    calls: Annotated[int, says("of so many", "calls")]
+    calls: Annotated[int, says("how many calls they are of", "calls")]
 
 
 class TapeUseJson(Shape, kw_only=True):

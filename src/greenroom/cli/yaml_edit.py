@@ -36,7 +36,7 @@ def put(text: str, path: _Path, value: Mapping[str, object]) -> str:
         return "".join((*lines, f"{section}:{newline}", f"  {entry}"))
     empty = _EMPTY.match(lines[at].rstrip("\r\n")[len(section) :])
     if empty is None:
-        raise CannotEdit(f'"{section}" stands on one line. Write the entry by hand.')
+        raise CannotEdit(f'"{section}" is on one line. Write the entry by hand.')
     lines[at] = f"{section}:{empty[1] or ''}{newline}"
     inside = next((line for line in _block(lines, at) if line.strip() and not _is_comment(line)), "  x")
     lines.insert(at + 1, _indent(inside) + entry)

@@ -416,7 +416,7 @@ class ServerDefinition(Model, frozen=True, eq=False):
     tool_prefix: PrefixMode | None = key(
         "toolPrefix",
         word(PrefixMode),
-        "What stands before the names of its tools.",
+        "What comes before the names of its tools.",
         in_words="the setting `toolPrefix`",
     )
     connect_timeout: float | None = key(
@@ -547,7 +547,7 @@ class Settings(Model, frozen=True, eq=False):
     tool_prefix: PrefixMode = key(
         "toolPrefix",
         word(PrefixMode),
-        "What stands before the names of tools: the server's name, a shortened one, nothing, or `mcp__server_`.",
+        "What comes before the names of tools: the server's name, a shortened one, nothing, or `mcp__server_`.",
         PrefixMode.SERVER,
     )
     name_limit: int = key(

@@ -96,7 +96,7 @@ def _members(arguments: bytes) -> dict[str, msgspec.Raw]:
     """The arguments one by one; none if they are no object, for whoever carries out the call refuses them. Raises
     `RpcFault`."""
     if has_more_values(arguments, DECODED_VALUES):
-        text = f"Invalid params: to so many values a handle can be given only in _meta, as {META_KEY}."
+        text = f"Invalid params: a handle for this many values can only be given in _meta, as {META_KEY}."
         raise RpcFault(rpc.INVALID_PARAMS, text)
     try:
         return msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])

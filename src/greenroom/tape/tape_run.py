@@ -46,7 +46,7 @@ class TapeRun:
         have ended. Raises `AssertionError` after more than 100,000 calls, because the others were not kept."""
         __tracebackhide__ = True
         if self._is_cut:
-            raise AssertionError(f"There were more than {MOST:,} calls, and only so many are kept.")
+            raise AssertionError(f"There were more than {MOST:,} calls, and no more are kept.")
         return [(tool, arguments) for _, tool, arguments in sorted(self._calls.values(), key=itemgetter(0))]
 
     @property
