@@ -848,7 +848,7 @@ def test_the_command_takes_a_pasted_answer(
             back = server.approve(told.get().splitlines()[-1])
             paste.write("what is this?\n")
             paste.flush()
-            assert "no answer" in told.get()
+            assert "not an answer" in told.get()
             paste.write((back if whole else back.partition("code=")[2].partition("&")[0]) + "\n")
             paste.flush()
 

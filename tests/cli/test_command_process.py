@@ -16,7 +16,9 @@ import pytest
 from tests.support.attached import background
 from tests.support.gateway import faulty, gone_within, logged_pids, serve
 from tests.support.homes import own_config
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
+
+from greenroom.cli.main import run
 
 HEAVY = (
     "mcp",
@@ -76,6 +78,25 @@ def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
             monkeypatch.setenv(name, os.fspath(tmp_path / folder))
         commands = (["status", "--config", config], ["tools", "--config", config])
         assert loaded((*HEAVY, *ONLY_WITHOUT_A_GATEWAY), *commands) == ["[] 0"] * len(commands)
+
+
+def test_a_search_does_not_take_a_gateway_for_stuck_because_a_server_hangs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_RUNTIME_DIR": ""}.items():
+        monkeypatch.setenv(name, os.fspath(tmp_path / folder))
+    hangs = faulty(tmp_path, "hangs", "--hang-at", "initialize")
+    config = ["--config", os.fspath(tmp_path / "mcp.json")]
+
+    def answer() -> dict[str, Any]:
+        run(["search", "zebra", "--json", *config])
+        said = capsys.readouterr()
+        assert "does not answer" not in said.err
+        return json.loads(said.out)
+
+    with serve(tmp_path, {"hangs": hangs}, "--http", "127.0.0.1:0", bootstrap=True):
+        until(lambda: answer()["source"] == "gateway" and logged_pids(tmp_path), "the gateway and its server")
+        assert answer()["connectingServers"] == ["hangs"]
 
 
 def test_attaching_to_a_running_room_imports_neither_a_loop_nor_what_starts_a_room(

@@ -65,7 +65,7 @@ class GatewaySource:
         return self._gateway.ask("tree", quickly=True)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return self._gateway.ask("mcp", quickly=True, arguments=dict(arguments))
+        return self._gateway.ask("mcp", arguments=dict(arguments))
 
 
 class CacheSource:

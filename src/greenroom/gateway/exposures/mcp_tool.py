@@ -46,7 +46,7 @@ from . import tool_texts as texts
 from .output_files import Spill
 from .query_modes import CatalogueReader, CatalogueSnapshot
 from .result_texts import McpToolResponder
-from .tool_definition import FOR_MODELS, Hints, McpToolAnswer, McpToolRequest, Mode, parse_request
+from .tool_definition import FOR_MODELS, FOR_PEOPLE, Hints, McpToolAnswer, McpToolRequest, Mode, parse_request
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from ..endpoint import ClientSession
 
 T = TypeVar("T")
+_PERSON_WAITS: Final = (
+    1.0  # seconds for servers that a search does not know yet: a person is told which, and asks again
+)
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 _TASK_SECONDS: Final = 20.0  # that one look at a task waits for its end: less than clients wait for an answer
 
@@ -178,7 +181,10 @@ class McpTool:
         """Wait for servers whose lists are being read, as long as these may improve the search."""
         room = self._room
         if self._searches_by is None:
-            self._searches_by = anyio.current_time() + room.catalogue.config.settings.first_list_timeout
+            longest = room.catalogue.config.settings.first_list_timeout
+            if self._hints is FOR_PEOPLE:
+                longest = min(longest, _PERSON_WAITS)
+            self._searches_by = anyio.current_time() + longest
         async with at_most(self._searches_by - anyio.current_time()):
             while room.catalogue.is_learning:
                 if await self._read(lambda reader: reader.is_answered(request), request):
