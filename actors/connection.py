@@ -126,7 +126,7 @@ class Incarnation:
         self.actor: ServerActor = actor
         self.number = number
         self.lost: LostReason | None = None
-        self.failed = ""  # why it could not connect, in words
+        self.failed: str = ""  # why it could not connect, in words
         self.declaration: Declaration | None = None  # what its server was told of its client
         self.requests: ServerRequests = ServerRequests(self)
         self.reports: ServerReports | None = None  # once the handshake is done
