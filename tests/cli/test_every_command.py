@@ -242,6 +242,17 @@ def test_what_a_command_prints_fits_and_is_plain_where_it_has_to_be(
         conforms(row.shape, json.loads(capsys.readouterr().out))
 
 
+def test_no_help_shows_the_type_of_an_option_in_place_of_what_it_is() -> None:
+    """`--every FLOAT RANGE` says nothing to whoever types it."""
+    context, commands = click.Context(cli), list[click.Command]()
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        commands += [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+    helps = [command.get_help(click.Context(command)) for command in commands]
+    assert not [text for text in helps if " RANGE" in text]
+
+
 def test_the_window_itself_says_how_wide_it_is(room: Path) -> None:
     for columns in (60, 120):
         ours, theirs = pty.openpty()

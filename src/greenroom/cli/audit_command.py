@@ -112,6 +112,7 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
     "-n",
     "count",
     type=click.IntRange(1, _MOST_SHOWN),
+    metavar="NUMBER",
     default=_SHOWN,
     show_default=True,
     help="How many lines.",

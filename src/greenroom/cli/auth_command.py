@@ -93,6 +93,7 @@ class LoggedOutJson(Shape, kw_only=True):
     type=click.FloatRange(min=1),
     default=300.0,
     show_default=True,
+    metavar="SECONDS",
     help="Give up after this many seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -97,12 +97,19 @@ def bench_command() -> None:
 @bench_command.command("churn", short_help="Connect a server again and again.")
 @click.argument("server", shell_complete=complete_servers)
 @click.option(
-    "--cycles", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many in all."
+    "--cycles",
+    "-n",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    default=50,
+    show_default=True,
+    help="How many in all.",
 )
 @click.option(
     "--concurrency",
     "-c",
     type=click.IntRange(1, 256),
+    metavar="NUMBER",
     default=1,
     show_default=True,
     help="How many at a time.",

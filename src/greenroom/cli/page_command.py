@@ -41,7 +41,11 @@ class PageAddressJson(Shape, kw_only=True):
 @click.command("page")
 @click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=0, help="Listen on this port.  [default: a free one]"
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    default=0,
+    help="Listen on this port.  [default: a free one]",
 )
 @click.option(
     "--tape", type=click.Path(path_type=Path), metavar="TAPE", help="Show this tape instead of a gateway."

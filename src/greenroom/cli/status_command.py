@@ -145,6 +145,7 @@ With --watch, calls that wait for a person's yes are shown, too. To decide about
     type=click.FloatRange(0.2, 60),
     default=1.0,
     show_default=True,
+    metavar="SECONDS",
     help="With --watch: seconds between two looks.",
 )
 @common_options
