@@ -183,6 +183,21 @@ def test_a_server_that_cannot_be_connected_is_told_with_the_next_step(tmp_path: 
     assert said["message"] == said["content"][0]["text"]
 
 
+def test_one_whose_command_does_not_exist_is_not_told_to_be_tried_again(tmp_path: Path) -> None:
+    """The next try fails, too, until somebody installs the program or corrects the entry."""
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"nocmd": {"command": "no-such-command-4711"}}}))
+    where = ("--config", str(file))
+    called = greenroom(tmp_path, "call", "nocmd_fetch", *where)
+    assert called.returncode == 1
+    assert f"greenroom explain --config {file} nocmd" in called.stderr
+    explained = greenroom(tmp_path, "explain", "nocmd", *where).stdout
+    assert "was not found" in explained
+    assert "install it, or" in explained
+    for said in (called.stderr, explained):
+        assert "greenroom refresh" not in said
+
+
 @pytest.mark.parametrize(("answer", "moves"), [("n", ["asked", "denied"]), ("y", ["asked", "allowed"])])
 def test_the_events_tell_what_was_answered_at_the_terminal_of_the_call(
     tmp_path: Path, answer: str, moves: list[str]

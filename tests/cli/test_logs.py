@@ -117,6 +117,15 @@ def test_explain_names_the_log_of_a_server_that_failed(tmp_path: Path) -> None:
     assert f"→ greenroom logs --config {tmp_path}/mcp.json s" in greenroom_in(tmp_path, "explain", "s").stdout
 
 
+def test_explain_names_no_log_that_holds_nothing_of_the_server(tmp_path: Path) -> None:
+    configure(tmp_path, quiet=dying(), told=dying("no token"))
+    greenroom_in(tmp_path, "refresh")
+    for name, is_named in (("quiet", False), ("told", True)):
+        said = greenroom_in(tmp_path, "explain", name).stdout
+        assert "It last failed" in said
+        assert (f"→ greenroom logs --config {tmp_path}/mcp.json {name}" in said) is is_named, said
+
+
 def test_follow_shows_whole_lines_as_they_come_also_over_a_new_file(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,7 @@ STAYS_DOWN = "If its process is lost, it stays down until somebody connects it (
 NEXT_CALL = "If its process is lost, the next call starts it again (restartPolicy)."
 BY_ITSELF = "If its process is lost, it is started again by itself (restartPolicy)."
 TOOLS = ("2 tools are known.", None)
-NO_TOOLS = ("Nothing is known of its tools yet.", None)
+NO_TOOLS = ("Its tools are not known yet.", None)
 
 Said = tuple[str, str | None]
 
@@ -299,7 +299,7 @@ def test_without_a_gateway_that_is_the_reason() -> None:
     assert said(KNOWN, {}, runs=False) == [reason, TOOLS]
     assert said({}, {}, runs=False) == [
         reason,
-        ("Nothing is known of its tools yet.", "greenroom refresh 'a b'"),
+        ("Its tools are not known yet.", "greenroom refresh 'a b'"),
     ]
 
 
@@ -428,6 +428,10 @@ def test_what_has_happened_of_late_is_told_with_its_times_and_its_callers() -> N
         "Before, 5 min ago, it failed otherwise: no answer",
         f"Called in the last 10 min by cli-1 (2 calls, the last 9 s ago), {typed}.",
     ]
+    often = past_of(NAME, [failed(60.0 * ago, "exited") for ago in range(7, 0, -1)], now, None)
+    assert [one.what for one in often.told()] == [
+        "It failed 7 times in the last 10 min; the last 5 times: 60 s, 2 min, 3 min, 4 min and 5 min ago."
+    ]
     row, definition = ServerStatus(NAME, **UP), ServerDefinition(name=NAME, command="x")
     found = reasons(row, definition, SETTINGS, COMMANDS, runs=True, past=past)
     assert found[1].what.startswith("It is stopped in 42 s unless somebody calls it (idleTimeout: 10 min).")
@@ -437,7 +441,7 @@ def test_what_has_happened_of_late_is_told_with_its_times_and_its_callers() -> N
 def test_when_it_is_tried_again_by_itself_and_how_long_it_may_connect() -> None:
     row = {"failure": "exited", "failed_ago": 4.0, "retry_in": 8.0, "next_try": 300.0}
     refused = "refuses calls for 8 s, next try by itself in 5 min"
-    assert said(row, {})[1] == without_step(f"It does not run: {refused} (bootstrap).")
+    assert said(row, {})[1] == without_step(f"It does not run: {refused}.")
     lasting = {"failure": "no such command", "failed_ago": 4.0, "failure_kind": "program"}
     assert said(lasting, {})[1][0].endswith("tried again when its entry, its command or its files change.")
     assert "change" not in said(lasting, {"bootstrap": False})[1][0], "nothing is started in the background"

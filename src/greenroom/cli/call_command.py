@@ -262,8 +262,8 @@ def _say_what_shares(config: Config) -> None:
 def reconnect_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """Restart SERVER, or every server that is up, in the running gateway.
 
-    Calls in flight may finish first (drainTimeoutMs). A try to connect begins anew, but the first start of SERVER is
-    waited for, because it may install something. A SERVER that does not run is started.
+    Calls in flight may finish first (drainTimeoutMs). A SERVER that is connecting starts over, except on its first
+    start, which may finish, because it may install something. A SERVER that does not run is started.
     """
     config = read_config(config_path)
     gateway = running_gateway(config, pid)

@@ -114,7 +114,7 @@ def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> Non
     if more:
         say(f"and {more} more about the configuration. To see all of them: greenroom doctor")
     elif is_new:
-        say("warnings about the configuration are said once a day. To see all of them: greenroom doctor")
+        say("warnings about the configuration are shown once a day. To see all of them: greenroom doctor")
 
 
 def _say_who_goes_on(path: Path | None) -> None:

@@ -784,7 +784,7 @@ async def try_servers(
     is started once and ended, without those that are `known` to fail. What they have and print is kept, as that of
     every start. A server that is required must list its tools, too."""
     from ..supervisor.room import Greenroom
-    from .logs_command import has_log
+    from .logs_command import has_printed
 
     room = Greenroom.open(only_asked_for(setup.config), bootstrap=False)
     findings: list[Finding] = []
@@ -822,7 +822,7 @@ async def try_servers(
         except GreenroomError as error:
             logs = (
                 f". What it printed: `{setup.commands.about('logs', name)}`"
-                if has_log(setup.config, name)
+                if has_printed(setup.config, name)
                 else ""
             )
             mend = f"correct its entry{setup.or_disable(name)}{logs}"

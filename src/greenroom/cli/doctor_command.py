@@ -267,8 +267,8 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
 
 
 _BY_HAND: Final = {  # how a start failed, and what may be behind it
-    FailureKind.SILENCE.value: "Is it an MCP server on stdio? It has to wait for input, and to ask nobody anything.",
-    FailureKind.EXIT.value: "What its command says when you run it is often more than what it says here.",
+    FailureKind.SILENCE.value: "Is it an MCP server on stdio? Such a server waits for input and prompts nobody.",
+    FailureKind.EXIT.value: "If you run its command yourself, it often tells you more than it does here.",
 }
 _NOT_AS_TYPED: Final = ("${", "***", "~")  # in a shell they would be something else, or are hidden here
 
@@ -284,7 +284,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     file of each key. What you have to do is shown as a command.
     """
     from ..config.masking import redacted
-    from .logs_command import has_log
+    from .logs_command import has_printed
 
     config = load_asked(config_path, pid)
     if server not in config.servers and server not in config.broken:
@@ -299,7 +299,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     if server in config.broken and found["status"]["status"] not in ("broken", "untrusted"):
         what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
         found["reasons"].insert(0, {"about": "state", "what": what, "step": None})
-    if server in config.servers and not has_log(config, server):
+    if server in config.servers and not has_printed(config, server):
         logs = typed.about("logs", server)
         found["reasons"] = [{**one, "step": None} if one["step"] == logs else one for one in found["reasons"]]
     findings: list[Finding] = []

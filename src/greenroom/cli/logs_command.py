@@ -53,6 +53,7 @@ LOOK_EVERY: Final = 0.3  # seconds between two looks of --follow
     "--lines",
     "-n",
     type=click.IntRange(0),
+    metavar="NUMBER",
     default=200,
     show_default=True,
     help="How many of the last lines to show; 0: all.",
@@ -100,12 +101,13 @@ def _why_no_log(config: Config, server: str) -> str | None:
     return None
 
 
-def has_log(config: Config, server: str) -> bool:
-    """Whether there is a log of this server with its present entry."""
-    from ..actors.transports.stderr_log import older_log
+def has_printed(config: Config, server: str) -> bool:
+    """Whether the log of this server with its present entry holds a line that is not ours."""
+    from ..actors.transports.stderr_log import OURS
 
-    path = _place(config, server)
-    return path.exists() or older_log(path).exists()
+    with suppress(OSError):  # `greenroom logs` says what is wrong with the file
+        return any(not line.startswith(OURS) for line in _ServerLog(_place(config, server)).read())
+    return True
 
 
 def _place(config: Config, server: str) -> Path:

@@ -89,7 +89,9 @@ class Past:
         if len(self.failures) > 1:
             *some, last = [about(ago) for ago, _ in self.failures[:_TIMES]]
             times = f"{len(self.failures)} times in the last {_span(RECENT)}"
-            yield Explanation(f"It failed {times}: {', '.join(some)} and {last} ago.", about="history")
+            latest = f"; the last {_TIMES} times" if len(self.failures) > _TIMES else ""
+            when = f"{', '.join(some)} and {last} ago"
+            yield Explanation(f"It failed {times}{latest}: {when}.", about="history")
         said = {self.failures[0][1]} if self.failures else set[str]()
         for ago, why in self.failures:
             if why not in said and len(said) <= _OTHERS:
@@ -157,6 +159,11 @@ class _Subject:
         is_up = row.state in (State.CONNECTED, State.DRAINING)
         return row.failure is not None and not (is_up or row.needs_auth or row.down is not None)
 
+    @property
+    def needs_program(self) -> bool:
+        """Whether its program cannot be run. Until somebody mends that, each new try fails, too."""
+        return self.failed_last and self.row.failure_kind == FailureKind.PROGRAM
+
     def session(self, row: ServerStatus) -> Iterator[Explanation]:
         """What one of its further addresses does, waits for and failed with."""
         whom = scope_in_words(row.scope)
@@ -220,7 +227,7 @@ class _Subject:
             )
         if row.next_try is not None:
             tries = tries_in_words(row.retry_in, row.next_try)
-            return Explanation(f"It does not run: {tries} (bootstrap).")
+            return Explanation(f"It does not run: {tries}.")
         if row.waiting_for is not None or row.retry_in is not None:
             return Explanation("It does not run.")
         if self._waits_for_change:
@@ -302,8 +309,11 @@ class _Subject:
         if row.failure is not None:
             ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
             often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
-            is_ours = self.definition.command is not None  # a program that we start
-            step = self.commands.about("logs", self.name) if is_ours else None
+            step = None
+            if self.needs_program:
+                step = "install its program, or correct its entry"
+            elif self.definition.command is not None:  # a program that we start
+                step = self.commands.about("logs", self.name)
             yield Explanation(f"It last failed{ago}{often}: {row.failure}", step, "failure")
 
     def trouble(self) -> Iterator[Explanation]:
@@ -326,16 +336,18 @@ class _Subject:
             )
         if row.retry_in is not None:
             refuses = f"Its circuit breaker refuses calls for {about(math.ceil(row.retry_in))} more"
-            step = f"wait, or try it now: {self.commands.live('refresh', self.name)}"
+            retry = f"wait, or try it now: {self.commands.live('refresh', self.name)}"
+            step = None if self.needs_program else retry
             yield Explanation(f"{refuses} (restartBackoff, cooldownMs).", step, "calls")
 
     def tools(self) -> Iterator[Explanation]:
         row = self.row
         if row.tool_count is None:
-            has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
+            is_kept_back = row.needs_auth or row.down is not None or row.retry_in is not None
+            has_other_step = is_kept_back or self.needs_program
             refresh = self.commands.live("refresh", self.name)
             yield Explanation(
-                "Nothing is known of its tools yet.",
+                "Its tools are not known yet.",
                 None if row.waiting is not None or has_other_step else refresh,
                 "tools",
             )

@@ -31,7 +31,7 @@ import msgspec
 
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.value_kinds import did_you_mean
-from ...protocol.errors import UsageError
+from ...protocol.errors import FailureKind, UsageError
 from ...protocol.jsonrpc.incoming import ABSENT, NO_MESSAGE
 from ...protocol.safe_text import typed, unhidden
 from ...protocol.typed_arguments import decode_json
@@ -400,6 +400,9 @@ class Hints(msgspec.Struct, frozen=True):
     learn: str  # what to do about servers of which nothing is known
     mend: str  # and about one that failed
     try_now: str  # and about one that is not tried again yet
+    mend_program: str = (
+        "`greenroom explain {typed}` says what to do."  # about one whose program cannot be run
+    )
     log_in: str = "To log in: greenroom auth {typed}"
     call: str = 'mcp({{ tool: "{tool}" }})'
     describe: str = 'mcp({{ describe: "{tool}" }})'
@@ -427,8 +430,10 @@ class Hints(msgspec.Struct, frozen=True):
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server, typed=typed(server))
 
-    def to_mend(self, server: str) -> str:
-        return self.mend.format(server=server, typed=typed(server))
+    def to_mend(self, server: str, kind: str | None) -> str:
+        """`kind`: of its failure. A program that cannot be run is not tried again before that is mended."""
+        step = self.mend_program if kind == FailureKind.PROGRAM else self.mend
+        return step.format(server=server, typed=typed(server))
 
     def to_try_now(self, server: str) -> str:
         return self.try_now.format(server=server, typed=typed(server))
@@ -486,6 +491,7 @@ FOR_PEOPLE: Final = Hints(
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
     learn="",  # a person is told so in the sentence about them
     mend="To try again: `greenroom refresh {typed}`. To see why: `greenroom explain {typed}`",
+    mend_program="To see what to do: `greenroom explain {typed}`",
     try_now="To try it now: greenroom refresh {typed}",
     describe="greenroom describe {tool}",
     page="the same command with `| less` behind it",

@@ -348,7 +348,9 @@ def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODE
     if isinstance(error, Unavailable):
         return McpToolAnswer.of(hints.with_step(error.message, hints.to_try_now(error.server)), **details)
     if isinstance(error, ConnectFailed) and hints.for_people:
-        return McpToolAnswer.of(hints.with_step(error.message, hints.to_mend(error.server)), **details)
+        return McpToolAnswer.of(
+            hints.with_step(error.message, hints.to_mend(error.server, error.kind)), **details
+        )
     if error.code in _TOLD_AS_THEY_ARE:
         return McpToolAnswer.of(error.message, **details)
     said = error.message if target is None else target.in_caller_names(error.message)
@@ -1054,7 +1056,7 @@ def _steps(rows: Sequence[ServerStatus], hints: Hints) -> list[str]:
     shut = next((row for row in rows if row.needs_auth), None)
     failed = next((row for row in rows if row.failed_ago is not None and not row.needs_auth), None)
     steps = [] if shut is None else [hints.to_log_in(shut.server)]
-    steps += [] if failed is None else [hints.to_mend(failed.server)]
+    steps += [] if failed is None else [hints.to_mend(failed.server, failed.failure_kind)]
     asked = any(not row.needs_auth and row.failed_ago is None for row in rows)
     return [*steps, hints.learn] if asked and hints.learn else steps
 
