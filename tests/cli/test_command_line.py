@@ -442,7 +442,7 @@ BEGUN = {"names": ["a"], "since": 5.0}
 
 
 def asking(**arguments: Any) -> list[tuple[str, dict[str, Any]]]:
-    return [("mcp", {**HERE, "arguments": arguments})]
+    return [("mcp", {"arguments": arguments})]
 
 
 def calling(**arguments: Any) -> list[tuple[str, dict[str, Any]]]:
