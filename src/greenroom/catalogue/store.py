@@ -127,7 +127,7 @@ class _StoreFile(msgspec.Struct):
     failures: dict[str, msgspec.Raw] = {}
 
 
-class _Content(msgspec.Struct, frozen=True):
+class _StoredCatalogue(msgspec.Struct, frozen=True):
     """What is in a file, by key."""
 
     entries: dict[str, _StoredEntry] = msgspec.field(default_factory=dict[str, _StoredEntry])
@@ -241,24 +241,24 @@ class CatalogueFile(LockedFile):
         age = now - at
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
-    def _mend(self) -> tuple[_Content, str | None]:
+    def _mend(self) -> tuple[_StoredCatalogue, str | None]:
         """What a reader does about a broken file: wait for the writers, look again, set it aside."""
         try:
             with self.locked():
                 return self._read_or_set_aside()
         except OSError as error:
             return (
-                _Content(),
+                _StoredCatalogue(),
                 f"The catalogue cache {self.path} is broken and stays: {error}. Remove it.",
             )
 
-    def _read_or_set_aside(self) -> tuple[_Content, str | None]:
+    def _read_or_set_aside(self) -> tuple[_StoredCatalogue, str | None]:
         """What is in the file; if it is broken, nothing, and a warning. Only under the lock."""
         try:
             return _parse(self.read()), None
         except BrokenFile as broken:
             return (
-                _Content(),
+                _StoredCatalogue(),
                 f"The catalogue cache {self.path} {broken}; set aside as {self.set_aside()}, rebuilt.",
             )
 
@@ -280,15 +280,15 @@ def _told_otherwise(keys: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _parse(data: bytes) -> _Content:
+def _parse(data: bytes) -> _StoredCatalogue:
     """What is in a file; nothing in an empty one. Raises `BrokenFile`."""
     if not data:
-        return _Content()
+        return _StoredCatalogue()
     try:
         lines = from_lines(data, _HEAD, _as_line)
         if lines is not None:
             entries, frame = lines
-            return _Content(entries, _each(_as_failed, _as_file.decode(frame).failures))
+            return _StoredCatalogue(entries, _each(_as_failed, _as_file.decode(frame).failures))
         try:
             file = encoding.decode(_as_file, data)
         except RecursionError:
@@ -297,7 +297,7 @@ def _parse(data: bytes) -> _Content:
         raise BrokenFile(_version_problem(data) or f"cannot be understood ({error})") from error
     if file.version != VERSION:
         raise BrokenFile(_version_problem(data))
-    return _Content(_each(_as_kept, file.entries), _each(_as_failed, file.failures))
+    return _StoredCatalogue(_each(_as_kept, file.entries), _each(_as_failed, file.failures))
 
 
 def _each(decoder: msgspec.json.Decoder[_T], parts: Mapping[str, msgspec.Raw]) -> dict[str, _T]:
