@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.gateway import serve
@@ -179,3 +180,11 @@ def test_the_arguments_of_a_call_reach_the_server_as_the_client_wrote_them(tmp_p
         said = gateway.mcp(tool="s_say", args={"id": number, "price": 1.50})
         assert str(number) in said["content"][0]["text"]
         assert gateway.end() == 0
+
+
+@pytest.mark.parametrize("key", ["content", "\\u0063ontent"])
+def test_of_two_contents_the_client_is_given_the_one_that_was_looked_at(key: str) -> None:
+    said = b'{"content":[{"type":"text","text":"a"}],"%b":[{"type":"text","text":"b"}]}' % key.encode()
+    short = plain_text(TARGET, said, 0, 0)
+    assert short is not None
+    assert plain_result(TARGET, short).startswith(b'{"content":[{"type":"text","text":"b"}],"_meta":')

@@ -319,7 +319,6 @@ class _Content(msgspec.Struct, gc=False):
 
 _only_text = msgspec.json.Decoder(_TextResult)
 _content = msgspec.json.Decoder(_Content)
-_BEFORE: Final = b'{"content":'
 
 
 def plain_text(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> _PassedText | None:
@@ -340,8 +339,6 @@ def plain_text(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> _P
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
         return None
-    if result.is_error is msgspec.UNSET and raw[: len(_BEFORE)] == _BEFORE and raw[-1:] == b"}":
-        return _PassedText(msgspec.Raw(raw[len(_BEFORE) : -1]))  # it has no other member
     return _PassedText(_content.decode(raw).content, result.is_error is False)
 
 
