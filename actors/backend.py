@@ -186,9 +186,7 @@ class _AsyncioBackend:
         self._running = asyncio._get_running_loop
 
     def is_here(self) -> bool:
-        running = (
-            self._running
-        )  # each call asks: a name is quicker to call than an attribute that is no method
+        running = self._running  # each call asks, and a name is called sooner than an attribute
         return running() is self._loop
 
     def post(self, do: Callable[[], object]) -> None:

@@ -158,13 +158,13 @@ def _why_not(definition: ServerDefinition, error: OSError | ValueError, path: st
         return f'its working directory "{cwd}" does not exist. Create it, or change "cwd".'
     if isinstance(error, FileNotFoundError):
         missing = f'command "{command}" was not found. Install it, or give its full path in "command".'
-        return f"{why_not_found(command, definition.args, cwd, path) or missing}"
+        return str(why_not_found(command, definition.args, cwd, path) or missing)
     file = file_of(command, cwd, path)
     if isinstance(error, PermissionError):
         may_not = f'"{command}" may not be executed. Make it executable (chmod +x), or correct "command".'
-        return f"{why_not_run(file or command) or may_not}"
+        return str(why_not_run(file or command) or may_not)
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        return f"{why_no_program(command, file)}"
+        return str(why_no_program(command, file))
     return f'{error}. Check its "command", "args" and "env".'
 
 

@@ -290,9 +290,7 @@ class LineWriter:
             except OSError as error:
                 self._break(error)
                 return True
-            if (
-                exchange is not None
-            ):  # as `mark_sent`: it was opened just now, and nearly every call comes here
+            if exchange is not None:  # as `mark_sent`, for nearly every call comes here, just opened
                 exchange.reach = SENT
                 exchange.owner.exchange_sent(exchange)
             if written != len(line):

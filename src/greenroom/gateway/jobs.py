@@ -127,9 +127,7 @@ class Job:
         self.on_end: Callable[[], object] | None = None  # called when it has ended
         self.news: Mapping[str, Any] | None = None  # of ours, for `_meta` of its result
         self.wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool it calls
-        self.is_for_all: bool = (
-            False  # its result goes as it is, with what is new, whatever version its client speaks
-        )
+        self.is_for_all: bool = False  # its result goes as it is, whatever version its client speaks
         self._sink = sink
         self._spawn = spawn
         self._ended: bool = False

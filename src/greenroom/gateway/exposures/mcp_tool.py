@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PERSON_WAITS: Final = (
-    1.0  # seconds for servers that a search does not know yet: a person is told which, and asks again
+    1.0  # seconds of a search for unknown servers: a person is told of these, and asks again
 )
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 _TASK_SECONDS: Final = 20.0  # that one look at a task waits for its end: less than clients wait for an answer
