@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
-from tools.world._install import ROOT, install_in
+from tools.world.installing import ROOT, install_in
 
 HOME = ROOT / ".build" / "conformance"
 CLIENT = ROOT / "tests" / "conformance" / "client.py"

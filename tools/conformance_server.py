@@ -43,7 +43,7 @@ from typing import Any
 import attrs
 from tests.support.lister import lister, skill, tool
 from tools.conformance import HOME, LEGS, Leg, install, player, scenarios
-from tools.world._install import ROOT, install_in
+from tools.world.installing import ROOT, install_in
 
 SDK = "2.3.0"
 SOURCE = HOME / f"mcp-{SDK}"

@@ -24,7 +24,7 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Final
 
-from tools.world._install import InstallFailed, install_in
+from tools.world.installing import InstallFailed, install_in
 
 USES: Final = Path(__file__).resolve().parent / "extras"
 OLDEST, NEWEST = (3, 11), (3, 14)  # what we say that we run on

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.world._install import ROOT, InstallFailed, install_in, is_installed_in, node_is_there
 from tools.world._table import SERVERS, ServerRow
+from tools.world.installing import ROOT, InstallFailed, install_in, is_installed_in, node_is_there
 
 HOME = ROOT / ".build" / "servers"
 NAMES = ("time", "git", "sqlite", "everything", "filesystem", "memory")

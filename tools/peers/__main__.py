@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..world._install import ROOT, InstallFailed
+from ..world.installing import ROOT, InstallFailed
 from . import _pages, _processes
 from ._peers import PEERS, Peer
 from ._rows import ROWS, Row, play

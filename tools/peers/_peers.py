@@ -16,7 +16,7 @@ import attrs
 
 import greenroom
 
-from ..world._install import install, interpreter, program
+from ..world.installing import install, interpreter, program
 
 DOORS = Path(__file__).parent / "doors"
 LIMIT = 5.0  # seconds

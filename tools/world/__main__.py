@@ -2,7 +2,7 @@
 
 `_table` says what is tried: a row for each server, client, framework, API or suite, with what is installed, how it is
 started, what it is asked and what must come back. Each is installed from its package index into an environment of its
-own under `.build/world/` (`_install`), and tried with this checkout. A kind of rows (`KINDS`) has the head of its table
+own under `.build/world/` (`installing`), and tried with this checkout. A kind of rows (`KINDS`) has the head of its table
 and a player, which has only what differs from kind to kind: it gives a `RowResult` for a row, the cells of its line and
 what is wrong. The tables are made here, from these, and all of them in the same way.
 
@@ -29,7 +29,6 @@ import attrs
 from ._adapters import play_adapter
 from ._apis import play_api
 from ._clients import play_client
-from ._install import ROOT, InstallFailed, ScriptFailed, node_is_there
 from ._servers import RequestFailed, play_servers
 from ._suites import play_models, play_scheduler, play_suite
 from ._table import (
@@ -44,6 +43,7 @@ from ._table import (
     WorldRow,
     WorldRun,
 )
+from .installing import ROOT, InstallFailed, ScriptFailed, node_is_there
 
 PAGE = ROOT / "docs" / "world.md"
 MARK = "<!-- world -->"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tools import package_tree
 
-from ._install import HOME, ROOT, interpreter, said_by
 from ._table import ADAPTERS, AdapterRow, RowResult, WorldRun
+from .installing import HOME, ROOT, interpreter, said_by
 
 SCRIPTS, MODELS = (Path(__file__).parent / name for name in ("adapters", "models"))
 PAGE = ROOT / "docs" / "frameworks" / "what-a-model-is-told.md"

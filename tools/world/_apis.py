@@ -21,8 +21,8 @@ from greenroom import Greenroom
 from greenroom.openapi.document import read_document
 from greenroom.protocol.errors import CallError
 
-from ._install import install
 from ._table import ApiRow, RowResult, WorldRun
+from .installing import install
 
 _NAMED = 5  # operations that a problem names
 

@@ -30,9 +30,9 @@ from greenroom.gateway.exposures.meta import definitions
 from greenroom.gateway.exposures.tool_definition import DEFINITION, FOR_META, FOR_MODELS
 from greenroom.gateway.state_handles import STATE
 
-from ._install import ScriptFailed, interpreter, said_by
 from ._servers import PlainClient, Tools
 from ._table import SCENES, ClientRow, RowResult, ScriptedCall, WorldRun
+from .installing import ScriptFailed, interpreter, said_by
 
 HERE = Path(__file__).parent
 SCRIPTS, MODELS = HERE / "clients", HERE / "models"

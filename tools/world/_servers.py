@@ -22,8 +22,8 @@ from typing import Any
 import attrs
 from tests.support.line_client import LineClient
 
-from ._install import InstallFailed, program
 from ._table import RowResult, ScriptedCall, ServerRow, WorldRun
+from .installing import InstallFailed, program
 
 Tools = Mapping[str, Mapping[str, Any]]
 MARK = "GREENROOM_WORLD_RUN"  # in the environment of everything that is started here

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tools.installed import pythons_at_hand
 
-from ._install import HOME, ROOT, finished, install, interpreter, said_by
 from ._table import OURS, RowResult, SchedulerRow, SuiteRow, WorldRow, WorldRun
+from .installing import HOME, ROOT, finished, install, interpreter, said_by
 
 HERE = Path(__file__).parent
 PATIENCE = 900.0  # seconds

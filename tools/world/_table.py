@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from ._install import ROOT, install
+from .installing import ROOT, install
 
 OURS = ("-e", str(ROOT))  # this checkout, for an environment in which a script of ours runs
 _NOTHING: Mapping[str, Any] = {}
