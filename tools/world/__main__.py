@@ -2,9 +2,9 @@
 
 `_table` says what is tried: a row for each server, client, framework, API or suite, with what is installed, how it is
 started, what it is asked and what must come back. Each is installed from its package index into an environment of its
-own under `.build/world/` (`installing`), and tried with this checkout. A kind of rows (`KINDS`) has the head of its table
-and a player, which has only what differs from kind to kind: it gives a `RowResult` for a row, the cells of its line and
-what is wrong. The tables are made here, from these, and all of them in the same way.
+own under `.build/world/` (`installing`), and tried with this checkout. A kind of rows (`KINDS`) has the head of its
+table and a player, which has only what differs from kind to kind: it gives a `RowResult` for a row, the cells of its
+line and what is wrong. The tables are made here, from these, and all of them in the same way.
 
 `--core` tries only what CI tries. `--write` writes the tables, and of which run they are, to `docs/world.md` (not of a
 run of some), and what frameworks tell of faults to `docs/frameworks/what-a-model-is-told.md`. The run fails when there
