@@ -47,15 +47,6 @@ _ABOVE: Final = {
     "frameworks/": ("Agent frameworks", "frameworks.md"),
     "decisions/": ("Decisions", "decisions/index.md"),
     "results/": ("Benchmarks", "benchmarks.md"),
-    "cluster-": ("Many machines", "cluster.md"),
-    "http-": ("Over HTTP", "http.md"),
-    "state-handles": ("Over HTTP", "http.md"),
-    "tape": ("Tapes", "tapes.md"),
-    **dict.fromkeys(("direct", "mcp-tool", "meta-tools", "profiles"), ("What clients see", "doors.md")),
-    **dict.fromkeys(("comparing", "incidents", "what-if"), ("Tapes", "tapes.md")),
-    **dict.fromkeys(("exploring", "fault-scripts", "property-tests"), ("Testing", "testing.md")),
-    "npx": ("Servers", "servers.md"),
-    "windows": ("Install", "installing.md"),
 }
 _LINK: Final = re.compile(r"(!?)\[([^\]\[]*)\]\(([^)\s]+)\)")
 _PICTURE: Final = re.compile(
