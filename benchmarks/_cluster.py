@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ import anyio.abc
 import attrs
 
 from greenroom.cluster.cluster_host import ClusterHost, HostAbout
-from greenroom.cluster.directory import DirectorySilent, LocalDirectory
+from greenroom.cluster.directory import Directory, DirectorySilent, LocalDirectory
 from greenroom.cluster.front import ClusterRoom
 from greenroom.config.files import open_config
 from greenroom.gateway.event_loop import GatewayLoop
@@ -38,22 +38,17 @@ _PATIENCE = 30.0  # seconds for a process to be ready
 _ANSWER_WITHIN = 1.0
 
 
-class Away:
+class Away(Directory):
     """The directory behind `path`, for another process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        if method.startswith("_"):
-            raise AttributeError(method)
-        return partial(self._ask, method)
-
-    async def _ask(self, method: str, *args: Any) -> Any:
+    async def ask(self, verb: str, *args: Any) -> Any:
         try:
             with anyio.fail_after(_ANSWER_WITHIN):
                 async with await anyio.connect_unix(self._path) as stream:
-                    await stream.send(pickle.dumps((method, args)))
+                    await stream.send(pickle.dumps((verb, args)))
                     said = pickle.loads(await _whole(stream))
         except (OSError, TimeoutError, anyio.EndOfStream) as error:
             raise DirectorySilent(f"The directory does not answer: {error!r}") from None
@@ -70,7 +65,7 @@ class Cluster:
     hosts: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict[str, "subprocess.Popen[bytes]"])
 
     @property
-    def directory(self) -> Any:
+    def directory(self) -> Directory:
         return Away(self._socket)
 
     @property
@@ -145,21 +140,20 @@ async def _directory(path: str) -> None:
             with suppress(
                 anyio.EndOfStream, anyio.BrokenResourceError
             ):  # who asked has given up, or was killed
-                method, args = pickle.loads(await _whole(stream))
-                await stream.send(pickle.dumps(await getattr(directory, method)(*args)))
+                verb, args = pickle.loads(await _whole(stream))
+                await stream.send(pickle.dumps(await directory.ask(verb, *args)))
 
     async with await anyio.create_unix_listener(path) as listener:
         await listener.serve(answer)
 
 
 async def _host(path: str, name: str) -> None:
-    directory: Any = Away(path)
-    host = ClusterHost(HostAbout(name), directory, token=TOKEN, cache_path=":memory:")
+    host = ClusterHost(HostAbout(name), Away(path), token=TOKEN, cache_path=":memory:")
     await host.run()
 
 
 async def _front(path: str, config: str, port: str) -> None:
-    directory: Any = Away(path)
+    directory = Away(path)
 
     def open_room(_config: Any) -> ClusterRoom:
         return ClusterRoom.open(

@@ -148,7 +148,7 @@ class World:
     def look(self) -> None:
         """The fronts look at the register, once a second."""
         if self.register is not None:
-            view = self.register.view(self.now, self.view.number)
+            view = self.register.view(self.view.number, self.now)
             if view is not None:
                 self.view = view
                 self.by_name = {host.name: host for host in view.hosts}

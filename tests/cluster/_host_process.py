@@ -8,9 +8,7 @@ from __future__ import annotations
 import pickle
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import anyio
@@ -18,7 +16,7 @@ import anyio.abc
 from tests.support.patience import PATIENCE
 
 from greenroom.cluster.cluster_host import ClusterHost, HostAbout
-from greenroom.cluster.directory import DirectorySilent, LocalDirectory
+from greenroom.cluster.directory import Directory, DirectorySilent, LocalDirectory
 from greenroom.cluster.leases import LeaseTimes
 
 TOKEN = "0123456789abcdef-cluster"
@@ -34,11 +32,11 @@ async def serve(directory: LocalDirectory, path: str, *, task_status: anyio.abc.
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             try:
-                method, args = pickle.loads(await _whole(stream))
+                verb, args = pickle.loads(await _whole(stream))
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 return
             try:
-                said: Any = await getattr(directory, method)(*args)
+                said: Any = await directory.ask(verb, *args)
             except DirectorySilent as silent:
                 said = silent
             with suppress(anyio.BrokenResourceError):  # who asked is gone, or has given up
@@ -56,22 +54,17 @@ async def _whole(stream: anyio.abc.ByteReceiveStream) -> bytes:
     return data
 
 
-class Away:
+class Away(Directory):
     """The directory behind `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        if method.startswith("_"):
-            raise AttributeError(method)
-        return partial(self._ask, method)
-
-    async def _ask(self, method: str, *args: Any) -> Any:
+    async def ask(self, verb: str, *args: Any) -> Any:
         try:
             with anyio.fail_after(PATIENCE):
                 async with await anyio.connect_unix(self._path) as stream:
-                    await stream.send(pickle.dumps((method, args)))
+                    await stream.send(pickle.dumps((verb, args)))
                     said = pickle.loads(await _whole(stream))
         except (OSError, TimeoutError, anyio.EndOfStream) as error:
             raise DirectorySilent(f"The directory does not answer: {error!r}") from None
@@ -81,9 +74,8 @@ class Away:
 
 
 async def run(path: str, name: str, length: float) -> None:
-    directory: Any = Away(path)
     host = ClusterHost(
-        HostAbout(name), directory, token=TOKEN, times=times(length), cache_path=":memory:", say=_say
+        HostAbout(name), Away(path), token=TOKEN, times=times(length), cache_path=":memory:", say=_say
     )
 
     async def stop_when_asked() -> None:

@@ -59,7 +59,7 @@ class Cluster:
             self.hosts[name] = popen_forked(command, stderr=err, start_new_session=True)
 
     def holder(self, server: str) -> str | None:
-        view = self.directory.register.view(time.monotonic(), "")
+        view = self.directory.register.view("", time.monotonic())
         return None if view is None else view.held.get(server)
 
     async def until_hosts(self, room: ClusterRoom, count: int) -> None:

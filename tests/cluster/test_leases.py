@@ -285,20 +285,20 @@ def test_a_host_that_leaves_is_seen_and_given_nothing_until_it_is_gone() -> None
     register = Register(1, TIMES, 0.0)
     one = register.join(JoinRequest("a", "http://h", 1, "1", "run"), 0.0)
     assert isinstance(one, JoinReply)
-    before = register.view(0.0)
+    before = register.view("", 0.0)
     register.renew(one.epoch, 1, (), {}, True, 1.0)
-    after = register.view(1.0)
+    after = register.view("", 1.0)
     assert before is not None
     assert after is not None
     assert after.number != before.number
     assert [(host.name, host.is_draining) for host in after.hosts] == [("a", True)]
     assert owner(Address("x"), {}, after) is None
     told = register.renew(one.epoch, 2, (), {}, True, 2.0)
-    assert register.view(2.0, after.number) is None, "nothing new"
+    assert register.view(after.number, 2.0) is None, "nothing new"
     assert isinstance(told, RenewalReply)
     assert not told.is_draining, "nobody else has asked for it"
     register.leave(one.epoch, 3.0)
-    gone = register.view(3.0)
+    gone = register.view("", 3.0)
     assert gone is not None
     assert gone.hosts == ()
 

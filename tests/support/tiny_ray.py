@@ -56,8 +56,7 @@ class Handle:
             if self.looks == 2:
                 join("LATE")
             return True, frozenset(" ".join(map(named, ("HOSTS", "LATE", "LOST"))).split())
-        now = (time.monotonic(),)
-        return True, getattr(self.register, verb)(*(now + args if verb == "view" else args + now))
+        return True, getattr(self.register, verb)(*args, time.monotonic())
 
 handle = Handle()
 

@@ -7,8 +7,9 @@ register in this process, for tests and for a cluster in one process; `ray_clust
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Any
 
 from anyio.lowlevel import checkpoint
 
@@ -33,12 +34,18 @@ class DirectorySilent(GreenroomError):
     """The directory of the cluster does not answer, or not in time. Ask again."""
 
 
-class Directory(Protocol):
-    """What a `Register` can be asked, from anywhere. Each method is bounded in time, and raises `DirectorySilent`."""
+class Directory(ABC):
+    """What a `Register` can be asked, from anywhere. Each verb is bounded in time, and raises `DirectorySilent`."""
 
-    async def join(self, about: JoinRequest) -> JoinReply | FencedReply: ...
+    @abstractmethod
+    async def ask(self, verb: str, *args: Any) -> Any:
+        """What the register answers to this verb, which is the name of its method."""
 
-    async def predecessor_gone(self, epoch: str, gone: str) -> None: ...
+    async def join(self, about: JoinRequest) -> JoinReply | FencedReply:
+        return await self.ask("join", about)
+
+    async def predecessor_gone(self, epoch: str, gone: str) -> None:
+        await self.ask("predecessor_gone", epoch, gone)
 
     async def renew(
         self,
@@ -47,29 +54,38 @@ class Directory(Protocol):
         claims: Collection[str],
         breakers: Mapping[str, OpenBreaker],
         is_leaving: bool = False,
-    ) -> RenewalReply | FencedReply | UnknownHostReply: ...
+    ) -> RenewalReply | FencedReply | UnknownHostReply:
+        return await self.ask("renew", epoch, number, frozenset(claims), dict(breakers), is_leaving)
 
     async def claim(
         self, epoch: str, number: int, server: str
-    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply: ...
+    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply:
+        return await self.ask("claim", epoch, number, server)
 
-    async def leave(self, epoch: str) -> None: ...
+    async def leave(self, epoch: str) -> None:
+        await self.ask("leave", epoch)
 
-    async def drain(self, name: str, is_draining: bool) -> bool: ...
+    async def drain(self, name: str, is_draining: bool) -> bool:
+        return await self.ask("drain", name, is_draining)
 
-    async def offer_config(self, version: int, raw: bytes) -> None: ...
+    async def offer_config(self, version: int, raw: bytes) -> None:
+        await self.ask("offer_config", version, raw)
 
-    async def post_config(self, raw: bytes) -> int: ...
+    async def post_config(self, raw: bytes) -> int:
+        return await self.ask("post_config", raw)
 
-    async def config(self) -> tuple[int, bytes]: ...
+    async def config(self) -> tuple[int, bytes]:
+        return await self.ask("config")
 
-    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits: ...
+    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits:
+        return await self.ask("spend", front, number, dict(spent))
 
-    async def view(self, known: str = "") -> ClusterView | None: ...
+    async def view(self, known: str = "") -> ClusterView | None:
+        return await self.ask("view", known)
 
 
-class LocalDirectory:
-    """A directory in this process. `silence` it to see what happens without one."""
+class LocalDirectory(Directory):
+    """A directory in this process. Set `is_silent` to see what happens without one."""
 
     def __init__(
         self,
@@ -82,51 +98,8 @@ class LocalDirectory:
         self.register: Register = Register(number, times or LeaseTimes(), clock())
         self.is_silent = False
 
-    async def _asked(self) -> float:
+    async def ask(self, verb: str, *args: Any) -> Any:
         await checkpoint()
         if self.is_silent:
             raise DirectorySilent("The directory of the cluster does not answer.")
-        return self._now()
-
-    async def join(self, about: JoinRequest) -> JoinReply | FencedReply:
-        return self.register.join(about, await self._asked())
-
-    async def predecessor_gone(self, epoch: str, gone: str) -> None:
-        self.register.predecessor_gone(epoch, gone, await self._asked())
-
-    async def renew(
-        self,
-        epoch: str,
-        number: int,
-        claims: Collection[str],
-        breakers: Mapping[str, OpenBreaker],
-        is_leaving: bool = False,
-    ) -> RenewalReply | FencedReply | UnknownHostReply:
-        return self.register.renew(epoch, number, claims, breakers, is_leaving, await self._asked())
-
-    async def claim(
-        self, epoch: str, number: int, server: str
-    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply:
-        return self.register.claim(epoch, number, server, await self._asked())
-
-    async def leave(self, epoch: str) -> None:
-        self.register.leave(epoch, await self._asked())
-
-    async def drain(self, name: str, is_draining: bool) -> bool:
-        return self.register.drain(name, is_draining, await self._asked())
-
-    async def offer_config(self, version: int, raw: bytes) -> None:
-        self.register.offer_config(version, raw, await self._asked())
-
-    async def post_config(self, raw: bytes) -> int:
-        return self.register.post_config(raw, await self._asked())
-
-    async def config(self) -> tuple[int, bytes]:
-        await self._asked()
-        return self.register.config()
-
-    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits:
-        return self.register.spend(front, number, spent, await self._asked())
-
-    async def view(self, known: str = "") -> ClusterView | None:
-        return self.register.view(await self._asked(), known)
+        return getattr(self.register, verb)(*args, self._now())

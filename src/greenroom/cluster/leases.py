@@ -179,7 +179,8 @@ class _FrontLimits:
 
 
 class Register:
-    """All leases and claims of a cluster. `number`: how many registers there were, with this one."""
+    """All leases and claims of a cluster. `number`: how many registers there were, with this one. What a `Directory`
+    asks for by its name takes the time last."""
 
     def __init__(self, number: int, times: LeaseTimes, now: float) -> None:
         self.times = times
@@ -319,7 +320,7 @@ class Register:
         self.offer_config(version, raw, now)
         return version
 
-    def config(self) -> tuple[int, bytes]:
+    def config(self, now: float) -> tuple[int, bytes]:
         """The configuration with its version; 0 and nothing when there is none."""
         return self._config
 
@@ -339,7 +340,7 @@ class Register:
         asks.number, asks.told, asks.owed = number, asks.owed, {}
         return asks.told
 
-    def view(self, now: float, known: str = "") -> ClusterView | None:
+    def view(self, known: str, now: float) -> ClusterView | None:
         """What fronts have to know; None if it still is the one of this number."""
         self._sweep(now)
         number = f"{self._number}.{self._changes}"

@@ -95,17 +95,10 @@ class DirectoryActor:
             return False, f"{type(error).__name__}: {error}"
 
     def do(self, verb: str, *args: Any) -> Any:
+        if verb == "nodes":
+            return self._watch.nodes
         with self._lock:
-            now = time.monotonic()
-            match verb:
-                case "config":
-                    return self._register.config()
-                case "view":
-                    return self._register.view(now, *args)
-                case "nodes":
-                    return self._watch.nodes
-                case _:
-                    return getattr(self._register, verb)(*args, now)
+            return getattr(self._register, verb)(*args, time.monotonic())
 
 
 def claimed_number() -> int:
@@ -157,7 +150,7 @@ class NodeWatch:
         r, now = ray(), time.monotonic()
         nodes = {name_of(node["NodeID"]): node for node in r.nodes() if carries_host(node)}
         draining = frozenset(map(name_of, self._drained_by_ray()))
-        view = self.directory.do("view")
+        view = self.directory.do("view", "")
         joined = {host.name for host in view.hosts}
         for name in (draining ^ self._draining) & joined:
             self.directory.do("drain", name, name in draining)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,20 +29,8 @@ import attrs
 
 from ..actors.workers import apart
 from ..protocol.errors import UsageError
-from .directory import DirectorySilent
-from .leases import (
-    FencedReply,
-    GrantReply,
-    HolderReply,
-    JoinReply,
-    JoinRequest,
-    LeaseTimes,
-    RenewalReply,
-    SpentLimits,
-    UnknownHostReply,
-    WaitReply,
-)
-from .placement import ClusterView, OpenBreaker
+from .directory import Directory, DirectorySilent
+from .leases import LeaseTimes
 
 Ask = Callable[[str, tuple[Any, ...], float], Any]
 _WITHIN: Final = 3.0  # seconds
@@ -64,9 +52,9 @@ class ClusterAbout:
     number: int  # of this life of the directory
 
 
-class RayDirectory:
+class RayDirectory(Directory):
     """The directory behind `ask(verb, args, within)`, which blocks and raises `DirectorySilent`: each call of it is
-    made in a thread. Implements `Directory`."""
+    made in a thread."""
 
     def __init__(
         self,
@@ -81,55 +69,13 @@ class RayDirectory:
         self._within = within  # seconds that a verb may take
         self.close: Callable[[], object] = close  # plain; idempotent
 
-    async def _of(self, verb: str, *args: Any) -> Any:
+    async def ask(self, verb: str, *args: Any) -> Any:
         return await apart(partial(self._ask, verb, args, self._within))
-
-    async def join(self, about: JoinRequest) -> JoinReply | FencedReply:
-        return await self._of("join", about)
-
-    async def predecessor_gone(self, epoch: str, gone: str) -> None:
-        await self._of("predecessor_gone", epoch, gone)
-
-    async def renew(
-        self,
-        epoch: str,
-        number: int,
-        claims: Collection[str],
-        breakers: Mapping[str, OpenBreaker],
-        is_leaving: bool = False,
-    ) -> RenewalReply | FencedReply | UnknownHostReply:
-        return await self._of("renew", epoch, number, frozenset(claims), dict(breakers), is_leaving)
-
-    async def claim(
-        self, epoch: str, number: int, server: str
-    ) -> GrantReply | HolderReply | WaitReply | FencedReply | UnknownHostReply:
-        return await self._of("claim", epoch, number, server)
-
-    async def leave(self, epoch: str) -> None:
-        await self._of("leave", epoch)
-
-    async def drain(self, name: str, is_draining: bool) -> bool:
-        return await self._of("drain", name, is_draining)
-
-    async def offer_config(self, version: int, raw: bytes) -> None:
-        await self._of("offer_config", version, raw)
-
-    async def post_config(self, raw: bytes) -> int:
-        return await self._of("post_config", raw)
-
-    async def config(self) -> tuple[int, bytes]:
-        return await self._of("config")
 
     async def nodes(self) -> Collection[str] | None:
         """The names of the hosts that there are to be: one for each node of Ray that carries one. None: nobody has
         looked yet."""
-        return await self._of("nodes")
-
-    async def spend(self, front: str, number: int, spent: SpentLimits) -> SpentLimits:
-        return await self._of("spend", front, number, dict(spent))
-
-    async def view(self, known: str = "") -> ClusterView | None:
-        return await self._of("view", known)
+        return await self.ask("nodes")
 
 
 def connect(address: str, times: LeaseTimes | None = _TIMES) -> tuple[RayDirectory, str]:
