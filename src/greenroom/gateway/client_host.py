@@ -36,10 +36,10 @@ from .message_origin import attributed_request, without_ours
 
 if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
-    from .exposures.exposure import ClientView
+    from .endpoint import ClientSession
 
 
-OnUpdate = Callable[["ClientView", str, Mapping[str, Any]], None]
+OnUpdate = Callable[["ClientSession", str, Mapping[str, Any]], None]
 _UNASKED_LEVEL: Final = "info"
 _NOTHING: Final[Mapping[str, Any]] = {}
 _OURS: Final = frozenset(
@@ -52,7 +52,7 @@ _OURS: Final = frozenset(
 )
 
 
-def _nobody_watches(_client: ClientView, _server: str, _params: Mapping[str, Any]) -> None:
+def _nobody_watches(_client: ClientSession, _server: str, _params: Mapping[str, Any]) -> None:
     pass
 
 
@@ -73,13 +73,13 @@ class ClientHost:
         self._on_update = on_update
         self._door = door
         self._passes_extensions = passes_extensions
-        self._client: ClientView | None = None  # once it has said what it can answer
+        self._client: ClientSession | None = None  # once it has said what it can answer
         self.suspended: SuspendedCalls = SuspendedCalls(room.catalogue.config.settings.call_total_timeout)
         room.answer_with(self)
 
     # ---- what the client does --------------------------------------------------------------------------------
 
-    def came(self, client: ClientView) -> None:
+    def came(self, client: ClientSession) -> None:
         """The client declared its capabilities."""
         self._client = client
         self._room.client_came()
@@ -89,7 +89,7 @@ class ClientHost:
         if method == "notifications/roots/list_changed":
             self._room.roots_changed()
 
-    def left(self, client: ClientView) -> None:
+    def left(self, client: ClientSession) -> None:
         self._client = None
         self.suspended.left(client)
 

@@ -39,7 +39,6 @@ from ..protocol.tasks import ABOUT_TASKS, with_extension
 from ..protocol.trace_context import trace_in
 from ..protocol.value_count import takes_long_to_decode
 from ..safety.audit import AUDITED
-from .exposures.exposure import Exposure
 from .inbound_budget import InboundBudget
 from .jobs import (
     JOBS,
@@ -58,6 +57,7 @@ from .next_steps import Commands
 
 if TYPE_CHECKING:
     from .client_tasks import ClientTask, TaskHandler
+    from .exposures.exposure import Exposure
 
 
 class Outlet(Protocol):
@@ -136,15 +136,19 @@ class ClientSession:
         self.client_name: str | None = None  # what the client calls itself, once it has said so
         self.tasks: TaskHandler | None = None  # if its calls can become tasks
         self.spawn_beside: Spawn = spawn  # runs what outlives the client
+        # Several programs may be this client: they send the same token and client info (2026-07-28 over HTTP).
         self.may_be_several = False
+        # Its last request was of 2026-07-28. It cannot be sent requests: its own is answered with `input_required`.
         self.modern = False
+        # It has sent `notifications/initialized`, so that it may be sent notifications. Never from 2026-07-28 on.
         self.initialized = False
         self._gone = False
 
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
-        """See `ClientView`."""
+        """Send a request and return the client's result. Raises `RpcRefusal` for its error. Cancelling this cancels the
+        request."""
         return await self._client_requests.ask(method, params, on_progress)
 
     @property
@@ -410,7 +414,7 @@ class ClientSession:
 
     @property
     def version(self) -> str:
-        """See `ClientView`."""
+        """The version that it speaks, or 2026-07-28."""
         return rpc.MODERN_VERSIONS[-1] if self.modern else self._answers.version
 
     def begin_task(self, job: Job) -> bool:
@@ -433,7 +437,8 @@ class ClientSession:
         return self._answers.bug(error)
 
     def task_of(self, call: object) -> ClientTask | None:
-        """See `ClientView`. A task that a model has begun is none of a client of 2026-07-28: it could not answer."""
+        """The task of this client for which the call works, if it does. A task that a model has begun is none of a
+        client of 2026-07-28: it could not answer."""
         task = None if self.tasks is None or call is None else self.tasks.working_on(call)
         return task if task is not None and task.modern is self.modern else None
 

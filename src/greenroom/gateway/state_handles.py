@@ -29,7 +29,8 @@ from ..protocol.value_count import has_more_values
 
 if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
-    from .exposures.exposure import ClientView, Exposure
+    from .endpoint import ClientSession
+    from .exposures.exposure import Exposure
     from .jobs import Job
 
 NEW_STATE: Final = "greenroom_new_state"
@@ -188,20 +189,20 @@ class StateHandleExposure:
     async def settle(self) -> None:
         await self._exposure.settle()
 
-    async def announce(self, client: ClientView) -> None:
+    async def announce(self, client: ClientSession) -> None:
         await self._exposure.announce(client)
 
     @property
     def suspended(self) -> Sized:
         return self._exposure.suspended
 
-    def came(self, client: ClientView) -> None:
+    def came(self, client: ClientSession) -> None:
         self._exposure.came(client)
 
-    def heard(self, client: ClientView, method: str) -> None:
+    def heard(self, client: ClientSession, method: str) -> None:
         self._exposure.heard(client, method)
 
-    def left(self, client: ClientView) -> None:
+    def left(self, client: ClientSession) -> None:
         self._exposure.left(client)
 
 

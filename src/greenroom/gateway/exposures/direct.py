@@ -50,12 +50,13 @@ from . import direct_results as answers
 from .direct_client import LINK, DirectClient, DirectClients, uris_in
 from .direct_lists import ShownLists, directory_entries, skill_entry
 from .direct_results import readable, readable_tool
-from .exposure import ClientView, left_out
+from .exposure import left_out
 
 if TYPE_CHECKING:
     from ...config.scrubbing import Secrets
     from ...supervisor.port import RoomCatalogue, RoomPort
     from ...supervisor.profiles import ProfileView
+    from ..endpoint import ClientSession
 
 # ---- The direct door's exposure --------------------------------------------------------------------------------------
 #
@@ -120,7 +121,7 @@ class Direct:
             self._own = ShownLists(self._room.catalogue, self._common.commands, listed=self._common.shown)
         return self._own or self._common.shown
 
-    async def announce(self, client: ClientView) -> None:
+    async def announce(self, client: ClientSession) -> None:
         """Tell the client which of its own lists have changed. Changes of the shared lists are told by
         `DirectState`."""
         shown = self._shown
@@ -186,20 +187,20 @@ class Direct:
 
     # ---- clients ---------------------------------------------------------------------------------------------
 
-    def came(self, client: ClientView) -> None:
+    def came(self, client: ClientSession) -> None:
         self._direct_clients.of(client, self._room)
         self._client_host.came(client)
 
-    def heard(self, client: ClientView, method: str) -> None:
+    def heard(self, client: ClientSession, method: str) -> None:
         self._client_host.said(method)
 
-    def left(self, client: ClientView) -> None:
+    def left(self, client: ClientSession) -> None:
         self._client_host.left(client)
         direct_client = self._direct_clients.pop(client, None)
         if direct_client is not None:
             direct_client.leave()
 
-    def _tell_update(self, client: ClientView, server: str, params: Mapping[str, Any]) -> None:
+    def _tell_update(self, client: ClientSession, server: str, params: Mapping[str, Any]) -> None:
         direct_client = self._direct_clients.get(client)
         if direct_client is not None:
             direct_client.tell_update(server, params)
@@ -207,7 +208,7 @@ class Direct:
     def _direct_client(self, job: Job) -> DirectClient:
         return self._direct_client_of(job.client)
 
-    def _direct_client_of(self, client: ClientView) -> DirectClient:
+    def _direct_client_of(self, client: ClientSession) -> DirectClient:
         return self._direct_clients.of(client, self._room)
 
     # ---- requests --------------------------------------------------------------------------------------------

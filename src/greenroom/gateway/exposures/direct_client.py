@@ -30,7 +30,7 @@ from . import direct_results as answers
 
 if TYPE_CHECKING:
     from ...supervisor.port import RoomPort
-    from .exposure import ClientView
+    from ..endpoint import ClientSession
 
 
 _FLAGS: Final = {
@@ -64,7 +64,7 @@ class _ListenStream(msgspec.Struct, frozen=True, eq=False):
 
 
 class DirectClient:
-    def __init__(self, room: RoomPort, client: ClientView) -> None:
+    def __init__(self, room: RoomPort, client: ClientSession) -> None:
         self._room = room
         self._client = client
         self._watched: dict[str, ResourceEntry] = {}  # by the URI the client used
@@ -201,10 +201,10 @@ class DirectClient:
             self._room.resources.unwatch(place)
 
 
-class DirectClients(dict["ClientView", DirectClient]):
+class DirectClients(dict["ClientSession", DirectClient]):
     """All clients of the door."""
 
-    def of(self, client: ClientView, room: RoomPort) -> DirectClient:
+    def of(self, client: ClientSession, room: RoomPort) -> DirectClient:
         """The object for this client, which sees `room`. It is made here if the client's first request is not the
         handshake."""
         if client not in self:
@@ -215,7 +215,7 @@ class DirectClients(dict["ClientView", DirectClient]):
         for direct_client in tuple(self.values()):
             direct_client.tell_change(method)
 
-    def learn_links(self, client: ClientView, server: str, uris: Iterable[str]) -> None:
+    def learn_links(self, client: ClientSession, server: str, uris: Iterable[str]) -> None:
         direct_client = self.get(client)
         if direct_client is not None:  # otherwise it has disconnected
             direct_client.links.learn(server, uris)

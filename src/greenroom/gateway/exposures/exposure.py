@@ -14,56 +14,8 @@ from ..jobs import Job
 
 if TYPE_CHECKING:
     from ...config.model import Config
-    from ..client_tasks import ClientTask
+    from ..endpoint import ClientSession
     from ..next_steps import Commands
-
-
-Progress = Mapping[str, Any]
-
-
-class ClientView(Protocol):
-    """One client, as an exposure sees it: a `ClientSession` of `endpoint`, which has an exposure and knows no tools."""
-
-    @property
-    def modern(self) -> bool:
-        """Whether its last request was of 2026-07-28. Such a client cannot be sent requests. Instead, its own request
-        is answered with `input_required`."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The version that it speaks, or 2026-07-28."""
-        ...
-
-    @property
-    def may_be_several(self) -> bool:
-        """Whether several programs may be this client, because they send the same token and client info (2026-07-28
-        over HTTP)."""
-        ...
-
-    @property
-    def initialized(self) -> bool:
-        """Whether it has sent `notifications/initialized`, so that it may be sent notifications. Never true
-        from 2026-07-28 on."""
-        ...
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        """The client capabilities that it declared: which server requests it can answer."""
-        ...
-
-    def task_of(self, call: object) -> ClientTask | None:
-        """The task of this client for which the call works, if it does."""
-        ...
-
-    def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification. It is dropped if the client has not read what was sent before."""
-        ...
-
-    async def ask(self, method: str, params: Mapping[str, Any], on_progress: Any = None) -> Mapping[str, Any]:
-        """Send a request and return the client's result. Raises `RpcRefusal` for its error. Cancelling this
-        cancels the request."""
-        ...
 
 
 class Exposure(Protocol):
@@ -87,7 +39,7 @@ class Exposure(Protocol):
         """Wait until all servers are known whose lists are being read now."""
         ...
 
-    async def announce(self, client: ClientView) -> None:
+    async def announce(self, client: ClientSession) -> None:
         """The client's own servers may have listed something else: announce those of its lists that changed."""
         ...
 
@@ -101,15 +53,15 @@ class Exposure(Protocol):
         block. May raise `RpcFault`."""
         ...
 
-    def came(self, client: ClientView) -> None:
+    def came(self, client: ClientSession) -> None:
         """A client has declared its capabilities, for the first time or anew."""
         ...
 
-    def heard(self, client: ClientView, method: str) -> None:
+    def heard(self, client: ClientSession, method: str) -> None:
         """A client sent a notification that is not about a request."""
         ...
 
-    def left(self, client: ClientView) -> None:
+    def left(self, client: ClientSession) -> None:
         """A client has disconnected."""
         ...
 

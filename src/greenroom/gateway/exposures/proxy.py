@@ -21,7 +21,7 @@ from ...protocol.jsonrpc.terms import RpcFault
 from ..client_host import ClientHost
 from ..jobs import Job, acknowledged
 from ..next_steps import PLAIN, Commands
-from .exposure import ClientView, left_out
+from .exposure import left_out
 from .tool_definition import DEFINITION, FOR_MODELS, NAME, Hints, read_plain_request
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ...config.model import Config
     from ...supervisor.port import RoomCatalogue, RoomPort
     from ...supervisor.profiles import ProfileView
+    from ..endpoint import ClientSession
     from ..input_required import SuspendedCalls
     from .direct_lists import ShownLists
     from .mcp_tool import McpTool
@@ -101,7 +102,7 @@ class Proxy:
     async def settle(self) -> None:
         await self._room.catalogued()
 
-    async def announce(self, client: ClientView) -> None:
+    async def announce(self, client: ClientSession) -> None:
         self._beside.look_at_own()
 
     def begin(self, job: Job) -> bool:
@@ -177,14 +178,14 @@ class Proxy:
             raise RpcFault(rpc.INVALID_PARAMS, text)
         return True
 
-    def came(self, client: ClientView) -> None:
+    def came(self, client: ClientSession) -> None:
         self._beside.came(client)
         self._client_host.came(client)
 
-    def heard(self, client: ClientView, method: str) -> None:
+    def heard(self, client: ClientSession, method: str) -> None:
         self._client_host.said(method)
 
-    def left(self, client: ClientView) -> None:
+    def left(self, client: ClientSession) -> None:
         self._beside.left()
         self._client_host.left(client)
 
@@ -280,7 +281,7 @@ class BesideClient:
         self._own: ChosenTools | None = (
             None  # what is chosen for it, once its own servers have listed something else
         )
-        self._client: ClientView | None = None
+        self._client: ClientSession | None = None
         self._promoted: dict[str, Mapping[str, Any] | None] = dict.fromkeys(
             frequent
         )  # as last listed, in this order
@@ -289,7 +290,7 @@ class BesideClient:
         )  # the same names, the last one called is the last
         self._streams: list[Mapping[str, Any]] = []  # the `_meta` of each that listens
 
-    def came(self, client: ClientView) -> None:
+    def came(self, client: ClientSession) -> None:
         self._client = client
         self._beside.clients[self] = None
 
