@@ -1,17 +1,4 @@
-"""YAML, in which mcp-gateway's adapter keeps its configuration, and many documents of APIs.
-
-PyYAML reads it, but what a plain word means is YAML 1.2, as in the adapter: only `true` and `false` are booleans, and
-`no`, `0777`, `12:30` and a date are texts. A tag such as `!vault` would stand for something that is not in the file, so
-it is a mistake.
-
-A short YAML text can say billions of values by aliases, or by merging one mapping into others. So it is read into nodes
-first, where an alias costs nothing. Their number is counted as if all were written out, and too many are refused before
-any value is made. The library's own C parser is not used, because it has no bound on nesting.
-
-A document that describes an API may be much larger than a configuration. It is read event by event, with the C parser
-where there is one, and the values are made here: so nesting and aliases are bounded while they come, before the parser
-has looked further (its time grows with the square of the nesting).
-"""
+"""JSON as people write it, and YAML."""
 
 from __future__ import annotations
 
@@ -19,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, cast
 
 from ..protocol.bounds import DEPTH, is_too_deep
@@ -95,7 +82,7 @@ def _loads_relaxed(text: str, strict: json.JSONDecodeError) -> Any:
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     raise NotJsonError(
-        f"is not valid JSON: {_lower(what).removesuffix(' at')} (line {line}, column {column})"
+        f"is not valid JSON: {what[:1].lower()}{what[1:].removesuffix(' at')} (line {line}, column {column})"
     )
 
 
@@ -108,31 +95,35 @@ def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
     return _CODE_POINT.sub(lambda code: repr(chr(int(code[1], 16))), what), offset
 
 
-def _lower(what: str) -> str:
-    return what[:1].lower() + what[1:]
+# ---- YAML ------------------------------------------------------------------------------------------------------------
+#
+# mcp-gateway's adapter keeps its configuration in it, skills begin with it, and many documents of APIs are written in
+# it. PyYAML parses it (with the C parser where there is one), but what a plain word means is YAML 1.2, as in the
+# adapter: only `true` and `false` are booleans, and `no`, `0777`, `12:30` and a date are texts. Every key is a text, as
+# in JSON. A tag such as `!vault` would stand for something that is not in the file, so it is a mistake.
+#
+# A short text can say billions of values by aliases, or by merging one mapping into others, and both parsers take time
+# that grows with the square of the nesting. So a text is read event by event, and the values are made here: their
+# number, with each alias written out, and their nesting are bounded while they come, before the parser has looked
+# further. An alias is the same object each time.
 
-
-LARGEST: Final = 1 << 16  # characters; the worst of them take more than half a second to read
-MOST: Final = 100_000  # values, with each alias written out
+LARGEST: Final = 1 << 16  # characters of a small text; the worst of them take half a second without the C parser
+MOST: Final = 100_000  # values of it, with each alias written out
+MOST_LARGE: Final = 4_000_000  # values of a large text
 _LONG: Final = 64  # characters of a text that count as one value more
 _EVENTS: Final = 1_000  # of the parser, between two checkpoints
 _QUOTED: Final = lazy_pattern(r"'([^']*)'")
 _TAG: Final = lazy_pattern(r"[\w!:.,/-]{1,60}", re.ASCII)
-_PLAIN: Final = (  # YAML 1.2's words
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?",
-        list("-+.0123456789"),
-    ),
-    ("merge", r"<<", ["<"]),
+_MEANINGS: Final = (  # YAML 1.2's words
+    ("null", lazy_pattern(r"~|null|Null|NULL|")),
+    ("bool", lazy_pattern(r"true|True|TRUE|false|False|FALSE")),
+    ("int", lazy_pattern(r"[-+]?(?:0|[1-9][0-9]*)")),
+    ("float", lazy_pattern(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")),
 )
-
-
-_MEANINGS: Final = tuple((kind, lazy_pattern(words)) for kind, words, _ in _PLAIN)
-MOST_LARGE: Final = 4_000_000  # values of a large text
+_OF_YAML: Final = lazy_pattern(r"!|tag:yaml\.org,2002:\w+")  # tags of the standard, which need not be obeyed
+_OF_WORDS: Final = frozenset(f"tag:yaml.org,2002:{kind}" for kind, _ in _MEANINGS)  # as `!!int`
+_MERGE: Final = "<<"
+_NONE: Final = object()
 
 
 class NotYamlError(NotJsonError):
@@ -140,42 +131,30 @@ class NotYamlError(NotJsonError):
 
 
 def load_yaml(text: str, repeated: dict[str, None]) -> Any:
-    """The value of `text`. Keys that one mapping has more than once go to `repeated`. Raises `NotYamlError`, whose
-    message shows nothing of a value."""
+    """The value of `text`. Keys that one mapping has more than once go to `repeated`; the last one counts. Raises
+    `NotYamlError`, whose message shows nothing of a value."""
     if len(text) > LARGEST:
         raise NotYamlError(f"has more than {LARGEST:,} characters, too many for YAML: write it as JSON")
-    import yaml
-
-    loader: Any = None
-    try:
-        loader = _loader()(text)
-        node = loader.get_single_node()
-        if node is None:
-            raise NotYamlError("is empty: write {} for no servers")
-        _check(node, repeated)
-        return loader.construct_document(node)
-    except yaml.YAMLError as error:
-        raise NotYamlError(_in_words(error)) from None
-    except RecursionError:
-        raise NotYamlError("is nested too deeply") from None
-    except ValueError as error:
-        raise (
-            error if isinstance(error, NotYamlError) else NotYamlError("holds a number that is too long")
-        ) from None
-    finally:
-        if loader is not None:
-            loader.dispose()
+    found = _read_yaml(text, _ValueBuilder(MOST, repeated))
+    if found is _NONE:
+        raise NotYamlError(_EMPTY)
+    return found
 
 
 def load_large_yaml(text: str, checkpoint: Callable[[], object] = lambda: None) -> Any:
-    """The value of a text of megabytes. Every key is a text, as in JSON; of one that a mapping has twice the last value
-    counts. An alias is the same object each time. `checkpoint` is called every few milliseconds; what it raises ends
-    the reading. Raises `NotYamlError`."""
+    """The value of a text of megabytes. Of a key that a mapping has twice the last value counts. `checkpoint` is called
+    every few milliseconds; what it raises ends the reading. Raises `NotYamlError`."""
+    found = _read_yaml(text, _ValueBuilder(MOST_LARGE, {}), checkpoint)
+    if found is _NONE:
+        raise NotYamlError("is empty")
+    return found
+
+
+def _read_yaml(text: str, values: _ValueBuilder, checkpoint: Callable[[], object] = lambda: None) -> Any:
     import yaml
 
     library: Any = yaml
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    values = _ValueBuilder()
     try:
         for number, event in enumerate(library.parse(text, Loader=loader)):
             if not number % _EVENTS:
@@ -183,35 +162,33 @@ def load_large_yaml(text: str, checkpoint: Callable[[], object] = lambda: None) 
             values.take(event)
     except yaml.YAMLError as error:
         raise NotYamlError(_in_words(error)) from None
-    except ValueError as error:
-        raise (
-            error if isinstance(error, NotYamlError) else NotYamlError("holds a number that is too long")
-        ) from None
-    if values.root is _NONE:
-        raise NotYamlError("is empty")
+    except NotYamlError:
+        raise
+    except ValueError:  # an integer longer than Python will read
+        raise NotYamlError("holds a number that is too long") from None
     return values.root
-
-
-_NONE: Final = object()
-_MERGE: Final = "<<"
 
 
 class _OpenNode:
     """A sequence or a mapping of which the end has not come."""
 
-    def __init__(self, value: list[Any] | dict[str, Any], anchor: str | None, begin: int) -> None:
+    def __init__(self, value: list[Any] | dict[str, Any], event: Any, begin: int) -> None:
         self.value = value
-        self.anchor = anchor
+        self.anchor: str | None = event.anchor
+        self.mark = event.start_mark
         self.begin = begin  # values read before it
         self.key: Any = _NONE
         self.merged = list[dict[str, Any]]()
 
 
 class _ValueBuilder:
-    """Makes values of a parser's events."""
+    """Makes values of a parser's events: at most `most`, with each alias written out. Keys that one mapping has more
+    than once go to `repeated`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, repeated: dict[str, None]) -> None:
         self.root: Any = _NONE
+        self._most = most
+        self._repeated = repeated
         self._open = list[_OpenNode]()
         self._anchors = dict[str, tuple[Any, int]]()  # the value, and how many it is when it is written out
         self._count = 0
@@ -221,7 +198,8 @@ class _ValueBuilder:
         match type(event).__name__:
             case "ScalarEvent":
                 _check_tag(event)
-                is_word = event.implicit[0] and not event.style and not self._is_key_next()
+                is_plain = event.implicit[0] and not event.style
+                is_word = (is_plain or event.tag in _OF_WORDS) and not self._is_key_next()
                 value = _plain(event.value) if is_word else event.value
                 self._add(value, event.anchor, _size_of(event.value), event)
             case "SequenceStartEvent" | "MappingStartEvent":
@@ -229,7 +207,7 @@ class _ValueBuilder:
                 if len(self._open) >= DEPTH:
                     raise NotYamlError(f"is nested too deeply{_at(event.start_mark)}")
                 made = list[Any]() if type(event).__name__ == "SequenceStartEvent" else dict[str, Any]()
-                self._open.append(_OpenNode(made, event.anchor, self._count))
+                self._open.append(_OpenNode(made, event, self._count))
             case "SequenceEndEvent" | "MappingEndEvent":
                 ended = self._open.pop()
                 if isinstance(ended.value, dict):
@@ -240,6 +218,9 @@ class _ValueBuilder:
                 self._count = ended.begin
                 self._add(ended.value, ended.anchor, size, event)
             case "AliasEvent":
+                for around in self._open:
+                    if around.anchor == event.anchor:
+                        raise NotYamlError(f"holds an alias of what it is in{_at(around.mark)}")
                 if event.anchor not in self._anchors:
                     raise NotYamlError(f"holds an alias of nothing that came before{_at(event.start_mark)}")
                 value, size = self._anchors[event.anchor]
@@ -254,8 +235,8 @@ class _ValueBuilder:
 
     def _add(self, value: Any, anchor: str | None, size: int, event: Any) -> None:
         self._count += size
-        if self._count > MOST_LARGE:
-            raise NotYamlError(f"holds more than {MOST_LARGE:,} values when its aliases are written out")
+        if self._count > self._most:
+            raise NotYamlError(f"holds more than {self._most:,} values when its aliases are written out")
         if anchor is not None:
             self._anchors[anchor] = (value, size)
         if not self._open:
@@ -273,6 +254,8 @@ class _ValueBuilder:
             parent.merged += [each for each in merged if isinstance(each, dict)]
             parent.key = _NONE
         else:
+            if parent.key in parent.value:
+                self._repeated[parent.key] = None
             parent.value[parent.key], parent.key = value, _NONE
 
 
@@ -292,74 +275,16 @@ def _plain(text: str) -> Any:
                     return text.lower() == "true"
                 case "int":
                     return int(text)
-                case "float":
-                    return float(text)
                 case _:
-                    return text
+                    return float(text)
     return text
 
 
 def _check_tag(event: Any) -> None:
-    tag = event.tag
-    if tag and not tag.startswith("tag:yaml.org,2002:") and tag != "!":
-        shown = tag if _TAG.fullmatch(tag) else "of its own"
-        raise NotYamlError(f"has a tag {shown}, which is not read here{_at(event.start_mark)}")
-
-
-@cache
-def _loader() -> Any:
-    import yaml
-
-    base: Any = yaml.SafeLoader
-
-    def begin_flow(self: Any, token: Any) -> None:
-        # It looks at each open level with each token, so a depth that Python itself ends at takes a second.
-        if self.flow_level >= DEPTH:
-            raise NotYamlError("is nested too deeply")
-        base.fetch_flow_collection_start(self, token)
-
-    own: dict[str, Any] = {"yaml_implicit_resolvers": {}, "fetch_flow_collection_start": begin_flow}
-    loader: Any = type("Loader", (base,), own)
-
-    for kind, words, first in _PLAIN:
-        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{words})\\Z"), first)
-    return loader
-
-
-def _check(node: Any, repeated: dict[str, None]) -> None:
-    """Refuse what is too much when it is written out, and tags that are not YAML's own."""
-    sizes: dict[int, int] = {}
-    open_: set[int] = set()
-
-    def size(node: Any) -> int:
-        key = id(node)
-        if key in open_:
-            raise NotYamlError(f"holds an alias of what it is in{_at(node.start_mark)}")
-        if key not in sizes:
-            open_.add(key)
-            own = _size_of(node.value) if node.id == "scalar" else 1
-            sizes[key] = own + sum(map(size, _parts(node, repeated)))
-            open_.discard(key)
-            if sizes[key] > MOST:
-                raise NotYamlError(f"holds more than {MOST:,} values when its aliases are written out")
-        return sizes[key]
-
-    size(node)
-
-
-def _parts(node: Any, repeated: dict[str, None]) -> list[Any]:
-    if not node.tag.startswith("tag:yaml.org,2002:"):
-        tag = node.tag if _TAG.fullmatch(node.tag) else "of its own"
-        raise NotYamlError(
-            f"has a tag {tag}, which is not read here: write the value itself{_at(node.start_mark)}"
-        )
-    if node.id == "scalar":
-        return []
-    if node.id == "sequence":
-        return node.value
-    counts = Counter(key.value for key, _ in node.value if key.id == "scalar")
-    repeated |= dict.fromkeys(key for key, count in counts.items() if count > 1)
-    return [each for pair in node.value for each in pair]
+    if event.tag and not _OF_YAML.fullmatch(event.tag):
+        shown = event.tag if _TAG.fullmatch(event.tag) else "of its own"
+        where = _at(event.start_mark)
+        raise NotYamlError(f"has a tag {shown}, which is not read here: write the value itself{where}")
 
 
 def _in_words(error: Any) -> str:
