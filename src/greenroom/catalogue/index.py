@@ -55,61 +55,7 @@ if TYPE_CHECKING:
     from .ranking import Ranking
     from .schema_repair import RepairedItem
 
-# ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
-#
-# Each of the three tables is made beforehand, or when it is first asked for. So is what a status says of each server.
-
 _MANY: Final = 500  # from this many prompts, resources and templates on, their tables are made beforehand
-
-
-class Lists(msgspec.Struct, eq=False, dict=True):
-    _parts: Mapping[str, ServerIndex]
-    _prefixes: Mapping[str, tuple[str, ...]]
-    has_counts: bool = False
-
-    @cached_property
-    def prompts(self) -> Namespace:
-        by_server = {name: part.prompts for name, part in self._parts.items()}
-        return Namespace.merged(by_server, self._prefixes)
-
-    @cached_property
-    def resources(self) -> UriSpace:
-        return UriSpace.of(self._places("resource"))
-
-    @cached_property
-    def templates(self) -> UriSpace:
-        return UriSpace.of(self._places("template"))
-
-    @cached_property
-    def entries(self) -> Mapping[str, ServerEntry | None]:
-        """What is known of each server."""
-        return {name: part.entry for name, part in self._parts.items()}
-
-    def prepare(self) -> None:
-        """Make all three tables, if there are many items."""
-        entries = [entry for entry in self.entries.values() if entry is not None]
-        many = sum(
-            len(entry.prompts or ()) + len(entry.resources or ()) + len(entry.templates or ())
-            for entry in entries
-        )
-        if many >= _MANY:
-            _ = self.prompts, self.resources, self.templates
-
-    def prepare_counts(self) -> None:
-        for part in self._parts.values():
-            _ = part.counts, part.faults
-        self.has_counts = True
-
-    def _places(self, kind: str) -> Iterator[ResourceEntry]:
-        for part in self._parts.values():
-            yield from part.places(kind)
-
-
-# ---- Search in an index, and suggestions for a mistaken name --------------------------------------------------------
-#
-# Making the ranked index takes time with thousands of tools. So it is made beforehand in a thread, or at the first
-# search.
-
 _ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
 _AKIN: Final = 0.6  # and without the prefix that both have
 _SHORT: Final = (
@@ -118,61 +64,321 @@ _SHORT: Final = (
 _COMPARED: Final = 1000  # tools whose spelling is compared at most: ten milliseconds
 
 
-class Finder(msgspec.Struct, eq=False, dict=True):
-    _servers: Mapping[str, ServerIndex]
-    _tools: Namespace
-    _skills: Namespace
-    _forms: SearchCache | None = None
-    _ranking: Ranking | None = None
-    # Every prefix that a name may have, in any prefix mode, each with its `_`.
-    _prefixes: Collection[str] = ()
-    has_names: bool = False
+class Index:
+    """Every exposed name of a room. Make one with `build`; it does not change."""
 
-    @property
-    def is_searchable(self) -> bool:
-        """Whether all that `search` and `suggest` need has been made."""
-        return self.has_names and self._ranking is not None
+    def __init__(
+        self,
+        parts: Mapping[str, ServerIndex],
+        prefixes: Mapping[str, tuple[str, ...]],
+        forms: SearchCache | None,
+    ) -> None:
+        skills = {name: part.skills for name, part in parts.items() if part.has_skills}
+        self._parts = parts  # in config order
+        self._tools = Namespace.merged({name: part.tools for name, part in parts.items()}, prefixes)
+        self._skills = Namespace.merged(skills, prefixes)
+        self._weight = sum(parts[name].weight for name in skills)
+        self._forms = forms
+        self._ranking: Ranking | None = None
+        self.has_names: bool = False  # whether all that `prepare_names` makes has been made
+        self.has_counts: bool = False  # whether all that `counts` and `faults` tell has been made
+
+    @classmethod
+    def build(
+        cls,
+        servers: Mapping[str, ServerDefinition],
+        entries: Mapping[str, ServerEntry | None],
+        settings: Settings,
+        *,
+        previous: Index | None = None,
+        forms: SearchCache | None = None,
+    ) -> Index:
+        """The index of `servers` (config order) and what is known of them.
+
+        `previous` and `forms` only make it quicker: a part is taken from `previous` when its entry is the same object
+        and its naming is equal; the first search looks into `forms`.
+        """
+        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
+        parts: dict[str, ServerIndex] = {}
+        is_named_alike = True
+        for name, definition in servers.items():
+            if definition.disabled:
+                continue
+            before = kept.get(name)
+            part = parts[name] = ServerIndex.of(definition, settings, entries.get(name), before)
+            if part is not before:
+                is_named_alike = is_named_alike and before is not None and before.naming == part.naming
+        if previous is not None and is_named_alike and len(parts) == len(kept):
+            prefixes = previous._tools.prefixes
+        else:
+            prefixes = _prefixes(parts)
+        return cls(parts, prefixes, forms)
+
+    def narrowed(
+        self,
+        servers: Iterable[str],
+        tools: tuple[str, ...] | None,
+        overrides: Mapping[str, Mapping[str, Any]] = {},  # never written to
+        *,
+        previous: Index | None = None,
+    ) -> Index:
+        """The index of only these of its servers, and of those of their tools that one of the patterns matches (None:
+        all). `overrides`: by server, on top of its own. Names are made as if there were nothing else.
+        `previous` only makes it quicker."""
+        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
+        parts: dict[str, ServerIndex] = {}
+        for name in servers:
+            part = self._parts[name]
+            more = overrides.get(name)
+            if tools is not None or more:
+                part = part.narrowed(tools, more).unless(kept.get(name))
+            parts[name] = part
+        return Index(parts, _prefixes(parts), self._forms)
+
+    # -- tools, and resources as tools --
+
+    def replaced(self, entries: Mapping[str, ServerEntry], *, previous: Index | None = None) -> Index:
+        """The index with these entries in place of those of its servers. Prefixes stay. `previous` only makes it
+        quicker."""
+        parts = dict(self._parts)
+        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
+        for name, entry in entries.items():
+            part = parts.get(name)
+            if part is not None:
+                parts[name] = part.saying(entry).unless(kept.get(name))
+        forms = None if self._forms is None else replace(self._forms, on_news=None)
+        return Index(parts, self._tools.prefixes, forms)
+
+    def entry(self, server: str) -> ServerEntry | None:
+        """What is known of a server of the index."""
+        part = self._parts.get(server)
+        return None if part is None else part.entry
+
+    def get(self, name: str) -> Target | None:
+        """What `name` means, if it is an exposed name, spelled exactly. The hot path: one dict look-up."""
+        return self._tools.exact.get(name)
+
+    def resolve(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
+        """What `name` means, leniently: hyphens equal underscores; with a `server`, that server's own names count too.
+
+        Never guesses: `AmbiguousName` lists the candidates. `MissingName` names the servers that should be connected
+        before the name is called unknown.
+        """
+        return self._tools.resolve(name, server)
+
+    def is_direct(self, target: Target, *, beside: bool = False) -> bool:
+        """Whether clients are shown this target as a tool with its own name (`directTools`). `beside`: whether they
+        are, if they are shown the `mcp` tool. It depends on the definitions that this index was made of; during a
+        reload the room may already have others."""
+        part = self._parts.get(target.server)
+        return part is not None and part.is_direct(target, beside=beside)
+
+    def tools(self, server: str | None = None) -> tuple[Target, ...]:
+        """Everything callable, sorted by name; of one server, if given."""
+        return self._tools.everything if server is None else self._tools.of(server)
+
+    # -- skills --
+
+    def skills(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every skill, sorted by name; of one server, if given."""
+        return self._skills.everything if server is None else self._skills.of(server)
+
+    def resolve_skill(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
+        """`resolve`, for skills."""
+        return self._skills.resolve(name, server)
+
+    def pin_of(self, name: str, server: str) -> str | None:
+        """Under which name the tool, skill or prompt called `name` here is remembered, or the resource or template that
+        has this URI. None: the server is known to have none of that name."""
+        for resolve in (self.resolve, self.resolve_skill, self.resolve_prompt):
+            found = resolve(name, server)
+            if isinstance(found, Target):
+                return pin_name(found.kind, found.original)
+        part = self._parts.get(server)
+        for kind in _PLACES:
+            for place in part.places(kind) if part is not None else ():
+                if name in (place.original, place.uri, qualified(server, place.original)):
+                    return pin_name(kind, place.original)
+        return None
+
+    def skill_at(self, uri: str) -> Target | AmbiguousName | None:
+        """The skill whose `SKILL.md` this is, in its server's own spelling or in the one that names the server. None:
+        none that is listed."""
+        named = unqualified(uri)
+        server, original = named or (None, uri)
+        found = [skill for skill in self.skills(server) if skill.original == original]
+        if len(found) < 2:
+            return found[0] if found else None
+        return AmbiguousName(
+            uri,
+            tuple(qualified(skill.server, uri) for skill in found),
+            tuple(skill.server for skill in found),
+        )
+
+    def unlisted_skill(self, server: str, record: Raw) -> Target | None:
+        """A skill that its server does not list, as it would be shown if it did. None: it would not be."""
+        part = self._parts.get(server)
+        return None if part is None else next(iter(part.skills_in((record,)).targets), None)
+
+    # -- prompts, resources and their templates: three tables, each made when it is first asked for --
 
     @cached_property
-    def found(self) -> tuple[Target, ...]:
-        """All that can be found, in the order of the ranking: the tools by name, then the skills."""
+    def _prompts(self) -> Namespace:
+        by_server = {name: part.prompts for name, part in self._parts.items()}
+        return Namespace.merged(by_server, self._tools.prefixes)
+
+    @cached_property
+    def _resources(self) -> UriSpace:
+        return self._uris("resource")
+
+    @cached_property
+    def _templates(self) -> UriSpace:
+        return self._uris("template")
+
+    def _uris(self, kind: str) -> UriSpace:
+        return UriSpace.of(place for part in self._parts.values() for place in part.places(kind))
+
+    @cached_property
+    def _entries(self) -> Mapping[str, ServerEntry | None]:
+        return {name: part.entry for name, part in self._parts.items()}
+
+    def prepare_lists(self) -> None:
+        """Make these tables now, if there are many items."""
+        entries = [entry for entry in self._entries.values() if entry is not None]
+        many = sum(
+            len(entry.prompts or ()) + len(entry.resources or ()) + len(entry.templates or ())
+            for entry in entries
+        )
+        if many >= _MANY:
+            _ = self._prompts, self._resources, self._templates
+
+    def prompts(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every prompt, sorted by name; of one server, if given."""
+        return self._prompts.everything if server is None else self._prompts.of(server)
+
+    def resolve_prompt(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
+        """`resolve`, for prompts."""
+        return self._prompts.resolve(name, server)
+
+    def resources(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
+        """Every resource, sorted by URI; of one server, if given."""
+        return self._resources.everything if server is None else self._resources.of_server(server)
+
+    def templates(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
+        """Every resource template, sorted by URI; of one server, if given."""
+        return self._templates.everything if server is None else self._templates.of_server(server)
+
+    def resolve_uri(self, uri: str) -> ResourceEntry | AmbiguousName | MissingName:
+        """Where `uri` is read: a listed resource, a qualified URI, or a URI that matches a template of one server."""
+        return resolve_uri(uri, self._entries, self._resources, self._templates)
+
+    def lists_resource(self, uri: str) -> bool:
+        """Whether one or more servers list `uri`. (When several do, a caller has to name the server.)"""
+        return uri in self._resources.exact or uri in self._resources.contested
+
+    def resolve_template(self, uri: str) -> ResourceEntry | AmbiguousName | MissingName:
+        """The server whose template `uri` is, in the spelling of `templates()`."""
+        return resolve_uri(uri, self._entries, self._templates, _NO_URIS)
+
+    # -- servers --
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers of the index, in the order of the configuration."""
+        return tuple(self._parts)
+
+    @property
+    def unknown_servers(self) -> tuple[str, ...]:
+        """The servers of which nothing is known yet, in config order."""
+        return tuple(name for name, part in self._parts.items() if part.entry is None or not part.entry.known)
+
+    def counts(self, server: str) -> Counts | None:
+        """How much of `server` is exposed; None when nothing is known of it."""
+        part = self._parts.get(server)
+        return None if part is None or part.entry is None or not part.entry.known else part.counts
+
+    def as_listed(self, kind: str, server: str, original: str, record: Raw) -> Raw | None:
+        """`record` in a form that clients can read: nearly always itself, else mended. None: leave it out of lists."""
+        part = self._parts.get(server)
+        fitted = None if part is None else part.misfits.get((kind, original))
+        return record if fitted is None else fitted.record
+
+    def faults(self, server: str) -> tuple[str, ...]:
+        """The items in `server`'s lists that clients would refuse, in words, each with what was done about it. When
+        there are too many: the first ones, and how many more there are."""
+        part = self._parts.get(server)
+        return () if part is None else part.faults
+
+    @property
+    def size(self) -> int:
+        """The number of servers, names and files of skills, which tells how much work it is to go over all of them."""
+        return len(self._parts) + len(self._tools.exact) + self._weight
+
+    def prepare_counts(self) -> None:
+        """Make what `counts` and `faults` tell."""
+        for part in self._parts.values():
+            _ = part.counts, part.faults
+        self.has_counts = True
+
+    # -- search --
+
+    def findable(self, server: str | None = None) -> tuple[Target, ...]:
+        """What `search` finds, in the order of the ranking: the tools by name, then the skills; of one server, if
+        given."""
+        return self._found if server is None else (*self.tools(server), *self.skills(server))
+
+    @cached_property
+    def _found(self) -> tuple[Target, ...]:
         tools, skills = self._tools.everything, self._skills.everything
         return (*tools, *skills) if skills else tools
 
+    @cached_property
+    def by_meaning(self) -> Mapping[bytes, int]:
+        """The places in `findable`, by the key of what each means; of two that mean the same, the first."""
+        return {target.meaning_key: number for number, target in reversed([*enumerate(self._found)])}
+
     @property
     def ranking(self) -> Ranking:
-        """The ranked index; made now, unless it was prepared."""
+        """The ranked index over `findable()`, for `search`. Made at the first search, unless it was prepared: with
+        thousands of tools this takes time."""
         if self._ranking is None:
             from .ranking import Ranking
 
-            found, forms = self.found, self._forms or SearchCache()
+            found, forms = self._found, self._forms or SearchCache()
             missing = forms.recall(found, self._key)
             ranking = Ranking(target.document for target in found)
             forms.report(found, missing)
             self._ranking = ranking
         return self._ranking
 
-    def prepare_names(self) -> None:
-        """Make what a name needs that is not exposed in exactly that spelling."""
-        self._tools.prepare()
-        if not self._prefixes:
-            modes = [(server, mode) for server in self._servers for mode in PREFIXES]
-            self._prefixes = {normal(prefix_of(server, mode)) + "_" for server, mode in modes}
-        self.has_names = True
+    def _key(self, server: str) -> str:
+        entry = self._parts[server].entry
+        return "" if entry is None else key_of(entry)
 
-    @cached_property
-    def by_meaning(self) -> Mapping[bytes, int]:
-        """The places in `found`, by the key of what each means; of two that mean the same, the first."""
-        return {target.meaning_key: number for number, target in reversed([*enumerate(self.found)])}
+    @property
+    def is_searchable(self) -> bool:
+        """Whether all that `search` and `suggest` need has been made."""
+        return self.has_names and self._ranking is not None
 
     def prepare(self) -> None:
-        """Make what `search` and `suggest` need."""
+        """Make what `search`, `suggest`, `counts` and `faults` need."""
+        self.prepare_counts()
         self.prepare_names()
         _ = self.ranking
 
-    def _key(self, server: str) -> str:
-        entry = self._servers[server].entry
-        return "" if entry is None else key_of(entry)
+    # -- mistaken names --
+
+    def prepare_names(self) -> None:
+        """Make what `resolve` and `suggest` need for a name that is not exposed in exactly that spelling."""
+        self._tools.prepare()
+        _ = self._any_prefixes
+        self.has_names = True
+
+    @cached_property
+    def _any_prefixes(self) -> Collection[str]:
+        """Every prefix that a name may have, in any prefix mode, each with its `_`."""
+        modes = [(server, mode) for server in self._parts for mode in PREFIXES]
+        return {normal(prefix_of(server, mode)) + "_" for server, mode in modes}
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those that are a
@@ -225,309 +431,8 @@ class Finder(msgspec.Struct, eq=False, dict=True):
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in any prefix mode."""
         key = normal(name)
-        self.prepare_names()
-        ends = [end for end in range(1, len(key) + 1) if key[:end] in self._prefixes]
+        ends = [end for end in range(1, len(key) + 1) if key[:end] in self._any_prefixes]
         return name[max(ends, default=0) :]
-
-
-class Index:
-    """Every exposed name of a room. Make one with `build`; it does not change."""
-
-    def __init__(
-        self,
-        parts: Mapping[str, ServerIndex],
-        tools: Namespace,
-        skills: Namespace,
-        weight: int,
-        forms: SearchCache | None = None,
-    ) -> None:
-        self._parts = parts  # in config order
-        self._tools = tools
-        self._skills = skills
-        self._weight = weight  # of the skills
-        self._forms = forms
-        self._lists = Lists(parts, tools.prefixes)
-        self._finder = Finder(parts, tools, skills, forms)
-
-    @classmethod
-    def _of(
-        cls,
-        parts: Mapping[str, ServerIndex],
-        prefixes: Mapping[str, tuple[str, ...]],
-        forms: SearchCache | None,
-    ) -> Index:
-        tools = {name: part.tools for name, part in parts.items()}
-        skills = {name: part.skills for name, part in parts.items() if part.has_skills}
-        weight = sum(parts[name].weight for name in skills)
-        return cls(
-            parts, Namespace.merged(tools, prefixes), Namespace.merged(skills, prefixes), weight, forms
-        )
-
-    @classmethod
-    def build(
-        cls,
-        servers: Mapping[str, ServerDefinition],
-        entries: Mapping[str, ServerEntry | None],
-        settings: Settings,
-        *,
-        previous: Index | None = None,
-        forms: SearchCache | None = None,
-    ) -> Index:
-        """The index of `servers` (config order) and what is known of them.
-
-        `previous` and `forms` only make it quicker: a part is taken from `previous` when its entry is the same object
-        and its naming is equal; the first search looks into `forms`.
-        """
-        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
-        parts: dict[str, ServerIndex] = {}
-        is_named_alike = True
-        for name, definition in servers.items():
-            if definition.disabled:
-                continue
-            before = kept.get(name)
-            part = parts[name] = ServerIndex.of(definition, settings, entries.get(name), before)
-            if part is not before:
-                is_named_alike = is_named_alike and before is not None and before.naming == part.naming
-        if previous is not None and is_named_alike and len(parts) == len(kept):
-            prefixes = previous._tools.prefixes
-        else:
-            prefixes = _prefixes(parts)
-        return cls._of(parts, prefixes, forms)
-
-    def narrowed(
-        self,
-        servers: Iterable[str],
-        tools: tuple[str, ...] | None,
-        overrides: Mapping[str, Mapping[str, Any]] = {},  # never written to
-        *,
-        previous: Index | None = None,
-    ) -> Index:
-        """The index of only these of its servers, and of those of their tools that one of the patterns matches (None:
-        all). `overrides`: by server, on top of its own. Names are made as if there were nothing else.
-        `previous` only makes it quicker."""
-        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
-        parts: dict[str, ServerIndex] = {}
-        for name in servers:
-            part = self._parts[name]
-            more = overrides.get(name)
-            if tools is not None or more:
-                part = part.narrowed(tools, more).unless(kept.get(name))
-            parts[name] = part
-        return self._of(parts, _prefixes(parts), self._forms)
-
-    # -- tools, and resources as tools --
-
-    def replaced(self, entries: Mapping[str, ServerEntry], *, previous: Index | None = None) -> Index:
-        """The index with these entries in place of those of its servers. Prefixes stay. `previous` only makes it
-        quicker."""
-        parts = dict(self._parts)
-        kept: Mapping[str, ServerIndex] = {} if previous is None else previous._parts
-        for name, entry in entries.items():
-            part = parts.get(name)
-            if part is not None:
-                parts[name] = part.saying(entry).unless(kept.get(name))
-        forms = None if self._forms is None else replace(self._forms, on_news=None)
-        return self._of(parts, self._tools.prefixes, forms)
-
-    def entry(self, server: str) -> ServerEntry | None:
-        """What is known of a server of the index."""
-        part = self._parts.get(server)
-        return None if part is None else part.entry
-
-    def get(self, name: str) -> Target | None:
-        """What `name` means, if it is an exposed name, spelled exactly. The hot path: one dict look-up."""
-        return self._tools.exact.get(name)
-
-    def resolve(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
-        """What `name` means, leniently: hyphens equal underscores; with a `server`, that server's own names count too.
-
-        Never guesses: `AmbiguousName` lists the candidates. `MissingName` names the servers that should be connected
-        before the name is called unknown.
-        """
-        return self._tools.resolve(name, server)
-
-    def is_direct(self, target: Target, *, beside: bool = False) -> bool:
-        """Whether clients are shown this target as a tool with its own name (`directTools`). `beside`: whether they
-        are, if they are shown the `mcp` tool. It depends on the definitions that this index was made of; during a
-        reload the room may already have others."""
-        part = self._parts.get(target.server)
-        return part is not None and part.is_direct(target, beside=beside)
-
-    def tools(self, server: str | None = None) -> tuple[Target, ...]:
-        """Everything callable, sorted by name; of one server, if given."""
-        return self._tools.everything if server is None else self._tools.of(server)
-
-    @property
-    def by_meaning(self) -> Mapping[bytes, int]:
-        """The places in `findable`, by the key of what each means. Made when it is first asked for."""
-        return self._finder.by_meaning
-
-    def findable(self, server: str | None = None) -> tuple[Target, ...]:
-        """What `search` finds, in the order of the ranking: the tools by name, then the skills; of one server, if
-        given."""
-        return self._finder.found if server is None else (*self.tools(server), *self.skills(server))
-
-    # -- skills --
-
-    def skills(self, server: str | None = None) -> tuple[Target, ...]:
-        """Every skill, sorted by name; of one server, if given."""
-        return self._skills.everything if server is None else self._skills.of(server)
-
-    def resolve_skill(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
-        """`resolve`, for skills."""
-        return self._skills.resolve(name, server)
-
-    def pin_of(self, name: str, server: str) -> str | None:
-        """Under which name the tool, skill or prompt called `name` here is remembered, or the resource or template that
-        has this URI. None: the server is known to have none of that name."""
-        for resolve in (self.resolve, self.resolve_skill, self.resolve_prompt):
-            found = resolve(name, server)
-            if isinstance(found, Target):
-                return pin_name(found.kind, found.original)
-        part = self._parts.get(server)
-        for kind in _PLACES:
-            for place in part.places(kind) if part is not None else ():
-                if name in (place.original, place.uri, qualified(server, place.original)):
-                    return pin_name(kind, place.original)
-        return None
-
-    def skill_at(self, uri: str) -> Target | AmbiguousName | None:
-        """The skill whose `SKILL.md` this is, in its server's own spelling or in the one that names the server. None:
-        none that is listed."""
-        named = unqualified(uri)
-        server, original = named or (None, uri)
-        found = [skill for skill in self.skills(server) if skill.original == original]
-        if len(found) < 2:
-            return found[0] if found else None
-        return AmbiguousName(
-            uri,
-            tuple(qualified(skill.server, uri) for skill in found),
-            tuple(skill.server for skill in found),
-        )
-
-    def unlisted_skill(self, server: str, record: Raw) -> Target | None:
-        """A skill that its server does not list, as it would be shown if it did. None: it would not be."""
-        part = self._parts.get(server)
-        return None if part is None else next(iter(part.skills_in((record,)).targets), None)
-
-    # -- prompts --
-
-    def prompts(self, server: str | None = None) -> tuple[Target, ...]:
-        """Every prompt, sorted by name; of one server, if given."""
-        prompts = self._lists.prompts
-        return prompts.everything if server is None else prompts.of(server)
-
-    def resolve_prompt(self, name: str, server: str | None = None) -> Target | AmbiguousName | MissingName:
-        """`resolve`, for prompts."""
-        return self._lists.prompts.resolve(name, server)
-
-    # -- resources and their templates --
-
-    def resources(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
-        """Every resource, sorted by URI; of one server, if given."""
-        resources = self._lists.resources
-        return resources.everything if server is None else resources.of_server(server)
-
-    def templates(self, server: str | None = None) -> tuple[ResourceEntry, ...]:
-        """Every resource template, sorted by URI; of one server, if given."""
-        templates = self._lists.templates
-        return templates.everything if server is None else templates.of_server(server)
-
-    def resolve_uri(self, uri: str) -> ResourceEntry | AmbiguousName | MissingName:
-        """Where `uri` is read: a listed resource, a qualified URI, or a URI that matches a template of one server."""
-        lists = self._lists
-        return resolve_uri(uri, lists.entries, lists.resources, lists.templates)
-
-    def lists_resource(self, uri: str) -> bool:
-        """Whether one or more servers list `uri`. (When several do, a caller has to name the server.)"""
-        resources = self._lists.resources
-        return uri in resources.exact or uri in resources.contested
-
-    def resolve_template(self, uri: str) -> ResourceEntry | AmbiguousName | MissingName:
-        """The server whose template `uri` is, in the spelling of `templates()`."""
-        return resolve_uri(uri, self._lists.entries, self._lists.templates, _NO_URIS)
-
-    def prepare_lists(self) -> None:
-        """Make what the lists of prompts, resources and templates need, if there are many. Otherwise this is made when
-        it is first asked for."""
-        self._lists.prepare()
-
-    # -- servers --
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The servers of the index, in the order of the configuration."""
-        return tuple(self._parts)
-
-    @property
-    def unknown_servers(self) -> tuple[str, ...]:
-        """The servers of which nothing is known yet, in config order."""
-        return tuple(name for name, part in self._parts.items() if part.entry is None or not part.entry.known)
-
-    def counts(self, server: str) -> Counts | None:
-        """How much of `server` is exposed; None when nothing is known of it."""
-        part = self._parts.get(server)
-        return None if part is None or part.entry is None or not part.entry.known else part.counts
-
-    def as_listed(self, kind: str, server: str, original: str, record: Raw) -> Raw | None:
-        """`record` in a form that clients can read: nearly always itself, else mended. None: leave it out of lists."""
-        part = self._parts.get(server)
-        fitted = None if part is None else part.misfits.get((kind, original))
-        return record if fitted is None else fitted.record
-
-    def faults(self, server: str) -> tuple[str, ...]:
-        """The items in `server`'s lists that clients would refuse, in words, each with what was done about it. When
-        there are too many: the first ones, and how many more there are."""
-        part = self._parts.get(server)
-        return () if part is None else part.faults
-
-    @property
-    def has_counts(self) -> bool:
-        """Whether all that `counts` and `faults` tell has been made."""
-        return self._lists.has_counts
-
-    def prepare_counts(self) -> None:
-        """Make what `counts` and `faults` tell."""
-        self._lists.prepare_counts()
-
-    # -- search --
-
-    @property
-    def ranking(self) -> Ranking:
-        """The ranked index over `tools()`, for `search`. Made at the first search, unless it was prepared."""
-        return self._finder.ranking
-
-    @property
-    def size(self) -> int:
-        """The number of servers, names and files of skills, which tells how much work it is to go over all of them."""
-        return len(self._parts) + len(self._tools.exact) + self._weight
-
-    @property
-    def has_names(self) -> bool:
-        """Whether what `resolve` needs for a name that is not exposed in exactly that spelling has been made."""
-        return self._finder.has_names
-
-    @property
-    def is_searchable(self) -> bool:
-        """Whether all that `search` and `suggest` need has been made."""
-        return self._finder.is_searchable
-
-    def prepare_names(self) -> None:
-        """Make what `resolve` needs for a name that is not exposed in exactly that spelling."""
-        self._finder.prepare_names()
-
-    def prepare(self) -> None:
-        """Make what `search`, `suggest`, `counts` and `faults` need."""
-        self._lists.prepare_counts()
-        self._finder.prepare()
-
-    def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
-        """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first."""
-        return self._finder.suggest(name, limit)
-
-    def named_by_servers(self, name: str) -> list[str]:
-        """The exposed names of the tools that their servers call `name`."""
-        return self._finder.named_by_servers(name)
 
 
 _NO_URIS: Final = UriSpace({}, {})
