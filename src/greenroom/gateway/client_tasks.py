@@ -58,7 +58,7 @@ from ..protocol.result import says_error
 from ..protocol.safe_text import shortened
 from ..protocol.tasks import ABOUT_TASKS, CANCEL, EXTENSION, GET, LIST, RELATED, RESULT, Status
 from ..protocol.version_differences import ANYTHING
-from .jobs import UNTOLD, Job, no_cursor, no_method
+from .jobs import UNTOLD, AnswerSink, Job, no_cursor, no_method
 from .message_origin import without_ours
 
 if TYPE_CHECKING:
@@ -275,24 +275,20 @@ class ClientTask:
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
         if error is not None:
             self._fail(error)
-            return
-        try:
-            if self._session is not None:
-                self.job_line(job, self._session.task_result(job, result or {}))
-        except Exception as problem:
-            self.job_broke(job, problem)
+        else:
+            self.job_line(job, self.line_for(job, result or {}))
 
     def line_for(self, job: Job, result: Mapping[str, Any], *, is_large: bool = False) -> bytes:
-        try:
-            return b"" if self._session is None else self._session.task_result(job, result)
-        except Exception as problem:
-            self.job_broke(job, problem)
-            return b""
+        return self._kept_form(job, lambda answers: rpc.encode(answers.stamped(result)))
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         self.wraps = job.wrapped_output is not None
+        return self._kept_form(job, lambda answers: answers.result_to_keep(job, result, modern=modern))
+
+    def _kept_form(self, job: Job, make: Callable[[AnswerSink], bytes]) -> bytes:
+        """A result in the newest form, which is kept. If it cannot be made, the task fails."""
         try:
-            return b"" if self._session is None else self._session.task_bytes(job, result, modern=modern)
+            return b"" if self._session is None else make(self._session.answers)
         except Exception as problem:
             self.job_broke(job, problem)
             return b""
@@ -355,7 +351,7 @@ class ClientTask:
 
     def job_broke(self, job: Job, error: Exception) -> None:
         if self._session is not None:
-            self._fail(self._session.task_bug(error))
+            self._fail(self._session.answers.bug(error))
 
     def _fail(self, error: RpcFault) -> None:
         if not self.status.is_final:
@@ -481,8 +477,8 @@ class TaskStore:
     """All tasks of one gateway. `folder`: where they outlive it; None: they end with it."""
 
     def __init__(self, folder: TaskFolder | None = None) -> None:
-        self._folder = folder
-        self._is_open = False
+        self._unopened = folder
+        self._folder: TaskFolder | None = None  # once it is open
         self._tasks: dict[str, ClientTask] = {}
         self._of: dict[str, dict[str, ClientTask]] = {}  # the same by their owners, the oldest first
         self._bytes = 0
@@ -520,43 +516,39 @@ class TaskStore:
     @property
     def keeps(self) -> bool:
         """Whether tasks outlive the gateway."""
-        return self._is_open
+        return self._folder is not None
 
     async def open(self) -> None:
         """Open the folder. Idempotent. Raises `OSError` when it cannot be used: then tasks end with the gateway."""
-        folder = self._folder
-        if folder is None or self._is_open:
-            return
-        try:
+        folder, self._unopened = self._unopened, None
+        if folder is not None:
             await folder.open()
-        except OSError:
-            self._folder = None
-            raise
-        self._is_open = True
+            self._folder = folder
 
     async def tidy(self) -> None:
         """Remove the files of tasks whose time to live is over, until cancelled."""
-        assert self._folder is not None
+        folder = self._folder
+        assert folder is not None
         while True:
             await anyio.sleep(_TIDIED)
             self._drop_overdue()
             await self.kept()
-            await self._folder.sweep()
+            await folder.sweep()
 
     def close(self) -> None:
         """The gateway ends: what it has written is for the others. Idempotent."""
-        if self._is_open and self._folder is not None:
-            self._is_open = False
-            self._folder.close()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.close()
 
     def keep(self, task: ClientTask, status: Status, result: bytes = b"") -> None:
         """Note what the file of this task shall say; see `TaskFolder`."""
-        if self._is_open and self._folder is not None and task.id in self._tasks:
+        if self._folder is not None and task.id in self._tasks:
             self._folder.put(task.record(status, len(result)), result)
 
     async def kept(self) -> None:
         """Write what was noted."""
-        if self._is_open and self._folder is not None:
+        if self._folder is not None:
             await self._folder.written()
 
     # ---- one task ---------------------------------------------------------------------------------------------------
@@ -574,7 +566,7 @@ class TaskStore:
         wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
         task = ClientTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
         self._add(task)
-        if self._is_open:
+        if self.keeps:
             self.keep(task, task.status)
             session.spawn_beside(self.kept)
         return task
@@ -600,7 +592,7 @@ class TaskStore:
 
     async def all_of(self, owner: str) -> list[ClientTask]:
         """The owner's tasks of this gateway and of others."""
-        others = await self._folder.others(owner) if self._is_open and self._folder is not None else ()
+        others = await self._folder.others(owner) if self._folder is not None else ()
         return [*self.of(owner), *(ClientTask.of_another(self, found) for found in others)]
 
     def get(self, task_id: object, owner: str) -> ClientTask | None:
@@ -612,7 +604,7 @@ class TaskStore:
     async def find(self, task_id: object, owner: str) -> ClientTask:
         """The task of this gateway or of another. Raises `RpcFault`, which is the same for a task of somebody else."""
         task = self.get(task_id, owner)
-        if task is None and self._is_open and self._folder is not None and isinstance(task_id, str):
+        if task is None and self._folder is not None and isinstance(task_id, str):
             found = await self._folder.find(owner, task_id)
             task = None if found is None else ClientTask.of_another(self, found)
         if task is None:
@@ -674,7 +666,7 @@ class TaskStore:
             del self._of[task.owner]
         self._bytes -= task.size
         task.cancel()
-        if self._is_open and self._folder is not None:
+        if self._folder is not None:
             self._folder.remove(task.owner, task.id)
 
     def _drop_overdue(self) -> None:
@@ -884,7 +876,9 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
             return
         if job.on_end is not None:
             job.on_end()
-        self.session.answer_with_task(job, {"resultType": "task", **task.said(modern=True)})
+        answers = self.session.answers
+        told = answers.stamped({"resultType": "task", **task.said(modern=True)})
+        answers.job_line(job, rpc.result_line(job.key, told))  # the job goes on
         task.adopt(job)
 
     def _is_call(self, job: Job) -> bool:

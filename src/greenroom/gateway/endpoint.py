@@ -118,7 +118,9 @@ class ClientSession:
         self._outlet = outlet
         self._spawn = spawn
         self._open = open_jobs(endpoint.max_open)
-        self._answers = AnswerSink(self._open, outlet.send, self.tell, endpoint.server_info(), endpoint.note)
+        self.answers: AnswerSink = AnswerSink(
+            self._open, outlet.send, self.tell, endpoint.server_info(), endpoint.note
+        )
         self._client_requests = ClientRequests(outlet.send)
         self._lists_by: float | None = None  # until when its lists may wait; set when it asks for one
         self._at_once: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
@@ -164,7 +166,7 @@ class ClientSession:
     def tell_errors_as_results(self) -> None:
         """From now on a call of a tool never ends with a JSON-RPC error: what a server (or we) would answer with one
         becomes a result with `isError`. For clients that take such an error for the end of everything."""
-        self._answers.errors_as_results = True
+        self.answers.errors_as_results = True
 
     @property
     def in_flight(self) -> int:
@@ -240,7 +242,7 @@ class ClientSession:
         """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
         message is itself an answer, the server request that it belongs to fails."""
         if not isinstance(error, RpcFault):
-            self._outlet.send(self._answers.bug_line(key, error))
+            self._outlet.send(self.answers.bug_line(key, error))
             return
         if not key:
             key = rpc.read_head_id(line)
@@ -311,7 +313,7 @@ class ClientSession:
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string.")
         self._learn(params.get("capabilities"), params.get("clientInfo"), modern=False)
         version = asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1]
-        self._answers.version = version
+        self.answers.version = version
         return {
             "protocolVersion": version,
             "capabilities": {**self._exposure.capabilities(), **(self.tasks.declared if self.tasks else {})},
@@ -333,7 +335,7 @@ class ClientSession:
             else said,
             **_instructions(self._exposure),
         }
-        return self._answers.stamped(result, cacheable=True)
+        return self.answers.stamped(result, cacheable=True)
 
     def _list(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         assert envelope.method is not None
@@ -343,12 +345,12 @@ class ClientSession:
         if result is None:
             raise no_method(envelope.method)
         check_cursor(params.get("cursor"))
-        return self._answers.stamped(result, cacheable=True) if modern else result
+        return self.answers.stamped(result, cacheable=True) if modern else result
 
     def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
         """Answer a list request later, because lists of servers are still being read. All lists of one client wait
         until the same moment at the latest."""
-        job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
+        job = self.kind_of_job(self.answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
         self._look_into(job)
@@ -370,7 +372,7 @@ class ClientSession:
     ) -> Job:
         """Begin a request that may take time, as a job. `parts`: the members of its params, if they have been read."""
         kind = self.kind_of_job
-        job = kind(self._answers, self._spawn, key, method, envelope.params)
+        job = kind(self.answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
         job.trace = current_trace()  # what its door was told beside it
@@ -415,7 +417,7 @@ class ClientSession:
     @property
     def version(self) -> str:
         """The version that it speaks, or 2026-07-28."""
-        return rpc.MODERN_VERSIONS[-1] if self.modern else self._answers.version
+        return rpc.MODERN_VERSIONS[-1] if self.modern else self.answers.version
 
     def begin_task(self, job: Job) -> bool:
         """Begin a job that works for a task."""
@@ -423,18 +425,6 @@ class ClientSession:
             return self._exposure.begin(job)
         with within(job.trace):
             return self._exposure.begin(job)
-
-    def task_result(self, job: Job, result: Mapping[str, Any]) -> bytes:
-        """A result of ours in the form in which a task keeps it, which is the newest."""
-        return rpc.encode(self._answers.stamped(result))
-
-    def task_bytes(self, job: Job, result: bytes, *, modern: bool) -> bytes:
-        """A result of a server in the form in which a task keeps it, which is the newest."""
-        return self._answers.result_to_keep(job, result, modern=modern)
-
-    def task_bug(self, error: Exception) -> RpcFault:
-        """Report a bug of ours, and return the error with which the task fails."""
-        return self._answers.bug(error)
 
     def task_of(self, call: object) -> ClientTask | None:
         """The task of this client for which the call works, if it does. A task that a model has begun is none of a
@@ -444,20 +434,16 @@ class ClientSession:
 
     async def answer_long(self, job: Job, result: Mapping[str, Any]) -> None:
         """Answer with a result of ours that holds megabytes. The line is made in a thread."""
-        job.answer_line(await aside(partial(self._answers.line_for, job, result)))
+        job.answer_line(await aside(partial(self.answers.line_for, job, result)))
 
     async def answer_kept(self, job: Job, result: bytes, *, modern: bool = True) -> None:
         """Answer with a result as a task keeps it. `modern`: it is still in the form of 2026-07-28."""
-        make = partial(self._answers.line_again, job, result, modern=modern)
+        make = partial(self.answers.line_again, job, result, modern=modern)
         job.answer_line(await aside(make) if len(result) > LARGE_MESSAGE else make())
 
     def is_open(self, job: Job) -> bool:
         """Whether the client still waits for the answer to this request."""
         return self._open.get(job.key) is job
-
-    def answer_with_task(self, job: Job, task: Mapping[str, Any]) -> None:
-        """The request is answered by this task, and its job goes on."""
-        self._answers.job_line(job, rpc.result_line(job.key, self._answers.stamped(task)))
 
     def _hold(self, job: Job, size: int) -> None:
         """No call has taken the request over yet: count it among what waits at the doors, or refuse it if that is too
