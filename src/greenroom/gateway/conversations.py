@@ -272,7 +272,9 @@ class Conversations:
     async def _preparing_search(self, profile: str | None, view: ProfileView | None) -> None:
         try:
             await anyio.sleep(_INITIALIZED_BY_THEN)
-            await apart(_load_tool)
+            from .exposures.proxy import tool_class
+
+            await apart(tool_class)
             if view is not None:
                 await view.prepare()
             seen = self._port.catalogue if view is None else view
@@ -325,12 +327,6 @@ class Conversations:
             self._beside[profile] = view, ChosenTools(view or self._port.catalogue, self._commands)
         frequent, on_answer = frequently
         return Proxy(room, self._beside[profile][1], frequent=frequent, on_answer=on_answer)
-
-
-def _load_tool() -> None:
-    from .exposures.proxy import tool_class
-
-    tool_class()
 
 
 def _folder(room: Greenroom, note: Callable[[str], None]) -> TaskFolder | None:
