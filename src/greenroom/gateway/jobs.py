@@ -8,7 +8,6 @@ cancels the call it follows and the task it runs, and a late answer is dropped.
 
 from __future__ import annotations
 
-import enum
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -560,44 +559,21 @@ def turn_away_unbegun(room: RoomPort, is_direct: bool, job: Job, *, closing: boo
 # request's era is -32601.
 
 
-class MethodEras(enum.Flag):
-    HANDSHAKE = enum.auto()
-    STATELESS = enum.auto()
-
-
-_BOTH: Final = MethodEras.HANDSHAKE | MethodEras.STATELESS
 LISTS: Final = frozenset(
     {"tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"}
 )
-METHODS: Final[Mapping[str, MethodEras]] = {
-    "initialize": MethodEras.HANDSHAKE,
-    "ping": MethodEras.HANDSHAKE,
-    "server/discover": MethodEras.STATELESS,
-    **dict.fromkeys(LISTS, _BOTH),
-    "tools/call": _BOTH,
-    "resources/read": _BOTH,
-    "prompts/get": _BOTH,
-    "completion/complete": _BOTH,
-    **dict.fromkeys((GET, CANCEL), _BOTH),
-    **dict.fromkeys((RESULT, LIST), MethodEras.HANDSHAKE),
-    UPDATE: MethodEras.STATELESS,
-    "skills/get": _BOTH,
-    "resources/directory/read": _BOTH,
-    "resources/subscribe": MethodEras.HANDSHAKE,
-    "resources/unsubscribe": MethodEras.HANDSHAKE,
-    "logging/setLevel": MethodEras.HANDSHAKE,
-    rpc.LISTEN: MethodEras.STATELESS,
+_OF_BOTH: Final = LISTS | {
+    *("tools/call", "resources/read", "resources/directory/read", "prompts/get", "completion/complete"),
+    *("skills/get", GET, CANCEL),
 }
+_HANDSHAKE_METHODS: Final = _OF_BOTH | {
+    *("initialize", "ping", "resources/subscribe", "resources/unsubscribe", "logging/setLevel", RESULT, LIST)
+}
+_STATELESS_METHODS: Final = _OF_BOTH | {"server/discover", UPDATE, rpc.LISTEN}
+METHODS: Final = _HANDSHAKE_METHODS | _STATELESS_METHODS
 _CACHEABLE: Final = LISTS | {"skills/get"}
-# The same by era. Every request looks here, and testing a flag of an enum is slow.
-_HANDSHAKE_METHODS: Final = frozenset(
-    method for method, eras in METHODS.items() if MethodEras.HANDSHAKE in eras
-)
-_STATELESS_METHODS: Final = frozenset(
-    method for method, eras in METHODS.items() if MethodEras.STATELESS in eras
-)
 # The methods that may take time.
-JOBS: Final = frozenset(METHODS) - LISTS - {"initialize", "ping", "server/discover"}
+JOBS: Final = METHODS - LISTS - {"initialize", "ping", "server/discover"}
 
 
 def stateless_meta(method: str, meta: object) -> Mapping[str, Any] | None:
