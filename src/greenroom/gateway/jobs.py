@@ -496,11 +496,7 @@ class AnswerSink:
 
     def bug(self, error: Exception) -> RpcFault:
         """Note a bug of ours. Returns the error that is answered in its place."""
-        # The type and the place of the error, but not its message, which may quote what was passed on.
-        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
-        places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
-        where = f" at {', from '.join(reversed(places))}" if places else ""
-        self._note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
+        self._note(bug_in_words(error))
         return RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
 
     def stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
@@ -509,6 +505,15 @@ class AnswerSink:
         stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
         stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._server_info}
         return stamped
+
+
+def bug_in_words(error: Exception) -> str:
+    """A bug of ours, for the log: the type and the place of the error, but not its message, which may quote what was
+    passed on."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
+    places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
+    where = f" at {', from '.join(reversed(places))}" if places else ""
+    return f"a bug in Greenroom, please report it: {type(error).__name__}{where}"
 
 
 # ---- The streams of 2026-07-28 --------------------------------------------------------------------------------------

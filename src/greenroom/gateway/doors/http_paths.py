@@ -9,11 +9,9 @@ alone. The HTTP door has these paths, and so has `greenroom page`.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request as PageRequest
@@ -21,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 
 from ...protocol import jsonrpc as rpc
+from ..jobs import bug_in_words
 from .caller_shares import Shares
 from .http_auth import Access
 from .http_request import (
@@ -109,7 +108,7 @@ class Paths:
         if isinstance(error, ClientGone):
             return
         if not isinstance(error, HttpRefusal):
-            self._report(error)
+            self._note(bug_in_words(error))
             error = HttpRefusal(500, "Internal error in the gateway.", CLOSE, code=rpc.INTERNAL_ERROR)
             if request.is_answered:
                 request.abort()
@@ -120,13 +119,6 @@ class Paths:
     async def _show(self, request: DoorRequest) -> None:
         """Answer with the page of its path."""
         await self._router(*as_asgi(request))
-
-    def _report(self, error: Exception) -> None:
-        frames = traceback.extract_tb(error.__traceback__)[-4:]
-        places = ", from ".join(
-            f"{Path(frame.filename).name}, line {frame.lineno}" for frame in reversed(frames)
-        )
-        self._note(f"a bug in Greenroom, please report it: {type(error).__name__} at {places}")
 
     async def _nowhere(self, scope: Scope, _receive: Receive, _send: Send) -> None:
         await self._access.caller(scope["state"]["request"])
