@@ -150,12 +150,18 @@ def word_of(row: ServerStatus, *, is_known: bool) -> str:
     if row.waiting_for not in (None, "breaker") and not is_known:
         return starts
     if row.failure is not None:
-        return "failed"
+        return "lost" if is_known and _starts_again(row) else "failed"
     if row.waiting_for is not None:
         return starts
     if row.scope != "shared":
         return "idle"
     return "cached" if is_known else "not-connected"
+
+
+def _starts_again(row: ServerStatus) -> bool:
+    """Whether it ended while it ran, and nothing but a call is wanted to start it again."""
+    is_kept_out = row.retry_in is not None or row.waiting_for is not None or row.quarantined is not None
+    return not row.failed_starts and not is_kept_out
 
 
 def word_with(word: str, others: Iterable[str]) -> str:
@@ -196,8 +202,8 @@ def tries_in_words(retry_in: float | None, own_try: float | None) -> str:
     refuses = f"refuses calls for {about(left)}" if left else ""
     if own_try is None:
         return refuses
-    itself = f"by itself in {about(own_try)}"
-    return f"{refuses}, next try {itself}" if refuses else f"next try by a call, or {itself}"
+    again = next_try(own_try)
+    return f"{refuses}, {again}" if refuses else f"{again}, or by a call"
 
 
 def wait_in_words(

@@ -555,6 +555,7 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"status": "needs-auth"}, "⚠ a needs auth 1"),
     ({"status": "untrusted"}, "⚠ a untrusted"),
     ({"status": "disabled"}, "⊘ a disabled"),
+    ({"status": "disabled", "down": "It is disabled."}, "⊘ a disabled"),
     ({"status": "not-connected"}, "○ a not connected 1"),
     ({"state": "closed"}, KNOWN),
     ({"status": "draining", "state": "draining"}, "○ a draining 1"),
@@ -570,18 +571,20 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"status": "waiting", "waitingFor": "permit", "waiting": 3.0, "retryIn": 7.6},
      "○ a waiting 1 3 s for a start permit, next try in 8 s"),
     ({"retryIn": 0.0}, KNOWN),
-    ({"retryIn": 4.2, "failure": "it died"}, f"{KNOWN}it died; refuses calls for 5 s"),
-    ({"retryIn": 4.2, "failure": "Install it."}, f"{KNOWN}Install it; refuses calls for 5 s"),
+    ({"retryIn": 4.2, "failure": "it died"}, f"{KNOWN}refuses calls for 5 s; it died"),
+    ({"retryIn": 4.2, "failure": "Install it."}, f"{KNOWN}refuses calls for 5 s; Install it."),
     ({"status": "waiting", "waitingFor": "breaker", "waiting": 30.0, "retryIn": 22.0},
      "○ a waiting 1 30 s, next try in 22 s"),
     ({"status": "failed", "failure": "it died"}, "✗ a failed 1 it died"),
     ({"status": "failed", "failure": "no", "failedStarts": 2}, "✗ a failed 1 no"),
-    ({"status": "failed", "failure": "died", "retryIn": 4.2}, "✗ a failed 1 died; refuses calls for 5 s"),
+    ({"status": "failed", "failure": "died", "retryIn": 4.2}, "✗ a failed 1 refuses calls for 5 s; died"),
     ({"status": "down", "failure": "it said \x1b[2J", "down": "drained"}, "○ a down 1 drained; it said"),
     ({"status": "failed", "failure": "died", "retryIn": 4.2, "nextTry": 3597.0},
-     "✗ a failed 1 died; refuses calls for 5 s, next try by itself in 60 min"),
+     "✗ a failed 1 refuses calls for 5 s, next try in 60 min; died"),
     ({"status": "failed", "failure": "died", "nextTry": 8.6},
-     "✗ a failed 1 died; next try by a call, or by itself in 9 s"),
+     "✗ a failed 1 next try in 9 s, or by a call; died"),
+    ({"status": "lost", "failure": "died"}, "✗ a lost 1 a call starts it again; died"),
+    ({"status": "lost", "failure": "died", "nextTry": 8.6}, "✗ a lost 1 next try in 9 s, or by a call; died"),
     ({"problems": ("odd",)}, f"{KNOWN}odd"),
     ({"faults": ("x",)}, f"{KNOWN}clients would refuse x"),
     ({"faults": ("x", "y", "z")}, f"{KNOWN}clients would refuse x, and 2 more"),
@@ -618,26 +621,9 @@ def test_the_line_of_a_server_says_what_is_worth_knowing(
     head, first, *others = status_of(gateway, capsys, row, {})
     assert head == "SERVER STATE TOOLS NOTES"
     assert first == line.strip()
-    is_up, has_failed = row.get("status") == "connected", row.get("status") == "failed"
+    is_up, has_failed = row.get("status") == "connected", row.get("status") in ("failed", "lost")
     assert others[:2] == ["", f"{int(is_up)} of 1 connected, 1 tool"]
     assert others[2:3] == ["Why a server failed, and what to do: greenroom explain NAME"] * has_failed
-
-
-@pytest.mark.parametrize(
-    ("row", "is_told"),
-    [
-        ({"failure": "it died"}, True),
-        ({"failure": "it died", "failedStarts": 2}, False),
-        ({"failure": "it died", "retryIn": 4.2}, False),
-        ({"failure": "it died", "down": "drained", "status": "down"}, False),
-    ],
-)
-def test_of_a_server_that_ended_while_it_ran_it_is_said_that_a_call_starts_it(
-    gateway: Written, row: dict[str, Any], is_told: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Below the table, for a window cuts a note where the reason is long."""
-    last = status_of(gateway, capsys, {"status": "failed", **row}, {})[-1]
-    assert (last == "Ended while running, and started again by the next call: a") is is_told
 
 
 def test_the_states_fit_into_a_narrow_window(capsys: pytest.CaptureFixture[str]) -> None:

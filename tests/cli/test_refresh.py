@@ -205,7 +205,7 @@ def test_status_and_explain_say_the_same_of_the_next_try(tmp_path: Path) -> None
         greenroom_in(tmp_path, "refresh", "one")
         status, why = (greenroom_in(tmp_path, *asked).stdout for asked in (("status",), ("explain", "one")))
         gateway.end()
-    tries = re.compile(r"refuses calls for \d+ min, next try by itself in \d+ min")
+    tries = re.compile(r"refuses calls for \d+ min, next try in \d+ min")
     (shown,), (told,) = tries.findall(status), tries.findall(why)
     assert shown == told
 

@@ -440,7 +440,7 @@ def test_what_has_happened_of_late_is_told_with_its_times_and_its_callers() -> N
 
 def test_when_it_is_tried_again_by_itself_and_how_long_it_may_connect() -> None:
     row = {"failure": "exited", "failed_ago": 4.0, "retry_in": 8.0, "next_try": 300.0}
-    refused = "refuses calls for 8 s, next try by itself in 5 min"
+    refused = "refuses calls for 8 s, next try in 5 min"
     assert said(row, {})[1] == without_step(f"It does not run: {refused}.")
     lasting = {"failure": "no such command", "failed_ago": 4.0, "failure_kind": "program"}
     assert said(lasting, {})[1][0].endswith("tried again when its entry, its command or its files change.")

@@ -147,6 +147,13 @@ def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
     ]
 
 
+def test_of_one_that_was_lost_the_overview_says_that_a_call_starts_it() -> None:
+    lost = ServerStatus("a", failed_ago=3.2, failure="no", tool_count=1)
+    assert "lost 3 s ago; a call starts it again" in texts.status([lost], FOR_MODELS).text
+    refused = (msgspec.structs.replace(lost, **more) for more in ({"retry_in": 2.0}, {"failed_starts": 1}))
+    assert all("failed 3 s ago" in texts.status([row], FOR_MODELS).text for row in refused)
+
+
 # ---- the overview, a list, a description -----------------------------------------------------------------------------
 
 

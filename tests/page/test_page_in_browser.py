@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_a_crash_is_seen_within_a_second(room_of: Callable[..., Room], tab: Tab)
         killed = time.time()
         os.kill(pid, signal.SIGKILL)
         took.append(page.evaluate("() => window.left") - killed)
-        expect(state_of(page, "one")).to_have_text("failed")
+        expect(state_of(page, "one")).to_have_text(re.compile("lost|failed"))
         room.until(lambda: room.row("one")["retryIn"] is None)
     assert min(took) < 1.0, took
 
@@ -474,7 +475,7 @@ def test_nothing_is_asked_while_nobody_looks(room_of: Callable[..., Room], tab: 
     assert len(tab.requests) == before
     expect(state_of(page, "one")).to_have_text("connected")
     page.evaluate(hide, False)
-    expect(state_of(page, "one")).to_have_text("failed")
+    expect(state_of(page, "one")).to_have_text("lost")
 
 
 def test_a_tool_is_called_with_its_form(room_of: Callable[..., Room], tab: Tab) -> None:
@@ -491,13 +492,20 @@ def test_a_tool_is_called_with_its_form(room_of: Callable[..., Room], tab: Tab) 
     expect(page.locator(".tool form pre")).to_have_text("<b>hello</b>")
 
 
+def test_a_failed_server_says_when_it_is_tried_again(room_of: Callable[..., Room], tab: Tab) -> None:
+    ends = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    page = tab.open(room_of({"one": ends}, bootstrap=True))
+    expect(state_of(page, "one")).to_have_text("failed")
+    expect(page.get_by_role("main")).to_contain_text("next try in")
+
+
 def test_why_a_server_failed_is_seen_with_its_last_words(room_of: Callable[..., Room], tab: Tab) -> None:
     room = room_of({"one": rough()})
     page = tab.open(room)
     client = room.client()
     client.call("one_echo", text="up")
     client.call("one_die")
-    expect(state_of(page, "one")).to_have_text("failed")
+    expect(state_of(page, "one")).to_have_text("lost")
     page.get_by_role("link", name="What to do").click()
     panel = page.get_by_role("complementary", name="one")
     expect(panel.get_by_role("region", name="Standard error")).to_contain_text("It ends itself now.")

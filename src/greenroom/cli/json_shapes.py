@@ -144,6 +144,7 @@ class AddressJson(Shape, kw_only=True):
             "not-connected",
             "idle",
             "failed",
+            "lost",
             "down",
             "needs-auth",
             "broken",

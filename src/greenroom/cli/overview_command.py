@@ -70,7 +70,7 @@ class OverviewJson(Shape, kw_only=True):
     next: Annotated[list[NextStepJson], says("the next step, and sometimes another one")]
 
 
-_KNOWN = ("connected", "cached", "draining")
+_KNOWN = ("connected", "cached", "draining", "lost")
 _NAMED = 5
 _WORDS = {  # of a server's status -> in the line of servers; the others are known
     "not-connected": "not asked yet",

@@ -19,6 +19,7 @@ from . import tables
 _MARKS: Final = {
     "connected": "✓",
     "failed": "✗",
+    "lost": "✗",
     "broken": "✗",
     "needs-auth": "⚠",
     "disabled": "⊘",
@@ -33,18 +34,18 @@ STATES: Final = {  # what the words below STATE mean
     "waiting": "Its start waits for its turn.",
     "draining": "It is being stopped; its calls in flight may finish.",
     "idle": "A session's own process that does not run. A call starts it.",
-    "failed": "It did not start, or was lost: greenroom explain NAME",
+    "failed": "It did not start, or was lost too often: greenroom explain NAME",
+    "lost": "It ended while it ran. A call starts it again.",
     "down": "Stopped on purpose; no call starts it: greenroom reconnect NAME",
     "needs auth": "It wants a login: greenroom auth NAME",
     "broken": "Its entry in the configuration cannot be used.",
     "untrusted": "Its project's file is not trusted yet: greenroom trust",
     "disabled": "It is out of service: greenroom enable NAME",
 }
-_FIRST: Final = ("failed", "broken", "needs-auth", "untrusted")
+_FIRST: Final = ("failed", "lost", "broken", "needs-auth", "untrusted")
 _HEAD: Final = ("server", "state", "tools", "notes")
 _WIDE: Final = ("server", "state", "tools", "calls", "queued", "incarnation", "memory", "pid", "notes")
 _NOTES: Final = 160  # characters; `--output wide` has all
-_NAMED: Final = 5  # servers that are named in a line
 _FURTHER: Final = 10  # processes of sessions and calls that are shown of one server
 Rows = Sequence[tuple[str, ...]]
 
@@ -136,10 +137,10 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
     if not row["waitingFor"] and row["state"] == "connecting" and row.get("waiting") is not None:
         wait = f"for {row['waiting']:.0f} s"
     line = f": {row['lastLine']}" if row["waitingFor"] == "install" and row["lastLine"] else ""
-    is_next = (
-        not row["waitingFor"] and row["state"] != "connecting"
-    )  # how it failed is of more use than when it is tried
-    notes += [wait + line] if wait and not is_next else []
+    if wait:  # before the reason, which may be long
+        notes.append(wait + line)
+    elif row["status"] == "lost":
+        notes.append("a call starts it again")
     if silence := _silence(row):
         notes.append(f"{silence}: greenroom reconnect {typed(row['name'])}")
     if row.get("warm"):
@@ -153,12 +154,9 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
         notes.append(f"a variable is not set here: {', '.join(unset)}")
     if row.get("quarantined"):
         notes.append(f"quarantined: {row['quarantined']}")
-    reasons = dict.fromkeys(str(row[key]) for key in ("down", "broken", "failure") if row.get(key))
+    said = ("down", "broken", "failure") if row["status"] != "disabled" else ()  # its state says all
+    reasons = dict.fromkeys(str(row[key]) for key in said if row.get(key))
     notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
-    if wait and is_next:
-        if notes and not is_wide:  # the time has its place in a pipe, however long the reason is
-            notes[-1] = one_line(notes[-1], _NOTES - len(wait) - 2)
-        notes.append(wait)
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")
     if faults := row["faults"]:
@@ -170,12 +168,6 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
 
 def _silence(row: Mapping[str, Any]) -> str:
     return silence_in_words(row.get("silentFailures") or 0)
-
-
-def _starts_again(row: Mapping[str, Any]) -> bool:
-    """Whether it ended while it ran, and only a call is wanted."""
-    was_lost = row.get("failure") is not None and not row.get("failedStarts")
-    return was_lost and _state(row) == "failed" and row["waitingFor"] is None and row["retryIn"] is None
 
 
 def _memory(pid: int | None) -> str:
@@ -210,11 +202,8 @@ def overall(details: Mapping[str, Any]) -> Iterator[str]:
     in_service = len(servers) - details["disabledCount"]
     known = tools_in_words(details["totalTools"], details.get("totalResources", 0))
     yield f"{connected} of {in_service} connected, {known}"
-    if any(server["status"] == "failed" for server in servers):
+    if any(server["status"] in ("failed", "lost") for server in servers):
         yield "Why a server failed, and what to do: greenroom explain NAME"
-    if lost := [one_line(row["name"], 40) for row in servers if _starts_again(row)]:
-        who = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
-        yield f"Ended while running, and started again by the next call: {who}"
     if waiting := details.get("waitingForApproval"):
         yield calls_wait(waiting)
     if details.get("audit", {}).get("failing"):

@@ -329,8 +329,8 @@ def _snapshot(
 
 
 def word_of(row: ServerStatus) -> str:
-    """The state of a server in one word: why it cannot be used, or where it is in its life. A server that is tried
-    again at its next call is "failed" until a start succeeds, as `greenroom status` says."""
+    """The state of a server in one word: why it cannot be used, or where it is in its life. A server that was
+    lost, and is started again by its next call, is "failed" until that start succeeds."""
     if row.broken is not None:
         return "broken"
     if row.needs_auth:

@@ -481,6 +481,8 @@ def line_of(row: ServerStatus) -> ServerLine:
         return ServerLine("not-connected", "○", f"not known yet, {waits(row)}{line}")
     if row.failed_ago is not None:
         quarantined = "" if row.quarantined is None else ", quarantined"
+        if row.word == "lost":
+            return ServerLine("lost", "✗", f"lost {_ago(row.failed_ago)}; a call starts it again")
         return ServerLine("failed", "✗", f"failed {_ago(row.failed_ago)}{quarantined}")
     if row.cached:
         return ServerLine("cached", "○", f"{_counted(row)}, cached")
@@ -554,7 +556,7 @@ def _server_details(row: ServerStatus, line: ServerLine) -> dict[str, Any]:
     details: dict[str, Any] = {"name": row.server, "status": line.word, "toolCount": row.tool_count or 0}
     if row.resource_count:
         details["resourceCount"] = row.resource_count
-    if row.failed_ago is not None and line.word == "failed":
+    if row.failed_ago is not None and line.word in ("failed", "lost"):
         details |= {"failedAgo": round(row.failed_ago), "failure": row.failure}
     if row.broken is not None:
         details["failure"] = row.broken

@@ -28,6 +28,7 @@ const clock = (at) => new Date((at + wallAhead) * 1000).toLocaleTimeString("en-G
 // The states, the worst first, as a table sorts them. `mark` is a shape; `kind` its colour; `group` the filter it is in.
 const STATES = {
   failed: { word: "failed", mark: "failed", kind: "failed", group: "failed" },
+  lost: { word: "lost", mark: "failed", kind: "failed", group: "failed", tip: "it ended while it ran" },
   broken: { word: "broken", mark: "failed", kind: "failed", group: "failed", tip: "its entry cannot be used" },
   "needs-auth": { word: "needs auth", mark: "person", kind: "person", group: "person", tip: "it waits for a login" },
   untrusted: {
@@ -100,6 +101,7 @@ function waitInWords(row) {
   const took = waiting == null ? "" : ` ${span(waiting)}`;
   const since = took && ` for${took}`;
   const next = remaining(row, row.retryIn);
+  const itself = remaining(row, row.nextTry);
   const place = row.waitingFor;
   const said = [];
   if (place === "breaker") said.push(`waits${took}`);
@@ -109,6 +111,7 @@ function waitInWords(row) {
     said.push(`for${took}${row.lastLine ? `: ${oneLine(row.lastLine)}` : ""}`);
   if (next != null && place) said.push(next > 0.5 ? `next try in ${span(next)}` : "next try now");
   else if (next > 0.5) said.push(`refuses calls for ${span(next)}`);
+  if (itself > 0.5 && !place) said.push(`next try in ${span(itself)}${next > 0.5 ? "" : ", or by a call"}`);
   return said.join(", ");
 }
 
@@ -129,6 +132,7 @@ function notes(row, withReason = true) {
   if (row.down && withReason) said.push(row.down);
   if (row.failure && withReason) said.push(STARTING.has(state) ? `the last start failed: ${row.failure}` : row.failure);
   if (row.failedAgo != null) said.push(`last failure ${span(lasted(row, row.failedAgo))} ago`);
+  if (state === "lost") said.push("a call starts it again");
   if (row.quarantined) said.push(`quarantined: ${row.quarantined}`);
   if (wait && row.state !== "connecting") said.push(wait);
   const own = row.addresses.filter((each) => each.state === "connected").length;

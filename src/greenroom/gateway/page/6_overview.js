@@ -165,7 +165,7 @@ function wants() {
     found.push({
       key: `failed ${row.name}`,
       mark: "failed",
-      what: `${oneLine(row.name, 80)} ${stateOf(row) === "broken" ? "cannot be used" : "has failed"}`,
+      what: `${oneLine(row.name, 80)} ${HAPPENED[stateOf(row)]}`,
       why: reason(row),
       isBrief: true,
       make: () => link("What to do", serverAddress(row.name)),
@@ -462,6 +462,9 @@ function serversBlock() {
 }
 
 /** Show the state of a row in this element. */
+/** What has happened to a server in a failed state. */
+const HAPPENED = { failed: "has failed", lost: "was lost", broken: "cannot be used" };
+
 function setState(node, row) {
   const state = stateOf(row);
   if (node.state !== state) node.replaceChildren(stateMark(state));

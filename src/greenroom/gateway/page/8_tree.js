@@ -8,6 +8,7 @@ const TREE_MARKS = {
   draining: "draining",
   closing: "draining",
   failed: "failed",
+  lost: "failed",
   broken: "failed",
   down: "failed",
   "needs auth": "person",
