@@ -98,16 +98,18 @@ def _what_and_where(error: Exception, text: str) -> tuple[str, int]:
 # ---- YAML ------------------------------------------------------------------------------------------------------------
 #
 # mcp-gateway's adapter keeps its configuration in it, skills begin with it, and many documents of APIs are written in
-# it. PyYAML parses it (with the C parser where there is one), but what a plain word means is YAML 1.2, as in the
-# adapter: only `true` and `false` are booleans, and `no`, `0777`, `12:30` and a date are texts. Every key is a text, as
-# in JSON. A tag such as `!vault` would stand for something that is not in the file, so it is a mistake.
+# it. PyYAML parses it, but what a plain word means is YAML 1.2, as in the adapter: only `true` and `false` are
+# booleans, and `no`, `0777`, `12:30` and a date are texts. Every key is a text, as in JSON. A tag such as `!vault`
+# would stand for something that is not in the file, so it is a mistake. Large texts are parsed by the C parser where
+# there is one. Small ones are not, because it refuses the escapes that JSON writes for an emoji.
 #
 # A short text can say billions of values by aliases, or by merging one mapping into others, and both parsers take time
 # that grows with the square of the nesting. So a text is read event by event, and the values are made here: their
 # number, with each alias written out, and their nesting are bounded while they come, before the parser has looked
 # further. An alias is the same object each time.
 
-LARGEST: Final = 1 << 16  # characters of a small text; the worst of them take half a second without the C parser
+# Characters of a small text; the worst of them take a second to read.
+LARGEST: Final = 1 << 16
 MOST: Final = 100_000  # values of it, with each alias written out
 MOST_LARGE: Final = 4_000_000  # values of a large text
 _LONG: Final = 64  # characters of a text that count as one value more
@@ -135,7 +137,7 @@ def load_yaml(text: str, repeated: dict[str, None]) -> Any:
     `NotYamlError`, whose message shows nothing of a value."""
     if len(text) > LARGEST:
         raise NotYamlError(f"has more than {LARGEST:,} characters, too many for YAML: write it as JSON")
-    found = _read_yaml(text, _ValueBuilder(MOST, repeated))
+    found = _read_yaml(text, _ValueBuilder(MOST, repeated), "SafeLoader")
     if found is _NONE:
         raise NotYamlError(_EMPTY)
     return found
@@ -144,17 +146,19 @@ def load_yaml(text: str, repeated: dict[str, None]) -> Any:
 def load_large_yaml(text: str, checkpoint: Callable[[], object] = lambda: None) -> Any:
     """The value of a text of megabytes. Of a key that a mapping has twice the last value counts. `checkpoint` is called
     every few milliseconds; what it raises ends the reading. Raises `NotYamlError`."""
-    found = _read_yaml(text, _ValueBuilder(MOST_LARGE, {}), checkpoint)
+    found = _read_yaml(text, _ValueBuilder(MOST_LARGE, {}), "CSafeLoader", checkpoint)
     if found is _NONE:
         raise NotYamlError("is empty")
     return found
 
 
-def _read_yaml(text: str, values: _ValueBuilder, checkpoint: Callable[[], object] = lambda: None) -> Any:
+def _read_yaml(
+    text: str, values: _ValueBuilder, parser: str, checkpoint: Callable[[], object] = lambda: None
+) -> Any:
     import yaml
 
     library: Any = yaml
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader: Any = getattr(yaml, parser, yaml.SafeLoader)
     try:
         for number, event in enumerate(library.parse(text, Loader=loader)):
             if not number % _EVENTS:
