@@ -248,7 +248,7 @@ def changes(old: str, new: str, pin: str = "") -> tuple[str, ...]:
 # ---- what a definition means ---------------------------------------------------------------------------------------
 _SCHEMAS: Final = frozenset(
     """additionalItems additionalProperties contains contentSchema else if items not prefixItems propertyNames then
-    unevaluatedItems unevaluatedProperties""".split()  # noqa: SIM905
+    unevaluatedItems unevaluatedProperties""".split()
 )
 _NAMED_SCHEMAS: Final = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}

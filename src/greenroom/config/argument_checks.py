@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ..protocol.errors import ConnectFailed, GreenroomError, UsageError
 from ..protocol.safe_text import in_words
 from .model import ServerDefinition
+from .value_kinds import is_number
 
 if TYPE_CHECKING:
     from ..protocol.events import Kind
@@ -54,7 +55,7 @@ def json_object(value: object, what: str) -> Mapping[str, Any] | None:
 
 def seconds(value: Any, what: str) -> float | None:
     """A number of seconds, or None."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value == value):
+    if value is None or (is_number(value) and value == value):
         return value
     said = "that is not a number" if isinstance(value, float) else _kind(value)
     raise UsageError(f"{what} must be a number of seconds, got {said}.", code="invalid_args")
@@ -91,10 +92,9 @@ def similarity(value: Any, what: str) -> float | None:
     """A number from 0 to 1, or None."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{what} must be a number from 0 to 1, got {_kind(value)}.", code="invalid_args")
-    if not 0 <= value <= 1:
-        raise UsageError(f"{what} must be a number from 0 to 1, got {value}.", code="invalid_args")
+    if not is_number(value) or not 0 <= value <= 1:
+        said = value if is_number(value) else _kind(value)
+        raise UsageError(f"{what} must be a number from 0 to 1, got {said}.", code="invalid_args")
     return value
 
 

@@ -24,24 +24,7 @@ _WINDOWS_ENDING: Final = re.compile(r"\.(?:exe|cmd|bat|com|ps1)$", re.IGNORECASE
 _OF_WINDOWS: Final = frozenset({"cmd", "powershell", "py", "pyw", "start"})
 _ITSELF: Final = 'Name the program itself in "command"'
 _NAMED_HERE: Final = {"py": "python3", "pyw": "python3", "python": "python3", "powershell": "pwsh"}
-_OF_A_SHELL: Final = frozenset(
-    {
-        "cd",
-        "source",
-        ".",
-        "export",
-        "alias",
-        "eval",
-        "exec",
-        "set",
-        "unset",
-        "ulimit",
-        "umask",
-        "nvm",
-        "if",
-        "for",
-    }
-)
+_OF_A_SHELL: Final = frozenset("cd source . export alias eval exec set unset ulimit umask nvm if for".split())
 _OPERATORS: Final = re.compile(r"&&|\|\|?|;|[<>]|\$\(|`")
 _QUOTES: Final = "\"'`\u2018\u2019\u201c\u201d"
 _BINARIES: Final = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")

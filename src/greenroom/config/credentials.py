@@ -64,89 +64,15 @@ _EVERYDAY: Final = lazy_pattern(
 )
 # The last word of a name that is about something: its place, its name, its number. And the first one.
 _ABOUT: Final = frozenset(
-    (
-        *(
-            "dir",
-            "dirs",
-            "directory",
-            "folder",
-            "path",
-            "paths",
-            "file",
-            "filename",
-            "sock",
-            "socket",
-            "home",
-            "root",
-            "command",
-            "cmd",
-            "program",
-            "executable",
-            "helper",
-            "hook",
-            "script",
-            "askpass",
-        ),
-        *(
-            "url",
-            "uri",
-            "endpoint",
-            "host",
-            "hostname",
-            "domain",
-            "port",
-            "provider",
-            "region",
-            "zone",
-            "version",
-        ),
-        *(
-            "name",
-            "names",
-            "username",
-            "user",
-            "email",
-            "type",
-            "kind",
-            "mode",
-            "method",
-            "scheme",
-            "scope",
-            "scopes",
-        ),
-        *(
-            "id",
-            "ids",
-            "uuid",
-            "guid",
-            "commit",
-            "sha",
-            "hash",
-            "digest",
-            "algorithm",
-            "alg",
-            "issuer",
-            "audience",
-        ),
-        *(
-            "limit",
-            "count",
-            "size",
-            "length",
-            "ttl",
-            "timeout",
-            "expiry",
-            "expires",
-            "ms",
-            "seconds",
-            "minutes",
-        ),
-        *("hours", "days", "enabled", "disabled", "required"),
-    )
+    "dir dirs directory folder path paths file filename sock socket home root"
+    " command cmd program executable helper hook script askpass"
+    " url uri endpoint host hostname domain port provider region zone version"
+    " name names username user email type kind mode method scheme scope scopes"
+    " id ids uuid guid commit sha hash digest algorithm alg issuer audience"
+    " limit count size length ttl timeout expiry expires ms seconds minutes hours days"
+    " enabled disabled required".split()
 )
-_MEASURES: Final = frozenset(
-    ("max", "min", "num", "use", "enable", "disable", "allow", "require", "tokenizer", "tokenizers")
-)
+_MEASURES: Final = frozenset("max min num use enable disable allow require tokenizer tokenizers".split())
 _SECRET_IDS: Final = frozenset({"secret", "session"})  # `SECRET_ID`: whoever knows it may come in
 _WORDS: Final = lazy_pattern(r"[A-Z]?[a-z]+|[A-Z]+")
 _URL: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)

@@ -110,16 +110,11 @@ def definition_hash(
     for late, unsaid in _LATER.items():
         if values[late] == unsaid:
             del values[late]
-    if "env_file" in values:
-        values["env_file"] = _under(directory, values["env_file"])
-    if values["socket"] is not None:
-        values["socket"] = _under(directory, values["socket"])
     if "openapi" in values:
-        if not is_url(values["openapi"]):
-            values["openapi"] = _under(directory, values["openapi"])
         values["openapi_state"] = definition.openapi_state
-    if "uploads" in values:
-        values["uploads"] = _under(directory, values["uploads"])
+    for path in ("env_file", "socket", "openapi", "uploads"):
+        if (said := values.get(path)) is not None and not (path == "openapi" and is_url(said)):
+            values[path] = _under(directory, said)
     normal = {name: value if value is None else _normal(name, value) for name, value in values.items()}
     text = json.dumps([_VERSION, normal], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -177,10 +172,8 @@ def _normal(name: str, value: Any) -> Any:
         )
     if name == "headers":  # their names have no case
         return {key.lower(): text for key, text in value.items()}
-    return value.value if isinstance(value, enum.Enum) else _plain(value)
-
-
-def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
     return dict(value) if is_object(value) else value
 
 
@@ -211,9 +204,10 @@ _FROM_HERE: Final = lazy_pattern(r"\.\.?(?:[/\\]|$)")
 _PACKAGE_VERSION: Final = lazy_pattern(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish", "env", "cmd", "powershell", "pwsh"})
 _OF_NODE: Final = frozenset({"npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"})
-_PROJECTS = """bun bundle cargo composer deno dotnet go gradle hatch just make mise mvn npm nx pdm pipenv pixi pnpm
-    poetry rake rye task turbo uv yarn"""
-_OF_A_PROJECT: Final = frozenset(_PROJECTS.split())
+_OF_A_PROJECT: Final = frozenset(
+    "bun bundle cargo composer deno dotnet go gradle hatch just make mise mvn npm nx pdm pipenv pixi pnpm"
+    " poetry rake rye task turbo uv yarn".split()
+)
 _ELSEWHERE: Final = frozenset({"x", "dlx", "exec", "tool"})  # `npm exec`, `uv tool run`: as `npx` and `uvx`
 _COMPOSE: Final = frozenset({"docker", "podman", "nerdctl"})
 

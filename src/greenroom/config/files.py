@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem, UsageError
@@ -94,14 +93,14 @@ def load_config(
     )
     if trust:  # whoever says so answers for what the files name, too
         servers = {
-            name: msgspec.structs.replace(each, env_file_agreed=None, openapi_agreed=None)
+            name: replace(each, env_file_agreed=None, openapi_agreed=None)
             for name, each in config.servers.items()
         }
-        return msgspec.structs.replace(config, servers=servers) if asked else config
+        return replace(config, servers=servers) if asked else config
     agreed = {each["file"] for each in agreements.read().values() if each["directory"] == str(cwd)}
     of_project = {*project_files(config, cwd=cwd, home=home, environ=environ)}
     strange = (*(one.file for one in left), *(file for file in config.unread if file in of_project))
-    config = msgspec.structs.replace(config, left_out=tuple(file for file in strange if file not in agreed))
+    config = replace(config, left_out=tuple(file for file in strange if file not in agreed))
     if not asked:
         return config
     command = "greenroom trust" if path is None else f"greenroom trust --config {shlex.quote(str(path))}"
@@ -110,7 +109,7 @@ def load_config(
         what = f"is not used, so no project is trusted: {agreements.warning}"
         warnings.append(Problem(str(agreements.path), what, fatal=False))
     reasons = {name: why for name, why in reasons.items() if name not in config.servers}
-    return msgspec.structs.replace(
+    return replace(
         config,
         problems=(*warnings, *config.problems),
         broken={**reasons, **config.broken},
@@ -164,7 +163,7 @@ def _load(
     layers = (*own.layers, *foreign.layers, *nested.layers)
     usable = {layer.source for layer in layers if is_object(layer.raw)}
     is_of_folder = found and any(layer.of_folder for layer in (*ours, *theirs, *weakest))
-    config = msgspec.structs.replace(
+    config = replace(
         config,
         files=files,
         unread=tuple(file for file in files if file not in usable),
@@ -364,11 +363,11 @@ def with_named_files(
         if definition.uploads is not None:
             more["uploads"] = str(_path(definition, "uploads", definition.uploads, cwd, environ))
         if more:
-            changed[name] = msgspec.structs.replace(definition, **more)
+            changed[name] = replace(definition, **more)
     if not changed:
         return config
     places = tuple(dict.fromkeys((*config.places, *files)))
-    return msgspec.structs.replace(config, servers={**config.servers, **changed}, places=places)
+    return replace(config, servers={**config.servers, **changed}, places=places)
 
 
 def _path(
@@ -411,8 +410,4 @@ def with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
         for name, server in servers.items()
     }
     broken = {name: problem for name, problem in config.broken.items() if name not in given}
-    return (
-        msgspec.structs.replace(config, servers={**config.servers, **given}, broken=broken)
-        if given
-        else config
-    )
+    return replace(config, servers={**config.servers, **given}, broken=broken) if given else config

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ..protocol.errors import NO_EFFECT_HERE, Problem, place
 from .model import Isolation
 from .references import expand, missing_variables
-from .value_kinds import TEXT, BadValueError, is_array, is_object, is_whole, kind_of, unknown
+from .value_kinds import TEXT, BadValueError, is_array, is_number, is_object, is_whole, kind_of, unknown
 
 ALIASES: Final = {
     "serverUrl": "url",
@@ -78,7 +78,7 @@ class ForeignValue(msgspec.Struct, frozen=True):
             text = expand(value, environ).strip()
             value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
         wanted = f"must be a number of {unit} from {least}"
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             return replace(self, fault=f"{wanted}, is {kind_of(value)}")
         if not least <= value:  # NaN is none either
             return replace(self, fault=f"{wanted}, is {value if abs(value) < 1e9 else 'far out of range'}")
@@ -136,8 +136,8 @@ def _read_codex(found: Givens) -> None:
     for key, ours in _CODEX_SECONDS.items():
         if key in found and found[key].value is not None:
             given = found.pop(key)
-            is_number = isinstance(given.value, int | float) and not isinstance(given.value, bool)
-            fault = "" if is_number else f"must be a number of seconds, is {kind_of(given.value)}"
+            is_wrong = not is_number(given.value)
+            fault = f"must be a number of seconds, is {kind_of(given.value)}" if is_wrong else ""
             found.setdefault(ours, replace(given, value=_milliseconds(given.value), fault=fault))
     for key in _PARALLEL & found.keys():
         given = found.pop(key)
@@ -584,7 +584,7 @@ def _open_lifecycle(found: Givens, given: ForeignValue, note: Note) -> ForeignVa
     mode, idle = rest.pop("mode", None), rest.pop("idleTimeoutMs", None)
     for key in rest:
         note(given.problem("unknown key; it is ignored, mode and idleTimeoutMs are known", str(key)))
-    if isinstance(idle, int | float) and not isinstance(idle, bool):
+    if is_number(idle):
         minutes = replace(given, value=_minutes(idle), path=(*given.path, "idleTimeoutMs"))
         found.setdefault("idleTimeout", minutes)
     elif idle is not None:
@@ -593,14 +593,10 @@ def _open_lifecycle(found: Givens, given: ForeignValue, note: Note) -> ForeignVa
     del found["lifecycle"]
     if mode is None:
         return None
-    if mode == "keep-alive" and _is_above_0(idle):
+    if mode == "keep-alive" and is_number(idle) and idle > 0:
         mode = "lazy"  # MetaMCP stops it after this time, and starts it again when it is called
     found["lifecycle"] = replace(given, value=mode, path=(*given.path, "mode"))
     return found["lifecycle"]
-
-
-def _is_above_0(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _minutes(milliseconds: float) -> float:
@@ -733,7 +729,7 @@ def _transformed(said: Any) -> Any:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+    if not is_number(seconds):
         return seconds
     try:
         return seconds * 1000.0

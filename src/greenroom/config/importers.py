@@ -26,7 +26,7 @@ from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER
 from .parse import ConfigLayer, skipped
 from .private_files import config_home
-from .value_kinds import is_array, is_object
+from .value_kinds import is_array, is_number, is_object
 
 _Note = Callable[[Problem], object]
 _Reader = Callable[[Path, str, _Note], Any]
@@ -199,7 +199,7 @@ def _vscode(raw: Any, around: Surroundings) -> Any:
 
 def _as_text(value: Any) -> Any:
     """A number as the text that JavaScript makes of it."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return value
     return str(int(value)) if value == value // 1 and abs(value) < 1e21 else repr(value)
 

@@ -18,13 +18,14 @@ from typing import Any, Final, cast
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import is_asked
 from .credentials import BEGINNINGS, SCHEMES, SECRET_WORD, SecretValue, credentials_of
 from .keys import Key, grouped
-from .model import SERVER_KEYS, SETTING_KEYS, Config, ServerDefinition, Settings
+from .model import SERVER_KEY_NAMES, SERVER_KEYS, SETTING_KEYS, Config, ServerDefinition, Settings
 from .references import (
     SESSION,
     expand,
@@ -127,7 +128,7 @@ def files_with_secrets(config: Config) -> set[str]:
 
 
 def _is_written(hidden: SecretValue) -> bool:
-    written = msgspec.structs.replace(hidden, value=expand(hidden.value, {}))
+    written = replace(hidden, value=expand(hidden.value, {}))
     return not is_asked(hidden.value) and bool(credentials_of(written))
 
 
@@ -212,8 +213,7 @@ def _setting(key: Key, settings: Settings) -> Any:
 
 
 def _server_sources(definition: ServerDefinition) -> dict[str, str]:
-    named = {key.attribute: key.name for key in SERVER_KEYS}
-    return {named.get(attribute, attribute): source for attribute, source in definition.sources.items()}
+    return {SERVER_KEY_NAMES.get(said, said): source for said, source in definition.sources.items()}
 
 
 def _setting_sources(config: Config) -> dict[str, str]:

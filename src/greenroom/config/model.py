@@ -1082,6 +1082,7 @@ SERVER_KEYS: Final = keys_of(ServerDefinition)
 SETTING_KEYS: Final = keys_of(Settings)
 PROFILE_KEYS: Final = keys_of(Profile)
 SERVER_KEY: Final[Mapping[str, Key]] = {each.name: each for each in SERVER_KEYS}
+SERVER_KEY_NAMES: Final[Mapping[str, str]] = {each.attribute: each.name for each in SERVER_KEYS}
 SETTING_KEY: Final[Mapping[str, Key]] = {each.name: each for each in SETTING_KEYS}
 PROFILE_KEY: Final[Mapping[str, Key]] = {each.name: each for each in PROFILE_KEYS}
 

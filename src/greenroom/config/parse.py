@@ -120,12 +120,12 @@ _SKIPPED: Final = "; it is skipped"
 
 def skipped(problem: Problem) -> Problem:
     """The problem of a file or setting that cannot be used, as a warning that it is skipped."""
-    return msgspec.structs.replace(problem, what=f"{problem.what}{_SKIPPED}", fatal=False)
+    return replace(problem, what=f"{problem.what}{_SKIPPED}", fatal=False)
 
 
 def not_skipped(problem: Problem) -> Problem:
     """The problem that `skipped` made a warning of."""
-    return msgspec.structs.replace(problem, what=problem.what.removesuffix(_SKIPPED), fatal=True)
+    return replace(problem, what=problem.what.removesuffix(_SKIPPED), fatal=True)
 
 
 def parse_config(
@@ -195,9 +195,7 @@ def merge(
     profiles = read_profiles(own_files, tuple({**unclaimed, **own, **strays}), warnings)
     config = _config({**unclaimed, **own}, strays, warnings, environ, settings.isolation)
     files = tuple(dict.fromkeys(layer.source for layer in layers))
-    config = msgspec.structs.replace(
-        config, settings=settings, setting_sources=sources, files=files, profiles=profiles
-    )
+    config = replace(config, settings=settings, setting_sources=sources, files=files, profiles=profiles)
     return fit_keep_alive(config)
 
 
@@ -220,10 +218,10 @@ def fit_keep_alive(config: Config) -> Config:
         name: f"{config.servers[name].sources.get('lifecycle', 'config')}: mcpServers.{name}"
         for name in beyond
     }
-    return msgspec.structs.replace(
+    return replace(
         config,
         servers=dict(config.servers)
-        | {name: msgspec.structs.replace(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
+        | {name: replace(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
         problems=config.problems + tuple(Problem(where[name], text, fatal=False) for name in beyond),
     )
 
@@ -238,7 +236,7 @@ def _config(
     """The servers of all layers, each served or broken."""
     servers: dict[str, ServerDefinition] = {}
     broken = {name: problem for name, problem in strays.items() if name not in entries}
-    warnings += [msgspec.structs.replace(problem, fatal=name in broken) for name, problem in strays.items()]
+    warnings += [replace(problem, fatal=name in broken) for name, problem in strays.items()]
     for name, entry in entries.items():
         definition, found = read_server(name, entry)
         found += (
@@ -250,7 +248,7 @@ def _config(
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:
             is_off = (given := entry.get("disabled")) is not None and given.value is True
-            broken[name] = msgspec.structs.replace(_summary(fatal), **({"code": DISABLED} if is_off else {}))
+            broken[name] = replace(_summary(fatal), **({"code": DISABLED} if is_off else {}))
         else:
             servers[name] = definition
     warnings += foreign_keys(entries)
@@ -259,7 +257,7 @@ def _config(
 
 def _summary(fatal: Sequence[Problem]) -> Problem:
     first, more = fatal[0], len(fatal) - 1
-    return msgspec.structs.replace(first, what=f"{first.what} (and {more} more)") if more else first
+    return replace(first, what=f"{first.what} (and {more} more)") if more else first
 
 
 # ---- the shape of a file -----------------------------------------------------------------------------------
@@ -312,7 +310,7 @@ def _imported_entries(
     found, strays = _Problems(), dict[str, Problem]()
     entries = _entries(layer, found, strays, environ)
     seen += found.as_warnings()
-    seen += (msgspec.structs.replace(problem, fatal=False) for problem in strays.values())
+    seen += (replace(problem, fatal=False) for problem in strays.values())
     return entries
 
 
@@ -584,7 +582,7 @@ def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Pr
     found.append(
         entry["lifecycle"].problem(f'"{word}" needs the isolation "persistent"{step}; it is read as "lazy"')
     )
-    return msgspec.structs.replace(definition, lifecycle=Lifecycle.LAZY)
+    return replace(definition, lifecycle=Lifecycle.LAZY)
 
 
 def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem]:
@@ -694,7 +692,7 @@ def _in_section(problem: Problem, section: str) -> Problem:
     """The problem with its place as the file has it: `servers.x` where a server is not in `mcpServers`."""
     if section == "mcpServers":
         return problem
-    return msgspec.structs.replace(problem, where=problem.where.replace(": mcpServers", f": {section}", 1))
+    return replace(problem, where=problem.where.replace(": mcpServers", f": {section}", 1))
 
 
 def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -> Problem:
@@ -708,7 +706,7 @@ def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -
     what = problem.what
     if is_variable and not problem.fatal:
         what = f"the environment variable {given.value} is not set, read as empty: set it"
-    return msgspec.structs.replace(problem, where=given.place(), what=what)
+    return replace(problem, where=given.place(), what=what)
 
 
 def _token_of(entry: Givens) -> tuple[ForeignValue | None, bool]:
@@ -740,16 +738,7 @@ _GUARDS: Final = ("http.tokens", "http.ownerTokens", "http.oauth.issuer")  # wha
 # The settings that pi's file has as well: a file named with --config may be one of pi, and no mistake in another
 # program's file keeps its servers from being served.
 _SHARED: Final = frozenset(
-    {
-        "approve",
-        "approveTools",
-        "directTools",
-        "idleTimeout",
-        "oauthDir",
-        "outputGuard",
-        "requestTimeoutMs",
-        "toolPrefix",
-    }
+    "approve approveTools directTools idleTimeout oauthDir outputGuard requestTimeoutMs toolPrefix".split()
 )
 
 
@@ -795,7 +784,7 @@ def _lay(lower: Givens, wrong: dict[str, Problem], upper: Givens) -> None:
         if name in upper or name.startswith(replaced):
             del wrong[name]
         elif any(other.startswith(f"{name}.") for other in upper):
-            wrong[name] = msgspec.structs.replace(wrong[name], fatal=False)
+            wrong[name] = replace(wrong[name], fatal=False)
     wrong |= refused
 
 

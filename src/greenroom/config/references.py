@@ -34,12 +34,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from ..protocol.bounds import MIB
 from ..protocol.errors import CALLER, UNSET_VARIABLE, ConfigError, Problem, place
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER, is_asked
-from .model import Isolation, ServerDefinition, Settings
+from .model import SERVER_KEY_NAMES, Isolation, ServerDefinition, Settings
 from .value_kinds import HEADER_NAME
 
 _REFERENCE: Final = lazy_pattern(
@@ -49,23 +50,12 @@ _REFERENCE: Final = lazy_pattern(
 _OPEN: Final = lazy_pattern(
     r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
 )
-PATHS: Final = (
-    "command",
-    "cwd",
-    "socket",
-    "env_file",
-    "openapi",
-    "uploads",
-)  # attributes that are the name of something
-EXPANDED: Final = (
-    8 * MIB
-)  # characters of what all references of one definition stand for; Linux starts no process with more
+# Attributes that are the name of something.
+PATHS: Final = ("command", "cwd", "socket", "env_file", "openapi", "uploads")
+# Characters of what all references of one definition stand for; Linux starts no process with more.
+EXPANDED: Final = 8 * MIB
 SESSION: Final = "session."  # names of a session's values begin with this
 _CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f]")
-_KEYS: Final = {
-    "env_file": "envFile",
-    "request_headers_command": "requestHeadersCommand",
-}  # attribute -> in a file
 _CONTROL_WORDS: Final = "a line break or another control character"
 
 
@@ -247,7 +237,7 @@ def expand_definition(
     changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
     if not changed:  # most definitions have no references, and there may be thousands
         return Expansion(definition, problems)
-    return Expansion(msgspec.structs.replace(definition, **changed), problems)
+    return Expansion(replace(definition, **changed), problems)
 
 
 def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -255,12 +245,10 @@ def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) ->
     _check_size(definition, environ)
     return {
         "url": None if definition.url is None else _expand_url(definition, definition.url, environ),
-        "command": _path_or_none(definition.command, environ),
-        "cwd": _path_or_none(definition.cwd, environ),
-        "socket": _path_or_none(definition.socket, environ),
-        "env_file": _path_or_none(definition.env_file, environ),
-        "openapi": _path_or_none(definition.openapi, environ),
-        "uploads": _path_or_none(definition.uploads, environ),
+        **{
+            name: None if (path := getattr(definition, name)) is None else expand_path(path, environ)
+            for name in PATHS
+        },
         "http": _expand_http(definition.http, environ),
         "args": tuple(_value(arg, environ) for arg in definition.args),
         "env": _expand_values(definition.env, environ),
@@ -361,10 +349,6 @@ def _name(match: re.Match[str]) -> str:
     return match["braced"] or match["session"] or match["dollar"] or match["curly"]
 
 
-def _path_or_none(text: str | None, environ: Mapping[str, str]) -> str | None:
-    return None if text is None else expand_path(text, environ)
-
-
 def _expand_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     return {key: _value(value, environ) for key, value in values.items()}
 
@@ -446,8 +430,8 @@ def _missing_problems(
 
 
 def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
-    key = _KEYS.get(attribute, attribute)
-    return place(definition.sources.get(attribute, ""), "mcpServers", definition.name, key, *inside)
+    source = definition.sources.get(attribute, "")
+    return place(source, "mcpServers", definition.name, SERVER_KEY_NAMES[attribute], *inside)
 
 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
@@ -495,4 +479,4 @@ def without_asked(definition: ServerDefinition) -> ServerDefinition:
         for name, value in definition.headers.items()
         if not is_asked(value) or name.lower() == "authorization"
     }
-    return msgspec.structs.replace(definition, headers=kept)
+    return replace(definition, headers=kept)

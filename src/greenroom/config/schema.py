@@ -8,7 +8,7 @@ the schema says "at most one".)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import combinations
 from typing import Any
 
 from msgspec import UNSET
@@ -21,6 +21,7 @@ def config_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a configuration file; a fresh copy, yours to change."""
     servers = {"type": "object", "additionalProperties": {"$ref": "#/$defs/server"}}
     server = _object({key.name: _property(key, ServerDefinition) for key in SERVER_KEYS})
+    two = [{"required": [*pair]} for pair in combinations(("command", "url", "socket"), 2)]
     profile: dict[str, Any] = {
         **_object({key.name: {**key.kind.schema, "description": key.meaning} for key in PROFILE_KEYS}),
         "additionalProperties": False,
@@ -44,7 +45,7 @@ def config_schema() -> dict[str, Any]:
             },
             "settings": _group(grouped((key.name, key) for key in SETTING_KEYS)),
         },
-        "$defs": {"server": {**server, "not": {"anyOf": [*_pairs()]}}},
+        "$defs": {"server": {**server, "not": {"anyOf": two}}},
     }
 
 
@@ -77,7 +78,3 @@ def _property(key: Key, model: type[Model]) -> dict[str, Any]:
     said = {} if default is None or default == [] else {"default": default}
     unit = f" Unit: {key.kind.unit}." if key.kind.scale != 1 else ""
     return {**key.kind.schema, "description": key.meaning + unit, **said}
-
-
-def _pairs() -> Iterable[dict[str, Any]]:
-    return ({"required": pair} for pair in (["command", "url"], ["command", "socket"], ["url", "socket"]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
-import msgspec
+from msgspec.structs import replace
 
 from ..protocol.address import depth
 from ..protocol.errors import Problem, UsageError
@@ -34,7 +34,7 @@ def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
         )
         for name in itself
     ]
-    return msgspec.structs.replace(
+    return replace(
         config,
         servers={name: one for name, one in config.servers.items() if name not in itself},
         problems=(*config.problems, *problems),

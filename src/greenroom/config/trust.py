@@ -42,7 +42,7 @@ from .private_files import alone, make_folder, read_own, read_regular, replacing
 from .references import expand_path, is_url, named_path, referred_to
 from .scrubbing import REDACTED
 from .self_reference import servers_of_itself
-from .value_kinds import is_array, is_object
+from .value_kinds import is_array, is_number, is_object
 
 _VERSION: Final = 1
 
@@ -243,20 +243,8 @@ class Agreements:
 
 _ALSO: Final = ("imports", "settings", "adapter", "profiles")  # of an imported file only the servers are read
 _HARMLESS: Final = frozenset(
-    {
-        "connectTimeoutMs",
-        "description",
-        "drainTimeoutMs",
-        "icon",
-        "idleTimeout",
-        "installTimeoutMs",
-        "maxInFlight",
-        "maxQueued",
-        "requestTimeoutMs",
-        "stopTimeoutMs",
-        "title",
-        "version",
-    }
+    "connectTimeoutMs description drainTimeoutMs icon idleTimeout installTimeoutMs maxInFlight maxQueued"
+    " requestTimeoutMs stopTimeoutMs title version".split()
 )
 _MOST_FILES: Final = 256  # under each key
 _LARGEST: Final[Mapping[str, int]] = {"envFile": 1 << 17, "openapi": 1 << 26}  # bytes, of all under one key
@@ -391,7 +379,7 @@ def _tells_what_runs(name: str, value: str) -> bool:
 def _arguments(value: Any) -> list[Any]:
     """A list for a program. What is no text is shown as it is, and a command is shown as a line, also where a secret
     is expected: no key has such characters, and a program could run it."""
-    texts = [each if isinstance(each, str) else str(each) if _is_number(each) else "" for each in value]
+    texts = [each if isinstance(each, str) else str(each) if is_number(each) else "" for each in value]
     hidden = [
         Hider().line(text) if shown == REDACTED and _RUNS.search(text) else shown
         for text, shown in zip(texts, Hider().arguments(texts), strict=True)
@@ -420,12 +408,8 @@ def _by_name(name: str, value: Any, *, is_secret: bool = False) -> Any:
             return _arguments(value)
         return [_by_name(name, each, is_secret=is_secret) for each in value]
     if not isinstance(value, str):
-        return REDACTED if is_secret and not is_plain and _is_number(value) else value
+        return REDACTED if is_secret and not is_plain and is_number(value) else value
     return _value(name, value) if is_secret else _with_names(value, Hider().line(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _with_names(text: str, shown: str) -> str:

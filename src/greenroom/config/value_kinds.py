@@ -179,6 +179,11 @@ def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple)
 
 
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a number in the sense of JSON, where true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def is_whole(text: str) -> bool:
     """Whether every character is whole. JSON can escape half of a pair, which no process and no request can take."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
@@ -275,7 +280,7 @@ def _what(value: Any, type_: Any) -> str:
             return f"must be {words.wanted}"
         if str in types:
             return _what_of_text(value, words)
-    if float in types and _is_number(value):
+    if float in types and is_number(value):
         _, meta = _opened(type_)
         most = None if meta is None else meta.le
         if most is not None and value > most:
@@ -319,10 +324,6 @@ def _quoted(words: Iterable[str]) -> list[str]:
 def _either(choices: Sequence[str]) -> str:
     """`a, b or c`."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
-
-
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(value: float) -> str:
