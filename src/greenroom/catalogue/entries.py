@@ -71,8 +71,9 @@ class ServerEntry(msgspec.Struct, frozen=True, eq=False):
         return self.tools is not None
 
 
-class LastFailure(msgspec.Struct, frozen=True):
-    """How a server last failed. It is kept beside the server's entry, and forgotten when the server connects."""
+class LastFailure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a server last failed. It is kept, as it is here, beside the server's entry, and forgotten when the server
+    connects."""
 
     at: float  # wall clock, seconds since the epoch
     why: str = ""  # with the last lines of its stderr, without secrets

@@ -111,16 +111,6 @@ class _StoredEntry(msgspec.Struct):
         return other is None or (self.fetched_at, self.revision) >= (other.fetched_at, other.revision)
 
 
-class _StoredFailure(msgspec.Struct, omit_defaults=True):
-    """`LastFailure` in the file."""
-
-    at: float
-    why: str = ""
-    starts: int = 0
-    needs_login: bool = False
-    kind: str = "other"
-
-
 class _StoreFile(msgspec.Struct):
     version: int
     entries: dict[str, msgspec.Raw]
@@ -131,7 +121,7 @@ class _StoredCatalogue(msgspec.Struct, frozen=True):
     """What is in a file, by key."""
 
     entries: dict[str, _StoredEntry] = msgspec.field(default_factory=dict[str, _StoredEntry])
-    failures: dict[str, _StoredFailure] = msgspec.field(default_factory=dict[str, _StoredFailure])
+    failures: dict[str, LastFailure] = msgspec.field(default_factory=dict[str, LastFailure])
 
 
 class _Version(msgspec.Struct):
@@ -144,7 +134,7 @@ _as_version: Final = msgspec.json.Decoder(_Version)
 _as_kept: Final = msgspec.json.Decoder(_StoredEntry)
 _as_line: Final = msgspec.json.Decoder(dict[str, _StoredEntry])
 _as_body: Final = msgspec.json.Decoder(_EntryBody)
-_as_failed: Final = msgspec.json.Decoder(_StoredFailure)
+_as_failed: Final = msgspec.json.Decoder(LastFailure)
 _NO_FAILURES: Final[Failures] = MappingProxyType({})
 
 
@@ -185,9 +175,7 @@ class CatalogueFile(LockedFile):
                     if server not in found or found[server].fetched_at < entry.fetched_at:
                         found[server] = entry
             if failed is not None and self._stands(failed, one, now):
-                failures[server] = LastFailure(
-                    failed.at, failed.why, failed.starts, failed.needs_login, failed.kind
-                )
+                failures[server] = failed
         return LoadedCache(found, warning, failures, variants)
 
     def save(
@@ -217,22 +205,22 @@ class CatalogueFile(LockedFile):
 
     def _merged(
         self,
-        known: Mapping[str, _StoredFailure],
+        known: Mapping[str, LastFailure],
         news: Failures,
         entries: Mapping[str, _StoredEntry],
         now: float,
     ) -> dict[str, msgspec.Raw]:
         """The failures to write: the last of each server that has not worked since; the newest, if they are many."""
-        found: dict[str, _StoredFailure | None] = dict(known)
+        found: dict[str, LastFailure | None] = dict(known)
         for (server, digest), one in news.items():
             key = _key(server, digest)
-            found[key] = None if one is None else _failed(one)
+            found[key] = None if one is None else replace(one, why=whole(one.why)[: bounds.FAILURE])
         standing = ((key, one) for key, one in found.items() if one is not None)
         left = [(key, one) for key, one in standing if self._stands(one, entries.get(key), now)]
         newest = sorted(left, key=lambda item: item[1].at, reverse=True)[: bounds.FAILURES]
         return {key: msgspec.Raw(msgspec.json.encode(one)) for key, one in newest}
 
-    def _stands(self, one: _StoredFailure, entry: _StoredEntry | None, now: float) -> bool:
+    def _stands(self, one: LastFailure, entry: _StoredEntry | None, now: float) -> bool:
         """Whether the failure still counts: it is fresh, and the server has not listed what it has since then."""
         return self._fresh(one.at, now) and (entry is None or entry.fetched_at <= one.at)
 
@@ -365,10 +353,6 @@ def _kept(entry: ServerEntry) -> _StoredEntry:
         problems=[whole(problem) for problem in entry.problems],
     )
     return _StoredEntry(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
-
-
-def _failed(one: LastFailure) -> _StoredFailure:
-    return _StoredFailure(one.at, whole(one.why)[: bounds.FAILURE], one.starts, one.needs_login, one.kind)
 
 
 def _said(record: Raw) -> msgspec.Raw:

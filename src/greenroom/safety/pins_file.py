@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -43,24 +43,16 @@ _FLAPS: Final = 3  # so many changes within a day
 _DAY: Final = 86_400.0
 
 
-class ServerPins(msgspec.Struct):
-    """The pins of one server. All times are of the wall clock."""
+class ServerPins(msgspec.Struct, omit_defaults=True):
+    """The pins of one server, as they stand in the file. All times are of the wall clock."""
 
     since: float  # when it was first known
     seen: float = 0.0  # when it last listed its tools
-    tools: dict[str, str] = msgspec.field(
-        default_factory=dict[str, str]
-    )  # by the server's own names; "": no hash was taken
-    changed: dict[str, str] = msgspec.field(
-        default_factory=dict[str, str]
-    )  # the last definition of tools that have changed
-    turns: dict[str, list[float]] = msgspec.field(
-        default_factory=dict[str, list[float]]
-    )  # when tools last changed
-    origin: str = ""
-    was: dict[str, Raw] = msgspec.field(
-        default_factory=dict[str, Raw]
-    )  # what a person is shown of them as they were before
+    tools: dict[str, str] = {}  # by the server's own names; "": no hash was taken
+    changed: dict[str, str] = {}  # the last definition of tools that have changed
+    turns: dict[str, list[float]] = {}  # when tools last changed
+    origin: str = ""  # none: written when the origin was the key
+    was: dict[str, Raw] = {}  # what a person is shown of them as they were before
 
     def copy(self) -> ServerPins:
         turns = {tool: list(times) for tool, times in self.turns.items()}
@@ -168,7 +160,7 @@ class MemoryPins(msgspec.Struct):
     kept: dict[str, ServerPins] = msgspec.field(default_factory=dict[str, ServerPins])
 
     def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]:
-        return {name: pins.copy() for name, pins in found_in(self.kept, wanted).items()}, None
+        return _of(self.kept, wanted), None
 
     def change(
         self, wanted: Mapping[str, PinKey], change: Change
@@ -193,35 +185,15 @@ def pins_file(catalogue: Path) -> PinsFile:
 VERSION: Final = 1
 
 
-class _PinnedServer(msgspec.Struct, omit_defaults=True):
-    since: float
-    seen: float = 0.0
-    tools: dict[str, str] = {}
-    changed: dict[str, str] = {}
-    turns: dict[str, list[float]] = {}
-    origin: str = ""  # none: written when the origin was the key
-    was: dict[str, Any] = {}
-
-    def pins(self) -> ServerPins:
-        return ServerPins(
-            self.since, self.seen, self.tools, self.changed, self.turns, self.origin, self.was
-        ).copy()
-
-    @classmethod
-    def of(cls, pins: ServerPins, origin: str) -> _PinnedServer:
-        was = {tool: dict(record) for tool, record in pins.was.items()}
-        return cls(pins.since, pins.seen, pins.tools, pins.changed, pins.turns, origin, was)
-
-
 class _PinsDocument(msgspec.Struct):
     version: int
-    servers: dict[str, _PinnedServer]
+    servers: dict[str, ServerPins]
 
 
 _HEAD: Final = b'{"version":%d,"servers":{' % VERSION
 _TAIL: Final = b"}}"
 _as_file: Final = msgspec.json.Decoder(_PinsDocument)
-_as_line: Final = msgspec.json.Decoder(dict[str, _PinnedServer])
+_as_line: Final = msgspec.json.Decoder(dict[str, ServerPins])
 
 
 class PinsFile(LockedFile):
@@ -252,7 +224,7 @@ class PinsFile(LockedFile):
                 try:
                     kept = _parse(self.read())
                 except BrokenFile as broken:
-                    kept = dict[str, _PinnedServer]()
+                    kept = dict[str, ServerPins]()
                     warning = (
                         f"The pinned definitions {self.path} {broken}; set aside as {self.set_aside()}. What servers "
                         "list next is taken for the first."
@@ -261,7 +233,7 @@ class PinsFile(LockedFile):
                 for name, key in wanted.items():
                     after = change(name, found.get(name))
                     if after is not None:
-                        kept[kept_as(name, key.key)] = _PinnedServer.of(after, key.origin)
+                        kept[kept_as(name, key.key)] = replace(after, origin=key.origin)
                 for name in too_many(kept, wanted.values()):
                     del kept[name]
                 self.replace(_lines(kept))
@@ -271,11 +243,11 @@ class PinsFile(LockedFile):
         return _of(kept, wanted), warning
 
 
-def _of(kept: Mapping[str, _PinnedServer], wanted: Mapping[str, PinKey]) -> dict[str, ServerPins]:
-    return {name: one.pins() for name, one in found_in(kept, wanted).items()}
+def _of(kept: Mapping[str, ServerPins], wanted: Mapping[str, PinKey]) -> dict[str, ServerPins]:
+    return {name: one.copy() for name, one in found_in(kept, wanted).items()}
 
 
-def _parse(data: bytes) -> dict[str, _PinnedServer]:
+def _parse(data: bytes) -> dict[str, ServerPins]:
     """The servers in the content of a file; none in an empty one. Raises `BrokenFile`."""
     if not data:
         return {}
@@ -291,7 +263,7 @@ def _parse(data: bytes) -> dict[str, _PinnedServer]:
     return file.servers
 
 
-def _lines(kept: Mapping[str, _PinnedServer]) -> Iterator[bytes]:
+def _lines(kept: Mapping[str, ServerPins]) -> Iterator[bytes]:
     """The content of the file. If it would be too large, those servers are left out that were not seen for longest."""
     written = {key: msgspec.json.encode(one) for key, one in kept.items()}
     while written and sum(map(len, in_lines(_HEAD, written.items(), _TAIL))) > bounds.CACHE_BYTES:
