@@ -12,16 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class Holder(Protocol):
-    """Whoever has places: its name, which is None where no token is needed, and whether it is an owner."""
-
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def is_owner(self) -> bool: ...
+if TYPE_CHECKING:
+    from .http_request import Caller
 
 
 class Shares:
@@ -44,7 +38,7 @@ class Shares:
     def __len__(self) -> int:
         return self._all
 
-    def has_room_for(self, caller: Holder) -> bool:
+    def has_room_for(self, caller: Caller) -> bool:
         """Whether this caller may take one more place."""
         if self._all >= self._most:
             return False
@@ -57,7 +51,7 @@ class Shares:
         kept = max(0, (self._callers - 1) * self._least - others) + max(0, self._for_owners - self._of_owners)
         return own < self._least or self._all + kept < self._most
 
-    def take(self, caller: Holder) -> bool:
+    def take(self, caller: Caller) -> bool:
         """Take a place for this caller, if there is one for it."""
         if not self.has_room_for(caller):
             return False
@@ -68,7 +62,7 @@ class Shares:
             self._held[caller.name] = self._held.get(caller.name, 0) + 1
         return True
 
-    def give_back(self, caller: Holder) -> None:
+    def give_back(self, caller: Caller) -> None:
         """Give back a place that this caller took."""
         self._all -= 1
         if caller.is_owner:
@@ -79,7 +73,7 @@ class Shares:
             self._held[caller.name] = left
 
     @contextmanager
-    def place(self, caller: Holder) -> Generator[bool]:
+    def place(self, caller: Caller) -> Generator[bool]:
         """A place while this is open, if there is one: whether there is."""
         is_there = self.take(caller)
         try:

@@ -23,21 +23,20 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+import anyio
+import anyio.abc
+import anyio.lowlevel
 import msgspec
 
+from ...actors.timers import at_most
 from ...actors.transports.lines import LineSplitter
+from ...actors.workers import OptionalPart, apart
 from ...config.private_files import NotOurs, bind_own, check_peer, make_own_folder, socket_in
 from ...protocol.errors import GreenroomError, UsageError
 from ...protocol.safe_text import in_words
 from .control_protocol import parse_request
-
-if TYPE_CHECKING:
-    import anyio.abc
-
-    from ...actors.workers import OptionalPart
-
 
 MAX_LINE: Final = 16 << 20
 _BACKLOG: Final = 64
@@ -111,8 +110,6 @@ class ControlConnections(msgspec.Struct, eq=False):
 
     async def closed(self, within: float) -> None:
         """The room has closed: let the last answers be written, and end every connection."""
-        from ...actors.timers import at_most
-
         async with at_most(within):
             await self._until_none()
         for scope in self._asking:
@@ -120,8 +117,6 @@ class ControlConnections(msgspec.Struct, eq=False):
         await self._until_none()
 
     async def _until_none(self) -> None:
-        import anyio
-
         while self._asking:
             ended = anyio.Event()
             self._on_end = ended.set
@@ -136,8 +131,6 @@ class ControlMethods(msgspec.Struct, eq=False):
 
     async def there(self) -> Mapping[str, Handler]:
         if self._made is None:
-            from ...actors.workers import apart
-
             made = await apart(self.make)
             self._made = self._made or made  # another request may have come meanwhile
         return self._made
@@ -178,8 +171,6 @@ async def _let_in(
     listener: socket.socket, methods: ControlMethods, lines: ControlConnections, part: OptionalPart
 ) -> None:
     """Accept commands until cancelled. Raises `OSError` when no more can be accepted."""
-    import anyio
-
     while True:
         await anyio.wait_readable(listener)
         try:
@@ -202,8 +193,6 @@ async def _serve_line(
     line: socket.socket, methods: ControlMethods, lines: ControlConnections, part: OptionalPart
 ) -> None:
     """Serve one command. An error ends this command's connection only."""
-    import anyio.abc
-
     with line:
         try:
             await _serve_client(await anyio.abc.UNIXSocketStream.from_socket(line), methods, lines)
@@ -214,8 +203,6 @@ async def _serve_line(
 async def _serve_client(stream: Any, methods: ControlMethods, lines: ControlConnections) -> None:
     """Answer a command's requests one after another. When it disconnects, the request in progress is
     cancelled."""
-    import anyio
-
     send, receive = anyio.create_memory_object_stream[bytes | None](16)
     async with stream, send, receive, anyio.create_task_group() as group:
         scope = group.cancel_scope
@@ -258,8 +245,6 @@ async def _serve_client(stream: Any, methods: ControlMethods, lines: ControlConn
 async def _streamed(parts: AsyncGenerator[str], stream: Any, scope: anyio.CancelScope) -> None:
     """Write the parts of an answer, each as a line. The next is asked for when the one before is written, so a command
     that reads slowly holds nobody up."""
-    import anyio
-
     async with aclosing(parts):
         async for part in parts:
             try:

@@ -41,11 +41,11 @@ from .http_auth import WELL_KNOWN, Access
 from .http_messages import (
     PostedMessage,
     StatelessRequest,
-    UnsupportedVersion,
     check_older,
     read_message,
     read_short,
     read_stateless,
+    unsupported_version,
 )
 from .http_paths import Page, Paths, as_asgi
 from .http_request import (
@@ -427,7 +427,7 @@ class HttpDoor(Paths):
         if not message.key:
             version = request.text(b"mcp-protocol-version") or ""
             if version not in rpc.MODERN_VERSIONS:
-                raise UnsupportedVersion(version)
+                raise unsupported_version(version)
             request.answer(202, headers=())
             return
         said = read_stateless(message, request)

@@ -239,10 +239,9 @@ def read_stateless(message: PostedMessage, request: DoorRequest) -> StatelessReq
         meta = rpc.read_meta(params)
     except RpcFault as fault:
         raise HttpRefusal(400, fault.message, code=fault.code, key=key) from None
-    needed = (rpc.VERSION_KEY, rpc.CAPABILITIES_KEY)
-    if meta is None or (missing := [name for name in needed if name not in meta]):
-        what = ", ".join(needed if meta is None else missing)  # pyright: ignore[reportPossiblyUnboundVariable]
-        text = f"Invalid params: params._meta must be an object with {what}."
+    missing = [name for name in (rpc.VERSION_KEY, rpc.CAPABILITIES_KEY) if name not in (meta or ())]
+    if meta is None or missing:
+        text = f"Invalid params: params._meta must be an object with {', '.join(missing)}."
         raise HttpRefusal(400, text, code=rpc.INVALID_PARAMS, key=key)
     _match(request, b"mcp-protocol-version", meta[rpc.VERSION_KEY], "the version in params._meta", key)
     _match(request, b"mcp-method", method, "the method", key)
@@ -251,7 +250,7 @@ def read_stateless(message: PostedMessage, request: DoorRequest) -> StatelessReq
         _match(request, b"mcp-name", _value(params[named]), f"params.{named}", key)
     version = meta[rpc.VERSION_KEY]
     if version not in rpc.MODERN_VERSIONS:
-        raise UnsupportedVersion(str(version), key)
+        raise unsupported_version(str(version), key)
     info = meta.get(_INFO_KEY)
     who = rpc.encode([info] if info else [None, meta[rpc.CAPABILITIES_KEY]])
     return StatelessRequest(message, key, method, params, meta, who)
@@ -286,15 +285,10 @@ def _value(raw: msgspec.Raw) -> Any:
         return None
 
 
-class UnsupportedVersion(HttpRefusal):
-    def __init__(self, requested: str, key: bytes = b"") -> None:
-        super().__init__(400, "Unsupported protocol version", code=rpc.UNSUPPORTED_VERSION, key=key)
-        self._requested = requested
-
-    @property
-    def body(self) -> bytes:
-        data = {"supported": list(rpc.MODERN_VERSIONS), "requested": self._requested}
-        return rpc.error_line(self.key, RpcFault(self.code, self.message, data))
+def unsupported_version(requested: str, key: bytes = b"") -> HttpRefusal:
+    data = {"supported": list(rpc.MODERN_VERSIONS), "requested": requested}
+    text, code = "Unsupported protocol version", rpc.UNSUPPORTED_VERSION
+    return HttpRefusal(400, text, code=code, key=key, data=data)
 
 
 def answer_under(key: bytes, number: int, line: bytes) -> bytes:

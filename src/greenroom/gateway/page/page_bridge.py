@@ -28,7 +28,7 @@ from ..doors.control_client import Gateway
 from ..doors.control_server import MAX_LINE
 from ..doors.http_auth import Access, BearerToken
 from ..doors.http_paths import Paths
-from ..doors.http_request import Rules
+from ..doors.http_request import Caller, Rules
 from ..doors.http_server import HttpServer, bound
 from .page_methods import DO, LOOK, WATCH
 from .page_routes import Routes
@@ -36,7 +36,6 @@ from .room_page import LOOKS, PageAnswer, PageResponder, answered
 
 if TYPE_CHECKING:
     from ...tape.tape_reader import Tape
-    from ..doors.caller_shares import Holder
 
 Find = Callable[[], Gateway | None]  # connects to the gateway that is shown; None: it has ended; blocks
 _HOST: Final = "127.0.0.1"
@@ -113,7 +112,7 @@ class _ControlResponder:
             return await answered({"error": {"code": said.code, "message": said.message}}, _BAD_GATEWAY)
         return PageAnswer(said["status"], said["text"].encode())
 
-    async def watch(self, caller: Holder) -> AsyncGenerator[bytes]:
+    async def watch(self, caller: Caller) -> AsyncGenerator[bytes]:
         """What the gateway tells, until it ends. The page asks again then."""
         try:
             gateway = await anyio.to_thread.run_sync(self._find)

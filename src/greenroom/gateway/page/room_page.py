@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...config.model import Config
     from ...supervisor.port import RoomPort
     from ...supervisor.room import Greenroom
-    from ..doors.caller_shares import Holder
+    from ..doors.http_request import Caller
 
 LOOKS: Final = ("hello", "server", "tools", "tool", "call", "timeline", "tree")
 # Commands that the page tells of itself.
@@ -67,7 +67,7 @@ class PageResponder(Protocol):
         """Do what an owner wants. `who`: the owner, in words."""
         ...
 
-    def watch(self, caller: Holder) -> AsyncGenerator[bytes]:
+    def watch(self, caller: Caller) -> AsyncGenerator[bytes]:
         """Everything, and then what changes, as server-sent events. An owner may act."""
         ...
 
@@ -154,7 +154,7 @@ class RoomPage:
 
     # ---- the stream ------------------------------------------------------------------------------------------------
 
-    async def watch(self, caller: Holder) -> AsyncGenerator[bytes]:
+    async def watch(self, caller: Caller) -> AsyncGenerator[bytes]:
         with self._watching.place(caller) as is_there:
             if not is_there:
                 text = "Too many pages watch this gateway already. Close one."

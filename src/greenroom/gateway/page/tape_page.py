@@ -34,7 +34,7 @@ from .room_page import PageAnswer, answered, failed
 from .timeline import lanes_of
 
 if TYPE_CHECKING:
-    from ..doors.caller_shares import Holder
+    from ..doors.http_request import Caller
 
 LOOKS: Final = ("hello", "timeline", "calls", "call")
 MOST: Final = 20_000  # calls that a browser is given at once
@@ -83,7 +83,7 @@ class TapePage:
     async def act(self, params: Mapping[str, Any], who: str) -> PageAnswer:
         return await failed(UsageError("This is a recording: there is nothing to do."))
 
-    async def watch(self, caller: Holder) -> AsyncGenerator[bytes]:
+    async def watch(self, caller: Caller) -> AsyncGenerator[bytes]:
         """What was, once. It does not change."""
         at = {"at": self._end, "wall": self._tape.head.at + self._end}
         yield await as_sse(("snapshot", {**at, **_SNAPSHOT}))
