@@ -53,10 +53,9 @@ def with_metrics(
                         room, [metrics.hear], kinds=TOLD | HEARD, task_status=task_status
                     )
                 )
-                operations = Operations(room, "9.9", Feed(15.0), metrics if on else None)
-                pages = {"pages": operations.pages(), "open_pages": operations.open_pages()}
-                async with http_door(room, **pages, **door) as opened:
-                    operations.door = opened.door
+                async with http_door(room, **door) as opened:
+                    operations = Operations(room, "9.9", Feed(15.0), opened.door, metrics if on else None)
+                    opened.door.show(operations.open_pages(), operations.pages())
                     await body(opened, room, metrics)
                 tasks.cancel_scope.cancel()
 

@@ -25,9 +25,9 @@ from tests.support.rooms import teach
 from greenroom import CallError, Greenroom
 from greenroom.actors.peer import PeerHooks
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.gateway.doors.http_app import Operations
+from greenroom.gateway.doors.http_app import HttpDoor, Operations
 from greenroom.gateway.doors.http_auth import Access
-from greenroom.gateway.doors.http_request import Caller
+from greenroom.gateway.doors.http_request import Caller, Rules
 from greenroom.gateway.doors.http_streams import Feed
 from greenroom.gateway.event_log import TOLD, follow
 from greenroom.protocol.errors import ConnectFailed
@@ -52,10 +52,9 @@ def with_operations(
                 await tasks.start(
                     lambda task_status: follow(room, [feed.hear], kinds=TOLD, task_status=task_status)
                 )
-                operations = Operations(room, "9.9", feed)
-                pages = {"pages": operations.pages(), "open_pages": operations.open_pages()}
-                async with http_door(room, **pages, **door) as opened:
-                    operations.door = opened.door
+                async with http_door(room, **door) as opened:
+                    operations = Operations(room, "9.9", feed, opened.door)
+                    opened.door.show(operations.open_pages(), operations.pages())
                     await body(opened, room, feed)
                     feed.close()
                 tasks.cancel_scope.cancel()
@@ -207,12 +206,15 @@ async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_cou
     room: Any = FakeRoom()
     room.config = msgspec.structs.replace(room.config, servers={}, broken={})
     room.approvals = ["one", "two"]
-    operations = Operations(room, "9.9", Feed(15.0))
-    await anyio.sleep(100.04)
-    said: list[Any] = []
-    for page in (operations._any, operations._all, operations._status):
-        answer = await page(Request({"type": "http", "state": {"caller": Caller()}}))
-        said.append((answer.status_code, json.loads(bytes(answer.body))))
+    door, said = HttpDoor(cast("Any", None), Access("127.0.0.1"), Rules(), note=print), list[Any]()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(door.run)
+        operations = Operations(room, "9.9", Feed(15.0), door)
+        await anyio.sleep(100.04)
+        for page in (operations._any, operations._all, operations._status):
+            answer = await page(Request({"type": "http", "state": {"caller": Caller()}}))
+            said.append((answer.status_code, json.loads(bytes(answer.body))))
+        tasks.cancel_scope.cancel()
     assert said[0] == (200, {"status": "healthy", "alive_servers": [], "dead_servers": []})
     assert said[1] == (200, {"status": "healthy", "servers": {}})
     status, about = said[2]
@@ -222,8 +224,6 @@ async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_cou
         2,
         0,
     )
-    ready = await operations.open_pages()["/ready"](cast("Any", None))
-    assert ready.status_code == 503, "there is no door yet"
 
 
 def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() -> None:
@@ -241,7 +241,7 @@ def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() ->
 
     async def main() -> None:
         async with room.open() as opened:
-            pages = Operations(opened, "9.9", Feed(15.0)).pages()
+            pages = Operations(opened, "9.9", Feed(15.0), cast("Any", None)).pages()
             said.update(json.loads(bytes((await pages["/map"](cast("Any", None))).body)))
 
     virtually(main)

@@ -62,16 +62,12 @@ def with_page(
                 port_of(room).services.keep_recent()
                 if not opens:
                     await teach(room, "one", [tool("echo", "Says it again.")])
-                operations = Operations(room, "9.9", Feed(15.0))
-                page = RoomPage(room, version="9.9", door="http", clients=operations.clients)
-                routes = Routes(page, Rules())
-                pages: Any = {
-                    "pages": {**operations.pages(), **routes.pages()},
-                    "open_pages": {**operations.open_pages(), **routes.open_pages()},
-                    "posts": routes.posts(),
-                }
-                async with http_door(room, access=access, **pages, **door) as opened:
-                    operations.door = opened.door
+                async with http_door(room, access=access, **door) as opened:
+                    operations = Operations(room, "9.9", Feed(15.0), opened.door)
+                    page = RoomPage(room, version="9.9", door="http", clients=opened.door.sessions.view)
+                    routes = Routes(page, Rules())
+                    opened.door.show(operations.open_pages(), operations.pages())
+                    opened.door.show(routes.open_pages(), routes.pages(), routes.posts())
                     await body(opened, room)
                     page.close()
 

@@ -536,10 +536,7 @@ class _HttpService(msgspec.Struct, frozen=True):
                 note=log.line,
                 commands=self.options.commands,
             )
-            operations = Operations(room, self.options.version, feed, metrics, commands=self.options.commands)
-            page = _page(room, self.options, conversations, "http", operations.clients)
-            routes = Routes(page, rules)
-            door = operations.door = HttpDoor(
+            door = HttpDoor(
                 conversations,
                 access,
                 rules,
@@ -547,10 +544,12 @@ class _HttpService(msgspec.Struct, frozen=True):
                 on_end=log.line,
                 profile=self.http.profile,
                 session_headers=self.config.settings.http_session_headers,
-                pages={**operations.pages(), **routes.pages()},
-                open_pages={**operations.open_pages(), **routes.open_pages()},
-                posts=routes.posts(),
             )
+            operations = Operations(room, self.options.version, feed, door, metrics, self.options.commands)
+            page = _page(room, self.options, conversations, "http", lambda: door.sessions.view())
+            routes = Routes(page, rules)
+            door.show(operations.open_pages(), operations.pages())
+            door.show(routes.open_pages(), routes.pages(), routes.posts())
             await outer.start(door.run)
             if access.oauth is not None:
                 outer.start_soon(access.oauth.keep)

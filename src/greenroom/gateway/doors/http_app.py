@@ -20,11 +20,10 @@ import anyio.abc
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as PageRequest
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
-from ...observe.metrics import HEALTHY, NOTHING, Metrics, word_of
+from ...observe.metrics import HEALTHY, Metrics, word_of
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.safe_text import without_stderr
@@ -91,18 +90,18 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The pages for operators of `room`. `door` is the door that shows them, once there is one. `commands`: the
-    commands that the pages name."""
+    """The pages for operators of `room`. `door` shows them. `commands`: the commands that the pages name."""
 
     def __init__(
         self,
         room: Greenroom,
         version: str,
         feed: Feed,
+        door: HttpDoor,
         metrics: Metrics | None = None,
         commands: Commands = PLAIN,
     ) -> None:
-        self.door: HttpDoor | None = None
+        self._door = door
         self._room = port_of(room)
         self._version = version
         self._feed = feed
@@ -128,7 +127,7 @@ class Operations:
         return _answer(True, {"status": "healthy"})
 
     async def _ready(self, _request: PageRequest) -> Response:
-        is_ready = self.door is not None and not self.door.is_ending
+        is_ready = not self._door.is_ending
         return _answer(is_ready, {"status": "ready" if is_ready else "not_ready"})
 
     async def _any(self, _request: PageRequest) -> Response:
@@ -154,24 +153,12 @@ class Operations:
         about = {
             "version": self._version,
             "uptimeSeconds": round(anyio.current_time() - self._started, 1),
-            "sessions": self._sessions,
-            "clients": self.clients(),
+            "sessions": len(self._door.sessions),
+            "clients": self._door.sessions.view(),
             "waitingForApproval": len(self._room.services.approvals),
         }
         shown = {**about, **self._commands.filled_in(said)}
         return _answer(True, shown if request.state.caller.is_owner else without_stderr(shown))
-
-    def clients(self) -> list[dict[str, Any]]:
-        """Who has a session, and why it is still here."""
-        return self.door.sessions.view() if self.door is not None else []
-
-    @property
-    def _sessions(self) -> int:
-        return len(self.door.sessions) if self.door is not None else 0
-
-    @property
-    def _refusals(self) -> Mapping[int, int]:
-        return self.door.refusals if self.door is not None else NOTHING
 
     async def _numbers(self, request: PageRequest) -> Response:
         if self._metrics is None:
@@ -179,7 +166,8 @@ class Operations:
                 404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.'
             )
         accept = request.headers.get("accept", "")
-        text, media_type = await self._metrics.text(self._room, self._sessions, self._refusals, accept)
+        sessions, refusals = len(self._door.sessions), self._door.refusals
+        text, media_type = await self._metrics.text(self._room, sessions, refusals, accept)
         return Response(text, headers={"content-type": media_type})
 
     async def _map(self, _request: PageRequest) -> Response:
@@ -239,14 +227,12 @@ _CALL: Final = "tools/call"
 _METHODS: Final = ("GET", "POST", "DELETE")
 _READABLE: Final = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
 _PREFLIGHT: Final = b"access-control-request-method"
-_NO_PAGES: Final[Mapping[str, Page]] = {}
 
 
 class HttpDoor(Paths):
-    """The door to `conversations`. `pages` are further paths, for GET, and `posts` for POST; those in `open_pages` need
-    no token. `profile` is what clients see whose token has none; an owner sees everything. `session_headers` name the
-    headers whose values a session is given. `on_end` is told of each session that has ended, and why. `refusals` counts
-    the refused requests by the status of the answer."""
+    """The door to `conversations`. `profile` is what clients see whose token has none; an owner sees everything.
+    `session_headers` name the headers whose values a session is given. `on_end` is told of each session that has ended,
+    and why."""
 
     def __init__(
         self,
@@ -258,9 +244,6 @@ class HttpDoor(Paths):
         on_end: Callable[[str], None] = untold,
         profile: str | None = None,
         session_headers: Mapping[str, str] = {},
-        pages: Mapping[str, Page] = _NO_PAGES,
-        open_pages: Mapping[str, Page] = _NO_PAGES,
-        posts: Mapping[str, Page] = _NO_PAGES,
     ) -> None:
         self.sessions: HttpSessions
         self.is_ending = False
@@ -271,12 +254,8 @@ class HttpDoor(Paths):
         self._body_time = body_time(rules)
         self._profile = profile
         self._session_headers = {name.lower().encode(): key for name, key in session_headers.items()}
-        self.route(
-            *(Route(path, page) for path, page in open_pages.items()),
-            *(self.guarded(path, page) for path, page in pages.items()),
-            *(self.guarded(path, page, "POST") for path, page in posts.items()),
-            *(Route(WELL_KNOWN + path, self._metadata) for path in ("", *_PATHS) if access.oauth),
-        )
+        if access.oauth is not None:
+            self.show({WELL_KNOWN + path: self._metadata for path in ("", *_PATHS)})
         # Before a request a browser sends a preflight, for any path and without the token. The answer says what a page
         # may send. It says nothing about the path, and the request itself is checked like any other.
         self._preflights = CORSMiddleware(

@@ -10,13 +10,13 @@ alone. The HTTP door has these paths, and so has `greenroom page`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request as PageRequest
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route, Router
 
 from ...protocol import jsonrpc as rpc
 from ..jobs import bug_in_words
@@ -37,11 +37,12 @@ Page = Callable[[PageRequest], Awaitable[Response]]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_NO_PAGES: Final[Mapping[str, Page]] = {}
 
 
 class Paths:
-    """What a server gives its requests (`Door`), without routes yet: `route` them. `refusals` counts the refused
-    requests by the status of the answer. `in_work`: the requests that are being answered, however long that takes: what
+    """What a server gives its requests (`Door`), without pages yet: `show` them. `refusals` counts the refused requests
+    by the status of the answer. `in_work`: the requests that are being answered, however long that takes: what
     is waited for, event streams, pages that watch. No caller can take all connections by them."""
 
     def __init__(self, access: Access, note: Callable[[str], None], rules: Rules) -> None:
@@ -49,12 +50,21 @@ class Paths:
         self.refusals: Counter[int] = Counter()
         self._access = access
         self._note = note
-        self._router: Router
+        self._router = Router(redirect_slashes=False, default=self._nowhere)
 
-    def route(self, *routes: BaseRoute) -> None:
-        self._router = Router([*routes], redirect_slashes=False, default=self._nowhere)
+    def show(
+        self,
+        open_pages: Mapping[str, Page] = _NO_PAGES,
+        pages: Mapping[str, Page] = _NO_PAGES,
+        posts: Mapping[str, Page] = _NO_PAGES,
+    ) -> None:
+        """Show these pages, by their paths. `posts` are for POST. Those in `open_pages` need no token."""
+        routes = self._router.routes
+        routes += [Route(path, page) for path, page in open_pages.items()]
+        routes += [self._guarded(path, page) for path, page in pages.items()]
+        routes += [self._guarded(path, page, "POST") for path, page in posts.items()]
 
-    def guarded(self, path: str, page: Page, method: str = "GET") -> Route:
+    def _guarded(self, path: str, page: Page, method: str = "GET") -> Route:
         """A page that shows everything. It needs a token, and does not exist for a caller that is bound to a profile.
         The page finds its caller in the state of its request."""
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.abc
 import anyio.to_thread
-from starlette.routing import Route
 
 from ...actors.transports.lines import LineSplitter
 from ...protocol.errors import GreenroomError
@@ -71,11 +70,7 @@ async def _serve(
     rules = Rules()
     paths = Paths(access, note, rules)
     routes = Routes(answers, rules, looks)
-    paths.route(
-        *(Route(path, page) for path, page in routes.open_pages().items()),
-        *(paths.guarded(path, page) for path, page in routes.pages().items()),
-        *(paths.guarded(path, page, "POST") for path, page in routes.posts().items()),
-    )
+    paths.show(routes.open_pages(), routes.pages(), routes.posts())
 
     with bound(_HOST, port) as listener:
         server = HttpServer(paths, listener, rules)
