@@ -75,9 +75,6 @@ class DemoJson(Shape, kw_only=True):
     seconds: Annotated[float, says("how long it took", "s")]
 
 
-# ---- `greenroom demo`, as a command ---------------------------------------------------------------------------------
-
-
 BUNDLED: Final = ("clock", "notes", "flaky")  # the servers, each a module `demo_NAME`
 
 
@@ -406,30 +403,54 @@ class PlainScreen:
     pause: float = 0.0
 
     def scene(self, title: str) -> None:
-        print(f"\n== {title} ==", flush=True)
+        self._print(f"\n== {title} ==")
 
     def say(self, text: str) -> None:
-        print(f"  {text}", flush=True)
+        self._print(f"  {text}")
 
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
-        print(f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]\n    -> {outcome}", flush=True)
+        self._print(f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]", "cyan")
+        self._print(f"    -> {outcome}")
 
     def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
         if step is not None:
-            print(f"    . {step}", flush=True)
+            self._print(f"    . {step}", "dim")
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
         lines = [HEAD, *(cells(row) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
-            print(
-                "  "
-                + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-            )
+            self.say("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
     def summary(self, summary: Summary) -> None:
         for line in summary.lines():
             self.say(line)
+
+    def _print(self, text: str, style: str = "") -> None:
+        print(text, flush=True)
+
+
+class LiveScreen(PlainScreen):
+    """A terminal: the text runs above, the table of states stays below it and moves."""
+
+    pause: float = 0.6
+
+    def __init__(self, console: Console, live: Live) -> None:
+        self._console = console
+        self._live = live
+
+    def scene(self, title: str) -> None:
+        self._print(f"\n{title}", "bold")
+
+    def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
+        super().transition(event, rows, step)
+        self.table(rows)
+
+    def table(self, rows: Sequence[ServerStatus]) -> None:
+        self._live.update(_rich_table(rows), refresh=True)
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(text, style=style, markup=False)
 
 
 class JsonScreen:
@@ -468,40 +489,6 @@ class JsonScreen:
             self._scenes[-1]["steps"].append(step)
 
 
-class LiveScreen:
-    """A terminal: the text runs above, the table of states stays below it and moves."""
-
-    pause: float = 0.6
-
-    def __init__(self, console: Console, live: Live) -> None:
-        self._console = console
-        self._live = live
-
-    def scene(self, title: str) -> None:
-        self._console.print(f"\n{title}", style="bold", markup=False)
-
-    def say(self, text: str) -> None:
-        self._console.print(f"  {text}", markup=False)
-
-    def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
-        self._console.print(
-            f"  call {tool} {json.dumps(arguments)}  [{took:.1f} ms]", style="cyan", markup=False
-        )
-        self._console.print(f"    -> {outcome}", markup=False)
-
-    def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
-        if step is not None:
-            self._console.print(f"    . {step}", style="dim", markup=False)
-        self.table(rows)
-
-    def table(self, rows: Sequence[ServerStatus]) -> None:
-        self._live.update(_rich_table(rows), refresh=True)
-
-    def summary(self, summary: Summary) -> None:
-        for line in summary.lines():
-            self.say(line)
-
-
 def step_of(event: Transition) -> str | None:
     """What a transition means to the story: that a server runs, or ends and why. None: nothing, or the call that waited
     for the server says it."""
@@ -510,19 +497,19 @@ def step_of(event: Transition) -> str | None:
         return f"{who} is connected"
     if event.after is not State.DRAINING or event.cause in (None, Cause.CONNECT_FAILED):
         return None
-    return f"{who} ends ({event.cause.value}{': ' if event.detail else ''}{event.detail})"
+    return f"{who} ends {_why(event)}"
 
 
 def told(event: Transition) -> str:
     """One transition as a line: `flaky #1: connected -> draining (lost: exited with code 70)`."""
-    line = f"{event.address} #{event.incarnation}: {_name(event.before)} -> {_name(event.after)}"
-    if event.after is not State.DRAINING or event.cause is None:
-        return line  # the reason is told once, when the server begins to end
-    return f"{line} ({event.cause.value}{': ' if event.detail else ''}{event.detail})"
+    line = f"{event.address} #{event.incarnation}: {event.before.value} -> {event.after.value}"
+    # The reason is told once, when the server begins to end.
+    return f"{line} {_why(event)}" if event.after is State.DRAINING and event.cause else line
 
 
-def _name(state: State | None) -> str:
-    return state.value if state else "?"
+def _why(event: Transition) -> str:
+    assert event.cause is not None
+    return f"({event.cause.value}{': ' if event.detail else ''}{event.detail})"
 
 
 def cells(row: ServerStatus) -> tuple[str, ...]:
