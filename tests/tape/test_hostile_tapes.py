@@ -263,12 +263,12 @@ def test_to_find_the_nearest_of_many_long_calls_holds_up_nobody(
 
 def taken(recorded: RecordedCalls, method: str, params: dict[str, Any]) -> CallLine | None:
     """What answers this call, if nothing else is done meanwhile."""
-    steps = recorded.take(method, params)
+    steps = recorded.find(method, params)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return end.value
+            return None if end.value is None else recorded.take(end.value, method, params)
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a" * 64, "0" * 63, ""])

@@ -133,21 +133,11 @@ class RecordedCalls:
         found._begin(self._index)
         return found
 
-    def take(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
-        """The recorded call that answers this one; None: there is none."""
-        at = yield from self.find(method, params)
-        return None if at is None else self.take_at(at, method, params)
-
-    def take_at(self, at: int, method: str, params: Mapping[str, Any] | None) -> CallLine:
+    def take(self, at: int, method: str, params: Mapping[str, Any] | None) -> CallLine:
         """The recorded call at this place, which answers this one."""
         self._taken.add(at)
         self._moves(at, method, params)
         return self.calls[at]
-
-    def look(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
-        """The recorded call that would answer this one, and is not taken; None: there is none."""
-        at = yield from self.find(method, params)
-        return None if at is None else self.calls[at]
 
     def miss(self, at: int, method: str, params: Mapping[str, Any] | None, *, has_run: bool) -> None:
         """The call at this place was made and gets no answer, because of a fault. It may be made again."""

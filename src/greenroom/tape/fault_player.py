@@ -17,7 +17,7 @@ import anyio.abc
 
 from ..actors.peer import Exchange, LostReason
 from ..protocol.errors import Reach
-from ..protocol.fault_plan import STEP_OF, FaultEntry, perform
+from ..protocol.fault_plan import STEP_OF, FaultEntry, FaultPlan, perform
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError
 from ..protocol.lifecycle import Reason
 
@@ -56,18 +56,13 @@ class Wire(Protocol):
 class Responder(Protocol):
     """What answers, and what knows the script."""
 
-    def due(self, step: str) -> Sequence[FaultEntry]:
-        """The faults to play now."""
+    @property
+    def plan(self) -> FaultPlan:
+        """The faults of this start."""
         ...
 
     async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
         """The faults to play for this request, which has arrived."""
-        ...
-
-    def due_idle(self, after: float) -> Sequence[FaultEntry]: ...
-
-    def idle_times(self) -> Sequence[float]:
-        """The idle times, in seconds and ascending, after which a fault may be due."""
         ...
 
     async def answer_to(self, exchange: Exchange) -> Answer | None:
@@ -96,7 +91,7 @@ class FaultPlayer:
 
     def begin(self) -> None:
         """It has been started. From now on it reads, unless its script says otherwise."""
-        if due := self._behind.due("start"):
+        if due := self._behind.plan.due("start"):
             self._begun = anyio.Event()
             self._tasks.start_soon(self._begin, due)
         else:
@@ -113,7 +108,7 @@ class FaultPlayer:
         if self.is_hung:
             return
         await pause(seconds)
-        decided = await self._play(self._behind.due("stop"))
+        decided = await self._play(self._behind.plan.due("stop"))
         if decided is not None:
             await anyio.sleep_forever()
 
@@ -190,7 +185,7 @@ class FaultPlayer:
 
     def _rest(self) -> None:
         """Nothing is being answered. Wait for the faults that are due when it has been idle for a while."""
-        times = self._behind.idle_times()
+        times = self._behind.plan.idle_times()
         if times and not self._busy:
             self._quiet += 1
             self._tasks.start_soon(self._idle, self._quiet, times)
@@ -202,7 +197,7 @@ class FaultPlayer:
             waited = after
             if self._quiet != quiet or self._is_mute:
                 return
-            await self._play(self._behind.due_idle(after))
+            await self._play(self._behind.plan.due_idle(after))
 
     def note_fault(self, fault: FaultEntry) -> None:
         self._behind.note_fault(fault)

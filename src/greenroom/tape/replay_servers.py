@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -40,10 +41,8 @@ from ..actors.peer import (
     Connector,
     ConnectorFactory,
     Exchange,
-    Handshake,
     LostReason,
     NoProcess,
-    Peer,
     PeerHooks,
 )
 from ..actors.timers import at_most
@@ -52,7 +51,7 @@ from ..config.model import Config, Isolation, ServerDefinition
 from ..config.parse import parse_config
 from ..protocol.address import SHARED, Address
 from ..protocol.errors import Reach, UsageError
-from ..protocol.fault_plan import FaultEntry
+from ..protocol.fault_plan import FaultEntry, FaultPlan
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, NOT_ON_TAPE, RpcError
 from ..protocol.upstream_error import UpstreamError
@@ -69,6 +68,7 @@ from .tape_use import TapeUse, count_words
 if TYPE_CHECKING:
     from ..supervisor.port import ServerFleet
 
+MakeLive = Callable[[PeerHooks, Callable[[LostReason], None]], LiveServer]
 PACES: Final = ("at once", "recorded")
 _LISTS: Final = {
     "tools/list": "tools",
@@ -204,24 +204,16 @@ class LiveServers:
     permits: anyio.CapacityLimiter  # a start takes one: those of the room are for connections to the tape
     connectors: ConnectorFactory | None = None
 
-    def reach(self, definition: ServerDefinition, address: Address, incarnation: int) -> LiveReach:
+    def reach(self, definition: ServerDefinition, address: Address, incarnation: int) -> MakeLive:
+        """What makes the running server behind one connection."""
         make = self.connectors or self.fleet.connector
-        return LiveReach(
+        return partial(
+            LiveServer,
             lambda: make(definition, address, incarnation),
             lambda peer: self.fleet.shake_hands(peer, definition, address),
             self.fleet.seconds_to_connect(definition),
             self.permits,
         )
-
-
-@attrs.frozen
-class LiveReach:
-    """How the running server behind one connection is reached."""
-
-    connector: Callable[[], Connector]
-    handshake: Callable[[Peer], Awaitable[Handshake]]
-    seconds: float
-    permits: anyio.CapacityLimiter
 
 
 def opened(
@@ -329,7 +321,7 @@ class _TapeQuestion:
 class _TapeConnector:
     replay: Replay
     server: _TapeServer
-    live: LiveReach | None = None
+    live: MakeLive | None = None
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[TapeConnection]:
@@ -344,65 +336,8 @@ class _TapeConnector:
                 tasks.cancel_scope.cancel()
 
 
-class _TapeResponder:
-    """What stands behind the far end of one connection: the tape, and the faults of this start."""
-
-    def __init__(
-        self,
-        server: _TapeServer,
-        answer: Callable[[Exchange], Awaitable[Answer | None]],
-        note: Callable[[str], object],
-        took: Callable[[CallLine], object],
-    ) -> None:
-        self.tools: Sequence[Mapping[str, Any]] | None = None  # by a fault
-        self.late: set[Exchange] = set()  # whose answers nobody waits for
-        self._answer = answer
-        self._note = note
-        self._took = took
-        self._server = server
-        self._plan = server.faults.begin(server.starts)
-
-    def due(self, step: str) -> Sequence[FaultEntry]:
-        return self._plan.due(step)
-
-    async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
-        if step != "call":
-            return self._plan.due(step)
-        if not self._server.faults.all:
-            return ()
-        method, params = exchange.method, exchange.params
-        at = await _in_turns(self._server.recorded.find(method, params))
-        due = [
-            *self._plan.due(step, (params or {}).get("name")),
-            *self._server.faults.due_at(None if at is None else self._server.recorded.calls[at].n),
-        ]
-        ran = has_run(due)
-        if any(fault.do == "answer_late" for fault in due):
-            self.late.add(exchange)
-        if at is not None and ran is not None:
-            self._server.recorded.miss(at, method, params, has_run=ran)
-            self._took(self._server.recorded.calls[at])
-        return due
-
-    def due_idle(self, after: float) -> Sequence[FaultEntry]:
-        return self._plan.due_idle(after)
-
-    def idle_times(self) -> Sequence[float]:
-        return self._plan.idle_times()
-
-    async def answer_to(self, exchange: Exchange) -> Answer | None:
-        return await self._answer(exchange)
-
-    def note_fault(self, fault: FaultEntry) -> None:
-        self._note(played_in_words(self._server.faults.played(fault)))
-
-    def change_tools(self, names: Sequence[str]) -> None:
-        listed = self._server.now_listed()
-        self.tools = tools_named(names, (listed and listed.tools) or ())
-
-
 class TapeConnection(NoProcess):
-    """A `Connection` and its `Peer`, and the `Wire` of its far end."""
+    """A `Connection` and its `Peer`; and the `Wire` and `Responder` of its far end, which answers from the tape."""
 
     may_speak_both = False
     said_instead = ""
@@ -413,7 +348,7 @@ class TapeConnection(NoProcess):
         server: _TapeServer,
         hooks: PeerHooks,
         tasks: anyio.abc.TaskGroup,
-        live: LiveReach | None = None,
+        live: MakeLive | None = None,
     ) -> None:
         self._heard = 0.0
         self.protocol_version: str | None = None
@@ -428,11 +363,11 @@ class TapeConnection(NoProcess):
         self._open: set[Exchange] = set()
         self._asked: dict[str, _TapeQuestion] = {}
         self._is_over = False
-        self._live = live and LiveServer(
-            live.connector, live.handshake, live.seconds, live.permits, hooks, self.lose
-        )
-        self._behind = _TapeResponder(server, self._answer, self.note, replay.took)
-        self._far = FaultPlayer(self._behind, self, tasks)
+        self._live = live and live(hooks, self.lose)
+        self._tools: Sequence[Mapping[str, Any]] | None = None  # by a fault
+        self._late: set[Exchange] = set()  # whose answers nobody waits for
+        self.plan: FaultPlan = server.faults.begin(server.starts)
+        self._far = FaultPlayer(self, self, tasks)
 
     @property
     def peer(self) -> TapeConnection:
@@ -537,9 +472,35 @@ class TapeConnection(NoProcess):
             self.kill_now()
             self._hooks.on_lost(reason)
 
-    # ---- answers ----------------------------------------------------------------------------------------------------
+    # ---- what stands behind its far end: the tape, and the faults of this start -------------------------------------
 
-    async def _answer(self, exchange: Exchange) -> Answer | None:
+    async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
+        if step != "call":
+            return self.plan.due(step)
+        if not self._server.faults.all:
+            return ()
+        method, params, recorded = exchange.method, exchange.params, self._server.recorded
+        at = await _in_turns(recorded.find(method, params))
+        due = [
+            *self.plan.due(step, (params or {}).get("name")),
+            *self._server.faults.due_at(None if at is None else recorded.calls[at].n),
+        ]
+        ran = has_run(due)
+        if any(fault.do == "answer_late" for fault in due):
+            self._late.add(exchange)
+        if at is not None and ran is not None:
+            recorded.miss(at, method, params, has_run=ran)
+            self._replay.took(recorded.calls[at])
+        return due
+
+    def note_fault(self, fault: FaultEntry) -> None:
+        self.note(played_in_words(self._server.faults.played(fault)))
+
+    def change_tools(self, names: Sequence[str]) -> None:
+        listed = self._server.now_listed()
+        self._tools = tools_named(names, (listed and listed.tools) or ())
+
+    async def answer_to(self, exchange: Exchange) -> Answer | None:
         if self._live is not None and self._is_for_live(self._live, exchange):
             return await self._ask_live(self._live, exchange)
         said = self._about_itself(exchange)
@@ -594,7 +555,7 @@ class TapeConnection(NoProcess):
         if at is None:
             count_words(self._replay.summary.lacked, _in_words(call.tool, method, params or {}))
         else:
-            line = server.recorded.take_at(at, method, params)
+            line = server.recorded.take(at, method, params)
             self._replay.took(line)
             _count(self._replay.summary.ran, line)
 
@@ -618,26 +579,25 @@ class TapeConnection(NoProcess):
         if kind is None:  # what a room itself asks, such as a log level, is not recorded
             return None if isinstance(exchange, Call) else {}
         found: Sequence[Any] | None = None if listed is None else getattr(listed, kind)
-        if kind == "tools" and self._behind.tools is not None:
-            found = self._behind.tools
+        if kind == "tools" and self._tools is not None:
+            found = self._tools
         return {"resourceTemplates" if kind == "templates" else kind: found or []}
 
     async def _play(self, exchange: Exchange) -> Answer | None:
         server, before = self._server, self._server.now_listed()
         if exchange not in self._open:
             return None  # nobody waits any more, so it is not taken
-        live, method, params = self._live, exchange.method, exchange.params
-        if live is not None and method not in SUBSCRIBES:
-            at = await _in_turns(server.recorded.find(method, params))
-            if at is None or not _has_answer(server.recorded.calls[at]):
-                return await self._ask_live(live, exchange)
-            if exchange not in self._open:
-                return None
+        recorded, live, method, params = server.recorded, self._live, exchange.method, exchange.params
+        at = await _in_turns(recorded.find(method, params))
+        is_lacking = at is None or not _has_answer(recorded.calls[at])
+        if live is not None and is_lacking and method not in SUBSCRIBES:
+            return await self._ask_live(live, exchange)
+        if exchange not in self._open:
+            return None
         mark_sent(exchange)
-        find = server.recorded.look if exchange in self._behind.late else server.recorded.take
-        call = await _in_turns(find(method, params))
-        if call is None:
+        if at is None:
             return encode_json({}) if method in SUBSCRIBES else await self._refusal(exchange)
+        call = recorded.calls[at] if exchange in self._late else recorded.take(at, method, params)
         self._replay.took(call)
         if call.outcome == OPEN:
             return self._without_answer(exchange, call, "It had not ended when the tape was made.")

@@ -101,20 +101,11 @@ class FakeAnswers:
         self._server = server
         self._start = start
         self._wire = wire
-        self._plan = FaultPlan(server.script.entries, start)
+        self.plan: FaultPlan = FaultPlan(server.script.entries, start)
         self._tools: Sequence[Mapping[str, Any]] | None = None  # its own, once they have changed
 
-    def due(self, step: str) -> Sequence[FaultEntry]:
-        return self._plan.due(step)
-
     async def due_for(self, step: str, exchange: Exchange) -> Sequence[FaultEntry]:
-        return self._plan.due(step, (exchange.params or {}).get("name"))
-
-    def due_idle(self, after: float) -> Sequence[FaultEntry]:
-        return self._plan.due_idle(after)
-
-    def idle_times(self) -> Sequence[float]:
-        return self._plan.idle_times()
+        return self.plan.due(step, (exchange.params or {}).get("name"))
 
     def note_fault(self, fault: FaultEntry) -> None:
         self._server.played.append((self._start, Fault(**fault.said())))
