@@ -78,7 +78,9 @@ class CatalogueReader:
 
     def answer(self, request: McpToolRequest) -> McpToolAnswer:
         """The answer to a request that only looks."""
-        return self._answers[request.mode](request)
+        is_about_server = request.mode in (Mode.LIST, Mode.INSTRUCTIONS)
+        refusal = self.refusal(request.mode, request.subject if is_about_server else request.server)
+        return refusal or self._answers[request.mode](request)
 
     def rows(self, server: str | None = None) -> list[ServerStatus]:
         """One row for each server, in the order of the configuration; with `server`, only its row. If a server has
@@ -169,20 +171,13 @@ class CatalogueReader:
         return texts.status(rows, self._hints, limit=request.limit, offset=request.offset, bounds=bounds)
 
     def _list(self, request: McpToolRequest) -> McpToolAnswer:
-        refusal = self.refusal(request.mode, request.subject)
-        if refusal is not None:
-            return refusal
         return self.listing(request.subject, limit=request.limit, offset=request.offset)
 
     def _instructions(self, request: McpToolRequest) -> McpToolAnswer:
         server = request.subject
-        refusal = self.refusal(request.mode, server)
-        return refusal or texts.instructions(server, self._catalogue.entry(server), self._hints)
+        return texts.instructions(server, self._catalogue.entry(server), self._hints)
 
     def _describe(self, request: McpToolRequest) -> McpToolAnswer:
-        refusal = self.refusal(request.mode, request.server)
-        if refusal is not None:
-            return refusal
         index, name, server = self._catalogue.index, request.subject, request.server
         found = index.resolve(name, server)
         if isinstance(found, MissingName) and self._hints.skill:
@@ -199,9 +194,6 @@ class CatalogueReader:
         )
 
     def _search(self, request: McpToolRequest) -> McpToolAnswer:
-        refusal = self.refusal(request.mode, request.server)
-        if refusal is not None:
-            return refusal
         if not request.subject.strip() and request.server is None:
             return texts.refused_request(
                 "search", UsageError("Search query cannot be empty", code="empty_query")
