@@ -897,8 +897,6 @@ def _brief_entry(target: Target, hints: Hints, room: int) -> str:
     if target.kind == "skill":
         return f"{target.name} (skill)\n  {description}\n  {hints.to_read(target.name)}"
     head = f"{target.name}\n  {description}"
-    if target.changed is not None:
-        return head
     if target.kind == "resource":
         return f"{head}\n  No parameters (resource tool)."
     lines = schema_lines(target.input_schema)
