@@ -1188,9 +1188,7 @@ def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: 
 def test_a_text_may_follow_what_was_looked_up() -> None:
     sink = Sink()
     tool = McpTool(FakeRoom())
-    tool.look_with(
-        parse_request({"describe": "nobody"}), "One more \u200bthing.", Job(sink, refuse_tasks, b"1")
-    )
+    tool.look(parse_request({"describe": "nobody"}), Job(sink, refuse_tasks, b"1"), "One more \u200bthing.")
     (result,) = sink.results
     assert result["content"][1] == {"type": "text", "text": "One more thing."}
     assert details_of(result)["error"] == "tool_not_found"

@@ -12,7 +12,7 @@ still turn out to have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -119,27 +119,19 @@ class McpTool:
             self._begin_task(request, job)
         elif request.mode is Mode.CALL:
             self.call(request, job)
-        elif request.mode is Mode.TASK:
-            self._look_at_task(request, job)
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         elif request.mode is Mode.PROMOTE:
             self._reply(partial(self._promoted, request), job)
         elif request.mode is Mode.SKILL:
             job.run(partial(self._read_skill, request, job))
-        elif request.mode is Mode.OUTPUT and not _may_be_task(request.subject, job):
-            self._answers.turn_page(request, job)
-        elif request.mode is Mode.OUTPUT:
-            job.run(partial(self._look_at_output, request, job))
+        elif request.mode in (Mode.TASK, Mode.OUTPUT):
+            self._look_at_kept(request, job)
         else:
-            self._look(request, job)
+            self.look(request, job)
 
-    def look_with(self, request: McpToolRequest, more: str, job: Job) -> None:
+    def look(self, request: McpToolRequest, job: Job, more: str = "") -> None:
         """Answer a request that only looks, and add this text to the answer."""
-        self._look(request, job, McpToolAnswer.of(more).content)
-
-    def _look(self, request: McpToolRequest, job: Job, more: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Answer a request that only looks, and add this content to the answer."""
         waits = request.mode is Mode.SEARCH and (
             self._room.catalogue.is_learning or self._room.catalogue.finds_by_meaning
         )
@@ -156,7 +148,7 @@ class McpTool:
         goes_through_all = request is not None and request.regex
         return room.catalogue.index.size < MANY_ITEMS if goes_through_all else is_quick(room.catalogue.index)
 
-    async def _look_long(self, request: McpToolRequest, job: Job, more: Sequence[Mapping[str, Any]]) -> None:
+    async def _look_long(self, request: McpToolRequest, job: Job, more: str) -> None:
         if request.mode is Mode.SEARCH:
             if self._room.catalogue.is_learning:
                 await self._wait_for_servers(request)
@@ -200,8 +192,14 @@ class McpTool:
             job.run(partial(self._reply_later, answer, job))
 
     async def _reply_later(self, answer: Callable[[CatalogueReader], McpToolAnswer | None], job: Job) -> None:
+        self._answers.reply(answer(await self._prepared_reader()), job)
+
+    async def _prepared_reader(self) -> CatalogueReader:
+        """A reader that has all that any name and any search may need."""
+        if self._is_quick():
+            return self._reader
         await make_searchable(self._room.catalogue.index)
-        self._answers.reply(answer(await self._still_reader()), job)
+        return await self._still_reader()
 
     def refuse(self, name: str, job: Job, arguments: object = None) -> None:
         """Answer a call of an unknown tool, which is not ours."""
@@ -215,14 +213,7 @@ class McpTool:
 
     def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer a request whose arguments cannot be read."""
-        if self._is_quick():
-            self._answers.reply(self._misread(error, arguments), job)
-        else:
-            job.run(partial(self._misread_later, error, arguments, job))
-
-    async def _misread_later(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
-        await make_resolvable(self._room.catalogue.index)
-        self._answers.reply(self._misread(error, arguments), job)
+        self._reply(lambda _reader: self._misread(error, arguments), job)
 
     def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> McpToolAnswer:
         """The answer to a request that cannot be read. If it meant to call a known tool, the answer says what that tool
@@ -287,32 +278,28 @@ class McpTool:
         else:
             self._answers.reply(texts.in_background(request.subject, task.id), job)
 
-    def _look_at_task(self, request: McpToolRequest, job: Job) -> None:
-        """Answer with the result of a task, or with how it is."""
-        if _may_be_task(request.subject, job):
-            job.run(partial(self._look_for_task, request, job))
+    def _look_at_kept(self, request: McpToolRequest, job: Job) -> None:
+        """Answer with the result of a task, or with how it is; or with a page of an output, if that has this id."""
+        tasks = _tasks_of(job)
+        if tasks is not None and tasks.may_have(request.subject):
+            job.run(partial(self._look_for_task, request, tasks, job))
+        else:
+            self._look_without_task(request, job)
+
+    def _look_without_task(self, request: McpToolRequest, job: Job) -> None:
+        """The client has no task of this id."""
+        if request.mode is Mode.OUTPUT:
+            self._answers.turn_page(request, job)
         else:
             self._answers.reply(texts.unknown_task(request.subject), job)
 
-    async def _look_for_task(self, request: McpToolRequest, job: Job) -> None:
-        try:
-            await self._wait_for_task(request, job)
-        except RpcFault:
-            self._answers.reply(texts.unknown_task(request.subject), job)
-
-    async def _look_at_output(self, request: McpToolRequest, job: Job) -> None:
-        """Answer with the result of a task, or with a page of an output, whichever has this id."""
-        try:
-            await self._wait_for_task(request, job)
-        except RpcFault:
-            self._answers.turn_page(request, job)
-
-    async def _wait_for_task(self, request: McpToolRequest, job: Job) -> None:
-        """Raises `RpcFault` when the client has no such task."""
+    async def _look_for_task(self, request: McpToolRequest, tasks: TaskHandler, job: Job) -> None:
         client: ClientSession = job.client
-        tasks = client.tasks
-        assert tasks is not None
-        task = await tasks.waited_for(await tasks.find(request.subject), _TASK_SECONDS)
+        try:
+            task = await tasks.waited_for(await tasks.find(request.subject), _TASK_SECONDS)
+        except RpcFault:
+            self._look_without_task(request, job)
+            return
         if task.result is not None:
             await client.answer_kept(job, task.result)
         else:
@@ -471,10 +458,7 @@ class McpTool:
 
     async def why_refused(self, error: GreenroomError, request: McpToolRequest) -> McpToolAnswer:
         """The answer to a call that ended with this error."""
-        if self._is_quick():
-            return self._refused(error, request, self._reader)
-        await make_searchable(self._room.catalogue.index)
-        return self._refused(error, request, await self._still_reader())
+        return self._refused(error, request, await self._prepared_reader())
 
     def _refused(
         self, error: GreenroomError, request: McpToolRequest, reader: CatalogueReader
@@ -502,14 +486,9 @@ def _tasks_of(job: Job) -> TaskHandler | None:
     return None if job.client is None else job.client.tasks
 
 
-def _may_be_task(task_id: str, job: Job) -> bool:
-    """Whether the client of this job may have a task of this id."""
-    tasks = _tasks_of(job)
-    return tasks is not None and tasks.may_have(task_id)
-
-
-def _with(answer: McpToolAnswer, more: Sequence[Mapping[str, Any]]) -> McpToolAnswer:
-    return McpToolAnswer((*answer.content, *more), answer.details) if more else answer
+def _with(answer: McpToolAnswer, more: str) -> McpToolAnswer:
+    added = McpToolAnswer.of(more).content if more else ()
+    return McpToolAnswer((*answer.content, *added), answer.details)
 
 
 # ---- The `mcp` tool for our own programs -----------------------------------------------------------------------------

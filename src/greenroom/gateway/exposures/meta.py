@@ -250,13 +250,9 @@ class Meta(Proxy):
         registry = self._room.catalogue.config.settings.registry
         if server is not None:
             self._tool.carry_out(McpToolRequest(Mode.CONNECT, server), job)
-        elif registry is None:
-            self._tool.carry_out(McpToolRequest(Mode.SEARCH, provision.words, include_schemas=True), job)
         else:
-            found = await look_up(registry, provision.words)
-            self._tool.look_with(
-                McpToolRequest(Mode.SEARCH, provision.words, include_schemas=True), found, job
-            )
+            offers = "" if registry is None else await look_up(registry, provision.words)
+            self._tool.look(McpToolRequest(Mode.SEARCH, provision.words, include_schemas=True), job, offers)
 
     async def _best_server(self, provision: ProvisionRequest) -> str | None:
         if provision.intent in self._room.catalogue.config.servers:
