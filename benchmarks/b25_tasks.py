@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.cli.cost_command import counter, player
-from greenroom.cli.task_costs import ALL_SHOWN, EXPOSURES, PROXY, TASKS, crossovers
+from greenroom.cli.cost_command import counter
+from greenroom.cli.task_costs import ALL_SHOWN, EXPOSURES, PROXY, TASKS, TaskPlayer, crossovers
 from greenroom.config.model import Config, ServerDefinition, Settings
 from greenroom.gateway.offline_catalogue import OfflineCatalogue
 
@@ -27,7 +27,7 @@ _SIZES = (20, 100, 500)
 def measure(size: Size) -> Iterator[Figure]:
     _, count = counter()
     for tools in _SIZES[: size.of(3, 1)]:
-        tasks = player(_drawn(tools), count)
+        tasks = TaskPlayer(_drawn(tools), count)
         done = tasks.play()
         for crossover in crossovers(done, tasks.known, tasks.all_shown):
             task = crossover.task
@@ -52,13 +52,13 @@ def print_tables() -> None:
     print(f"| task | tools | {' | '.join(EXPOSURES)} |\n|---|---|{'---|' * len(EXPOSURES)}")
     for task in TASKS:
         for tools in _SIZES:
-            done = player(_drawn(tools), count).play()
+            done = TaskPlayer(_drawn(tools), count).play()
             costs = [one.cost for one in done if one.task == task]
             numbers = " | ".join(f"{cost.tokens:,.0f} ({cost.cached:,.0f})" for cost in costs)
             print(f"| {task} | {tools} | {numbers} |")
     print(f"\n| in each turn anyway | {' | '.join(TASKS)} |\n|---|{'---|' * len(TASKS)}")
     for context in (0, 10_000, 50_000):
-        tasks = player(_drawn(100), count, context)
+        tasks = TaskPlayer(_drawn(100), count, context)
         found = crossovers(tasks.play(), tasks.known, tasks.all_shown)
         print(f"| {context:,} | {' | '.join(f'{one.tools} ({one.cached})' for one in found)} |")
 

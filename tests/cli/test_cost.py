@@ -15,8 +15,9 @@ import pytest
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
-from greenroom.cli.cost_command import cost_of, counter, definition_cost, search_cost
+from greenroom.cli.cost_command import cost_of, counter, search_cost, task_of
 from greenroom.cli.main import run
+from greenroom.cli.task_costs import definition_cost
 from greenroom.config.files import load_config
 from greenroom.config.model import ServerDefinition, Settings
 from greenroom.gateway.exposures.meta import definitions
@@ -69,11 +70,10 @@ def test_a_task_is_what_a_model_is_given_over_all_its_turns() -> None:
     cost = cost_of(index(), "letters", len)
     asked = search_cost("time", "two tools", len)
     assert asked == len('{"search":"time"}') + len("two tools")
-    assert cost.task(asked) == {
-        "direct": 2 * cost.direct,  # the call; its answer
-        "proxy": 3 * cost.proxy + 2 * asked,  # the search; the call; its answer
-        "meta": 3 * cost.meta + 2 * asked,
-    }
+    task = task_of(cost, asked)
+    assert task.direct == 2 * cost.direct  # the call; its answer
+    assert task.proxy == 3 * cost.proxy + 2 * asked  # the search; the call; its answer
+    assert task.meta == 3 * cost.meta + 2 * asked
 
 
 @pytest.mark.parametrize("chosen", [True, ["now"]])

@@ -14,7 +14,6 @@ from tests.cli.test_cost import known
 from tests.support.profiles import examples
 
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.cli.cost_command import player
 from greenroom.cli.main import run
 from greenroom.cli.task_costs import (
     ALL_SHOWN,
@@ -61,7 +60,7 @@ def test_each_turn_is_given_all_that_was_said_before() -> None:
 
 
 def test_all_shown_needs_a_turn_for_each_call_and_the_last_answer() -> None:
-    played_by = player(catalogue(6), len, context=1_000)
+    played_by = TaskPlayer(catalogue(6), len, context=1_000)
     asked = len('{"name":"works_tool0","arguments":{"zone":"a value"}}')
     shown = 1_000 + played_by.all_shown
     cost = tasks_of(played_by)[ALL_SHOWN]
@@ -71,7 +70,7 @@ def test_all_shown_needs_a_turn_for_each_call_and_the_last_answer() -> None:
 
 
 def test_behind_one_tool_it_is_searched_first_and_code_makes_all_calls_in_one_turn() -> None:
-    played_by = player(catalogue(40), len)
+    played_by = TaskPlayer(catalogue(40), len)
     once, often, three = (tasks_of(played_by, task) for task in TASKS)
     assert [once[each].turns for each in EXPOSURES] == [2, 3, 3, 2, 3]
     assert [often[each].turns for each in EXPOSURES] == [6, 7, 7, 6, 3]
@@ -87,7 +86,7 @@ def test_a_tool_that_no_search_shows_whole_is_described() -> None:
         "properties": {f"p{n}": {"type": "string", "description": "x" * 90} for n in range(60)},
     }
     needed = {**large, "required": list(large["properties"])}
-    assert tasks_of(player(catalogue(3, inputSchema=needed), len))[PROXY].turns == 4
+    assert tasks_of(TaskPlayer(catalogue(3, inputSchema=needed), len))[PROXY].turns == 4
 
 
 @pytest.mark.parametrize(

@@ -14,30 +14,36 @@ words it for its model is the client's; nobody outside sees that.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import attrs
 import click
 from msgspec import UNSET, UnsetType
 
 from ..gateway.exposures.meta import definitions
 from ..gateway.exposures.tool_definition import DEFINITION
 from ..protocol.errors import UsageError
-from ..protocol.safe_text import one_line, tools_in_words
+from ..protocol.safe_text import counted, one_line, tools_in_words
 from .config_reading import read_config
 from .json_shapes import Shape, says
 from .printing import say, show
 from .shared_options import config_option
-from .task_costs import CONTEXT, RESULT, TaskPlayer, crossovers
+from .task_costs import (
+    CONTEXT,
+    RESULT,
+    Count,
+    TaskCrossoverJson,
+    TaskPlayer,
+    compact,
+    crossovers,
+    definition_cost,
+    shown,
+)
 
 if TYPE_CHECKING:
     from ..catalogue.entries import ServerEntry
     from ..catalogue.index import Index
-    from ..catalogue.namespace import Target
-    from ..supervisor.port import Catalogue
 
 
 class ServerCostJson(Shape, kw_only=True):
@@ -64,14 +70,6 @@ class PlayedTaskJson(Shape, kw_only=True):
     turns: Annotated[float, says("until the last answer", "turns")]
     tokens: Annotated[int, says("given in all of them", "tokens")]
     cached: Annotated[int, says("the same, where what was given before costs a tenth", "tokens")]
-
-
-class TaskCrossoverJson(Shape, kw_only=True):
-    """Up to how many tools a host that is shown all of them needs less than one behind the `mcp` tool."""
-
-    task: Annotated[str, says("what is done")]
-    tools: Annotated[int, says("as large as those that are known", "tools")]
-    cached: Annotated[int, says("the same, where what was given before costs a tenth", "tools")]
 
 
 class PerTaskJson(Shape, kw_only=True):
@@ -164,142 +162,82 @@ def cost_command(
         say(catalogue.warning)
     cost = cost_of(catalogue.index, counted_by, count)
     used = {name for name, server in catalogue.config.servers.items() if not server.disabled}
-    unknown = sorted(used - {one.server for one in cost.servers})
-    details: dict[str, Any] = {
-        "countedBy": cost.counted_by,
-        "proxy": cost.proxy,
-        "beside": cost.beside,
-        "meta": cost.meta,
-        "direct": cost.direct,
-        "tools": cost.tools,
-        "hidden": cost.hidden,
-        "resources": cost.resources,
-        "servers": [{"server": one.server, "tools": one.tools, "tokens": one.tokens} for one in cost.servers],
-        "notCounted": unknown,
-    }
+    cost.not_counted = sorted(used - {one.server for one in cost.servers})
     if words is not None:
         reader = CatalogueReader(catalogue, hints=FOR_PEOPLE)
         answer = text_of(reader.answer(parse_request({"search": words})).as_result())
-        details["search"] = count(answer)
-        task = cost.task(search_cost(words, answer, count))
-        details["task"] = {"proxy": task["proxy"], "meta": task["meta"], "direct": task["direct"]}
+        cost.search = count(answer)
+        cost.task = task_of(cost, search_cost(words, answer, count))
     if per_task and cost.tools:
-        details["perTask"] = _played(cost, player(catalogue, count, context), context)
-    show("\n".join(_lines(cost, details)), details, as_json, CostJson)
+        cost.per_task = _played(cost, TaskPlayer(catalogue, count, context), context)
+    show("\n".join(_lines(cost)), cost, as_json)
 
 
-def _played(cost: Cost, tasks: TaskPlayer, context: int) -> dict[str, Any]:
+def _played(cost: CostJson, tasks: TaskPlayer, context: int) -> PerTaskJson:
     done = tasks.play()
-    return {
-        "tools": len(tasks.tools),
-        "context": context,
-        "result": RESULT,
-        "tasks": [
-            {
-                "task": one.task,
-                "exposure": one.exposure,
-                "turns": round(one.cost.turns, 1),
-                "tokens": round(one.cost.tokens),
-                "cached": round(one.cost.cached),
-            }
+    return PerTaskJson(
+        tools=len(tasks.tools),
+        context=context,
+        result=RESULT,
+        tasks=[
+            PlayedTaskJson(
+                task=one.task,
+                exposure=one.exposure,
+                turns=round(one.cost.turns, 1),
+                tokens=round(one.cost.tokens),
+                cached=round(one.cost.cached),
+            )
             for one in done
         ],
-        "crossover": [
-            {"task": one.task, "tools": one.tools, "cached": one.cached}
-            for one in crossovers(done, cost.tools, cost.direct)
-        ],
-    }
+        crossover=crossovers(done, cost.tools, cost.direct),
+    )
 
 
-def _task_lines(played: dict[str, Any]) -> Iterator[str]:
-    width = max(len(one["exposure"]) for one in played["tasks"])
-    tools = "1 tool" if played["tools"] == 1 else f"{played['tools']} tools"
+def _task_lines(played: PerTaskJson) -> Iterator[str]:
+    width = max(len(one.exposure) for one in played.tasks)
     yield ""
-    yield f"finished tasks (mean of {tools}): tokens that a model is given over all turns,"
-    yield f"with the client's own {played['context']:,} in each (--context), {played['result']} for a tool's answer."
+    yield f"finished tasks (mean of {counted(played.tools, 'tool')}): tokens that a model is given over all turns,"
+    yield f"with the client's own {played.context:,} in each (--context), {played.result} for a tool's answer."
     yield "cached prefix: the same, where a token that was given before costs a tenth."
-    for crossover in played["crossover"]:
-        task = crossover["task"]
+    for crossover in played.crossover:
         yield ""
-        yield f"{task:<{width}}      turns      tokens   cached prefix"
-        for one in played["tasks"]:
-            if one["task"] == task:
-                numbers = f"{one['turns']:>7} {one['tokens']:>11,} {one['cached']:>15,}"
-                yield f"  {one['exposure']:<{width}}  {numbers}"
-        yield f"  cheaper than the mcp tool: all shown, up to {crossover['tools']:,} tools like these"
-        yield f"  (with a cached prefix, up to {crossover['cached']:,})"
+        yield f"{crossover.task:<{width}}      turns      tokens   cached prefix"
+        for one in played.tasks:
+            if one.task == crossover.task:
+                yield f"  {one.exposure:<{width}}  {one.turns:>7} {one.tokens:>11,} {one.cached:>15,}"
+        yield f"  cheaper than the mcp tool: all shown, up to {crossover.tools:,} tools like these"
+        yield f"  (with a cached prefix, up to {crossover.cached:,})"
     yield ""
 
 
-def _lines(cost: Cost, details: dict[str, Any]) -> Iterator[str]:
+def _lines(cost: CostJson) -> Iterator[str]:
     width = max((len(one.server) for one in cost.servers), default=0)
     for one in cost.servers:
-        tools = "1 tool" if one.tools == 1 else f"{one.tools} tools"
-        yield f"{one.server:<{width}}  {tools:>10}  {one.tokens:>9,} tokens"
+        yield f"{one.server:<{width}}  {counted(one.tools, 'tool'):>10}  {one.tokens:>9,} tokens"
     if cost.servers:
         yield ""
     yield f"all tools shown (--expose direct): {cost.direct:,} tokens in every turn"
     beside = f", of which {cost.beside:,} for the tools beside it (directTools)" if cost.beside else ""
     yield f"behind the mcp tool (--expose proxy): {cost.proxy:,} tokens in every turn{beside}"
     yield f"behind the tools of --expose meta: {cost.meta:,} tokens in every turn"
-    if "search" in details and "task" in details:
-        task = details["task"]
-        yield f"the answer to that search: {details['search']:,} tokens, in both turns that follow"
+    if cost.search is not UNSET and cost.task is not UNSET:
+        task = cost.task
+        yield f"the answer to that search: {cost.search:,} tokens, in both turns that follow"
         yield (
-            f"one tool found by it and called, in all: {task['proxy']:,} tokens behind the mcp tool, {task['meta']:,} "
-            f"behind those of meta, {task['direct']:,} with all tools shown"
+            f"one tool found by it and called, in all: {task.proxy:,} tokens behind the mcp tool, {task.meta:,} "
+            f"behind those of meta, {task.direct:,} with all tools shown"
         )
-    if "perTask" in details:
-        yield from _task_lines(details["perTask"])
+    if cost.per_task is not UNSET:
+        yield from _task_lines(cost.per_task)
     yield f"counted: {cost.counted_by}"
     if cost.hidden:
         hidden = tools_in_words(cost.hidden - cost.resources, cost.resources).removeprefix("0 tools, ")
         yield f"not counted, because only the mcp tool calls them: {hidden}"
-    if details["notCounted"]:
-        yield one_line(f"not counted, because their tools are unknown: {', '.join(details['notCounted'])}")
+    if cost.not_counted:
+        yield one_line(f"not counted, because their tools are unknown: {', '.join(cost.not_counted)}")
 
 
 CHARACTERS: Final = 4  # of a token, when nothing counts them
-Count = Callable[[str], int]
-
-
-@attrs.frozen
-class ServerCost:
-    server: str
-    tools: int
-    tokens: int  # of all their definitions
-
-
-@attrs.frozen
-class Cost:
-    """The tokens of each exposure. `servers`, `direct`: every definition of every known tool that is shown so. `proxy`:
-    the `mcp` tool's, and those of the tools that are chosen to be shown `beside` it. `meta`: those of its tools.
-    `hidden`: what only the `mcp` tool calls: tools that are not chosen to be shown, and `resources`, which clients read
-    themselves where they see all tools."""
-
-    counted_by: str
-    servers: tuple[ServerCost, ...]
-    proxy: int
-    beside: int
-    meta: int
-    hidden: int = 0
-    resources: int = 0
-
-    def task(self, search: int) -> Mapping[str, int]:
-        """The tokens of finding and calling one tool, by exposure. `search`: those of the request and its answer."""
-        return {
-            "direct": 2 * self.direct,
-            "proxy": 3 * self.proxy + 2 * search,
-            "meta": 3 * self.meta + 2 * search,
-        }
-
-    @property
-    def tools(self) -> int:
-        return sum(one.tools for one in self.servers)
-
-    @property
-    def direct(self) -> int:
-        return sum(one.tokens for one in self.servers)
 
 
 def counter(encoding: str | None = None) -> tuple[str, Count]:
@@ -320,8 +258,8 @@ def counter(encoding: str | None = None) -> tuple[str, Count]:
     return encoding, lambda text: len(encode(text, disallowed_special=()))
 
 
-def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
-    """The tokens of the tools of an index, server by server, the most expensive first."""
+def cost_of(index: Index, counted_by: str, count: Count) -> CostJson:
+    """The tokens of the tools of an index: every definition of every known tool that is shown so."""
     found: dict[str, list[int]] = {server: [] for server in index.servers if _is_known(index.entry(server))}
     beside = hidden = resources = 0
     for target in index.tools():
@@ -332,17 +270,21 @@ def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
             hidden += 1
             resources += target.kind == "resource"
         beside += tokens if index.is_direct(target, beside=True) else 0
-    servers = [ServerCost(server, len(tokens), sum(tokens)) for server, tokens in found.items()]
-    servers.sort(key=lambda one: (-one.tokens, one.server))
-    meta = sum(definition_cost(definition, count) for definition in definitions())
-    return Cost(
-        counted_by,
-        tuple(servers),
-        definition_cost(DEFINITION, count) + beside,
-        beside,
-        meta,
-        hidden,
-        resources,
+    servers = [
+        ServerCostJson(server=server, tools=len(tokens), tokens=sum(tokens))
+        for server, tokens in found.items()
+    ]
+    return CostJson(
+        counted_by=counted_by,
+        proxy=definition_cost(DEFINITION, count) + beside,
+        beside=beside,
+        meta=sum(definition_cost(definition, count) for definition in definitions()),
+        direct=sum(one.tokens for one in servers),
+        tools=sum(one.tools for one in servers),
+        hidden=hidden,
+        resources=resources,
+        servers=sorted(servers, key=lambda one: (-one.tokens, one.server)),
+        not_counted=[],
     )
 
 
@@ -350,43 +292,13 @@ def _is_known(entry: ServerEntry | None) -> bool:
     return entry is not None and entry.known
 
 
-def player(catalogue: Catalogue, count: Count, context: int = CONTEXT) -> TaskPlayer:
-    """Who plays tasks over the tools of this catalogue."""
-    return TaskPlayer(
-        catalogue,
-        count,
-        compact,
-        definition=lambda target: count(shown(target)),
-        mcp=definition_cost(DEFINITION, count),
-        meta=sum(definition_cost(each, count) for each in definitions()),
-        context=context,
+def task_of(cost: CostJson, search: int) -> TaskJson:
+    """The tokens of finding and calling one tool. `search`: those of the request and its answer."""
+    return TaskJson(
+        direct=2 * cost.direct, proxy=3 * cost.proxy + 2 * search, meta=3 * cost.meta + 2 * search
     )
 
 
 def search_cost(words: str, answer: str, count: Count) -> int:
     """The tokens of a search: of its request, as the `mcp` tool is given it, and of the answer."""
     return count(compact({"search": words})) + count(answer)
-
-
-def definition_cost(definition: Mapping[str, Any], count: Count) -> int:
-    """The tokens of one definition, as `tools/list` has it."""
-    said = {
-        "name": definition["name"],
-        "description": definition.get("description", ""),
-        "input_schema": definition.get("inputSchema", {}),
-    }
-    return count(compact(said))
-
-
-def shown(target: Target) -> str:
-    """What a model is given of a tool."""
-    said = {
-        "name": target.name,
-        "description": target.description,
-        "input_schema": dict(target.input_schema or {}),
-    }
-    return compact(said)
-
-
-def compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

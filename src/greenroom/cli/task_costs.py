@@ -1,4 +1,4 @@
-"""What a finished task costs, and not only what definitions do: scripted tasks over the tools that are known.
+"""What a definition costs, and what a finished task does: scripted tasks over the tools that are known.
 
 A model is given everything again in each turn: the definitions, and all that was said so far. So a task's cost is the
 sum over its turns. With all tools shown that is one turn for each call, and one for the last answer. Behind one tool it
@@ -25,15 +25,18 @@ Rejected: to ask a model. It would be one model's, on one day, for money; a scri
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import attrs
 
 from ..catalogue.search import search
+from ..gateway.exposures.meta import definitions
 from ..gateway.exposures.query_modes import CatalogueReader
-from ..gateway.exposures.tool_definition import FOR_MODELS, parse_request
+from ..gateway.exposures.tool_definition import DEFINITION, FOR_MODELS, parse_request
+from .json_shapes import Shape, says
 from .tool_results import text_of
 
 if TYPE_CHECKING:
@@ -49,8 +52,7 @@ BESIDE: Final = 5  # tools that are shown beside the `mcp` tool
 _CACHED: Final = 0.1  # of its price, for what was given before
 _WORDS: Final = 8  # of a description, that are searched for
 
-Count = Callable[[str], int]
-Compact = Callable[[Any], str]
+Count = Callable[[str], int]  # the tokens of a text
 
 ALL_SHOWN: Final = "direct, the host shows all"
 HOST_FINDS: Final = "direct, the host finds tools itself"
@@ -102,38 +104,47 @@ class PlayedTask:
     cost: TaskCost
 
 
-@attrs.frozen
-class Crossover:
-    """Up to how many tools showing all of them costs less than the `mcp` tool. `cached`: with a cached prefix."""
+class TaskCrossoverJson(Shape, kw_only=True):
+    """Up to how many tools a host that is shown all of them needs less than one behind the `mcp` tool."""
 
-    task: str
-    tools: int
-    cached: int
+    task: Annotated[str, says("what is done")]
+    tools: Annotated[int, says("as large as those that are known", "tools")]
+    cached: Annotated[int, says("the same, where what was given before costs a tenth", "tools")]
 
 
+# ---- the tokens of what a model is given -----------------------------------------------------------------------------
+def definition_cost(definition: Mapping[str, Any], count: Count) -> int:
+    """The tokens of one definition, as `tools/list` has it."""
+    description, schema = definition.get("description", ""), definition.get("inputSchema", {})
+    return count(_definition(definition["name"], description, schema))
+
+
+def shown(target: Target) -> str:
+    """What a model is given of a tool."""
+    return _definition(target.name, target.description, dict(target.input_schema or {}))
+
+
+def _definition(name: str, description: str, schema: Any) -> str:
+    return compact({"name": name, "description": description, "input_schema": schema})
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
 class TaskPlayer:
-    """Plays tasks over the tools of a catalogue. `count` counts tokens, `definition` those of a tool's definition;
-    `mcp` and `meta` are those of the tools of ours, `context` those of what a client gives in each turn anyway."""
+    """Plays tasks over the tools of a catalogue. `context`: tokens of what a client gives in each turn anyway."""
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        count: Count,
-        compact: Compact,
-        *,
-        definition: Callable[[Target], int],
-        mcp: int,
-        meta: int,
-        context: int = CONTEXT,
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, count: Count, context: int = CONTEXT) -> None:
         self._count = count
-        self._compact = compact
-        self._definition = definition
         self._index = catalogue.index
         self._reader = CatalogueReader(catalogue, hints=FOR_MODELS)
-        self._mcp, self._meta, self._context = mcp, meta, context
+        self._mcp = definition_cost(DEFINITION, count)
+        self._meta = sum(definition_cost(each, count) for each in definitions())
+        self._context = context
         every = [target for target in self._index.tools() if target.may_be_called]
-        self.all_shown: int = sum(map(definition, every))
+        self.all_shown: int = sum(map(self._shown, every))
         self.known: int = len(every)
         some = min(SAMPLED, len(every))
         self.tools: tuple[Target, ...] = tuple(every[at * len(every) // some] for at in range(some))
@@ -161,26 +172,27 @@ class TaskPlayer:
             return self._mcp, _with_looks(calls, self._found, self._called_behind)
         if exposure == CODE:
             looks = [step for target in dict.fromkeys(calls) for step in self._found(target)]
-            code = sum(
-                self._count(f"await call(None, {self._compact(self._request(each))})\n") for each in calls
-            )
+            code = sum(self._count(f"await call(None, {compact(self._request(each))})\n") for each in calls)
             return self._meta, [*looks, TurnTokens(code, RESULT * len(calls))]
         others = (self.tools[(first + at) % len(self.tools)] for at in range(BESIDE))
         beside = list(dict.fromkeys((*calls, *others)))[:BESIDE]
-        return self._mcp + sum(map(self._definition, beside)), [self._called(target) for target in calls]
+        return self._mcp + sum(map(self._shown, beside)), [self._called(target) for target in calls]
 
     # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _shown(self, target: Target) -> int:
+        return self._count(shown(target))
 
     def _request(self, target: Target) -> dict[str, Any]:
         return {"name": target.name, "arguments": dict.fromkeys(_required(target), "a value")}
 
     def _called(self, target: Target) -> TurnTokens:
-        return TurnTokens(self._count(self._compact(self._request(target))), RESULT)
+        return TurnTokens(self._count(compact(self._request(target))), RESULT)
 
     def _called_behind(self, target: Target) -> TurnTokens:
         asked = self._request(target)
         said = {"tool": asked["name"], "args": asked["arguments"]}
-        return TurnTokens(self._count(self._compact(said)), RESULT)
+        return TurnTokens(self._count(compact(said)), RESULT)
 
     def _found(self, target: Target) -> tuple[TurnTokens, ...]:
         """Search for it, until it is found and its parameters are seen."""
@@ -203,14 +215,14 @@ class TaskPlayer:
 
     def _look(self, steps: list[TurnTokens], asked: Mapping[str, Any]) -> str:
         answer = text_of(self._reader.answer(parse_request(asked)).as_result())
-        steps.append(TurnTokens(self._count(self._compact(asked)), self._count(answer)))
+        steps.append(TurnTokens(self._count(compact(asked)), self._count(answer)))
         return answer
 
     def _found_by_host(self, target: Target) -> tuple[TurnTokens, ...]:
         matches = search(self._index, query_of(target), limit=HOST_SHOWS).matches
         found = dict.fromkeys([target, *(match.target for match in matches if match.target.kind != "skill")])
-        given = sum(map(self._definition, list(found)[:HOST_SHOWS]))
-        return (TurnTokens(self._count(self._compact({"query": query_of(target)})), given),)
+        given = sum(map(self._shown, list(found)[:HOST_SHOWS]))
+        return (TurnTokens(self._count(compact({"query": query_of(target)})), given),)
 
 
 def _with_looks(
@@ -250,16 +262,16 @@ def _mean(costs: Sequence[TaskCost]) -> TaskCost:
     )
 
 
-def crossovers(tasks: Sequence[PlayedTask], tools: int, all_shown: float) -> list[Crossover]:
+def crossovers(tasks: Sequence[PlayedTask], tools: int, all_shown: float) -> list[TaskCrossoverJson]:
     """Where `direct` in a host that shows all tools costs as much as `proxy`, with tools as large as these, of which
     there are so many, with `all_shown` tokens of definitions."""
     each = all_shown / tools
-    found: list[Crossover] = []
+    found: list[TaskCrossoverJson] = []
     for task in TASKS:
         costs = {one.exposure: one.cost for one in tasks if one.task == task}
         direct, proxy = costs[ALL_SHOWN], costs[PROXY]
         again = 1 + _CACHED * (direct.turns - 1)  # how often a definition is paid for
         plain = (proxy.tokens - (direct.tokens - direct.turns * all_shown)) / (direct.turns * each)
         cached = (proxy.cached - (direct.cached - again * all_shown)) / (again * each)
-        found.append(Crossover(task, max(0, int(plain)), max(0, int(cached))))
+        found.append(TaskCrossoverJson(task=task, tools=max(0, int(plain)), cached=max(0, int(cached))))
     return found
