@@ -26,7 +26,6 @@ from greenroom.cli.bench_command import (
     Scale,
     churn,
     report,
-    svg,
 )
 from greenroom.cli.command_group import cli
 from greenroom.config.model import Config, ServerDefinition
@@ -160,21 +159,15 @@ def test_a_real_server_leaves_nothing(backend: str) -> None:
     assert all(sample > 0 for samples in churned.samples.values() for sample in samples)
 
 
-def test_the_command_prints_a_table_json_and_a_picture(tmp_path: Path) -> None:
-    config, picture = tmp_path / "mcp.json", tmp_path / "churn.svg"
+def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
     entry = {"command": sys.executable, "args": ["-S", str(echo.__file__)]}
     config.write_text(json.dumps({"mcpServers": {"e": entry}}))
     common = ["bench", "churn", "e", "--config", str(config), "--cycles", "2"]
-    printed = CliRunner().invoke(cli, [*common, "--picture", str(picture)], standalone_mode=False)
+    printed = CliRunner().invoke(cli, common, standalone_mode=False)
     assert printed.return_value == 0, printed.output
     assert "left behind: nothing" in printed.output
-    assert picture.read_text().startswith("<svg ")
     told = json.loads(CliRunner().invoke(cli, [*common, "--json"], standalone_mode=False).stdout)
     assert told["cycles"] == 2
     assert set(told["milliseconds"]) == {*PHASES, CYCLE}
     assert told["leaks"]["processes"] == []
-
-
-def test_a_picture_of_a_phase_that_never_came() -> None:
-    churned = _churned("trio", BenchPlan(cycles=1), FakeServer(tools=[tool("write")]))
-    assert ">call<" not in svg(churned)

@@ -1,5 +1,5 @@
-"""Connection churn: connect, list, call and close a server over and over. Measures the cost, and looks for
-leaks.
+"""`greenroom bench churn`: connect, list, call and close a server over and over. Measures the cost by phase, and looks
+for leaks.
 
 It uses an ordinary room, so it measures what a user of this server pays. Each worker has a clone of the
 server's definition under its own name. It connects the clone, calls one tool and takes the clone down, again
@@ -8,6 +8,9 @@ and again. The times of the phases come from the room's event stream, so they fo
 Leaks are looked for while the room is still open, because its end kills everything. Processes, descriptors
 and memory after all cycles are compared with those after one warm-up cycle of each worker. By then everything
 that is started only once exists (the guard, imports, caches).
+
+At a terminal each phase has a row of bars, over one logarithmic axis of milliseconds. So a phase with two humps (a
+cold cache, a slow second attempt) shows both.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import attrs
 import click
-import msgspec
+from msgspec.structs import replace
 
 from ..catalogue.namespace import Target
 from ..config.model import Config, Isolation, Lifecycle, ServerDefinition
 from ..gateway.event_log import follow
-from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownTool, UsageError
+from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownTool
 from ..protocol.events import CallAccepted, CallEnded, Event, Kind, Lagged, Step, Transition
 from ..protocol.lifecycle import State
 from ..protocol.safe_text import counted
@@ -76,14 +79,6 @@ class ChurnJson(Shape, kw_only=True):
     leaks: Annotated[LeaksJson, says("what was left behind")]
 
 
-# ---- `greenroom bench churn` -----------------------------------------------------------------------------------------
-#
-# What it costs to connect a server over and over, by phase, and whether something is left.
-#
-# The picture consists of characters: one row of bars for each phase, over one logarithmic axis of milliseconds.
-# So a phase with two humps (a cold cache, a slow second attempt) shows both. `--picture` writes the same as an
-# SVG file.
-
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _COLUMNS: Final = 48
 _NUMBERS: Final = 49  # columns of a line before the axis
@@ -116,9 +111,6 @@ def bench_command() -> None:
 )
 @click.option("--tool", help="Call this tool in each cycle. Give the server's own name for it.")
 @click.option("--args", "args_json", metavar="JSON", help="Its arguments.")
-@click.option(
-    "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture here, as SVG."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
 def churn_command(
@@ -127,7 +119,6 @@ def churn_command(
     concurrency: int,
     tool: str | None,
     args_json: str | None,
-    picture: Path | None,
     as_json: bool,
     config_path: Path | None,
 ) -> int:
@@ -136,7 +127,6 @@ def churn_command(
     Without --tool, a tool is called that only reads and needs no arguments, if the server has one. The exit
     code is 1 when cycles failed or something was left behind.
     """
-
     from ..supervisor.room import Greenroom
 
     plan = BenchPlan(cycles, concurrency, tool, _arguments(args_json))
@@ -145,10 +135,8 @@ def churn_command(
     open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:")
     with _progress(cycles, shown=not as_json) as tell:
         churned = run_to_end(partial(churn, config, server, plan, open_room, tell))
-    if picture is not None:
-        _write(picture, svg(churned))
     columns = min(_COLUMNS, max(10, columns_of(sys.stdout) - _NUMBERS)) if on_terminal() else _COLUMNS
-    show("\n".join(report(server, churned, columns)), churned.as_record(), as_json, ChurnJson)
+    show("\n".join(report(server, churned, columns)), churned.as_json(), as_json)
     return int(bool(churned.failures) or churned.leaks.found)
 
 
@@ -170,17 +158,9 @@ def _progress(cycles: int, *, shown: bool) -> Generator[Callable[[int], object]]
         yield lambda done: bars.update(bar, completed=done)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--picture {path}: {error.strerror}. Name a file that can be written.") from None
-
-
 # ---- words ----------------------------------------------------------------------------------------------------------
 def report(server: str, churned: BenchResult, columns: int = _COLUMNS) -> Iterator[str]:
     """The lines to print. `columns`: of the axis."""
-
     done, plan = len(churned.samples[CYCLE]), churned.plan
     calling = (
         f"calling {churned.tool}"
@@ -194,7 +174,7 @@ def report(server: str, churned: BenchResult, columns: int = _COLUMNS) -> Iterat
     yield f"{'ms':<10} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}   {scale.axis()}"
     for phase, samples in churned.samples.items():
         if samples:
-            numbers = " ".join(f"{1000 * percentile(samples, percent):8.2f}" for percent in (50, 90, 99, 100))
+            numbers = " ".join(f"{1000 * percentile(samples, percent):8.2f}" for percent in _PERCENTS)
             yield f"{phase:<10} {numbers}   {scale.bars(samples)}"
     yield ""
     yield from _left(churned)
@@ -254,45 +234,9 @@ class Scale:
         return f"{low}{high:>{max(1, self.columns - len(low))}}"
 
 
-_SVG_ROW: Final = 34
-_SVG_COLUMN: Final = 12
-_SVG_LEFT: Final = 90
-
-
-def svg(churned: BenchResult) -> str:
-    """The same picture as an SVG document."""
-    scale = Scale.of(churned.samples)
-    rows = [(phase, scale.counts(samples)) for phase, samples in churned.samples.items() if samples]
-    width, height = _SVG_LEFT + _SVG_COLUMN * scale.columns + 20, _SVG_ROW * (len(rows) + 1)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"',
-        ' font-family="sans-serif" font-size="13">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
-    ]
-    for number, (phase, counts) in enumerate(rows):
-        parts += _svg_row(phase, counts, _SVG_ROW * (number + 1))
-    bottom = height - 10
-    parts.append(f'<text x="{_SVG_LEFT}" y="{bottom}">{1000 * scale.low:.2f} ms</text>')
-    parts.append(f'<text x="{width - 20}" y="{bottom}" text-anchor="end">{1000 * scale.high:.1f} ms</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _svg_row(phase: str, counts: Sequence[int], bottom: int) -> Iterator[str]:
-    most = max(counts)
-    yield f'<text x="8" y="{bottom - 4}">{phase}</text>'
-    for column, count in enumerate(counts):
-        if count:
-            height = (_SVG_ROW - 6) * count / most
-            left = _SVG_LEFT + _SVG_COLUMN * column
-            yield (
-                f'<rect x="{left}" y="{bottom - height:.1f}" width="{_SVG_COLUMN - 2}" height="{height:.1f}" '
-                f'fill="#3b6ea5"><title>{count}</title></rect>'
-            )
-
-
 PHASES: Final = ("spawn", "handshake", "list", "call", "close")
 CYCLE: Final = "cycle"  # all of a cycle's phases together
-PERCENTILES: Final = (50, 90, 99)
+_PERCENTS: Final = (50, 90, 99, 100)
 _KINDS: Final = (Kind.TRANSITION, Kind.STEP, Kind.CALL)
 OpenRoom = Callable[[Config], "Greenroom"]  # a room that keeps nothing on disk and starts nothing by itself
 
@@ -360,23 +304,21 @@ class BenchResult:
     def per_second(self) -> float:
         return len(self.samples[CYCLE]) / self.seconds if self.seconds else 0.0
 
-    def as_record(self) -> dict[str, Any]:
-        """JSON-ready; milliseconds."""
-        return {
-            "cycles": len(self.samples[CYCLE]),
-            "concurrency": self.plan.concurrency,
-            "tool": self.tool,
-            "cyclesPerSecond": round(self.per_second, 2),
-            "milliseconds": {phase: _summary(found) for phase, found in self.samples.items() if found},
-            "failures": list(self.failures),
-            "leaks": {
-                "processes": list(self.leaks.processes),
-                "descriptors": self.leaks.descriptors,
-                "bytesPerCycle": None
-                if self.leaks.memory_per_cycle is None
-                else round(self.leaks.memory_per_cycle),
-            },
-        }
+    def as_json(self) -> ChurnJson:
+        memory = self.leaks.memory_per_cycle
+        return ChurnJson(
+            cycles=len(self.samples[CYCLE]),
+            concurrency=self.plan.concurrency,
+            tool=self.tool,
+            cycles_per_second=round(self.per_second, 2),
+            milliseconds={phase: _spread(found) for phase, found in self.samples.items() if found},
+            failures=list(self.failures),
+            leaks=LeaksJson(
+                processes=list(self.leaks.processes),
+                descriptors=self.leaks.descriptors,
+                bytes_per_cycle=None if memory is None else round(memory),
+            ),
+        )
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
@@ -504,16 +446,12 @@ def _is_harmless(target: Target) -> bool:
 
 def _config_of_clones(config: Config, definition: ServerDefinition, count: int) -> Config:
     """A configuration of `count` copies of one server, with room for all of them at once."""
-    plain = msgspec.structs.replace(
-        definition, lifecycle=Lifecycle.LAZY, isolation=Isolation.PERSISTENT, disabled=False
-    )
-    clones = {
-        f"churn{number}": msgspec.structs.replace(plain, name=f"churn{number}") for number in range(count)
-    }
-    settings = msgspec.structs.replace(
+    plain = replace(definition, lifecycle=Lifecycle.LAZY, isolation=Isolation.PERSISTENT, disabled=False)
+    clones = {f"churn{number}": replace(plain, name=f"churn{number}") for number in range(count)}
+    settings = replace(
         config.settings, max_connections=count, start_permits=count, min_connections=0, bootstrap=False
     )
-    return msgspec.structs.replace(config, servers=clones, settings=settings, broken={}, problems=())
+    return replace(config, servers=clones, settings=settings, broken={}, problems=())
 
 
 # ---- the phases, read off the events --------------------------------------------------------------------------------
@@ -624,6 +562,6 @@ def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def _summary(samples: Sequence[float]) -> dict[str, float]:
-    named = {f"p{percent}": percentile(samples, percent) for percent in PERCENTILES}
-    return {name: round(1000 * value, 3) for name, value in {**named, "max": max(samples)}.items()}
+def _spread(samples: Sequence[float]) -> SpreadJson:
+    p50, p90, p99, most = (round(1000 * percentile(samples, percent), 3) for percent in _PERCENTS)
+    return SpreadJson(p50=p50, p90=p90, p99=p99, max=most)
