@@ -61,20 +61,12 @@ class ReloadState(msgspec.Struct):
         return with_refused
 
 
-def _nothing() -> None:
-    pass
-
-
-def _follows_nothing(_config: Config) -> Callable[[], object]:
-    return _nothing
-
-
 class Follower(msgspec.Struct, frozen=True):
     """What follows the configuration beside the room. `files` are watched too. `prepare` is called in a thread, with
     the configuration that is to be used; it raises `GreenroomError` when that, or one of `files`, cannot be used. What
     it returns is called on the loop, once the room has been reloaded."""
 
-    prepare: Callable[[Config], Callable[[], object]] = _follows_nothing
+    prepare: Callable[[Config], Callable[[], object]] = lambda _config: lambda: None
     files: Collection[Path] = ()
 
 
@@ -123,38 +115,33 @@ async def reload(
 ) -> bool:
     """Read the configuration again, and reload the room if it has changed. After any problem the old one
     stays in use; the log is told once of each, and `state` has it. True: the room was reloaded."""
-    async with state.alone:
-        return await _reload(room, reread, log, state, follower)
 
-
-async def _reload(
-    room: Greenroom, reread: Callable[[], Config], log: EventLog, state: ReloadState, follower: Follower
-) -> bool:
     def read() -> tuple[Config | None, Callable[[], object]]:
         config = _reread_if_other(reread, room.config)
         return config, follower.prepare(config or room.config)
 
-    try:
-        before = room.config.settings
-        config, follow = await apart(read)
-        if config is not None:
-            await room.reload(config)
-            if late := ", ".join(not_followed(before, config.settings)):
-                log.line(f"not followed by this gateway, only by one that is started again: {late}")
-        follow()
-    except ConfigError as error:
-        why = "; ".join(map(str, error.problems))
-    except GreenroomError as error:
-        why = str(error)
-    else:
-        if state.refused and config is None:
-            log.line("the configuration can be read again, and is the one in use")
-        state.refused = ""
-        return config is not None
-    if why != state.refused:
-        state.refused = why
-        log.line(f"the changed configuration is not used, the old one stays: {why}")
-    return False
+    async with state.alone:
+        try:
+            before = room.config.settings
+            config, follow = await apart(read)
+            if config is not None:
+                await room.reload(config)
+                if late := ", ".join(not_followed(before, config.settings)):
+                    log.line(f"not followed by this gateway, only by one that is started again: {late}")
+            follow()
+        except ConfigError as error:
+            why = "; ".join(map(str, error.problems))
+        except GreenroomError as error:
+            why = str(error)
+        else:
+            if state.refused and config is None:
+                log.line("the configuration can be read again, and is the one in use")
+            state.refused = ""
+            return config is not None
+        if why != state.refused:
+            state.refused = why
+            log.line(f"the changed configuration is not used, the old one stays: {why}")
+        return False
 
 
 class _SharedReload(msgspec.Struct, eq=False):
